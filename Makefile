@@ -1,0 +1,51 @@
+# Each target does all its own set-up: a virtual environment in .venv, filled from pyproject.toml.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+UV := $(shell command -v uv 2>/dev/null)
+WORKERS ?= 2
+
+.PHONY: help demo test lint proof bench coverage clean
+
+help:
+	@echo "make demo      watch an agent being stopped (no key, no network)"
+	@echo "make test      everything that must hold, in a few minutes"
+	@echo "make lint      ruff, basedpyright, import-linter"
+	@echo "make proof     the long programmes: every stop point of every workload"
+	@echo "make bench     the timings, as ratios where that is possible"
+	@echo "make coverage  branch coverage of the core"
+
+$(VENV)/.core: pyproject.toml
+	$(if $(UV),$(UV) venv -q --allow-existing --python $(PYTHON) $(VENV),$(PYTHON) -m venv $(VENV))
+	$(if $(UV),$(UV) pip install -q --python $(BIN)/python -e .,$(BIN)/python -m pip install -q --disable-pip-version-check -e .)
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.core tools/groups.py
+	$(if $(UV),$(UV) pip install -q --python $(BIN)/python,$(BIN)/python -m pip install -q --disable-pip-version-check) \
+		$$($(BIN)/python tools/groups.py test lint)
+	@touch $@
+
+demo: $(VENV)/.core
+	@$(BIN)/python -m quiesce.demo
+
+test: $(VENV)/.dev
+	$(BIN)/python -m pytest -n $(WORKERS) -m "not proof"
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+	$(BIN)/basedpyright
+
+proof: $(VENV)/.dev
+	$(BIN)/python -m pytest -n $(WORKERS) -m proof --timeout 7200
+
+bench: $(VENV)/.dev
+	$(BIN)/python -m bench
+
+coverage: $(VENV)/.dev
+	$(BIN)/python tools/core_coverage.py
+
+clean:
+	rm -rf $(VENV) .coverage .hypothesis .ruff_cache .import_linter_cache build dist

@@ -1,0 +1,268 @@
+"""An agent: what a user configures, and the ways to run it and to stop it."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Callable, Iterable
+from typing import Any, Final, Literal
+
+from .cancellation import CancellationToken, Cause, Mode, Source
+from .cancellation.cause import parse_mode
+from .course import Course, Setup
+from .errors import ConfigurationError, DuplicateTool, UnknownMode
+from .hooks import Hook, HookEvent, Hooks
+from .limits import Limits
+from .messages import Message, Prompt
+from .models.base import Model
+from .models.resolve import resolve_model
+from .output import OutputSpec
+from .result import RunResult
+from .retry import Retry
+from .run import Run
+from .sessions import Conversation
+from .stream import EventStream
+from .sync import portal
+from .tools.tool import Tool
+from .transcript import DEFAULT_CUT_NOTE, user_message
+from .usage.ledger import Ledger, Usage
+
+
+class Agent:
+    """A model with tools, instructions and limits, and a conversation. Reusable, and safe to share between threads.
+
+    Raises `ConfigurationError` (or one of its kinds) for anything that cannot work.
+
+    model          a `Model`, or a name such as "anthropic:claude-..."
+    tools          functions or `@tool`s
+    instructions   the system prompt
+    timeout        seconds that a run may take; then it is stopped (cause: `deadline`)
+    limits         budgets; see `Limits`
+    hooks          callbacks; see `quiesce.hooks`
+    output_type    the type of the answer: pydantic model, dataclass, union ...
+    messages       a conversation to continue
+    cut_note       what the model is told where an answer was stopped
+    """
+
+    def __init__(
+        self,
+        model: Model | str | None = None,
+        *,
+        tools: Iterable[Tool | Callable[..., Any]] = (),
+        instructions: str | None = None,
+        name: str = "agent",
+        timeout: float | None = None,
+        limits: Limits | None = None,
+        hooks: Iterable[Hook] = (),
+        retry: Retry | None = None,
+        output_type: Any = None,
+        output_retries: int = 2,
+        messages: Iterable[Message] = (),
+        tool_execution: Literal["parallel", "sequential"] = "parallel",
+        state: dict[str, Any] | None = None,
+        cut_note: str = DEFAULT_CUT_NOTE,
+        settings: dict[str, Any] | None = None,
+    ) -> None:
+        if not cut_note.strip():
+            raise ConfigurationError("cut_note is blank.", todo="Providers refuse blank text: use a short sentence.")
+        if tool_execution not in ("parallel", "sequential"):
+            raise ConfigurationError(f"tool_execution={tool_execution!r}.", todo="Use 'parallel' or 'sequential'.")
+        self.name: Final = name
+        self.state: Final[dict[str, Any]] = {} if state is None else state
+        self._hooks: Final = Hooks(hooks)
+        self._timeout: Final = _seconds(timeout)
+        self._conversation = Conversation(tuple(messages))
+        self._active: Final[dict[str, Run]] = {}
+        self._armed: Final[dict[str, Cause]] = {}
+        self._ledger: Final = Ledger()
+        self._setup: Final = Setup(
+            agent=name,
+            model=resolve_model(model),
+            instructions=instructions,
+            tools=_tool_table(tools),
+            hooks=self._hooks,
+            limits=limits or Limits(),
+            retry=retry or Retry(),
+            output=None if output_type is None else OutputSpec(output_type),
+            output_retries=output_retries,
+            sequential=tool_execution == "sequential",
+            cut_note=cut_note,
+            state=self.state,
+            settings=settings,
+        )
+
+    # --- Looking ------------------------------------------------------------------------------------------------
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """The settled part of the conversation: always valid."""
+        return self._conversation.messages
+
+    @property
+    def conversation(self) -> Conversation:
+        """The conversation that prompts go to unless a call names another one."""
+        return self._conversation
+
+    @property
+    def active_runs(self) -> tuple[Run, ...]:
+        """The runs of this agent that have not ended."""
+        return tuple(self._active.copy().values())
+
+    @property
+    def usage(self) -> Usage:
+        """What all runs that have ended used."""
+        return self._ledger.usage
+
+    def __repr__(self) -> str:
+        return f"<Agent {self.name} {self._setup.model.name}>"
+
+    # --- Running ------------------------------------------------------------------------------------------------
+
+    def __call__(self, prompt: Prompt, **options: Any) -> RunResult:
+        """Run and wait for the result, with or without an event loop in this thread. Options as for `start`.
+
+        Raises what `start` and `Run.wait` raise. Ctrl-C stops the run, and is raised when it is at rest.
+        """
+        background = portal()
+        return background.call(lambda: self.start(prompt, **options)).wait()
+
+    async def invoke_async(self, prompt: Prompt, **options: Any) -> RunResult:
+        """Run and wait for the result. Options as for `start`.
+
+        When the calling task is cancelled, the run is stopped (cause: `task`), settles, and the cancellation goes on.
+        Raises the `RunError` of a run that failed.
+        """
+        run = self.start(prompt, **options)
+        try:
+            return await run.result()
+        except asyncio.CancelledError:
+            run.cancel("The task that waited was cancelled", source="task")
+            await run.end_with_caller()
+            raise
+
+    def stream_async(self, prompt: Prompt, **options: Any) -> EventStream:
+        """Run and iterate over the events. Leaving the loop early is a stop. Options as for `start`."""
+        return EventStream(lambda: self.start(prompt, **options))
+
+    def start(
+        self,
+        prompt: Prompt,
+        *,
+        timeout: float | None = None,
+        limits: Limits | None = None,
+        token: CancellationToken | None = None,
+        conversation: Conversation | None = None,
+        output_type: Any = None,
+    ) -> Run:
+        """Start a run and return its handle at once. Without a running event loop, it runs in a background thread.
+
+        timeout        seconds, instead of the agent's
+        limits         budgets, instead of the agent's
+        token          a parent: cancelling it stops this run too
+        conversation   a branch to use instead of the agent's own (see `Conversation.branch`)
+
+        Raises `InvalidPrompt` for a prompt that cannot be sent and `ConversationBusy` while another run holds the
+        conversation; neither changes anything.
+        """
+        message = user_message(prompt)
+        setup = self._setup_with(limits, output_type)
+        seconds = self._timeout if timeout is None else _seconds(timeout)
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            options = {"timeout": timeout, "limits": limits, "token": token, "output_type": output_type}
+            return portal().call(lambda: self.start(message, conversation=conversation, **options))  # pyright: ignore[reportArgumentType]
+        run_id = uuid.uuid4().hex[:12]
+        held = conversation or self._conversation
+        held.hold(run_id)
+        own_token = CancellationToken() if token is None else token.child()
+        run = Run(Course(run_id, setup, held, message, own_token), timeout=seconds, on_end=self._on_run_end)
+        self._active[run_id] = run
+        armed = self._armed.pop("cause", None)
+        if armed is not None:
+            own_token.cancel(armed.reason, mode=armed.mode, source=armed.source)
+        return run
+
+    def _setup_with(self, limits: Limits | None, output_type: Any) -> Setup:
+        from dataclasses import replace
+
+        setup = self._setup if limits is None else replace(self._setup, limits=limits)
+        if output_type is not None:
+            setup = replace(setup, output=OutputSpec(output_type))
+        if setup.limits.cost is not None and setup.model.price is None:
+            raise ConfigurationError(
+                f"Limits(cost=...) needs a price, and none is known for {setup.model.name}.",
+                todo="Limit tokens instead, or give the model a price.",
+            )
+        return setup
+
+    def _on_run_end(self, run: Run) -> None:
+        self._active.pop(run.id, None)
+        self._ledger.absorb(run.ledger)
+
+    # --- Stopping -----------------------------------------------------------------------------------------------
+
+    def cancel(
+        self, reason: str = "", *, mode: str = Mode.NOW, source: Source = "user", arm: bool = True
+    ) -> tuple[Run, ...]:
+        """Stop this agent's active runs; returns them. From any thread, at once, any number of times.
+
+        When none is active, the agent is armed: its next run ends at once as `cancelled`, one time, so that a stop that
+        wins the race against its run is not lost. `arm=False` leaves that out. To stop one run, use its handle.
+        Raises `UnknownMode` for a mode that does not exist; the stop is then made in mode `now`.
+        """
+        try:
+            wanted = parse_mode(mode)
+        except UnknownMode:
+            self.cancel(reason, source=source, arm=arm)
+            raise
+        runs = self.active_runs
+        if not runs and arm:
+            self._armed.setdefault("cause", Cause(source, reason, wanted))
+            runs = self.active_runs  # one may have started just now, before it could see that the agent is armed
+            if runs:
+                self._armed.pop("cause", None)
+        for run in runs:
+            run.cancel(reason, mode=wanted, source=source)
+        return runs
+
+    # --- More -----------------------------------------------------------------------------------------------------
+
+    def hook(self, *events: type[HookEvent]) -> Callable[[Hook], Hook]:
+        """A decorator that registers a hook, for the events given or for those that its first parameter names."""
+
+        def register(hook: Hook) -> Hook:
+            self._hooks.add(hook, *events)
+            return hook
+
+        return register
+
+    def fork(self) -> Agent:
+        """An agent with the same configuration and a branch of this conversation, to use beside this one."""
+        twin = object.__new__(Agent)
+        twin.__dict__.update(self.__dict__)
+        twin._conversation = self._conversation.branch()
+        twin.__dict__.update(_active={}, _armed={}, _ledger=Ledger())
+        return twin
+
+    def clear(self) -> None:
+        """Forget the conversation. Raises `ConversationBusy` while a run holds it."""
+        self._conversation.hold("clear")
+        self._conversation = Conversation()
+
+
+def _tool_table(tools: Iterable[Tool | Callable[..., Any]]) -> dict[str, Tool]:
+    table: dict[str, Tool] = {}
+    for given in tools:
+        each = given if isinstance(given, Tool) else Tool(given)
+        if each.name in table:
+            raise DuplicateTool(each.name)
+        _ = each.spec  # a tool that has no schema fails here, not in the middle of a run
+        table[each.name] = each
+    return table
+
+
+def _seconds(timeout: float | None) -> float | None:
+    if timeout is not None and not 0 <= timeout < float("inf"):
+        raise ConfigurationError(f"timeout={timeout!r} makes no sense.", todo="Use a number of seconds, or None.")
+    return timeout

@@ -1,0 +1,8 @@
+"""Asking for a stop, and being reached by it."""
+
+from .cause import Cause, Mode, Source
+from .scope import StopScope
+from .shield import BoundedShield
+from .token import CancellationToken, TokenView
+
+__all__ = ["BoundedShield", "CancellationToken", "Cause", "Mode", "Source", "StopScope", "TokenView"]

@@ -1,0 +1,60 @@
+"""A token as a cancel scope: the stop wakes whatever is being awaited right now."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from types import TracebackType
+from typing import Final, Self
+
+import anyio
+
+from .cause import Mode
+from .token import CancellationToken, Unregister
+
+
+class StopScope:
+    """An anyio cancel scope that a token closes, from whichever thread.
+
+    `mode` is the most patient mode that closes it; `react_at()` changes that while the scope is open. Nothing polls and
+    nothing watches: the token calls, and the scope's own loop closes it.
+    """
+
+    def __init__(self, token: CancellationToken, mode: Mode = Mode.NOW) -> None:
+        self._token: Final = token
+        self._mode = mode
+        self._scope: Final = anyio.CancelScope()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._forget: Unregister | None = None
+
+    def __enter__(self) -> Self:
+        self._loop = asyncio.get_running_loop()
+        self._scope.__enter__()
+        self._forget = self._token.watch(self._on_request)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        if self._forget is not None:
+            self._forget()
+        self._loop = None
+        return bool(self._scope.__exit__(kind, error, trace))
+
+    def react_at(self, mode: Mode) -> None:
+        """Change how urgent a stop must be to close the scope. For the task inside it."""
+        self._mode = mode
+        if self._token.wants(mode):
+            self._scope.cancel()
+
+    def _on_request(self, mode: Mode) -> None:
+        # Always through the loop's thread-safe door, even from its own thread: a signal handler runs there too,
+        # between any two lines of the task that it would cancel.
+        loop = self._loop
+        if loop is not None and mode >= self._mode:
+            with suppress(RuntimeError):  # the loop has closed, and with it everything in this scope
+                loop.call_soon_threadsafe(self._close)
+
+    def _close(self) -> None:
+        if self._loop is not None:
+            self._scope.cancel()

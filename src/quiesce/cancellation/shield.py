@@ -1,0 +1,57 @@
+"""Waiting that an outside cancellation may not break: named, bounded, and never silent about what it held back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+from typing import Any, Final
+
+
+class BoundedShield:
+    """Waits for futures although somebody cancels the waiting task.
+
+    anyio's shield holds off anyio's cancellation but not `Task.cancel()`, which an event loop that shuts down and
+    `asyncio.timeout()` use. So each wait here takes the `CancelledError`, goes on waiting, and remembers: whoever owns
+    the shield reads `interrupted` at the end and raises `CancelledError` then. Every wait has a limit.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name: Final = name
+        self.interrupted = False
+
+    async def wait(
+        self, futures: Collection[asyncio.Future[Any]], *, seconds: float, unless: asyncio.Future[None] | None = None
+    ) -> None:
+        """Wait until all `futures` are done, `seconds` have passed, or `unless` is done."""
+        waiting = {future for future in futures if not future.done()}
+        if not waiting or (unless is not None and unless.done()):
+            return
+        loop = asyncio.get_running_loop()
+        ended = loop.create_future()
+
+        def end(_: object = None) -> None:
+            if not ended.done():
+                ended.set_result(None)
+
+        def one_less(future: asyncio.Future[Any]) -> None:
+            waiting.discard(future)
+            if not waiting:
+                end()
+
+        for future in tuple(waiting):
+            future.add_done_callback(one_less)
+        timer = loop.call_later(seconds, end)
+        if unless is not None:
+            unless.add_done_callback(end)
+        try:
+            while not ended.done():
+                try:
+                    await asyncio.wait((ended,))
+                except asyncio.CancelledError:
+                    self.interrupted = True
+        finally:
+            timer.cancel()
+            for future in tuple(waiting):
+                future.remove_done_callback(one_less)
+            if unless is not None:
+                unless.remove_done_callback(end)

@@ -1,0 +1,347 @@
+"""A one-way latch that any thread can close.
+
+The token takes no lock, because `cancel()` must work in a signal handler, in a garbage-collection callback, and inside
+one of its own callbacks, where a lock could already be held by the very thread that asks. Every step below is one
+atomic operation on a built-in container, and the steps are ordered so that a reader between any two of them sees a
+legal token: the tests run every interleaving of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import threading
+import weakref
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final, TypeVar
+
+from ..errors import Cancelled, UnknownMode
+from .cause import MOST_URGENT_FIRST, Cause, Mode, Source, parse_mode
+
+_log: Final = logging.getLogger("quiesce")
+_keys: Final = itertools.count()
+
+_T = TypeVar("_T")
+Unregister = Callable[[], None]
+
+
+class CancellationToken:
+    """A thread-safe one-way latch with a `Cause`. The first cause wins; later calls can only make it more urgent."""
+
+    __slots__ = ("__weakref__", "_children", "_first", "_modes", "_once", "_parents", "_watchers", "stop_now")
+
+    def __init__(self) -> None:
+        self._first: Final[dict[str, Cause]] = {}
+        self._modes: Final[dict[Mode, Cause]] = {}
+        self._watchers: Final[dict[int, Callable[[Mode], None]]] = {}
+        self._once: Final[dict[int, _Callback]] = {}
+        self._children: Final[dict[int, weakref.ref[CancellationToken]]] = {}
+        self._parents: tuple[CancellationToken, ...] = ()
+        self.stop_now: bool = False
+        """True once the mode is `now` or `kill`. A plain attribute, because it is read for every streamed chunk."""
+
+    # --- Asking ---------------------------------------------------------------------------------------------------
+
+    def cancel(self, reason: str = "", *, mode: str = Mode.NOW, source: Source = "user") -> bool:
+        """Ask for a stop. Returns at once; whether this call changed anything is the result.
+
+        From any thread, task, signal handler or callback, at any time and any number of times. Raises nothing, except
+        `UnknownMode` for a mode that does not exist, and then the stop is made all the same, in mode `now`.
+        """
+        try:
+            return self._spread(Cause(source, reason, parse_mode(mode)))
+        except UnknownMode:
+            self._spread(Cause(source, reason, Mode.NOW))
+            raise
+
+    def _spread(self, cause: Cause) -> bool:
+        """Latch this token and all below it, then tell everybody. A loop, not recursion: trees may be deep."""
+        changed = self._latch(cause)
+        if not changed:
+            return False
+        told: list[CancellationToken] = [self]
+        waiting: list[tuple[CancellationToken, Cause]] = [(self, cause)]
+        while waiting:
+            token, seen = waiting.pop()
+            for child in token._living_children():
+                inherited = seen.from_parent()
+                if child._latch(inherited):
+                    told.append(child)
+                    waiting.append((child, inherited))
+        for token in told:
+            token._tell(cause.mode)
+        return True
+
+    def _latch(self, cause: Cause) -> bool:
+        """Record a request. Whether it is the first one, or more urgent than all before it."""
+        strongest = self.mode
+        if strongest is None or cause.mode > strongest:
+            self._first.setdefault("cause", cause)
+            mine = self._modes.setdefault(cause.mode, cause) is cause
+            if cause.mode >= Mode.NOW:
+                self.stop_now = True
+            return mine
+        return False
+
+    def _living_children(self) -> list[CancellationToken]:
+        children = (ref() for ref in self._children.copy().values())
+        return [child for child in children if child is not None]
+
+    def _tell(self, mode: Mode) -> None:
+        for watcher in self._watchers.copy().values():
+            _guarded(watcher, mode)
+        cause = self._first["cause"]
+        for callback in self._once.copy().values():
+            callback.fire(cause)
+
+    # --- Looking --------------------------------------------------------------------------------------------------
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether a stop was asked for, in whatever mode."""
+        return "cause" in self._first
+
+    @property
+    def cause(self) -> Cause | None:
+        """The first cause, or None."""
+        return self._first.get("cause")
+
+    @property
+    def mode(self) -> Mode | None:
+        """The most urgent mode asked for, or None."""
+        for mode in MOST_URGENT_FIRST:
+            if mode in self._modes:
+                return mode
+        first = self._first.get("cause")
+        return None if first is None else first.mode
+
+    def wants(self, mode: Mode) -> bool:
+        """Whether a stop at least as urgent as `mode` was asked for."""
+        strongest = self.mode
+        return strongest is not None and strongest >= mode
+
+    def raise_if_cancelled(self) -> None:
+        """Raises `Cancelled` once a stop was asked for."""
+        cause = self.cause
+        if cause is not None:
+            raise Cancelled(cause)
+
+    # --- Waiting --------------------------------------------------------------------------------------------------
+
+    async def wait(self) -> Cause:
+        """Wait until a stop is asked for; returns the first cause. Any number of tasks on any number of loops."""
+        loop = asyncio.get_running_loop()
+        asked = asyncio.Event()
+
+        def wake(_: Cause) -> None:
+            with suppress(RuntimeError):  # that loop has closed, and with it the one who waited
+                loop.call_soon_threadsafe(asked.set)
+
+        unregister = self.on_cancel(wake)
+        try:
+            await asked.wait()
+        finally:
+            unregister()
+        return self._first["cause"]
+
+    def wait_sync(self, timeout: float | None = None) -> bool:
+        """Block this thread until a stop is asked for, or for `timeout` seconds. Whether it was."""
+        asked = threading.Event()
+        unregister = self.on_cancel(lambda _: asked.set())
+        try:
+            return asked.wait(timeout)
+        finally:
+            unregister()
+
+    def on_cancel(self, callback: Callable[[Cause], object]) -> Unregister:
+        """Call `callback(cause)` once when a stop is asked for, at once if it already was.
+
+        It runs in the thread that calls `cancel()` and should be short. If it raises, that is logged and harms nobody;
+        it may use this token freely. The function that is returned takes the callback off again.
+        """
+        key = next(_keys)
+        registration = _Callback(self, callback)
+        # A derived token that nobody else holds must live as long as its callback, so its ancestors hold it too.
+        holders = [token._once for token in self._lineage()]
+        holders[0][key] = registration
+        for holder in holders[1:]:
+            holder[key] = _Keep(registration)
+        cause = self.cause
+        if cause is not None:
+            registration.fire(cause)
+
+        def unregister() -> None:
+            for holder in holders:
+                holder.pop(key, None)
+
+        return unregister
+
+    def watch(self, watcher: Callable[[Mode], None]) -> Unregister:
+        """Call `watcher(mode)` each time the request becomes more urgent, at once if there is one already.
+
+        It may be called twice with the same mode. For scopes and the like that must also see escalations.
+        """
+        key = next(_keys)
+        self._watchers[key] = watcher
+        mode = self.mode
+        if mode is not None:
+            _guarded(watcher, mode)
+        return lambda: self._watchers.pop(key, None) and None
+
+    # --- Linking --------------------------------------------------------------------------------------------------
+
+    def child(self) -> CancellationToken:
+        """A token that is cancelled with this one, and can be cancelled alone. This one does not keep it alive."""
+        return CancellationToken.any(self)
+
+    @staticmethod
+    def any(*tokens: CancellationToken) -> CancellationToken:
+        """A token that is cancelled as soon as one of `tokens` is."""
+        linked = CancellationToken()
+        linked._parents = tokens
+        for token in tokens:
+            children, key = token._children, next(_keys)
+            children[key] = weakref.ref(linked, lambda _, children=children, key=key: children.pop(key, None))
+            cause = token.cause
+            if cause is not None:
+                linked._spread(cause.from_parent())
+                strongest = token.mode
+                if strongest is not None and strongest > cause.mode:
+                    linked._spread(Cause("parent", cause.reason, strongest, origin=cause.origin or cause))
+        return linked
+
+    def after(self, seconds: float, reason: str = "") -> CancellationToken:
+        """A child that is also cancelled, with source `deadline`, after `seconds`.
+
+        Inside an event loop the time is that loop's; elsewhere a timer thread waits, and ends with the token.
+        """
+        child = self.child()
+        _start_timer(child, seconds, reason or f"{seconds:g} s have passed")
+        return child
+
+    def _lineage(self) -> list[CancellationToken]:
+        """This token and everything above it, each once."""
+        seen: dict[int, CancellationToken] = {}
+        waiting: list[CancellationToken] = [self]
+        while waiting:
+            token = waiting.pop()
+            if id(token) not in seen:
+                seen[id(token)] = token
+                waiting.extend(token._parents)
+        return list(seen.values())
+
+    def __repr__(self) -> str:
+        cause = self.cause
+        return "<CancellationToken>" if cause is None else f"<CancellationToken cancelled, {cause}, {self.mode}>"
+
+
+class TokenView:
+    """A token to look at and wait for, not to cancel: what tools and hooks are given."""
+
+    __slots__ = ("_token",)
+
+    def __init__(self, token: CancellationToken) -> None:
+        self._token: Final = token
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether a stop was asked for, in whatever mode."""
+        return self._token.cancelled
+
+    @property
+    def cause(self) -> Cause | None:
+        """The first cause, or None."""
+        return self._token.cause
+
+    @property
+    def mode(self) -> Mode | None:
+        """The most urgent mode asked for, or None."""
+        return self._token.mode
+
+    def raise_if_cancelled(self) -> None:
+        """Raises `Cancelled` once a stop was asked for."""
+        self._token.raise_if_cancelled()
+
+    async def wait(self) -> Cause:
+        """Wait until a stop is asked for; returns the first cause."""
+        return await self._token.wait()
+
+    def wait_sync(self, timeout: float | None = None) -> bool:
+        """Block this thread until a stop is asked for, or for `timeout` seconds. Whether it was."""
+        return self._token.wait_sync(timeout)
+
+    def on_cancel(self, callback: Callable[[Cause], object]) -> Unregister:
+        """Call `callback(cause)` once when a stop is asked for. See `CancellationToken.on_cancel`."""
+        return self._token.on_cancel(callback)
+
+    def child(self) -> CancellationToken:
+        """A token that is cancelled with this one, and can be cancelled alone."""
+        return self._token.child()
+
+    def __repr__(self) -> str:
+        return f"<view of {self._token!r}>"
+
+
+class _Callback:
+    """One registration. Whoever claims it first fires it; nobody fires it twice."""
+
+    __slots__ = ("_callback", "_claims", "token")
+
+    def __init__(self, token: CancellationToken, callback: Callable[[Cause], object]) -> None:
+        self.token: Final = token
+        self._callback: Final = callback
+        self._claims: Final[dict[str, object]] = {}
+
+    def fire(self, cause: Cause) -> None:
+        claim = object()
+        if self._claims.setdefault("fired", claim) is claim:
+            _guarded(self._callback, cause)
+
+
+class _Keep(_Callback):
+    """Holds a registration of a derived token, and so the token, without firing it."""
+
+    __slots__ = ()
+
+    def __init__(self, kept: _Callback) -> None:
+        super().__init__(kept.token, kept.fire)
+
+    def fire(self, cause: Cause) -> None:
+        """The derived token fires its own registrations."""
+
+
+def _guarded(function: Callable[[_T], object], argument: _T) -> None:
+    """Call somebody's function where nothing may be raised."""
+    try:
+        function(argument)
+    except BaseException:  # a callback that fails must not keep the stop from the others
+        _log.exception("A cancellation callback raised; the stop goes on.")
+
+
+def _start_timer(token: CancellationToken, seconds: float, reason: str) -> None:
+    """Cancel a token later, without keeping it alive till then."""
+    ref = weakref.ref(token)
+
+    def expire() -> None:
+        living = ref()
+        if living is not None:
+            living.cancel(reason, source="deadline")
+
+    try:
+        loop = asyncio.get_running_loop()
+    except RuntimeError:
+        timer = threading.Timer(seconds, expire)
+        timer.daemon = True
+        timer.start()
+        stop = timer.cancel
+    else:
+        handle = loop.call_later(seconds, expire)
+
+        def stop() -> None:
+            with suppress(RuntimeError):  # the loop has closed
+                loop.call_soon_threadsafe(handle.cancel)
+
+    weakref.finalize(token, stop).atexit = False
+    token.on_cancel(lambda _: stop())

@@ -1,0 +1,253 @@
+"""The course of one run: what the loop and the settling read and write."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Coroutine, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+from .broadcast import Broadcast
+from .cancellation import BoundedShield, CancellationToken, StopScope
+from .draft import Draft
+from .events import Event, HookFailed, LateOutcomeRecorded, ModelCallEnded
+from .hooks import AfterToolCall, BeforeToolCall, HookEvent, Hooks, OnLateOutcome
+from .limits import Limits
+from .messages import AssistantMessage, Message, Outcome, ToolCall, ToolResult, UserMessage
+from .models.base import Model
+from .output import OutputSpec
+from .receipt import CallReceipt, LateOutcome
+from .result import RunResult, StopReason
+from .retry import Retry
+from .sessions import Conversation
+from .state import LEGAL, STOPS_AT, Phase
+from .tools.batch import Batch
+from .tools.tool import Tool
+from .transcript import DEFAULT_CUT_NOTE, DEFAULT_FAILED_NOTE, seal_turn, unfinished
+from .usage.estimate import usage_of
+from .usage.ledger import HowItEnded, Ledger, Usage, summarise
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What a run is started with. Never changes while it runs."""
+
+    agent: str
+    model: Model
+    instructions: str | None = None
+    tools: Mapping[str, Tool] = field(default_factory=dict[str, Tool])
+    hooks: Hooks = field(default_factory=Hooks)
+    limits: Limits = field(default_factory=Limits)
+    retry: Retry = field(default_factory=Retry)
+    output: OutputSpec | None = None
+    output_retries: int = 2
+    sequential: bool = False
+    cut_note: str = DEFAULT_CUT_NOTE
+    failed_note: str = DEFAULT_FAILED_NOTE
+    state: dict[str, Any] = field(default_factory=dict)
+    settings: dict[str, Any] | None = None
+
+
+class Course:
+    """Where a run is, what it has, and the few things that it can do to itself. Only for the run's own loop."""
+
+    def __init__(
+        self, run_id: str, setup: Setup, conversation: Conversation, prompt: UserMessage, token: CancellationToken
+    ) -> None:
+        self.run_id: Final = run_id
+        self.setup: Final = setup
+        self.conversation: Final = conversation
+        self.prompt: Final = prompt
+        self.token: Final = token
+        self.loop: Final = asyncio.get_running_loop()
+        self.broadcast: Final = Broadcast()
+        self.ledger: Final = Ledger()
+        self.shield: Final = BoundedShield(f"settling run {run_id}")
+        self.scope: StopScope | None = None
+
+        self.phase = Phase.CREATED
+        self.turn = 0
+        self.attempt = 0
+        self.output_tries = 0
+        self.retry_delay = 0.0
+        self.tool_calls = 0
+        self.draft: Draft | None = None
+        self.batch: Batch | None = None
+        self.entry_id: str | None = None
+        self.batches: Final[list[Batch]] = []
+        self.strays: Final[list[asyncio.Task[Any]]] = []
+        self.torn: tuple[tuple[str, str], ...] = ()
+
+        self.finished: tuple[StopReason, Any] | None = None
+        self.error: Exception | None = None
+        self.result: RunResult | None = None
+        self.first_message: Final = len(conversation.messages)
+        conversation.append(prompt)
+
+    # --- Where it is --------------------------------------------------------------------------------------------
+
+    def enter(self, phase: Phase) -> None:
+        """Go on to the next phase, and let the scope obey the stops that matter there."""
+        if phase not in LEGAL[self.phase]:
+            raise AssertionError(f"A run cannot go from {self.phase} to {phase}.")
+        self.phase = phase
+        if self.scope is not None and phase in STOPS_AT:
+            self.scope.react_at(STOPS_AT[phase])
+
+    @property
+    def stop_wanted(self) -> bool:
+        """Whether a stop was asked for that this phase obeys."""
+        return self.token.wants(STOPS_AT[self.phase])
+
+    def finish(self, reason: StopReason, output: Any = None) -> None:
+        """The run has come to its own end. A stop from now on comes too late."""
+        self.finished = (reason, output)
+
+    # --- What the outside sees ----------------------------------------------------------------------------------
+
+    def emit(self, event: Event) -> None:
+        """Tell the readers, unless the run is over."""
+        if self.phase is not Phase.ENDED:
+            self.broadcast.push(event)
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """The conversation as it would be if the run ended in this instant. Always valid."""
+        return (*self.conversation.messages, *self.turn_messages(unsettled=Outcome.UNKNOWN))
+
+    def turn_messages(self, *, unsettled: Outcome) -> tuple[Message, ...]:
+        """What the current turn amounts to so far; `unsettled` is said of the calls that have no result yet."""
+        results: dict[str, ToolResult] = {}
+        if self.batch is not None:
+            for record in self.batch.records:
+                results[record.call.id] = record.result or unfinished(record.call, unsettled)
+        return seal_turn(self.draft, results)
+
+    def commit_turn(self, *more: Message) -> tuple[Message, ...]:
+        """Put the turn into the conversation, in one step, and begin a new one."""
+        added = (*self.turn_messages(unsettled=Outcome.NEVER_STARTED), *more)
+        self.conversation.append(*added)
+        self.draft = None
+        self.batch = None
+        return added
+
+    @property
+    def answer(self) -> AssistantMessage | None:
+        """The current answer, as far as it has come."""
+        turn = self.turn_messages(unsettled=Outcome.UNKNOWN)
+        return turn[0] if turn and isinstance(turn[0], AssistantMessage) else None
+
+    def call_ids(self) -> set[str]:
+        """The call ids that the conversation has used."""
+        return {
+            call.id
+            for message in self.conversation.messages
+            if isinstance(message, AssistantMessage)
+            for call in message.tool_calls
+        }
+
+    # --- Other people's code ------------------------------------------------------------------------------------
+
+    async def attend(self, work: Coroutine[Any, Any, _T], name: str) -> _T:
+        """Await somebody's coroutine so that a stop does not have to wait for it.
+
+        It runs in a task of its own. A stop cancels that task and goes on; settling gives it a moment to unwind, and
+        names it on the receipt when it does not.
+        """
+        task = asyncio.create_task(work, name=name)
+        try:
+            await asyncio.wait((task,))
+        except asyncio.CancelledError:
+            task.cancel()
+            self.strays.append(task)
+            raise
+        return task.result()
+
+    async def call_hooks(self, event: HookEvent) -> None:
+        """Call the hooks for an event, from the run's own task."""
+        if self.setup.hooks.wanting(type(event)):
+            await self.attend(self.setup.hooks.call(event, self.hook_failed), f"hooks for {type(event).__name__}")
+
+    def hook_failed(self, name: str, event: HookEvent, error: BaseException) -> None:
+        """A hook raised: an event, not a dead run."""
+        self.emit(HookFailed(name, type(event).__name__, f"{type(error).__name__}: {error}"))
+
+    # --- What tools need of their run (`ToolHost`) --------------------------------------------------------------
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """The agent's state."""
+        return self.setup.state
+
+    async def before_tool(self, call: ToolCall) -> ToolResult | None:
+        """Ask the hooks; a result means that the tool need not run."""
+        event = BeforeToolCall(self.run_id, self.token, call)
+        await self.setup.hooks.call(event, self.hook_failed)
+        return event.replacement
+
+    async def after_tool(self, call: ToolCall, result: ToolResult) -> ToolResult:
+        """Show the hooks a result; they may give another one."""
+        event = AfterToolCall(self.run_id, self.token, call, result)
+        await self.setup.hooks.call(event, self.hook_failed)
+        return event.replacement or result
+
+    def record_late(self, outcome: LateOutcome) -> None:
+        """A call that was left behind has ended. From the loop, or from the tool's thread once the loop has closed."""
+        receipt = self.result.receipt if self.result is not None else None
+        if receipt is not None:
+            receipt.late.append(outcome)
+        if self.loop.is_closed():
+            return
+        self.emit(LateOutcomeRecorded(outcome))
+        event = OnLateOutcome(self.run_id, self.token, outcome, receipt)
+        if self.setup.hooks.wanting(OnLateOutcome):
+            task = self.loop.create_task(self.setup.hooks.call(event, self.hook_failed), name="hooks for OnLateOutcome")
+            self.strays.append(task)
+
+    # --- The bill -----------------------------------------------------------------------------------------------
+
+    def open_entry(self) -> None:
+        """Book a request that is about to be sent."""
+        self.entry_id = self.ledger.open(
+            run_id=self.run_id, model=self.setup.model.name, turn=self.turn, attempt=self.attempt
+        )
+
+    def close_entry(self, ended: HowItEnded) -> None:
+        """Write down what the current request used and how it ended, once."""
+        if self.entry_id is None:
+            return
+        draft = self.draft
+        usage = usage_of(None if draft is None else draft.usage, () if draft is None else draft.written())
+        entry = self.ledger.update(
+            self.entry_id,
+            usage,
+            price=self.setup.model.price,
+            ended=ended,
+            request_id=None if draft is None else draft.request_id,
+        )
+        self.entry_id = None
+        self.emit(ModelCallEnded(entry))
+
+    @property
+    def spent(self) -> Usage:
+        """What the requests that have ended used."""
+        return summarise(tuple(entry for entry in self.ledger.entries if entry.ended != "open"))
+
+    # --- The receipt --------------------------------------------------------------------------------------------
+
+    def call_receipts(self) -> tuple[CallReceipt, ...]:
+        """What became of every call of the run."""
+        return tuple(receipt for batch in self.batches for receipt in batch.receipts())
+
+    def still_running(self) -> tuple[str, ...]:
+        """What could not be proved to have stopped."""
+        tools = (name for batch in self.batches for name in batch.still_running())
+        return (*tools, *(task.get_name() for task in self.strays if not task.done()))
+
+    def latency(self) -> float | None:
+        """Seconds since the stop was asked for."""
+        cause = self.token.cause
+        return None if cause is None else time.perf_counter() - cause.clock

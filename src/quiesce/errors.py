@@ -1,0 +1,248 @@
+"""Every exception of Quiesce: one tree, one page.
+
+Each error says what happened, what was kept, and what to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .cancellation.cause import Cause
+    from .result import RunResult
+
+
+class QuiesceError(Exception):
+    """The root of the tree. `kept` is what survived; `todo` is what to do next."""
+
+    kept: str = ""
+    todo: str = ""
+
+    def __init__(self, what: str, *, kept: str = "", todo: str = "") -> None:
+        self.what = what
+        self.kept = kept or self.kept
+        self.todo = todo or self.todo
+        super().__init__(what)
+
+    def __str__(self) -> str:
+        return " ".join(part for part in (self.what, self.kept, self.todo) if part)
+
+
+# --- How the SDK is used -------------------------------------------------------------------------------------------
+
+
+class ConfigurationError(QuiesceError):
+    """An agent, a tool or a limit is described in a way that cannot work. Nothing was started."""
+
+    kept = "Nothing was started."
+
+
+class UnknownMode(ConfigurationError, ValueError):
+    """A stop mode that does not exist."""
+
+    def __init__(self, mode: object, known: Iterable[str]) -> None:
+        super().__init__(
+            f"There is no stop mode {mode!r}.",
+            kept="A stop that was asked for with it is made in mode 'now', so that it is not lost.",
+            todo=f"Use one of: {', '.join(known)}.",
+        )
+
+
+class DuplicateTool(ConfigurationError):
+    """Two tools of one agent have the same name."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"Two tools are named {name!r}.", todo="Give one of them another name with @tool(name=...).")
+
+
+class InvalidTool(ConfigurationError):
+    """A function that cannot be offered to a model as a tool."""
+
+
+class InvalidPrompt(ConfigurationError, TypeError):
+    """A prompt that is neither text nor content."""
+
+    def __init__(self, prompt: object, why: str = "") -> None:
+        super().__init__(
+            why or f"A prompt cannot be a {type(prompt).__name__}.",
+            kept="The conversation is unchanged.",
+            todo="Pass a string, a UserMessage, or a list of Text, Image and Document parts.",
+        )
+
+
+class InvalidConversation(ConfigurationError):
+    """Messages that no provider would accept."""
+
+    def __init__(self, faults: tuple[str, ...]) -> None:
+        self.faults = faults
+        super().__init__(
+            f"The conversation is not valid: {'; '.join(faults)}.",
+            todo="quiesce.transcript.check() explains each rule.",
+        )
+
+
+class UnknownModel(ConfigurationError):
+    """A model name that no provider here understands."""
+
+
+class ScriptError(ConfigurationError):
+    """A scripted model was asked for more than its script holds, or the script makes no sense."""
+
+
+# --- A conversation that is busy ----------------------------------------------------------------------------------
+
+
+class ConversationBusy(QuiesceError):
+    """A run holds this conversation; a second one must wait, or use a branch of its own."""
+
+    kept = "The running answer goes on undisturbed."
+    todo = "Wait for it, stop it, or start on a branch with agent.fork()."
+
+    def __init__(self, holder: str) -> None:
+        self.holder = holder
+        super().__init__(f"Run {holder} is using this conversation.")
+
+
+# --- A stop --------------------------------------------------------------------------------------------------------
+
+
+class Cancelled(QuiesceError):
+    """Raised by `token.raise_if_cancelled()`: the run was asked to stop. A tool lets it pass."""
+
+    def __init__(self, cause: Cause) -> None:
+        self.cause = cause
+        super().__init__(f"Stopped ({cause}).")
+
+
+# --- A run that failed --------------------------------------------------------------------------------------------
+
+
+class RunError(QuiesceError):
+    """A run ended because something failed. `result` holds everything up to the failure."""
+
+    kept = "The prompt and everything streamed so far are in the conversation."
+    result: RunResult | None = None
+
+
+class OutputInvalid(RunError):
+    """The model did not produce the wanted output type within the allowed tries."""
+
+    todo = "Raise output_retries, simplify output_type, or use a stronger model."
+
+
+class ModelError(RunError):
+    """The model call failed."""
+
+    retryable: bool = False
+    retry_after: float | None = None
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        kept: str = "",
+        todo: str = "",
+        retry_after: float | None = None,
+        request_id: str | None = None,
+    ) -> None:
+        super().__init__(what, kept=kept, todo=todo)
+        self.retry_after = retry_after
+        self.request_id = request_id
+
+
+class RateLimited(ModelError):
+    """Too many requests (429). Retried, honouring Retry-After."""
+
+    retryable = True
+    todo = "Send fewer requests, or ask the provider for a higher limit."
+
+
+class QuotaExceeded(ModelError):
+    """The account has no credit or quota left. Retrying does not help."""
+
+    todo = "Check the plan and billing of the account."
+
+
+class Overloaded(ModelError):
+    """The provider is out of capacity (503, 529). Retried."""
+
+    retryable = True
+    todo = "Try again later, or use another model."
+
+
+class ServerError(ModelError):
+    """The provider failed (5xx). Retried."""
+
+    retryable = True
+    todo = "Try again later."
+
+
+class ConnectionFailed(ModelError):
+    """The provider could not be reached: DNS, refused, reset, proxy. Retried."""
+
+    retryable = True
+    todo = "Check the network, the base_url and the proxy settings."
+
+
+class TLSFailed(ModelError):
+    """The provider's certificate was not accepted."""
+
+    todo = "Check the clock, the CA certificates and the base_url."
+
+
+class ModelTimeout(ModelError):
+    """The provider did not answer in the time allowed for one request. Retried."""
+
+    retryable = True
+    todo = "Raise the model's timeout, or try again later."
+
+
+class StreamBroken(ModelError):
+    """The connection was lost in the middle of an answer that people had already begun to read."""
+
+    todo = "Prompt again to go on; what was streamed is kept and marked as cut."
+
+
+class AuthenticationFailed(ModelError):
+    """The key was missing, wrong or not allowed to do this (401, 403)."""
+
+    todo = "Check the API key."
+
+
+class ModelNotFound(ModelError):
+    """The provider does not know this model (404)."""
+
+    todo = "Check the model's name."
+
+
+class RequestRejected(ModelError):
+    """The provider did not accept the request (400, 413, 422)."""
+
+    todo = "The provider's message says which part."
+
+
+class ContextTooLong(RequestRejected):
+    """The conversation does not fit the model's context window."""
+
+    todo = "Shorten the conversation, or use a model with a larger window."
+
+
+class EmptyAnswer(ModelError):
+    """The model answered with nothing at all. Retried."""
+
+    retryable = True
+    todo = "Try again, or change the prompt."
+
+
+class ModelProtocolError(ModelError):
+    """The model sent something that makes no sense."""
+
+    todo = "If this is your own Model, check the order of its deltas with quiesce.testing.check_model()."
+
+
+# --- Inside a tool -------------------------------------------------------------------------------------------------
+
+
+class ToolError(QuiesceError):
+    """Raise this in a tool to give the model an error in your own words."""

@@ -1,0 +1,215 @@
+"""What happened: one frozen, typed event for each thing that a run does.
+
+`Event` is the union of them all, so that a `match` can be exhaustive. The first group, the deltas, is what a model
+yields; the run passes those on as they are.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeAlias
+
+from msgspec import Struct
+
+from .cancellation.cause import Cause
+from .messages import Message, ToolCall, ToolResult
+from .receipt import LateOutcome, Receipt
+from .usage.ledger import LedgerEntry
+
+# --- Deltas: what a model yields -----------------------------------------------------------------------------------
+
+AnswerStop: TypeAlias = Literal["end_turn", "tool_use", "max_tokens", "stop_sequence", "refusal", "pause"]
+
+
+class AnswerStart(Struct, frozen=True, tag="answer_start"):
+    """The provider accepted the request. Optional; carries its id."""
+
+    request_id: str | None = None
+    model: str | None = None
+
+
+class TextDelta(Struct, frozen=True, tag="text"):
+    """Some more words."""
+
+    text: str
+
+
+class ReasoningDelta(Struct, frozen=True, tag="reasoning"):
+    """Some more thinking. A signature, where there is one, comes with the last piece."""
+
+    text: str
+    signature: str | None = None
+    provider_data: dict[str, Any] | None = None
+
+
+class ToolCallStart(Struct, frozen=True, tag="tool_call_start"):
+    """The model begins to write a call. Calls may interleave."""
+
+    id: str
+    name: str
+    provider_data: dict[str, Any] | None = None
+
+
+class ToolCallArguments(Struct, frozen=True, tag="tool_call_arguments"):
+    """Some more of a call's arguments, as the JSON text that the model writes."""
+
+    id: str
+    fragment: str
+
+
+class ToolCallEnd(Struct, frozen=True, tag="tool_call_end"):
+    """A call is completely written. Only such calls are ever run."""
+
+    id: str
+
+
+class UsageDelta(Struct, frozen=True, tag="usage"):
+    """What the provider says was used by this request *so far*: cumulative, never to be added up.
+
+    A field is None when the provider has not said. `input` includes the cache fields, `output` includes `reasoning`.
+    `final` marks figures that will not change.
+    """
+
+    input: int | None = None
+    output: int | None = None
+    cache_read: int | None = None
+    cache_write: int | None = None
+    reasoning: int | None = None
+    final: bool = False
+
+
+class AnswerEnd(Struct, frozen=True, tag="answer_end"):
+    """The answer is complete. A stream that ends without this was torn."""
+
+    reason: AnswerStop = "end_turn"
+
+
+Delta: TypeAlias = (
+    AnswerStart | TextDelta | ReasoningDelta | ToolCallStart | ToolCallArguments | ToolCallEnd | UsageDelta | AnswerEnd
+)
+
+# --- What the run does ---------------------------------------------------------------------------------------------
+
+
+class RunStarted(Struct, frozen=True, tag="run_started"):
+    """The run holds its conversation; the prompt is in it."""
+
+    run_id: str
+    agent: str
+
+
+class TurnStarted(Struct, frozen=True, tag="turn_started"):
+    """A turn begins: one model call and the tools it asks for."""
+
+    turn: int
+
+
+class ModelCallStarted(Struct, frozen=True, tag="model_call_started"):
+    """A request is about to be sent."""
+
+    turn: int
+    attempt: int
+    model: str
+
+
+class ModelCallEnded(Struct, frozen=True, tag="model_call_ended"):
+    """A request has ended, with the ledger's entry for it."""
+
+    entry: LedgerEntry
+
+
+class RetryScheduled(Struct, frozen=True, tag="retry_scheduled"):
+    """A model call failed and will be tried again after `delay` seconds."""
+
+    attempt: int
+    delay: float
+    error: str
+
+
+class ToolStarted(Struct, frozen=True, tag="tool_started"):
+    """A tool begins to run."""
+
+    call: ToolCall
+
+
+class ToolProgress(Struct, frozen=True, tag="tool_progress"):
+    """A running tool reports."""
+
+    call_id: str
+    name: str
+    progress: Any
+
+
+class ToolEnded(Struct, frozen=True, tag="tool_ended"):
+    """A call has its result, whether or not the tool ran."""
+
+    result: ToolResult
+
+
+class MessageAdded(Struct, frozen=True, tag="message_added"):
+    """A message is in the conversation now."""
+
+    message: Message
+
+
+class OutputRejected(Struct, frozen=True, tag="output_rejected"):
+    """The answer did not fit `output_type`; the model is asked again."""
+
+    error: str
+    retry: int
+
+
+class HookFailed(Struct, frozen=True, tag="hook_failed"):
+    """A hook raised. The run goes on."""
+
+    hook: str
+    event: str
+    error: str
+
+
+class StopRequested(Struct, frozen=True, tag="stop_requested"):
+    """The run has seen a request to stop and begins to settle. It is not at rest yet."""
+
+    cause: Cause
+    waiting_for: tuple[str, ...] = ()
+
+
+class ChildEvent(Struct, frozen=True, tag="child"):
+    """An event of a run that a tool call of this run started."""
+
+    call_id: str
+    run_id: str
+    event: Event
+
+
+class LateOutcomeRecorded(Struct, frozen=True, tag="late_outcome"):
+    """A call that had been given up ended while the run was still going on."""
+
+    outcome: LateOutcome
+
+
+class RunEnded(Struct, frozen=True, tag="run_ended"):
+    """The run is at rest. Exactly one of these, always the last."""
+
+    stop_reason: str
+    receipt: Receipt
+    error: str | None = None
+
+
+Event: TypeAlias = (
+    Delta
+    | RunStarted
+    | TurnStarted
+    | ModelCallStarted
+    | ModelCallEnded
+    | RetryScheduled
+    | ToolStarted
+    | ToolProgress
+    | ToolEnded
+    | MessageAdded
+    | OutputRejected
+    | HookFailed
+    | StopRequested
+    | ChildEvent
+    | LateOutcomeRecorded
+    | RunEnded
+)

@@ -1,0 +1,187 @@
+"""Callbacks around each transition of a run.
+
+A hook is a function, sync or async, whose first parameter is annotated with the hook events it wants:
+
+    def audit(event: BeforeToolCall | AfterToolCall) -> None: ...
+
+    Agent(..., hooks=[audit])
+
+Hooks may cancel the run and may replace one tool call's result. An async hook that is waiting is cut by a stop like
+everything else. One that fails becomes a `HookFailed` event; the run goes on. Sync hooks run in the event loop and
+should be short.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import types
+import typing
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Final, TypeAlias, get_args, get_type_hints
+
+from .cancellation import CancellationToken, Cause, TokenView
+from .errors import ConfigurationError
+from .messages import AssistantMessage, Message, ToolCall, ToolResult, UserMessage
+from .models.base import ModelRequest
+from .receipt import LateOutcome, Receipt
+from .result import RunResult
+from .tools.output import completed
+
+
+class HookEvent:
+    """What every hook event has: the run's id, its token to look at, and a way to stop it."""
+
+    def __init__(self, run_id: str, token: CancellationToken) -> None:
+        self.run_id: Final = run_id
+        self.token: Final = TokenView(token)
+        self._token: Final = token
+
+    def cancel(self, reason: str = "", *, mode: str = "now") -> None:
+        """Ask the run to stop (cause: `hook`). Returns at once."""
+        self._token.cancel(reason, mode=mode, source="hook")
+
+
+class BeforeRun(HookEvent):
+    """The prompt is in the conversation; nothing was sent yet."""
+
+    def __init__(self, run_id: str, token: CancellationToken, prompt: UserMessage) -> None:
+        super().__init__(run_id, token)
+        self.prompt: Final = prompt
+
+
+class AfterRun(HookEvent):
+    """The run is at rest. Bounded in time after a stop."""
+
+    def __init__(self, run_id: str, token: CancellationToken, result: RunResult) -> None:
+        super().__init__(run_id, token)
+        self.result: Final = result
+
+
+class BeforeModelCall(HookEvent):
+    """A request is about to be sent."""
+
+    def __init__(self, run_id: str, token: CancellationToken, request: ModelRequest, attempt: int) -> None:
+        super().__init__(run_id, token)
+        self.request: Final = request
+        self.attempt: Final = attempt
+
+
+class AfterModelCall(HookEvent):
+    """The model's answer is complete; its tools have not started."""
+
+    def __init__(self, run_id: str, token: CancellationToken, message: AssistantMessage) -> None:
+        super().__init__(run_id, token)
+        self.message: Final = message
+
+
+class _ToolHookEvent(HookEvent):
+    def __init__(self, run_id: str, token: CancellationToken, call: ToolCall) -> None:
+        super().__init__(run_id, token)
+        self.call: Final = call
+        self._replacement: ToolResult | None = None
+
+    def replace(self, value: Any) -> None:
+        """Answer the call with `value` (whatever a tool may return, or a `ToolResult`) instead of the tool's result."""
+        self._replacement = value if isinstance(value, ToolResult) else completed(self.call, value)
+
+    @property
+    def replacement(self) -> ToolResult | None:
+        """The result that a hook has put in place, if any."""
+        return self._replacement
+
+
+class BeforeToolCall(_ToolHookEvent):
+    """A tool is about to start. With `replace()` it does not."""
+
+
+class AfterToolCall(_ToolHookEvent):
+    """A call has its result."""
+
+    def __init__(self, run_id: str, token: CancellationToken, call: ToolCall, result: ToolResult) -> None:
+        super().__init__(run_id, token, call)
+        self.result: Final = result
+
+
+class OnMessage(HookEvent):
+    """A message was added to the conversation."""
+
+    def __init__(self, run_id: str, token: CancellationToken, message: Message) -> None:
+        super().__init__(run_id, token)
+        self.message: Final = message
+
+
+class OnStop(HookEvent):
+    """The run has seen a stop and is settling. Bounded in time."""
+
+    def __init__(self, run_id: str, token: CancellationToken, cause: Cause) -> None:
+        super().__init__(run_id, token)
+        self.cause: Final = cause
+
+
+class OnLateOutcome(HookEvent):
+    """A tool call that was given up has ended after all. `receipt` is None while the run is still going on."""
+
+    def __init__(self, run_id: str, token: CancellationToken, outcome: LateOutcome, receipt: Receipt | None) -> None:
+        super().__init__(run_id, token)
+        self.outcome: Final = outcome
+        self.receipt: Final = receipt
+
+
+Hook: TypeAlias = Callable[[Any], Awaitable[None] | None]
+OnFailure: TypeAlias = Callable[[str, HookEvent, BaseException], None]
+
+
+class Hooks:
+    """The hooks of an agent, by the events they want. Raises `ConfigurationError` for one that wants none."""
+
+    def __init__(self, hooks: Iterable[Hook] = ()) -> None:
+        self._hooks: Final[list[tuple[tuple[type[HookEvent], ...], Hook]]] = []
+        for hook in hooks:
+            self.add(hook)
+
+    def add(self, hook: Hook, *events: type[HookEvent]) -> None:
+        """Register a hook, for the events given or for those that its first parameter names."""
+        self._hooks.append((events or _wanted(hook), hook))
+
+    def wanting(self, event: type[HookEvent]) -> list[Hook]:
+        """The hooks for an event, in the order in which they were registered."""
+        return [hook for events, hook in self._hooks if issubclass(event, events)]
+
+    async def call(self, event: HookEvent, on_failure: OnFailure) -> None:
+        """Call each hook that wants this event, one after the other."""
+        for hook in self.wanting(type(event)):
+            try:
+                outcome = hook(event)
+                if inspect.isawaitable(outcome):
+                    await outcome
+            except asyncio.CancelledError:
+                raise
+            except Exception as error:
+                on_failure(hook_name(hook), event, error)
+
+
+def hook_name(hook: Hook) -> str:
+    """What events and receipts call a hook."""
+    return getattr(hook, "__qualname__", None) or type(hook).__name__
+
+
+def _wanted(hook: Hook) -> tuple[type[HookEvent], ...]:
+    target = hook if inspect.isroutine(hook) else hook.__call__
+    try:
+        hints = get_type_hints(target)
+        first = next(name for name in inspect.signature(hook).parameters)
+    except (NameError, TypeError, ValueError, StopIteration) as error:
+        raise _not_a_hook(hook) from error
+    hint = hints.get(first)
+    is_union = typing.get_origin(hint) in (typing.Union, types.UnionType)
+    wanted: tuple[Any, ...] = get_args(hint) if is_union else (hint,)
+    if not all(isinstance(kind, type) and issubclass(kind, HookEvent) for kind in wanted):
+        raise _not_a_hook(hook)
+    return wanted
+
+
+def _not_a_hook(hook: object) -> ConfigurationError:
+    return ConfigurationError(
+        f"{hook!r} is not a hook.", todo="Annotate its first parameter with the hook events that it wants."
+    )

@@ -1,0 +1,273 @@
+"""The loop: one short function per phase. Each returns the phase that follows, or None when the run is to settle.
+
+    created -> turn_start -> calling/streaming -> answered -> acting -> turn_end -> turn_start ...
+                               |        ^
+                               v        |
+                              backing_off
+
+A stop that a phase obeys is seen at the head of `play()`, before any phase begins; one that comes while a phase is
+waiting cancels the wait, through the scope that `play()` runs in. Neither leaves anything half done, because what a
+phase has achieved is written down, in `Course`, in the same step in which it happens.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from .broadcast import BREATH
+from .course import Course
+from .draft import Draft
+from .errors import ConnectionFailed, EmptyAnswer, ModelError, ModelProtocolError, OutputInvalid, StreamBroken
+from .events import (
+    MessageAdded,
+    ModelCallStarted,
+    OutputRejected,
+    ReasoningDelta,
+    RetryScheduled,
+    RunStarted,
+    TextDelta,
+    ToolCallArguments,
+    TurnStarted,
+    UsageDelta,
+)
+from .hooks import AfterModelCall, BeforeModelCall, BeforeRun, OnMessage
+from .limits import Meter
+from .messages import Message, Text, UserMessage
+from .models.base import ModelRequest
+from .output import OutputMismatch
+from .state import Phase
+from .tools.batch import Batch
+from .usage.counting import ByteCounter
+
+
+async def play(course: Course) -> None:
+    """Go from phase to phase until the run has finished or is to stop."""
+    while not course.stop_wanted:
+        following = await PHASES[course.phase](course)
+        if following is None:
+            return
+        course.enter(following)
+
+
+async def begin(course: Course) -> Phase | None:
+    """The prompt is in the conversation already; say so."""
+    course.emit(RunStarted(course.run_id, course.setup.agent))
+    await announce(course, course.prompt)
+    await course.call_hooks(BeforeRun(course.run_id, course.token, course.prompt))
+    return Phase.TURN_START
+
+
+async def start_turn(course: Course) -> Phase | None:
+    """One more turn, if the limits allow it."""
+    limit = course.setup.limits.turns
+    if limit is not None and course.turn >= limit:
+        course.token.cancel(f"The limit of {limit} turns is reached", source="budget")
+        return None
+    course.turn += 1
+    course.attempt = 0
+    course.emit(TurnStarted(course.turn))
+    return Phase.CALLING
+
+
+async def call_model(course: Course) -> Phase | None:
+    """Send the conversation and listen to the answer."""
+    course.attempt += 1
+    course.draft = Draft(course.call_ids())
+    request = build_request(course)
+    await course.call_hooks(BeforeModelCall(course.run_id, course.token, request, course.attempt))
+    if course.stop_wanted:
+        return None
+    course.open_entry()
+    course.emit(ModelCallStarted(course.turn, course.attempt, course.setup.model.name))
+    try:
+        await course.attend(listen(course, course.draft, request), "model stream")
+        if course.stop_wanted and not course.draft.complete:
+            return None
+        check_answer(course.draft)
+    except ModelError as error:
+        return retry_or_raise(course, error)
+    course.close_entry("completed")
+    return Phase.ANSWERED
+
+
+async def listen(course: Course, draft: Draft, request: ModelRequest) -> None:
+    """Take the model's deltas: into the draft first, then to the readers. Leaving the context hangs up."""
+    token, broadcast, meter = course.token, course.broadcast, build_meter(course)
+    idle = True
+    try:
+        async with course.setup.model.stream(request) as deltas:
+            async for delta in deltas:
+                if token.stop_now or not draft.is_open:
+                    return
+                if idle:
+                    idle = False
+                    course.enter(Phase.STREAMING)
+                broadcast.push(draft.add(delta))
+                if meter is not None:
+                    meter.take(delta, draft)
+                if broadcast.unbreathed >= BREATH:
+                    await broadcast.breathe()
+    except ModelError:
+        raise
+    except Exception as error:
+        raise ModelProtocolError(f"The model raised {type(error).__name__}: {error}.") from error
+
+
+def check_answer(draft: Draft) -> None:
+    """Raises a `ModelError` unless the answer is complete and says something."""
+    if not draft.complete:
+        if draft.has_content:
+            raise StreamBroken("The model's stream ended in the middle of its answer.")
+        raise ConnectionFailed("The model's stream ended before its answer.")
+    if not draft.content() and draft.ended != "max_tokens":
+        raise EmptyAnswer("The model answered with nothing.")
+
+
+def retry_or_raise(course: Course, error: ModelError) -> Phase:
+    """Try again later, unless people have begun to read the answer: then what they read stays, and the run fails."""
+    draft = course.draft
+    course.close_entry("failed")
+    if draft is not None and draft.has_content and not draft.complete:
+        if isinstance(error, StreamBroken) or not error.retryable:
+            raise error
+        raise StreamBroken(f"The answer was cut off: {error.what}", request_id=error.request_id) from error
+    delay = course.setup.retry.delay(error, course.attempt)
+    if delay is None:
+        raise error
+    course.draft = None
+    course.retry_delay = delay
+    course.emit(RetryScheduled(course.attempt, delay, str(error)))
+    return Phase.BACKING_OFF
+
+
+async def back_off(course: Course) -> Phase | None:
+    """Wait before the next try."""
+    await asyncio.sleep(course.retry_delay)
+    return Phase.CALLING
+
+
+async def weigh_answer(course: Course) -> Phase | None:
+    """Run the tools that the answer asks for; without any, the answer is the end."""
+    answer = course.answer
+    if answer is not None:
+        await course.call_hooks(AfterModelCall(course.run_id, course.token, answer))
+    if answer is None or not answer.tool_calls:
+        return weigh_final_answer(course)
+    limit = course.setup.limits.tool_calls
+    if limit is not None and course.tool_calls + len(answer.tool_calls) > limit:
+        course.token.cancel(f"The limit of {limit} tool calls is reached", source="budget")
+        return None
+    return Phase.ACTING
+
+
+def weigh_final_answer(course: Course) -> Phase | None:
+    """Finish, or ask again when the answer must fit a type and does not."""
+    assert course.draft is not None
+    assert course.draft.ended is not None
+    try:
+        output = parse_output(course)
+    except OutputMismatch as mismatch:
+        course.output_tries += 1
+        if course.output_tries > course.setup.output_retries:
+            raise OutputInvalid(f"The answer does not fit output_type: {mismatch}.") from None
+        course.emit(OutputRejected(str(mismatch), course.output_tries))
+        return Phase.TURN_END
+    course.finish("end_turn" if course.draft.ended == "tool_use" else course.draft.ended, output)
+    return None
+
+
+def parse_output(course: Course) -> object:
+    """The structured output, or None when none is wanted. Raises `OutputMismatch`."""
+    if course.setup.output is None or course.draft is None:
+        return None
+    return course.setup.output.parse(course.draft.text())
+
+
+async def act(course: Course) -> Phase | None:
+    """Run the tools."""
+    answer = course.answer
+    assert answer is not None
+    course.tool_calls += len(answer.tool_calls)
+    course.batch = Batch(answer.tool_calls, course.setup.tools, course, sequential=course.setup.sequential)
+    course.batches.append(course.batch)
+    await course.batch.run()
+    return Phase.TURN_END
+
+
+async def end_turn(course: Course) -> Phase | None:
+    """Put the turn into the conversation: the answer and its results, or the answer and what was wrong with it."""
+    mismatch = course.batch is None
+    added = course.commit_turn(*([output_feedback(course)] if mismatch else ()))
+    for message in added:
+        await announce(course, message)
+    return Phase.TURN_START
+
+
+def output_feedback(course: Course) -> UserMessage:
+    """What the model is told about an answer that did not fit."""
+    try:
+        parse_output(course)
+    except OutputMismatch as mismatch:
+        return UserMessage(
+            (Text(f"That answer is not valid: {mismatch}. Answer again, with JSON that fits the schema."),)
+        )
+    raise AssertionError("A valid answer needs no feedback.")
+
+
+async def announce(course: Course, message: Message) -> None:
+    """Tell readers and hooks about a message that is in the conversation now."""
+    course.emit(MessageAdded(message))
+    await course.call_hooks(OnMessage(course.run_id, course.token, message))
+
+
+def build_request(course: Course) -> ModelRequest:
+    """What the model is sent."""
+    setup = course.setup
+    return ModelRequest(
+        messages=course.conversation.messages,
+        instructions=setup.instructions,
+        tools=tuple(tool.spec for tool in setup.tools.values()),
+        output_schema=None if setup.output is None else setup.output.schema,
+        settings=setup.settings,
+    )
+
+
+class AnswerMeter:
+    """Holds an answer against the limits while it grows."""
+
+    def __init__(self, meter: Meter) -> None:
+        self._meter: Final = meter
+        self._counter: Final = ByteCounter()
+
+    def take(self, delta: object, draft: Draft) -> None:
+        """Count a delta; the meter stops the run when a limit is reached."""
+        match delta:
+            case TextDelta(text) | ReasoningDelta(text) | ToolCallArguments(_, text):
+                self._counter.add(text)
+            case UsageDelta():
+                pass
+            case _:
+                return
+        said = draft.usage
+        self._meter.check(self._counter, said and said.input, said and said.output)
+
+
+def build_meter(course: Course) -> AnswerMeter | None:
+    """A meter for this answer, if a limit can be reached inside it."""
+    limits = course.setup.limits
+    if not limits.inside_answers:
+        return None
+    return AnswerMeter(Meter(limits, course.spent, course.setup.model.price, course.token))
+
+
+PHASES: Final[dict[Phase, Callable[[Course], Awaitable[Phase | None]]]] = {
+    Phase.CREATED: begin,
+    Phase.TURN_START: start_turn,
+    Phase.CALLING: call_model,
+    Phase.BACKING_OFF: back_off,
+    Phase.ANSWERED: weigh_answer,
+    Phase.ACTING: act,
+    Phase.TURN_END: end_turn,
+}

@@ -1,0 +1,134 @@
+"""What was said: the parts of a conversation, frozen and typed.
+
+A conversation is a tuple of messages. `quiesce.transcript` says when one is valid. The types serialise with msgspec, so
+a conversation can be stored and sent as it is.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any, TypeAlias
+
+from msgspec import Struct
+
+
+class Outcome(StrEnum):
+    """What became of one tool call. Never more than is known to be true."""
+
+    NEVER_STARTED = "never_started"
+    COMPLETED = "completed"
+    CANCELLED = "cancelled"
+    KILLED = "killed"
+    ABANDONED = "abandoned"
+    UNKNOWN = "unknown"
+
+
+class Text(Struct, frozen=True, tag="text"):
+    """Words. `cut` says that more was coming when the answer was stopped."""
+
+    text: str
+    cut: bool = False
+    provider_data: dict[str, Any] | None = None
+
+
+class Reasoning(Struct, frozen=True, tag="reasoning"):
+    """Thinking that the provider showed. `signature` lets that provider take it back in a later request."""
+
+    text: str
+    signature: str | None = None
+    cut: bool = False
+    provider_data: dict[str, Any] | None = None
+
+
+class Image(Struct, frozen=True, tag="image"):
+    """A picture, as bytes or by address."""
+
+    media_type: str = "image/png"
+    data: bytes | None = None
+    url: str | None = None
+
+
+class Document(Struct, frozen=True, tag="document"):
+    """A file for the model to read, as bytes or by address."""
+
+    media_type: str = "application/pdf"
+    data: bytes | None = None
+    url: str | None = None
+    name: str | None = None
+
+
+class ToolCall(Struct, frozen=True, tag="tool_call"):
+    """The model asks for a tool. `unparsed` holds what it wrote when that was not a JSON object."""
+
+    id: str
+    name: str
+    arguments: dict[str, Any]
+    unparsed: str | None = None
+    provider_data: dict[str, Any] | None = None
+
+
+class CutNote(Struct, frozen=True, tag="cut_note"):
+    """The one sentence that tells the model that its answer was stopped here. Quiesce wrote it, not the model."""
+
+    text: str
+
+
+ResultContent: TypeAlias = Text | Image | Document
+
+
+class ToolResult(Struct, frozen=True, tag="tool_result"):
+    """The answer to one `ToolCall`: what the tool returned, or a true sentence about why it returned nothing."""
+
+    call_id: str
+    name: str
+    content: tuple[ResultContent, ...]
+    outcome: Outcome = Outcome.COMPLETED
+    is_error: bool = False
+
+    @property
+    def text(self) -> str:
+        """The words of the result."""
+        return "".join(part.text for part in self.content if isinstance(part, Text))
+
+
+UserContent: TypeAlias = Text | Image | Document
+AssistantContent: TypeAlias = Text | Reasoning | ToolCall | CutNote
+
+
+class UserMessage(Struct, frozen=True, tag="user"):
+    """What the person said."""
+
+    content: tuple[UserContent, ...]
+
+    @property
+    def text(self) -> str:
+        """The words of the message."""
+        return "".join(part.text for part in self.content if isinstance(part, Text))
+
+
+class AssistantMessage(Struct, frozen=True, tag="assistant"):
+    """What the model said and asked for. `cut` says that a stop or an error ended it early."""
+
+    content: tuple[AssistantContent, ...]
+    model: str | None = None
+    cut: bool = False
+
+    @property
+    def text(self) -> str:
+        """The model's own words, without reasoning and without the note about a cut."""
+        return "".join(part.text for part in self.content if isinstance(part, Text))
+
+    @property
+    def tool_calls(self) -> tuple[ToolCall, ...]:
+        """The calls that this message asks for, in order."""
+        return tuple(part for part in self.content if isinstance(part, ToolCall))
+
+
+class ToolMessage(Struct, frozen=True, tag="tool"):
+    """The results of every call of the assistant message before it, in the order of the calls."""
+
+    results: tuple[ToolResult, ...]
+
+
+Message: TypeAlias = UserMessage | AssistantMessage | ToolMessage
+Prompt: TypeAlias = str | UserMessage | list[UserContent] | tuple[UserContent, ...]

@@ -1,0 +1,1 @@
+"""Models: the protocol, and one file per provider."""

@@ -1,0 +1,251 @@
+"""A model that plays a script: for tests, demos and everything that must be the same each time.
+
+    ScriptedModel(
+        [Say("Let me look. "), Call("search", {"query": "rain"}), Used(input=40, output=12)],
+        "It will rain.",
+    )
+
+Each argument is one answer; a plain string is an answer that just says it. An answer is a list of steps, played in
+order. The steps speak the real protocol: a `Pause` is an await that a stop cuts, a torn call really has no end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import Any, Final, TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from ..errors import ModelError, ScriptError
+from ..events import (
+    AnswerEnd,
+    AnswerStart,
+    AnswerStop,
+    Delta,
+    ReasoningDelta,
+    TextDelta,
+    ToolCallArguments,
+    ToolCallEnd,
+    ToolCallStart,
+    UsageDelta,
+)
+from ..usage.prices import Price
+from .base import ModelRequest
+
+# --- Steps ---------------------------------------------------------------------------------------------------------
+
+
+class Say(Struct, frozen=True):
+    """Speak, in pieces of `chunk` characters, with `pause` seconds before each."""
+
+    text: str
+    chunk: int = 8
+    pause: float = 0.0
+
+
+class Think(Struct, frozen=True):
+    """Reason, in pieces; the last one carries the signature."""
+
+    text: str
+    chunk: int = 8
+    signature: str | None = None
+    pause: float = 0.0
+
+
+class Call(Struct, frozen=True):
+    """Ask for a tool. `arguments` may be raw text, to write what is not JSON."""
+
+    name: str
+    arguments: dict[str, Any] | str = {}
+    id: str | None = None
+    chunk: int = 12
+    pause: float = 0.0
+
+
+class TornCall(Struct, frozen=True):
+    """Begin to ask for a tool, and never finish."""
+
+    name: str
+    arguments: str = '{"x'
+    id: str | None = None
+
+
+class Interleave(Struct, frozen=True):
+    """Play several steps at once, a delta of each in turn."""
+
+    steps: tuple[Say | Think | Call | TornCall, ...]
+
+
+class Pause(Struct, frozen=True):
+    """Say nothing for some seconds."""
+
+    seconds: float
+
+
+class Stall(Struct, frozen=True):
+    """Say nothing ever again."""
+
+
+class Fail(Struct, frozen=True):
+    """Fail, here."""
+
+    error: Exception
+
+
+class Drop(Struct, frozen=True):
+    """Close the connection, here, with no end to the answer."""
+
+
+class Used(Struct, frozen=True):
+    """Report usage, cumulative. `final=False` is a report from the middle of an answer."""
+
+    input: int | None = None
+    output: int | None = None
+    cache_read: int | None = None
+    cache_write: int | None = None
+    reasoning: int | None = None
+    final: bool = True
+
+
+class Raw(Struct, frozen=True):
+    """Yield exactly this, whatever it is."""
+
+    delta: Any
+
+
+class End(Struct, frozen=True):
+    """End the answer with a reason. Without this, the reason follows from what was said."""
+
+    reason: AnswerStop
+
+
+Step: TypeAlias = Say | Think | Call | TornCall | Interleave | Pause | Stall | Fail | Drop | Used | Raw | End
+Answer: TypeAlias = str | Step | list[Step] | tuple[Step, ...]
+
+# --- The model -----------------------------------------------------------------------------------------------------
+
+
+class ScriptedModel:
+    """Plays its answers in order. After the last one it repeats `then`, or raises `ScriptError` when that is None.
+
+    `requests` are the requests it was sent; `open_streams` says how many answers are being played right now.
+    """
+
+    def __init__(
+        self, *answers: Answer, then: Answer | None = None, name: str = "scripted", price: Price | None = None
+    ) -> None:
+        self.name: Final = name
+        self.price: Final = price
+        self.requests: Final[list[ModelRequest]] = []
+        self.open_streams = 0
+        self._answers: Final = iter(answers)
+        self._then: Final = then
+        self._ids: Final = (f"call_{number}" for number in itertools.count(1))
+
+    @asynccontextmanager
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[AsyncIterator[Delta]]:
+        """Play the next answer."""
+        self.requests.append(request)
+        answer = next(self._answers, self._then)
+        if answer is None:
+            raise ScriptError(f"The script of {self.name!r} has no answer number {len(self.requests)}.")
+        self.open_streams += 1
+        deltas = self._play(_steps(answer), len(self.requests))
+        try:
+            yield deltas
+        finally:
+            self.open_streams -= 1
+            await deltas.aclose()
+
+    async def _play(self, steps: tuple[Step, ...], number: int) -> AsyncGenerator[Delta]:
+        yield AnswerStart(f"{self.name}-{number}", self.name)
+        reason: AnswerStop = "end_turn"
+        for step in steps:
+            match step:
+                case Pause(seconds):
+                    await asyncio.sleep(seconds)
+                case Stall():
+                    await asyncio.get_running_loop().create_future()
+                case Fail(error):
+                    raise error
+                case Drop():
+                    return
+                case End(why):
+                    yield AnswerEnd(why)
+                    return
+                case Used():
+                    yield UsageDelta(**{name: getattr(step, name) for name in step.__struct_fields__})
+                case Raw(delta):
+                    yield delta
+                case _:
+                    if isinstance(step, Call | Interleave):
+                        reason = "tool_use"
+                    for delta, pause in self._deltas(step):
+                        if pause:
+                            await asyncio.sleep(pause)
+                        yield delta
+        yield AnswerEnd(reason)
+
+    def _deltas(self, step: Say | Think | Call | TornCall | Interleave) -> Iterator[tuple[Delta, float]]:
+        match step:
+            case Say(text, chunk, pause):
+                for piece in _pieces(text, chunk):
+                    yield TextDelta(piece), pause
+            case Think(text, chunk, signature, pause):
+                for piece in _pieces(text, chunk):
+                    yield ReasoningDelta(piece), pause
+                if signature is not None:
+                    yield ReasoningDelta("", signature), 0.0
+            case Call(name, arguments, given_id, chunk, pause):
+                call_id = given_id or next(self._ids)
+                written = arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()
+                yield ToolCallStart(call_id, name), pause
+                for piece in _pieces(written, chunk):
+                    yield ToolCallArguments(call_id, piece), pause
+                yield ToolCallEnd(call_id), 0.0
+            case TornCall(name, arguments, given_id):
+                call_id = given_id or next(self._ids)
+                yield ToolCallStart(call_id, name), 0.0
+                yield ToolCallArguments(call_id, arguments), 0.0
+            case Interleave(steps):
+                playing = [self._deltas(each) for each in steps]
+                for together in itertools.zip_longest(*playing):
+                    yield from (delta for delta in together if delta is not None)
+
+
+def _steps(answer: Answer) -> tuple[Step, ...]:
+    match answer:
+        case str():
+            return (Say(answer),)
+        case list() | tuple():
+            return tuple(answer)
+        case _:
+            return (answer,)
+
+
+def _pieces(text: str, size: int) -> Iterator[str]:
+    for start in range(0, len(text), size):
+        yield text[start : start + size]
+
+
+__all__ = [
+    "Answer",
+    "Call",
+    "Drop",
+    "End",
+    "Fail",
+    "Interleave",
+    "ModelError",
+    "Pause",
+    "Raw",
+    "Say",
+    "ScriptedModel",
+    "Stall",
+    "Think",
+    "TornCall",
+    "Used",
+]

@@ -1,0 +1,114 @@
+"""What a stop did: the receipt, which a tired person can read."""
+
+from __future__ import annotations
+
+from msgspec import Struct, field
+
+from .cancellation.cause import Cause, Mode
+from .messages import Outcome
+from .state import Phase
+from .usage.ledger import Usage
+
+
+class LateOutcome(Struct, frozen=True):
+    """What became of an abandoned call after the run had ended."""
+
+    call_id: str
+    name: str
+    ok: bool
+    detail: str
+    after: float
+
+
+class CallReceipt(Struct, frozen=True):
+    """What became of one tool call of the run."""
+
+    call_id: str
+    name: str
+    outcome: Outcome
+    ok: bool = True
+    detail: str = ""
+    seconds: float | None = None
+
+
+class Receipt(Struct):
+    """What happened from "stop seen" to "at rest".
+
+    `cause` is None when the run ended by itself. `latency` is the time in seconds from the request to the end.
+    `still_running` names what could not be proved to have stopped; empty means that nothing is left. Late outcomes of
+    abandoned calls are appended to `late` when they land.
+    """
+
+    run_id: str
+    stop_reason: str
+    cause: Cause | None
+    mode: Mode | None
+    phase: Phase
+    latency: float | None
+    calls: tuple[CallReceipt, ...]
+    still_running: tuple[str, ...]
+    usage: Usage
+    kept_text: int = 0
+    waited_for: tuple[str, ...] = ()
+    late: list[LateOutcome] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        return "\n".join(_lines(self))
+
+
+_PLAIN = {
+    Outcome.NEVER_STARTED: "never started",
+    Outcome.COMPLETED: "completed",
+    Outcome.CANCELLED: "cancelled while running",
+    Outcome.KILLED: "killed",
+    Outcome.ABANDONED: "abandoned, may still be running",
+    Outcome.UNKNOWN: "unknown",
+}
+
+_DURING = {
+    Phase.CREATED: "before anything was sent",
+    Phase.TURN_START: "between two model calls",
+    Phase.CALLING: "waiting for the model",
+    Phase.STREAMING: "while the model was answering",
+    Phase.BACKING_OFF: "waiting to retry the model",
+    Phase.ANSWERED: "after the answer, before its tools",
+    Phase.ACTING: "while tools were running",
+    Phase.TURN_END: "after the tools",
+}
+
+
+def _lines(receipt: Receipt) -> list[str]:
+    lines = [_headline(receipt)]
+    if receipt.cause is not None:
+        lines.append(f"  when      {_DURING.get(receipt.phase, receipt.phase.value)}")
+        if receipt.latency is not None:
+            lines.append(f"  at rest   {_duration(receipt.latency)} after the request, mode {receipt.mode}")
+        if receipt.waited_for:
+            lines.append(f"  waited    for {', '.join(receipt.waited_for)}")
+        lines.append(f"  kept      {receipt.kept_text:,} characters of the last answer")
+    for index, call in enumerate(receipt.calls):
+        word = _PLAIN[call.outcome] if call.ok else f"{_PLAIN[call.outcome]} with an error"
+        took = "" if call.seconds is None else f" ({_duration(call.seconds)})"
+        lines.append(f"  {'tools' if index == 0 else '':<9} {call.name}: {word}{took}")
+    if receipt.cause is not None or receipt.still_running:
+        lines.append(f"  running   {', '.join(receipt.still_running) or 'nothing is left running'}")
+    tokens = receipt.usage
+    if tokens.calls:
+        lines.append(f"  tokens    {tokens.input} in, {tokens.output} out ({tokens.calls} model calls)")
+    if tokens.cost is not None:
+        lines.append(f"  cost      {tokens.cost}")
+    for late in receipt.late:
+        lines.append(
+            f"  later     {late.name} {'finished' if late.ok else 'failed'} {_duration(late.after)} after the end"
+        )
+    return lines
+
+
+def _headline(receipt: Receipt) -> str:
+    if receipt.cause is None:
+        return f"Run {receipt.run_id} ended by itself ({receipt.stop_reason})."
+    return f"Run {receipt.run_id} was stopped ({receipt.cause})."
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds * 1000:.1f} ms" if seconds < 1 else f"{seconds:.1f} s"

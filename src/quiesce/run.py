@@ -1,0 +1,215 @@
+"""One invocation of an agent: the handle that the outside holds."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+from collections.abc import Callable, Generator
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Final, Self
+
+import anyio
+
+from .broadcast import Reader
+from .cancellation import BoundedShield, Mode, Source, StopScope
+from .course import Course
+from .errors import RunError
+from .events import Event
+from .loop import play
+from .messages import Message
+from .receipt import Receipt
+from .result import RunResult
+from .settle import settle, settle_at_once
+from .state import Phase
+from .usage.ledger import Ledger, Usage
+
+# Settling is bounded by the graces of the tools; this is for the machine to be slow in.
+_SLACK: Final = 30.0
+
+
+class Run:
+    """A run that has been started. Its methods are safe from any thread, except for reading events.
+
+    Await it, or `result()`, for the result. Iterate over it for its events, in the loop it was started in. As an async
+    context manager it does not outlive the block: leaving early is a stop (cause: `disconnect`).
+    """
+
+    def __init__(self, course: Course, *, timeout: float | None, on_end: Callable[[Run], None]) -> None:
+        self._course: Final = course
+        self._on_end: Final = on_end
+        self._ended: Final[concurrent.futures.Future[RunResult]] = concurrent.futures.Future()
+        self._ended.set_running_or_notify_cancel()  # so that a waiter who is cancelled cannot cancel it for the others
+        self._deadline: Final = (
+            None if timeout is None else course.loop.call_later(timeout, self.deadline_passed, timeout)
+        )
+        self._task: Final = course.loop.create_task(self._live(), name=f"quiesce run {course.run_id}")
+        self._task.add_done_callback(self._on_task_end)
+
+    # --- Looking ------------------------------------------------------------------------------------------------
+
+    @property
+    def id(self) -> str:
+        """The run's id."""
+        return self._course.run_id
+
+    @property
+    def done(self) -> bool:
+        """Whether the run is at rest."""
+        return self._ended.done()
+
+    @property
+    def phase(self) -> Phase:
+        """What the run is doing right now."""
+        return self._course.phase
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """The conversation as it would be if the run ended in this instant: always valid."""
+        return self._course.messages
+
+    @property
+    def usage(self) -> Usage:
+        """What the run has used so far."""
+        return self._course.ledger.usage
+
+    @property
+    def ledger(self) -> Ledger:
+        """The record of the run's model calls."""
+        return self._course.ledger
+
+    def __repr__(self) -> str:
+        return f"<Run {self.id} {self.phase.value}>"
+
+    # --- Stopping -----------------------------------------------------------------------------------------------
+
+    def cancel(self, reason: str = "", *, mode: str = Mode.NOW, source: Source = "user") -> bool:
+        """Ask the run to stop. Returns at once, whether or not this changed anything; a run that has ended stays ended.
+
+        From any thread, task or signal handler, any number of times; a later call can only make the stop more urgent.
+        Raises `UnknownMode` for a mode that does not exist; the stop is then made in mode `now`.
+        """
+        if self._ended.done():
+            return False
+        return self._course.token.cancel(reason, mode=mode, source=source)
+
+    def deadline_passed(self, timeout: float) -> None:
+        """What the timer of `timeout=` calls."""
+        self._course.token.cancel(f"{timeout:g} s have passed", source="deadline")
+
+    # --- Waiting ------------------------------------------------------------------------------------------------
+
+    async def result(self) -> RunResult:
+        """Wait for the run to end. Raises the `RunError` of a run that failed; its `result` holds what was kept.
+
+        Being cancelled here does not stop the run.
+        """
+        return _raise_failure(await asyncio.wrap_future(self._ended))
+
+    async def stopped(self) -> Receipt:
+        """Wait until the run is at rest; returns the receipt. Does not stop the run, and never raises its failure."""
+        return (await asyncio.wrap_future(self._ended)).receipt
+
+    def wait(self, timeout: float | None = None) -> RunResult:
+        """Block this thread until the run has ended. Not in the run's own loop.
+
+        Raises `TimeoutError` when it has not ended by then, and the `RunError` of a run that failed. Ctrl-C stops the
+        run, waits for it, and is then raised; each further Ctrl-C is more urgent.
+        """
+        return _raise_failure(self._wait_with_interrupts(timeout))
+
+    def _wait_with_interrupts(self, timeout: float | None) -> RunResult:
+        try:
+            return self._ended.result(timeout)
+        except KeyboardInterrupt:
+            self.cancel("Ctrl-C", source="signal")
+            try:
+                self._ended.result(_SLACK + self._longest_grace())
+            except KeyboardInterrupt:
+                self.cancel("Ctrl-C again", mode=Mode.KILL, source="signal")
+                with suppress(TimeoutError):
+                    self._ended.result(_SLACK)
+            raise
+
+    def __await__(self) -> Generator[Any, None, RunResult]:
+        return self.result().__await__()
+
+    async def end_with_caller(self) -> None:
+        """Wait for the end although the caller is being cancelled. For those who re-raise the cancellation."""
+        shield = BoundedShield(f"caller of run {self.id}")
+        with anyio.CancelScope(shield=True):
+            await shield.wait((asyncio.wrap_future(self._ended),), seconds=_SLACK + self._longest_grace())
+
+    def _longest_grace(self) -> float:
+        return max((tool.policy.grace for tool in self._course.setup.tools.values()), default=0.0)
+
+    # --- Reading ------------------------------------------------------------------------------------------------
+
+    def events(self) -> Reader:
+        """A reader of the events from now on, the last one included. A reader that is slow makes the run wait for it."""
+        return self._course.broadcast.reader()
+
+    def __aiter__(self) -> Reader:
+        return self.events()
+
+    def tap(self, function: Callable[[Event], None]) -> Callable[[], None]:
+        """Call `function` with each event, in the run's loop, as it happens. Returns the way to take it off again."""
+        return self._course.broadcast.tap(function)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not self.done:
+            outside = isinstance(error, asyncio.CancelledError)
+            self.cancel("its block was left", source="task" if outside else "disconnect")
+            await self.end_with_caller()
+
+    # --- Living -------------------------------------------------------------------------------------------------
+
+    async def _live(self) -> None:
+        """The run's one task: play, settle, and pass on an outside cancellation when all is at rest."""
+        course = self._course
+        cancelled_from_outside = False
+        try:
+            with StopScope(course.token) as course.scope:
+                await play(course)
+        except asyncio.CancelledError:
+            cancelled_from_outside = True
+            course.token.cancel("The task was cancelled from outside", source="task")
+        except RunError as error:
+            course.error = error
+        except Exception as error:
+            failure = RunError(f"The run failed: {type(error).__name__}: {error}.")
+            failure.__cause__ = error
+            course.error = failure
+        await settle(course)
+        if cancelled_from_outside or course.shield.interrupted:
+            raise asyncio.CancelledError
+
+    def _on_task_end(self, task: asyncio.Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if (
+            self._course.phase is not Phase.ENDED
+        ):  # cancelled before its first step, or broken: it must end all the same
+            if isinstance(error, Exception):
+                self._course.error = error
+            else:
+                self._course.token.cancel("The task was cancelled before it began", source="task")
+            settle_at_once(self._course)
+        if self._deadline is not None:
+            self._deadline.cancel()
+        result = self._course.result
+        assert result is not None
+        self._on_end(self)
+        self._ended.set_result(result)
+
+
+def _raise_failure(result: RunResult) -> RunResult:
+    if result.error is None:
+        return result
+    if isinstance(result.error, RunError):
+        result.error.result = result
+    raise result.error

@@ -1,0 +1,5 @@
+"""Where conversations live."""
+
+from .memory import Conversation
+
+__all__ = ["Conversation"]

@@ -1,0 +1,222 @@
+"""From "stop seen" to "at rest".
+
+Every run ends here, the finished ones too. First everything that still moves is stopped, each within its own bound;
+then, in one step with no waiting in it, the conversation is sealed; then hooks hear of it, within a bound; then the one
+terminal event goes out. The waits are in `BoundedShield`s: an outside cancellation cannot break them, and is passed on
+at the end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import Any, Final
+
+from .cancellation import Mode
+from .course import Course
+from .events import MessageAdded, RunEnded, StopRequested
+from .hooks import AfterRun, HookEvent, OnMessage, OnStop
+from .loop import parse_output
+from .messages import AssistantMessage, Message, Outcome
+from .output import OutputMismatch
+from .receipt import CallReceipt, Receipt
+from .result import RunResult, StopReason
+from .state import Phase
+from .tools.batch import Batch
+from .tools.policy import LAST_BREATH
+from .transcript import close
+
+# How long a stopped run waits for the model's connection to close, which takes a fraction of a millisecond.
+HANG_UP_GRACE: Final = 0.5
+# How long hooks may take that hear of a stop, or of the end of a run that was stopped.
+STOP_HOOK_GRACE: Final = 1.0
+# How long hooks may take that hear of the end of a run that finished by itself. A stop ends that wait.
+END_HOOK_GRACE: Final = 10.0
+
+
+async def settle(course: Course) -> None:
+    """Bring the run to rest, whatever it was doing."""
+    hit = _enter_settling(course)
+    urgent, forget_urgent = _when(course, Mode.KILL)
+    any_stop, forget_any = _when(course, Mode.AFTER_TURN)
+    try:
+        waited_for = await _stop_everything(course, urgent)
+        added = seal(course)
+        result = _write_result(course, hit, waited_for)
+        bound, unless = (STOP_HOOK_GRACE, urgent) if result.receipt.cause else (END_HOOK_GRACE, any_stop)
+        for message in added:
+            await _call_hooks(course, OnMessage(course.run_id, course.token, message), bound, unless)
+        await _call_hooks(course, AfterRun(course.run_id, course.token, result), bound, unless)
+    finally:
+        forget_urgent()
+        forget_any()
+    end(course)
+
+
+def settle_at_once(course: Course) -> None:
+    """Bring a run to rest that never came to wait for anything: its task was cancelled before it began."""
+    hit = course.phase if course.phase in (Phase.SETTLING, Phase.ENDED) else _enter_settling(course)
+    if course.result is None:
+        seal(course)
+        _write_result(course, hit, ())
+    end(course)
+
+
+def _enter_settling(course: Course) -> Phase:
+    """From here on it is decided whether the run was stopped or had finished."""
+    hit = course.phase
+    course.enter(Phase.SETTLING)
+    course.scope = None
+    if course.draft is not None:
+        course.draft.close()
+    _finish_if_answered(course)
+    return hit
+
+
+def _finish_if_answered(course: Course) -> None:
+    """An answer that is complete and asks for nothing more is the end of the run, even if a stop came just then."""
+    draft, answer = course.draft, course.answer
+    if course.finished or course.error or draft is None or draft.ended is None or answer is None or answer.tool_calls:
+        return
+    if course.batch is not None or draft.ended == "tool_use":
+        return
+    with suppress(OutputMismatch):
+        course.finish(draft.ended, parse_output(course))
+
+
+# --- Stopping what moves -------------------------------------------------------------------------------------------
+
+
+async def _stop_everything(course: Course, urgent: asyncio.Future[None]) -> tuple[str, ...]:
+    """Stop tools, hang up on the model, let hooks know. Returns the names of the tools that were waited for."""
+    waited_for = course.batch.waiting_for() if course.batch is not None else ()
+    hooks: asyncio.Task[None] | None = None
+    cause = course.token.cause
+    if not course.finished and not course.error and cause is not None:
+        course.emit(StopRequested(cause, waited_for))
+        hooks = _start_hooks(course, OnStop(course.run_id, course.token, cause))
+    if course.batch is not None:
+        await course.batch.stop(course.shield, urgent)
+    strays = [task for task in course.strays if not task.done()]
+    await course.shield.wait(strays, seconds=LAST_BREATH if urgent.done() else HANG_UP_GRACE)
+    if hooks is not None:
+        await _bound(course, hooks, STOP_HOOK_GRACE, urgent)
+    return waited_for
+
+
+def _when(course: Course, mode: Mode) -> tuple[asyncio.Future[None], Any]:
+    """A future that is done once a stop at least as urgent as `mode` is asked for, and the way to forget it."""
+    reached: asyncio.Future[None] = course.loop.create_future()
+
+    def resolve() -> None:
+        if not reached.done():
+            reached.set_result(None)
+
+    def on_request(asked: Mode) -> None:
+        if asked >= mode:
+            with suppress(RuntimeError):  # the loop has closed
+                course.loop.call_soon_threadsafe(resolve)
+
+    if course.token.wants(mode):
+        resolve()
+    return reached, course.token.watch(on_request)
+
+
+def _start_hooks(course: Course, event: HookEvent) -> asyncio.Task[None] | None:
+    if not course.setup.hooks.wanting(type(event)):
+        return None
+    hooks = course.setup.hooks.call(event, course.hook_failed)
+    return asyncio.create_task(hooks, name=f"hooks for {type(event).__name__}")
+
+
+async def _call_hooks(course: Course, event: HookEvent, seconds: float, unless: asyncio.Future[None]) -> None:
+    hooks = _start_hooks(course, event)
+    if hooks is not None:
+        await _bound(course, hooks, seconds, unless)
+
+
+async def _bound(course: Course, task: asyncio.Task[None], seconds: float, unless: asyncio.Future[None]) -> None:
+    """Wait for a task within a bound, then cancel it; one that does not even end then is named on the receipt."""
+    await course.shield.wait((task,), seconds=seconds, unless=unless)
+    if not task.done():
+        task.cancel()
+        await course.shield.wait((task,), seconds=LAST_BREATH)
+        if not task.done():
+            course.strays.append(task)
+
+
+# --- Sealing: no waiting from here to the end ----------------------------------------------------------------------
+
+
+def seal(course: Course) -> tuple[Message, ...]:
+    """Put what the turn amounts to into the conversation, so that the next prompt can follow. One step."""
+    answer = course.answer
+    if answer is not None and answer.tool_calls and course.batch is None:  # asked for, and never begun
+        course.batch = Batch(answer.tool_calls, course.setup.tools, course, sequential=False)
+        course.batches.append(course.batch)
+    if course.batch is not None:
+        course.batch.announce()
+    course.close_entry("completed" if course.draft is not None and course.draft.complete else "hung_up")
+    note = course.setup.failed_note if course.error else course.setup.cut_note
+    turn = course.turn_messages(unsettled=Outcome.NEVER_STARTED)
+    added = close(turn, course.conversation.messages, note)
+    course.torn = course.draft.torn_calls() if course.draft is not None else ()
+    course.conversation.append(*added)
+    course.draft = None
+    course.batch = None
+    for message in added:
+        course.emit(MessageAdded(message))
+    return added
+
+
+def _write_result(course: Course, hit: Phase, waited_for: tuple[str, ...]) -> RunResult:
+    reason, output = _verdict(course)
+    stopped = reason in ("cancelled", "limit")
+    messages = course.conversation.messages
+    new = messages[course.first_message :]
+    last = new[-1]
+    receipt = Receipt(
+        run_id=course.run_id,
+        stop_reason=reason,
+        cause=course.token.cause if stopped else None,
+        mode=course.token.mode if stopped else None,
+        phase=hit,
+        latency=course.latency() if stopped else None,
+        calls=(*course.call_receipts(), *(_torn_receipt(*call) for call in course.torn)),
+        still_running=course.still_running(),
+        usage=course.ledger.usage,
+        kept_text=len(last.text) if isinstance(last, AssistantMessage) and last.cut else 0,
+        waited_for=waited_for,
+    )
+    course.result = RunResult(
+        course.run_id, reason, messages, new, receipt.usage, receipt, output=output, error=course.error
+    )
+    return course.result
+
+
+def _verdict(course: Course) -> tuple[StopReason, Any]:
+    if course.error is not None:
+        return "error", None
+    if course.finished is not None:
+        return course.finished
+    cause = course.token.cause
+    return ("limit" if cause is not None and cause.source == "budget" else "cancelled"), None
+
+
+def _torn_receipt(call_id: str, name: str) -> CallReceipt:
+    return CallReceipt(
+        call_id, name, Outcome.NEVER_STARTED, detail="The model was stopped while it wrote the arguments."
+    )
+
+
+def end(course: Course) -> None:
+    """Let the conversation go, and say so: the one terminal event."""
+    result = course.result
+    assert result is not None
+    if result.receipt.cause is not None:
+        result.receipt.latency = course.latency()
+    result.receipt.still_running = course.still_running()
+    course.conversation.release(course.run_id)
+    last = RunEnded(result.stop_reason, result.receipt, None if result.error is None else str(result.error))
+    course.enter(Phase.ENDED)
+    course.broadcast.close(last)

@@ -1,0 +1,70 @@
+"""The events of a run that lives as long as somebody reads them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from types import TracebackType
+from typing import Final, Self
+
+from .broadcast import Reader
+from .events import Event
+from .run import Run
+
+
+class EventStream:
+    """What `stream_async` returns: an async iterator over events, and the run behind it.
+
+    The run starts with the first event that is asked for. Leaving the loop early, dropping the stream, or closing it
+    is a stop (cause: `disconnect`); so is the cancellation of the task that reads (cause: `task`), which goes on once
+    the run is at rest. After the last event, a run that failed raises its error.
+    """
+
+    def __init__(self, start: Callable[[], Run]) -> None:
+        self._start: Final = start
+        self._reader: Reader | None = None
+        self._run: Run | None = None
+
+    @property
+    def run(self) -> Run:
+        """The run, started now if nobody has read yet."""
+        if self._run is None:
+            self._run = self._start()
+            self._reader = self._run.events()
+        return self._run
+
+    def __aiter__(self) -> EventStream:
+        return self
+
+    async def __anext__(self) -> Event:
+        run = self.run
+        assert self._reader is not None
+        try:
+            return await self._reader.__anext__()
+        except StopAsyncIteration:
+            await run.result()  # raises the failure of a run that failed
+            raise
+        except asyncio.CancelledError:
+            run.cancel("The task that read the events was cancelled", source="task")
+            await run.end_with_caller()
+            raise
+
+    async def aclose(self) -> None:
+        """Stop the run, unless it has ended, and wait until it is at rest."""
+        run = self._run
+        if run is not None and not run.done:
+            run.cancel("The reader left", source="disconnect")
+            await run.stopped()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    def __del__(self) -> None:
+        run = self._run
+        if run is not None and not run.done:
+            run.cancel("The reader left", source="disconnect")

@@ -1,0 +1,113 @@
+"""The calls of one turn: started together or one by one, stopped each by its own policy."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from ..cancellation import BoundedShield, Mode
+from ..messages import ToolCall, ToolResult
+from ..receipt import CallReceipt
+from .call import CallRecord, ToolHost
+from .policy import LAST_BREATH
+from .tool import Tool
+
+
+class Batch:
+    """Runs a turn's calls in lanes: a lane for each call that may run beside others, one for those that may not."""
+
+    def __init__(
+        self, calls: Iterable[ToolCall], tools: Mapping[str, Tool], host: ToolHost, *, sequential: bool
+    ) -> None:
+        self._host: Final = host
+        self.records: Final = tuple(CallRecord(call, tools.get(call.name), host) for call in calls)
+        self._lanes: Final = _lanes(self.records, sequential=sequential)
+        self._all_done: asyncio.Future[None] | None = None
+
+    async def run(self) -> None:
+        """Start the calls and wait for them. When a stop interrupts the wait, the calls go on until `stop()`."""
+        self._all_done = asyncio.get_running_loop().create_future()
+        for lane in self._lanes:
+            self._advance(lane)
+        self._check_done()
+        # asyncio.wait, unlike a plain await, leaves the future alone when this task is cancelled.
+        await asyncio.wait((self._all_done,))
+
+    def _advance(self, lane: deque[CallRecord]) -> None:
+        """Start the lane's next call, unless a stop was asked for."""
+        if lane and not self._host.token.wants(Mode.AFTER_TOOLS):
+            lane.popleft().start().add_done_callback(lambda _: self._on_end(lane))
+
+    def _on_end(self, lane: deque[CallRecord]) -> None:
+        self._advance(lane)
+        self._check_done()
+
+    def _check_done(self) -> None:
+        if self._all_done is not None and not self._all_done.done() and not self._running():
+            self._all_done.set_result(None)
+
+    def _running(self) -> list[CallRecord]:
+        return [record for record in self.records if record.running]
+
+    async def stop(self, shield: BoundedShield, urgent: asyncio.Future[None]) -> None:
+        """Stop what runs, each by its policy and within its grace. `urgent` is done when no grace is left."""
+        clock = asyncio.get_running_loop().time
+        mode = self._host.token.mode or Mode.NOW
+        deadlines: dict[CallRecord, float] = {}
+        for record in self._running():
+            record.request_stop(mode)
+            deadlines[record] = clock() + record.grace(mode)
+        while running := self._running():
+            tasks = [record.task for record in running if record.task is not None]
+            next_deadline = min(deadlines[record] for record in running)
+            await shield.wait(tasks, seconds=max(0.0, next_deadline - clock()), unless=urgent)
+            if urgent.done() and mode is not Mode.KILL:
+                mode = Mode.KILL
+                for record in self._running():
+                    record.request_stop(mode)
+                    deadlines[record] = clock() + record.grace(mode)
+                urgent = asyncio.get_running_loop().create_future()
+            await self._give_up([record for record in self._running() if clock() >= deadlines[record]], shield)
+
+    async def _give_up(self, records: list[CallRecord], shield: BoundedShield) -> None:
+        """The grace is over. A task that was allowed to finish is cancelled now; what still runs is left behind."""
+        cancelled = [record.task for record in records if record.cancel_at_last() and record.task is not None]
+        await shield.wait(cancelled, seconds=LAST_BREATH)
+        for record in records:
+            if record.running:
+                record.leave_behind()
+
+    @property
+    def results(self) -> dict[str, ToolResult]:
+        """What is known of each call so far, by call id."""
+        return {record.call.id: record.result for record in self.records if record.result is not None}
+
+    def announce(self) -> None:
+        """Tell the readers about every result that they have not heard of."""
+        for record in self.records:
+            record.announce()
+
+    def receipts(self) -> tuple[CallReceipt, ...]:
+        """The lines for the receipt, in the order of the calls."""
+        return tuple(record.receipt() for record in self.records)
+
+    def still_running(self) -> tuple[str, ...]:
+        """The names of the calls that were left behind and have not ended since."""
+        return tuple(f"tool {record.call.name} ({record.call.id})" for record in self.records if record.still_running)
+
+    def waiting_for(self) -> tuple[str, ...]:
+        """The names of the tools that run right now."""
+        return tuple(record.call.name for record in self._running())
+
+
+def _lanes(records: tuple[CallRecord, ...], *, sequential: bool) -> list[deque[CallRecord]]:
+    one_by_one: deque[CallRecord] = deque()
+    lanes: list[deque[CallRecord]] = []
+    for record in records:
+        if sequential or (record.tool is not None and record.tool.sequential):
+            one_by_one.append(record)
+        else:
+            lanes.append(deque((record,)))
+    return [*lanes, one_by_one] if one_by_one else lanes

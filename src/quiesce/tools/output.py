@@ -1,0 +1,65 @@
+"""From what a tool returned to what the model is told."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from ..draft import well_formed
+from ..messages import Document, Image, Outcome, ResultContent, Text, ToolCall, ToolResult
+
+_NOTHING: Final = "(no output)"
+
+
+def completed(call: ToolCall, value: Any) -> ToolResult:
+    """The result of a tool that returned. What cannot be sent to a model becomes an error that says so."""
+    try:
+        return ToolResult(call.id, call.name, _content(value))
+    except Exception as error:
+        what = f"The tool finished, but what it returned cannot be sent ({type(value).__name__}: {_brief(error)})."
+        return failed(call, what)
+
+
+def failed(call: ToolCall, message: str) -> ToolResult:
+    """The result of a tool that raised, or of a call that could not be made."""
+    return ToolResult(call.id, call.name, (Text(well_formed(message) or "Error."),), Outcome.COMPLETED, is_error=True)
+
+
+def describe(error: BaseException) -> str:
+    """An exception in one line, for the model."""
+    text = str(error)
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _brief(error: Exception) -> str:
+    return describe(error).splitlines()[0][:200]
+
+
+def _content(value: Any) -> tuple[ResultContent, ...]:
+    match value:
+        case str():
+            return (_text(value),)
+        case Text() | Image() | Document():
+            return (_text(value.text) if isinstance(value, Text) else value,)
+        case list() | tuple() if _is_content(value):  # pyright: ignore[reportUnknownArgumentType]
+            return tuple(part for each in value for part in _content(each))  # pyright: ignore[reportUnknownVariableType]
+        case ToolResult():
+            return value.content
+        case None:
+            return (Text(_NOTHING),)
+        case _:
+            return (_text(_json(value)),)
+
+
+def _is_content(parts: Sequence[Any]) -> bool:
+    return bool(parts) and all(isinstance(part, Text | Image | Document) for part in parts)
+
+
+def _text(text: str) -> Text:
+    return Text(well_formed(text)) if text.strip() else Text(_NOTHING)
+
+
+def _json(value: Any) -> str:
+    from pydantic_core import to_json
+
+    return to_json(value).decode()

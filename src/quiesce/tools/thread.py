@@ -1,0 +1,81 @@
+"""A blocking function in a thread of its own.
+
+One thread per call, not a pool: the thread carries the call's name, a hung one takes no place from others, and after a
+stop exactly the threads that the receipt names are left. Python cannot end a thread; that is what `abandon` is for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+from collections.abc import Callable
+from typing import Any, Final
+
+from msgspec import Struct
+
+live_threads: Final[dict[int, str]] = {}
+"""The threads that run tools right now, in this process: identity and name."""
+
+
+class ThreadOutcome(Struct, frozen=True):
+    """What a function returned or raised."""
+
+    value: Any = None
+    error: BaseException | None = None
+
+    def get(self) -> Any:
+        """The value. Raises what the function raised."""
+        if self.error is not None:
+            raise self.error
+        return self.value
+
+
+class ThreadCall:
+    """A function that runs in a thread.
+
+    `outcome` is there from the moment that the function ends, before any event loop hears of it, so that a stop in the
+    same instant cannot lose it. When nobody waits any more, `on_orphan` gets the outcome: in the loop, or in the thread
+    once the loop has closed.
+    """
+
+    def __init__(self, function: Callable[[], Any], name: str, on_orphan: Callable[[ThreadOutcome], None]) -> None:
+        self._function: Final = function
+        self._on_orphan: Final = on_orphan
+        self._loop: Final = asyncio.get_running_loop()
+        self._context: Final = contextvars.copy_context()
+        self._future: Final[asyncio.Future[None]] = self._loop.create_future()
+        self.name: Final = name
+        self.outcome: ThreadOutcome | None = None
+
+    async def wait(self) -> Any:
+        """Start the thread and wait for what the function returns or raises. Cancelling this leaves the thread be."""
+        threading.Thread(target=self._work, name=self.name, daemon=True).start()
+        await self._future
+        assert self.outcome is not None
+        return self.outcome.get()
+
+    @property
+    def running(self) -> bool:
+        """Whether the function has not ended yet."""
+        return self.outcome is None
+
+    def _work(self) -> None:
+        identity = threading.get_ident()
+        live_threads[identity] = self.name
+        try:
+            outcome = ThreadOutcome(self._context.run(self._function))
+        except BaseException as raised:  # it belongs to the call, not to this thread
+            outcome = ThreadOutcome(error=raised)
+        self.outcome = outcome
+        live_threads.pop(identity, None)
+        try:
+            self._loop.call_soon_threadsafe(self._resolve, outcome)
+        except RuntimeError:  # the loop has closed
+            self._on_orphan(outcome)
+
+    def _resolve(self, outcome: ThreadOutcome) -> None:
+        if self._future.done():
+            self._on_orphan(outcome)
+        else:
+            self._future.set_result(None)

@@ -1,0 +1,215 @@
+"""A function that a model may call."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias, get_type_hints, overload
+
+from ..errors import InvalidTool, ToolError
+from ..models.base import ToolSpec
+from .context import ToolContext
+from .policy import OnStop, StopPolicy, stop_policy
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
+Kind: TypeAlias = Literal["sync", "async", "generator"]
+
+_NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_ARGUMENT: Final = re.compile(r"^\s*\*{0,2}(\w+)\s*(?:\([^)]*\))?\s*:\s*(.+)$")
+_SECTION: Final = re.compile(
+    r"^\s*(args|arguments|parameters|returns?|raises|yields?|examples?|notes?)\s*:\s*$", re.IGNORECASE
+)
+
+
+class Tool:
+    """A function with a name, a description, a schema and a stop policy.
+
+    Still callable as the function it was made from. Raises `InvalidTool` when the function cannot be offered to a model.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        *,
+        name: str | None = None,
+        description: str | None = None,
+        on_stop: OnStop | None = None,
+        grace: float | None = None,
+        sequential: bool = False,
+    ) -> None:
+        functools.update_wrapper(self, function)
+        self.function: Final = function
+        self.name: Final = name or getattr(function, "__name__", type(function).__name__)
+        if not _NAME.fullmatch(self.name):
+            raise InvalidTool(
+                f"A tool cannot be named {self.name!r}.",
+                todo="Use up to 64 letters, digits, '_' and '-': @tool(name=...).",
+            )
+        self.kind: Final = _kind(function)
+        self.policy: Final[StopPolicy] = stop_policy(on_stop, grace, is_async=self.kind != "sync")
+        self.sequential: Final = sequential
+        summary, self._notes = _read_docstring(inspect.getdoc(function) or "")
+        self.description: Final = description or summary or self.name
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.function(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<Tool {self.name}, on_stop={self.policy.on_stop}>"
+
+    @functools.cached_property
+    def spec(self) -> ToolSpec:
+        """The tool as a model sees it."""
+        return ToolSpec(self.name, self.description, self._arguments[0].json_schema())
+
+    @functools.cached_property
+    def _arguments(self) -> tuple[_ArgumentType, str | None]:
+        return _argument_type(self.function, self.name, self._notes)
+
+    @property
+    def context_parameter(self) -> str | None:
+        """The parameter that takes the `ToolContext`, if there is one."""
+        return self._arguments[1]
+
+    def validate(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """The arguments as the function wants them. Raises `ToolError`, in words for the model, when they do not fit."""
+        return self._arguments[0].validate(arguments)
+
+
+class _ArgumentType:
+    """A function's parameters as a type that validates and describes itself."""
+
+    def __init__(self, adapter: TypeAdapter[Any], tool_name: str) -> None:
+        self._adapter: Final = adapter
+        self._tool_name: Final = tool_name
+
+    def json_schema(self) -> dict[str, Any]:
+        schema = self._adapter.json_schema()
+        schema.pop("title", None)
+        schema.setdefault("properties", {})
+        return schema
+
+    def validate(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        from pydantic import ValidationError
+
+        try:
+            return dict(self._adapter.validate_python(arguments))
+        except ValidationError as error:
+            faults = "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors())
+            raise ToolError(f"The arguments of {self._tool_name} are not valid: {faults}.") from None
+
+
+def _kind(function: Callable[..., Any]) -> Kind:
+    plain = inspect.isroutine(function) or isinstance(function, functools.partial)
+    target: Any = function if plain else function.__call__
+    if inspect.isasyncgenfunction(target):
+        return "generator"
+    return "async" if inspect.iscoroutinefunction(target) else "sync"
+
+
+def _argument_type(
+    function: Callable[..., Any], tool_name: str, notes: dict[str, str]
+) -> tuple[_ArgumentType, str | None]:
+    from typing import NotRequired
+
+    from pydantic import ConfigDict, Field, TypeAdapter
+    from pydantic.errors import PydanticUserError
+    from typing_extensions import TypedDict
+
+    hints, parameters = _signature(function, tool_name)
+    context_parameter: str | None = None
+    fields: dict[str, Any] = {}
+    for parameter in parameters:
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
+            raise InvalidTool(
+                f"Tool {tool_name!r} has a parameter {parameter} that a model cannot fill by name.",
+                todo="Use plain named parameters.",
+            )
+        hint = hints.get(parameter.name, Any)
+        if hint is ToolContext:
+            context_parameter = parameter.name
+            continue
+        extra: dict[str, Any] = {} if parameter.default is parameter.empty else _default_of(parameter.default)
+        described = Annotated[hint, Field(description=notes.get(parameter.name), json_schema_extra=extra or None)]
+        fields[parameter.name] = described if parameter.default is parameter.empty else NotRequired[described]
+    typed = TypedDict(f"{tool_name}_arguments", fields)  # pyright: ignore[reportUnknownVariableType, reportGeneralTypeIssues, reportArgumentType]
+    typed.__pydantic_config__ = ConfigDict(extra="forbid", arbitrary_types_allowed=False)  # pyright: ignore[reportAttributeAccessIssue]
+    try:
+        return _ArgumentType(TypeAdapter(typed), tool_name), context_parameter
+    except PydanticUserError as error:
+        raise InvalidTool(
+            f"Tool {tool_name!r} has a parameter whose type has no JSON form: {error.message.splitlines()[0]}",
+            todo="Use types that pydantic can describe.",
+        ) from None
+
+
+def _signature(function: Callable[..., Any], tool_name: str) -> tuple[dict[str, Any], list[inspect.Parameter]]:
+    target: Any = function.func if isinstance(function, functools.partial) else function  # pyright: ignore[reportUnknownMemberType]
+    if not (inspect.isroutine(target) or inspect.isfunction(target)):
+        target = target.__call__
+    try:
+        return get_type_hints(target, include_extras=True), list(inspect.signature(function).parameters.values())  # pyright: ignore[reportUnknownArgumentType]
+    except (NameError, TypeError, ValueError) as error:
+        raise InvalidTool(
+            f"The type hints of tool {tool_name!r} cannot be read: {error}.",
+            todo="Import the names it uses at module level, outside TYPE_CHECKING.",
+        ) from None
+
+
+def _default_of(default: Any) -> dict[str, Any]:
+    """The default as the schema shows it, where it is plain."""
+    return {"default": default} if default is None or isinstance(default, str | int | float | bool) else {}
+
+
+def _read_docstring(doc: str) -> tuple[str, dict[str, str]]:
+    """The description, and a note for each argument, from a docstring with an `Args:` section."""
+    summary: list[str] = []
+    notes: dict[str, str] = {}
+    section, last = "", ""
+    for line in doc.splitlines():
+        heading = _SECTION.match(line)
+        if heading is not None:
+            section = heading.group(1).lower()
+        elif not section:
+            summary.append(line)
+        elif section in ("args", "arguments", "parameters"):
+            argument = _ARGUMENT.match(line)
+            if argument is not None:
+                last = argument.group(1)
+                notes[last] = argument.group(2).strip()
+            elif last and line.strip():
+                notes[last] += f" {line.strip()}"
+    return "\n".join(summary).strip(), notes
+
+
+@overload
+def tool(function: Callable[..., Any], /) -> Tool: ...
+@overload
+def tool(
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    on_stop: OnStop | None = None,
+    grace: float | None = None,
+    sequential: bool = False,
+) -> Callable[[Callable[..., Any]], Tool]: ...
+def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Tool | Callable[[Callable[..., Any]], Tool]:
+    """Make a function a tool: its type hints become the schema, its docstring the description.
+
+    Sync functions run in a thread, async ones in a task; an async generator reports each value that it yields as
+    progress, and the last one is its result. `on_stop` and `grace` say what a stop means for it (see `StopPolicy`).
+    `sequential=True` keeps it from running beside other sequential tools of the same turn.
+
+    Raises `InvalidTool` or `ConfigurationError` when that cannot work.
+    """
+    if function is not None:
+        return Tool(function)
+
+    def decorate(decorated: Callable[..., Any]) -> Tool:
+        return Tool(decorated, **options)
+
+    return decorate
