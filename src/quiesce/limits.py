@@ -17,7 +17,7 @@ class Limits:
     """What one run may use. None means no limit.
 
     `turns` and `tool_calls` stop a run between steps; `tokens` (in and out together), `output_tokens` and `cost`
-    stop it inside an answer. A run that reaches one ends with `stop_reason == "limit"` and a cause with source `budget`.
+    stop it inside an answer. A run that reaches one ends with `stop_reason == "limit"` (cause: `budget`).
 
     Raises `ConfigurationError` for a limit that is not a positive number.
     """

@@ -97,11 +97,12 @@ def _lines(receipt: Receipt) -> list[str]:
         lines.append(f"  tokens    {tokens.input} in, {tokens.output} out ({tokens.calls} model calls)")
     if tokens.cost is not None:
         lines.append(f"  cost      {tokens.cost}")
-    for late in receipt.late:
-        lines.append(
-            f"  later     {late.name} {'finished' if late.ok else 'failed'} {_duration(late.after)} after the end"
-        )
+    lines.extend(_late_line(late) for late in receipt.late)
     return lines
+
+
+def _late_line(late: LateOutcome) -> str:
+    return f"  later     {late.name} {'finished' if late.ok else 'failed'} {_duration(late.after)} after the end"
 
 
 def _headline(receipt: Receipt) -> str:

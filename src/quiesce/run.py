@@ -146,7 +146,7 @@ class Run:
     # --- Reading ------------------------------------------------------------------------------------------------
 
     def events(self) -> Reader:
-        """A reader of the events from now on, the last one included. A reader that is slow makes the run wait for it."""
+        """A reader of the events from now on, the last one included. The run waits for a reader that is slow."""
         return self._course.broadcast.reader()
 
     def __aiter__(self) -> Reader:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from enum import Enum
 from functools import partial
 from typing import Any, Final, Protocol
@@ -25,15 +25,32 @@ class ToolHost(Protocol):
     """What a call needs of the run that it belongs to."""
 
     @property
-    def run_id(self) -> str: ...
+    def run_id(self) -> str:
+        """The run's id."""
+        ...
+
     @property
-    def token(self) -> CancellationToken: ...
+    def token(self) -> CancellationToken:
+        """The run's token."""
+        ...
+
     @property
-    def state(self) -> dict[str, Any]: ...
-    def emit(self, event: Event) -> None: ...
-    async def before_tool(self, call: ToolCall) -> ToolResult | None: ...
-    async def after_tool(self, call: ToolCall, result: ToolResult) -> ToolResult: ...
-    def record_late(self, outcome: LateOutcome) -> None: ...
+    def state(self) -> dict[str, Any]:
+        """The agent's state."""
+        ...
+
+    def emit(self, event: Event) -> None:
+        """Tell the run's readers."""
+
+    async def before_tool(self, call: ToolCall) -> ToolResult | None:
+        """Ask the hooks; a result means that the tool need not run."""
+
+    async def after_tool(self, call: ToolCall, result: ToolResult) -> ToolResult:
+        """Show the hooks a result; they may give another one."""
+        ...
+
+    def record_late(self, outcome: LateOutcome) -> None:
+        """A call that was left behind has ended."""
 
 
 class Stage(Enum):
@@ -143,10 +160,8 @@ class CallRecord:
         host = self._host
 
         def report(progress: Any) -> None:
-            try:
+            with suppress(RuntimeError):  # the loop has closed: a tool that was left behind talks to nobody
                 loop.call_soon_threadsafe(self._report, progress)
-            except RuntimeError:  # the loop has closed: a tool that was left behind talks to nobody
-                pass
 
         def cancel(reason: str) -> None:
             host.token.cancel(reason or f"tool {self.call.name} asked for it", source="tool")
@@ -204,12 +219,15 @@ class CallRecord:
     def request_stop(self, mode: Mode) -> None:
         """Ask the call to stop, as its policy has it. A call whose tool has not begun, or has ended, just stops."""
         assert self.task is not None
-        tool = self.tool
-        if self.stage is Stage.RUNNING and tool is not None:
-            # A thread cannot be cancelled: its tool sees the token, and what is awaited here is only its answer.
-            if tool.kind == "sync" or (mode is not Mode.KILL and tool.policy.on_stop in ("finish", "abandon")):
-                return
-        self.task.cancel()
+        if not self._spared(mode):
+            self.task.cancel()
+
+    def _spared(self, mode: Mode) -> bool:
+        """Whether the tool is running and its policy lets it go on until its grace is over."""
+        if self.stage is not Stage.RUNNING or self.tool is None:
+            return False
+        # A thread cannot be cancelled: its tool sees the token, and what is awaited here is only its answer.
+        return self.tool.kind == "sync" or (mode is not Mode.KILL and self.tool.policy.on_stop in ("finish", "abandon"))
 
     def cancel_at_last(self) -> bool:
         """Cancel a task that was allowed to finish and has not. Whether there was one."""

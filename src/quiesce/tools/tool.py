@@ -28,7 +28,7 @@ _SECTION: Final = re.compile(
 class Tool:
     """A function with a name, a description, a schema and a stop policy.
 
-    Still callable as the function it was made from. Raises `InvalidTool` when the function cannot be offered to a model.
+    Still callable as the function it was made from. Raises `InvalidTool` when that cannot be offered to a model.
     """
 
     def __init__(
@@ -56,6 +56,7 @@ class Tool:
         self.description: Final = description or summary or self.name
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the function itself, as if it had never been made a tool."""
         return self.function(*args, **kwargs)
 
     def __repr__(self) -> str:
@@ -76,7 +77,7 @@ class Tool:
         return self._arguments[1]
 
     def validate(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """The arguments as the function wants them. Raises `ToolError`, in words for the model, when they do not fit."""
+        """The arguments as the function wants them. Raises `ToolError`, in words for the model, if they do not fit."""
         return self._arguments[0].validate(arguments)
 
 
@@ -105,7 +106,7 @@ class _ArgumentType:
 
 def _kind(function: Callable[..., Any]) -> Kind:
     plain = inspect.isroutine(function) or isinstance(function, functools.partial)
-    target: Any = function if plain else function.__call__
+    target: Callable[..., Any] = function if plain else function.__call__  # pyright: ignore[reportUnknownVariableType]
     if inspect.isasyncgenfunction(target):
         return "generator"
     return "async" if inspect.iscoroutinefunction(target) else "sync"

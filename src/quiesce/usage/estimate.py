@@ -14,17 +14,34 @@ class UsageReport(Protocol):
     """What a provider has said of a request so far; None where it has not."""
 
     @property
-    def input(self) -> int | None: ...
+    def input(self) -> int | None:
+        """Input tokens."""
+        ...
+
     @property
-    def output(self) -> int | None: ...
+    def output(self) -> int | None:
+        """Output tokens."""
+        ...
+
     @property
-    def cache_read(self) -> int | None: ...
+    def cache_read(self) -> int | None:
+        """Cache read tokens."""
+        ...
+
     @property
-    def cache_write(self) -> int | None: ...
+    def cache_write(self) -> int | None:
+        """Cache write tokens."""
+        ...
+
     @property
-    def reasoning(self) -> int | None: ...
+    def reasoning(self) -> int | None:
+        """Reasoning tokens."""
+        ...
+
     @property
-    def final(self) -> bool: ...
+    def final(self) -> bool:
+        """Whether the figures will not change."""
+        ...
 
 
 def usage_of(report: UsageReport | None, written: Iterable[str]) -> TokenUsage:
