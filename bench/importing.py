@@ -22,9 +22,8 @@ def main() -> None:
         printed = subprocess.run([sys.executable, "-c", _PROBE], capture_output=True, text=True, check=True).stdout
         rows.append(tuple(float(word) for word in printed.split()))
     took, peak, bare = (statistics.median(column) for column in zip(*rows, strict=True))
-    print(
-        f"import quiesce: {took:.0f} ms (target: under 150), {peak:.1f} MB resident (target: under 40), bare Python {bare:.1f} MB"
-    )
+    print(f"import quiesce   {took:6.1f} ms (target: under 150)")
+    print(f"resident         {peak:6.1f} MB (target: under 40; Python alone has {bare:.1f})")
 
 
 if __name__ == "__main__":

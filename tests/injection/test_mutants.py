@@ -1,4 +1,4 @@
-"""The injector must find bugs: each test here breaks the core on purpose, and the promise that it breaks must be named."""
+"""The injector must find bugs: each test here breaks the core on purpose, and the broken promise must be named."""
 
 from __future__ import annotations
 
@@ -165,7 +165,8 @@ def test_a_stop_that_reaches_the_other_run_is_found(monkeypatch: pytest.MonkeyPa
         everybody.append(self)
 
     def spread(self: CancellationToken, cause: Any) -> bool:
-        return all([original_spread(token, cause) for token in (self, *everybody)])
+        changed = [original_spread(token, cause) for token in (self, *everybody)]
+        return any(changed)
 
     monkeypatch.setattr(CancellationToken, "__init__", init)
     monkeypatch.setattr(CancellationToken, "_spread", spread)
