@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from .messages import AssistantMessage, Message
+from .interrupts import Interrupt
+from .messages import AssistantMessage, Message, UserMessage
 from .receipt import Receipt
+from .sessions import Conversation
+from .transcript import resting_place
 from .usage.ledger import Usage
 from .usage.prices import Cost
 
@@ -20,7 +23,9 @@ class RunResult:
     """How a run ended and what it produced.
 
     `messages` is the whole conversation, always valid; `new_messages` is this run's part of it. `output` is the
-    structured output, or None unless `output_type` was given and the run finished.
+    structured output, or None unless `output_type` was given and the run finished. `interrupts` is what a person is
+    asked, when `stop_reason` is "interrupt". `unsaid` is what the run was told (with `steer`, `enqueue`, or as a prompt
+    that had to wait) and did not say before it ended: it is in no conversation, and nobody will say it unless you do.
     """
 
     run_id: str
@@ -31,7 +36,8 @@ class RunResult:
     receipt: Receipt
     output: Any = None
     error: Exception | None = None
-    interrupts: tuple[Any, ...] = field(default=())
+    interrupts: tuple[Interrupt, ...] = ()
+    unsaid: tuple[UserMessage, ...] = ()
 
     @property
     def text(self) -> str:
@@ -45,6 +51,14 @@ class RunResult:
     def cost(self) -> Cost | None:
         """What the run cost, with its interval; None when no price is known."""
         return self.usage.cost
+
+    def rewind(self, to: int | None = None) -> Conversation:
+        """A conversation that ends before this run, or with the first `to` messages, for trying again from there.
+
+        Where that is the middle of a turn, it ends before the turn. Use it with `agent.start(..., conversation=...)`.
+        """
+        before = len(self.messages) - len(self.new_messages)
+        return Conversation(resting_place(self.messages, before if to is None else to))
 
     def __str__(self) -> str:
         return self.text

@@ -10,12 +10,14 @@ from typing import Any, Final, Protocol
 
 from ..cancellation import CancellationToken, Mode, TokenView
 from ..errors import Cancelled, ToolError
-from ..events import Event, ToolEnded, ToolProgress, ToolStarted
+from ..events import Event, InterruptRaised, ToolEnded, ToolProgress, ToolStarted
+from ..interrupts import InterruptSignal, PendingCall
 from ..messages import Outcome, ToolCall, ToolResult
 from ..receipt import CallReceipt, LateOutcome
 from ..transcript import unfinished
+from .asking import Asking
 from .context import ToolContext
-from .output import completed, describe, failed
+from .output import completed, describe, failed, with_note
 from .policy import LAST_BREATH
 from .thread import ThreadCall, ThreadOutcome
 from .tool import Tool
@@ -35,6 +37,11 @@ class ToolHost(Protocol):
         ...
 
     @property
+    def leg(self) -> CancellationToken:
+        """Below the run's token: cancelled with it, or alone when the run is steered away from this turn."""
+        ...
+
+    @property
     def state(self) -> dict[str, Any]:
         """The agent's state."""
         ...
@@ -42,8 +49,8 @@ class ToolHost(Protocol):
     def emit(self, event: Event) -> None:
         """Tell the run's readers."""
 
-    async def before_tool(self, call: ToolCall) -> ToolResult | None:
-        """Ask the hooks; a result means that the tool need not run."""
+    async def before_tool(self, call: ToolCall, asking: Asking) -> ToolResult | None:
+        """Ask the hooks; a result means that the tool need not run. A hook may raise `InterruptSignal`."""
 
     async def after_tool(self, call: ToolCall, result: ToolResult) -> ToolResult:
         """Show the hooks a result; they may give another one."""
@@ -65,13 +72,15 @@ class Stage(Enum):
 class CallRecord:
     """The life of one call. Its result is written in one step, the moment that it is known, and never lost after."""
 
-    def __init__(self, call: ToolCall, tool: Tool | None, host: ToolHost) -> None:
+    def __init__(self, call: ToolCall, tool: Tool | None, host: ToolHost, before: PendingCall | None = None) -> None:
         self.call: Final = call
         self.tool: Final = tool
+        self.asking: Final = Asking(call, before)
         self._host: Final = host
+        self._leg: Final = host.leg
         self._clock: Final = asyncio.get_running_loop().time
-        self.stage = Stage.WAITING
-        self.result: ToolResult | None = None
+        self.result: ToolResult | None = self.asking.result
+        self.stage = Stage.WAITING if self.result is None and not self.asking.open else Stage.DONE
         self.task: asyncio.Task[None] | None = None
         self._thread: ThreadCall | None = None
         self.left_behind = False
@@ -90,11 +99,14 @@ class CallRecord:
         return self.task
 
     async def _perform(self) -> None:
-        replacement = await self._host.before_tool(self.call)
-        if replacement is not None:
-            self._finish(replacement)
-        else:
-            await self._run_tool()
+        try:
+            replacement = await self._host.before_tool(self.asking.call, self.asking)
+            if replacement is not None:
+                self._finish(replacement)
+            else:
+                await self._run_tool()
+        except InterruptSignal as signal:
+            self._suspend(signal)
         if self.result is not None and not self.left_behind:
             self.result = await self._host.after_tool(self.call, self.result)
             self.announce()
@@ -105,11 +117,13 @@ class CallRecord:
         except ToolError as error:
             self._finish(failed(self.call, str(error)))
             return
-        if self._host.token.wants(Mode.AFTER_TOOLS):  # the last look before anything happens
+        await self.asking.check_approval(tool, arguments)
+        if self._leg.wants(Mode.AFTER_TOOLS):  # the last look before anything happens
             return
         self.stage = Stage.RUNNING
+        self.asking.started = True
         self._started_at = self._clock()
-        self._host.emit(ToolStarted(self.call))
+        self._host.emit(ToolStarted(self.asking.call))
         try:
             value = await self._invoke(tool, arguments)
         except asyncio.CancelledError:
@@ -117,6 +131,8 @@ class CallRecord:
                 self._finish(unfinished(self.call, Outcome.CANCELLED))
             elif not self.left_behind:
                 self.leave_behind()
+            raise
+        except InterruptSignal:
             raise
         except GeneratorExit:  # the loop was closed around a run that was still going on
             raise
@@ -126,7 +142,7 @@ class CallRecord:
             self._finish(completed(self.call, value))
 
     def _failure(self, error: BaseException) -> ToolResult:
-        if isinstance(error, Cancelled) and self._host.token.cancelled:
+        if isinstance(error, Cancelled) and self._leg.cancelled:
             return unfinished(self.call, Outcome.CANCELLED)
         return failed(self.call, str(error) if isinstance(error, ToolError) else describe(error))
 
@@ -134,9 +150,10 @@ class CallRecord:
         """The tool and its arguments. Raises `ToolError`, in words for the model, when the call cannot be made."""
         if self.tool is None:
             raise ToolError(f"There is no tool named {self.call.name!r}.")
-        if self.call.unparsed is not None:
-            raise ToolError(f"The arguments were not a JSON object: {self.call.unparsed[:200]!r}.")
-        return self.tool, self.tool.validate(self.call.arguments)
+        call = self.asking.call
+        if call.unparsed is not None:
+            raise ToolError(f"The arguments were not a JSON object: {call.unparsed[:200]!r}.")
+        return self.tool, self.tool.validate(call.arguments)
 
     async def _invoke(self, tool: Tool, arguments: dict[str, Any]) -> Any:
         if tool.context_parameter is not None:
@@ -170,10 +187,11 @@ class CallRecord:
             run_id=host.run_id,
             call_id=self.call.id,
             tool_name=self.call.name,
-            token=TokenView(host.token),
+            token=TokenView(self._leg),
             state=host.state,
             report=report,
             cancel=cancel,
+            asking=self.asking,
         )
 
     def _report(self, progress: Any) -> None:
@@ -186,10 +204,27 @@ class CallRecord:
         self.stage = Stage.DONE
         self._ended_at = self._clock()
         if not self.left_behind:
-            self.result = result
+            self.result = with_note(result, self.asking.changed_arguments)
             return
         after = 0.0 if self._stopped_waiting_at is None else self._ended_at - self._stopped_waiting_at
         self._host.record_late(LateOutcome(self.call.id, self.call.name, not result.is_error, result.text, after))
+
+    def _suspend(self, signal: InterruptSignal) -> None:
+        """The call waits for a person: it has ended for now, and has no result."""
+        if self.left_behind:
+            self._finish(failed(self.call, f"It {signal} after it had been given up."))
+            return
+        self.stage = Stage.DONE
+        self._ended_at = self._clock()
+        self.asking.open = signal.interrupts
+        self.asking.kept = signal.kept
+        for interrupt in signal.interrupts:
+            self._host.emit(InterruptRaised(interrupt))
+
+    @property
+    def suspended(self) -> bool:
+        """Whether the call waits for a person."""
+        return self.result is None and bool(self.asking.open)
 
     def _on_thread_end(self, outcome: ThreadOutcome) -> None:
         """The thread of a call that was left behind has ended."""
@@ -219,7 +254,8 @@ class CallRecord:
     def request_stop(self, mode: Mode) -> None:
         """Ask the call to stop, as its policy has it. A call whose tool has not begun, or has ended, just stops."""
         assert self.task is not None
-        if not self._spared(mode):
+        asked_before = self.task.cancelling() > 0 and mode is not Mode.KILL
+        if not asked_before and not self._spared(mode):
             self.task.cancel()
 
     def _spared(self, mode: Mode) -> bool:
@@ -259,7 +295,15 @@ class CallRecord:
 
     def settled_result(self) -> ToolResult:
         """The result, whatever happened: a call that has none by now did not start."""
-        return self.result or unfinished(self.call, Outcome.NEVER_STARTED)
+        return self.standing(Outcome.NEVER_STARTED)
+
+    def standing(self, unsettled: Outcome) -> ToolResult:
+        """The result, or what can be said in its place; `unsettled` of a call that nothing is known of."""
+        if self.result is not None:
+            return self.result
+        # One that asked a person has begun, and has not been heard of since.
+        asked_from_inside = self.asking.started and unsettled is Outcome.NEVER_STARTED
+        return unfinished(self.call, Outcome.CANCELLED if asked_from_inside else unsettled)
 
     def announce(self) -> None:
         """Tell the readers about the result, once."""
@@ -274,4 +318,4 @@ class CallRecord:
         seconds = None if self._started_at is None or ended is None else ended - self._started_at
         detail = "" if result.outcome is Outcome.COMPLETED and not result.is_error else result.text
         ok = result.outcome is not Outcome.COMPLETED or not result.is_error
-        return CallReceipt(self.call.id, self.call.name, result.outcome, ok, detail, seconds)
+        return CallReceipt(self.call.id, self.call.name, result.outcome, ok, detail, seconds, self.suspended)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias, get_type_hints, overload
 
 from ..errors import InvalidTool, ToolError
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
 Kind: TypeAlias = Literal["sync", "async", "generator"]
+RequiresApproval: TypeAlias = bool | Callable[[dict[str, Any]], bool | Awaitable[bool]]
 
 _NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _ARGUMENT: Final = re.compile(r"^\s*\*{0,2}(\w+)\s*(?:\([^)]*\))?\s*:\s*(.+)$")
@@ -40,6 +41,8 @@ class Tool:
         on_stop: OnStop | None = None,
         grace: float | None = None,
         sequential: bool = False,
+        requires_approval: RequiresApproval = False,
+        approval_expires_in: float | None = None,
     ) -> None:
         functools.update_wrapper(self, function)
         self.function: Final = function
@@ -52,6 +55,8 @@ class Tool:
         self.kind: Final = _kind(function)
         self.policy: Final[StopPolicy] = stop_policy(on_stop, grace, is_async=self.kind != "sync")
         self.sequential: Final = sequential
+        self.requires_approval: Final = requires_approval
+        self.approval_expires_in: Final = approval_expires_in
         summary, self._notes = _read_docstring(inspect.getdoc(function) or "")
         self.description: Final = description or summary or self.name
 
@@ -200,6 +205,8 @@ def tool(
     on_stop: OnStop | None = None,
     grace: float | None = None,
     sequential: bool = False,
+    requires_approval: RequiresApproval = False,
+    approval_expires_in: float | None = None,
 ) -> Callable[[Callable[..., Any]], Tool]: ...
 def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Tool | Callable[[Callable[..., Any]], Tool]:
     """Make a function a tool: its type hints become the schema, its docstring the description.
@@ -207,6 +214,10 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Tool 
     Sync functions run in a thread, async ones in a task; an async generator reports each value that it yields as
     progress, and the last one is its result. `on_stop` and `grace` say what a stop means for it (see `StopPolicy`).
     `sequential=True` keeps it from running beside other sequential tools of the same turn.
+
+    `requires_approval=True` lets a person decide about each call, before it starts (see `Agent.resume`). A function is
+    given the arguments and says whether that is needed; one that fails counts as a yes. `approval_expires_in` seconds
+    later it is too late to approve.
 
     Raises `InvalidTool` or `ConfigurationError` when that cannot work.
     """
