@@ -76,6 +76,8 @@ def _enter_settling(course: Course) -> Phase:
 def _finish_if_answered(course: Course) -> None:
     """An answer that is complete and asks for nothing more is the end of the run, even if a stop came just then."""
     draft, answer = course.draft, course.answer
+    if course.to_say or not course.inbox.empty:  # there was more to do
+        return
     if course.finished or course.error or draft is None or draft.ended is None or answer is None or answer.tool_calls:
         return
     with suppress(OutputMismatch):

@@ -70,10 +70,11 @@ def nothing_lost(watched: Watched, result: RunResult) -> Iterator[str]:
     kept = "".join(spoken)
     if "".join(streamed.split()) != "".join(kept.split()):
         yield f"streamed {streamed!r}, kept {kept!r}"
-    waits = {interrupt.call_id for interrupt in result.interrupts}
     announced = {event.result.call_id: event.result for event in watched.events if isinstance(event, ToolEnded)}
     for each in _results(result):
-        if each.call_id not in waits and each != announced.get(each.call_id) and result.stop_reason != "interrupt":
+        if result.stop_reason == "interrupt" and each.outcome is not Outcome.COMPLETED:
+            continue  # it has not ended: this is only what would be said if nobody answered
+        if each != announced.get(each.call_id):
             yield f"the result of {each.call_id} in the conversation is not the one that readers were told"
     finished = Counter(
         each.name for each in _results(result) if each.outcome is Outcome.COMPLETED and not each.is_error
@@ -95,7 +96,7 @@ def honest(watched: Watched, result: RunResult) -> Iterator[str]:
             yield f"the receipt says {line and line.outcome} of {each.call_id}, the conversation {each.outcome}"
         if each.outcome is not Outcome.COMPLETED and not each.is_error:
             yield f"{each.call_id} is {each.outcome} and does not look like it to the model"
-        sentences = (SENTENCES[each.outcome], *DENIED.values(), *EXPIRED.values())
+        sentences = (SENTENCES.get(each.outcome, ""), *DENIED.values(), *EXPIRED.values())
         if each.outcome is not Outcome.COMPLETED and not any(sentence in each.text for sentence in sentences):
             yield f"{each.call_id} is {each.outcome} and says {each.text!r}"
     for line in lines.values():
@@ -153,7 +154,8 @@ def one_end(watched: Watched, result: RunResult) -> Iterator[str]:
     if stopped != (result.receipt.cause is not None):
         yield f"stop_reason is {result.stop_reason}, the cause is {result.receipt.cause}"
     last = result.messages[-1] if result.new_messages else None
-    if stopped and watched.agent.setup.output is None and isinstance(last, AssistantMessage) and not last.cut:
+    done = watched.agent.setup.output is None and not result.unsaid
+    if stopped and done and isinstance(last, AssistantMessage) and not last.cut:
         yield "a finished run is reported as cancelled"
     if result.stop_reason == "end_turn" and isinstance(last, AssistantMessage) and last.cut:
         yield "a cut run is reported as finished"
