@@ -26,14 +26,20 @@ def continued(last: AssistantMessage, *, prefill: bool) -> tuple[AssistantConten
 
     Nothing at all, when the stop came before the model had said anything: the request is then simply made again. Else
     the words that were said, without the note about the cut, for a model that takes them as the beginning of its
-    answer. Providers take neither blank ends nor reasoning there.
+    answer. Providers take no reasoning there.
     """
     if not last.cut:
         return None
     said = tuple(part for part in last.content if not isinstance(part, CutNote))
     if not said:
         return ()
-    *before, end = said
-    if not prefill or not isinstance(end, Text) or any(isinstance(part, Reasoning | ToolCall) for part in said):
+    if not prefill or not isinstance(said[-1], Text) or any(isinstance(part, Reasoning | ToolCall) for part in said):
         return None
-    return (*before, Text(end.text.rstrip(), cut=True, provider_data=end.provider_data))
+    return said
+
+
+def prefill_message(said: tuple[AssistantContent, ...]) -> AssistantMessage:
+    """What was said, as the last message of a request. Providers refuse blank space at its end."""
+    *before, end = said
+    assert isinstance(end, Text)
+    return AssistantMessage((*before, Text(end.text.rstrip(), cut=True, provider_data=end.provider_data)), cut=True)

@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
 from .broadcast import Broadcast
 from .cancellation import BoundedShield, CancellationToken, StopScope
 from .cancellation.cause import Mode
-from .continuing import GO_ON, GO_ON_FROM_END, continued
+from .continuing import GO_ON, GO_ON_FROM_END, continued, prefill_message
 from .draft import Draft
 from .errors import ConversationBusy, InterruptPending, NothingToContinue
 from .events import Event, HookFailed, LateOutcomeRecorded, ModelCallEnded
@@ -270,7 +270,7 @@ class Course:
         """What the model is sent: everything settled, and the beginning of the answer that it is to go on with."""
         if not self._continued:
             return self.settled
-        return (*self.settled, AssistantMessage(self._continued, cut=True))
+        return (*self.settled, prefill_message(self._continued))
 
     def forget_answer(self) -> None:
         """A try failed before anybody could read it."""

@@ -271,7 +271,9 @@ def _go_on(
         return (*opening, *written)
     match written:
         case (Text(text, cut=still_cut), *rest):
-            return (*before, Text(last.text + text, still_cut, last.provider_data), *rest)
+            # The model did not see the blank end of what it had said, and may have begun with a blank again.
+            said = last.text.rstrip() if text[:1].isspace() else last.text
+            return (*before, Text(said + text, still_cut, last.provider_data), *rest)
         case _:
             return (*before, Text(last.text, cut and not written, last.provider_data), *written)
 

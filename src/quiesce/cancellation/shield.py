@@ -12,8 +12,8 @@ class BoundedShield:
 
     anyio's shield holds off anyio's cancellation but not `Task.cancel()`, which an event loop that shuts down and
     `asyncio.timeout()` use. So each wait here takes the `CancelledError`, goes on waiting, and remembers: whoever owns
-    the shield reads `interrupted` at the end and raises `CancelledError` then. Every wait has a limit. `on_interrupt` is
-    called at once.
+    the shield reads `interrupted` at the end and raises `CancelledError` then. Every wait has a limit.
+    `on_interrupt` is called at once.
     """
 
     def __init__(self, name: str, on_interrupt: Callable[[], object] = lambda: None) -> None:
