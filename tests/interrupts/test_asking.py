@@ -124,7 +124,7 @@ async def test_changed_arguments_are_used_and_the_model_is_told() -> None:
     result = await agent.resume_async({"call_2:approval": Approve(arguments={"amount": 5})})
     assert till.paid == [5]
     assert "A person changed the arguments to" in results(result)["call_2"].text
-    asked = [m for m in result.messages if isinstance(m, AssistantMessage)][0]
+    asked = next(m for m in result.messages if isinstance(m, AssistantMessage))
     assert asked.tool_calls[1].arguments == {"amount": 500}, "what the model wrote stays what it wrote"
 
 
@@ -185,7 +185,7 @@ async def test_a_process_that_died_while_an_approved_tool_ran_does_not_run_it_ag
     assert till.paid == [5]
 
 
-# --- Questions ---------------------------------------------------------------------------------------------------------
+# --- Questions --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ["async", "sync", "generator"])
@@ -306,7 +306,7 @@ async def test_an_agent_inside_a_tool_asks_through_it() -> None:
     assert results(result)["call_1"].text == "The inner one is done."
 
 
-# --- Not answered ------------------------------------------------------------------------------------------------------
+# --- Not answered -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.case("strands: a stop while an approval is pending leaves the agent unusable")
@@ -406,7 +406,7 @@ async def test_what_is_not_answered_in_time_is_not_run() -> None:
     assert "nobody answered in time" in results(result)["call_1"].text
 
 
-# --- Stopped -----------------------------------------------------------------------------------------------------------
+# --- Stopped ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.case("strands PR#3615")

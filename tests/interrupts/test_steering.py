@@ -38,7 +38,7 @@ def roles(messages: tuple[object, ...]) -> str:
     return " ".join(type(message).__name__.removesuffix("Message").lower() for message in messages)
 
 
-# --- Steering ----------------------------------------------------------------------------------------------------------
+# --- Steering ---------------------------------------------------------------------------------------------------------
 
 
 @virtual
@@ -191,7 +191,7 @@ async def test_fifty_threads_speak_while_the_run_ends() -> None:
         assert not faults(result.messages)
 
 
-# --- Queueing words ----------------------------------------------------------------------------------------------------
+# --- Queueing words ---------------------------------------------------------------------------------------------------
 
 
 @virtual
@@ -222,7 +222,7 @@ async def test_queued_words_are_said_after_a_final_answer_in_the_same_run() -> N
     assert (result.text, roles(result.messages)) == ("Second.", "user assistant user assistant")
 
 
-# --- Pausing -----------------------------------------------------------------------------------------------------------
+# --- Pausing ----------------------------------------------------------------------------------------------------------
 
 
 @virtual
@@ -273,7 +273,7 @@ async def test_after_turn_in_a_pause_before_the_tools_still_runs_the_tools() -> 
     assert "slept 1" in str(result.messages)
 
 
-# --- Going on ----------------------------------------------------------------------------------------------------------
+# --- Going on ---------------------------------------------------------------------------------------------------------
 
 
 async def cut_after(agent: Agent, text: str) -> None:
@@ -365,7 +365,7 @@ def test_going_on_without_an_event_loop() -> None:
     assert agent.continue_().text == "Two."
 
 
-# --- Trying again ------------------------------------------------------------------------------------------------------
+# --- Trying again -----------------------------------------------------------------------------------------------------
 
 
 @virtual
