@@ -1,0 +1,472 @@
+"""OpenAI Chat Completions, and every server that speaks it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import httpx2
+import msgspec
+from msgspec import Struct
+
+from ..errors import AuthenticationFailed, ConfigurationError, UnknownModel
+from ..events import (
+    AnswerEnd,
+    AnswerStart,
+    AnswerStop,
+    Delta,
+    ReasoningDelta,
+    TextDelta,
+    ToolCallArguments,
+    ToolCallEnd,
+    ToolCallStart,
+    UsageDelta,
+)
+from ..messages import (
+    AssistantMessage,
+    Document,
+    Image,
+    Message,
+    Reasoning,
+    Text,
+    ToolMessage,
+    ToolResult,
+    UserContent,
+    UserMessage,
+)
+from ..usage.prices import Price
+from .base import ModelRequest
+from .compatible import SERVERS, Server, vocabulary_of
+from .convert import (
+    arguments_of,
+    closed_schema,
+    data_url,
+    file_name,
+    is_strict,
+    merged,
+    not_by_address,
+    short_id,
+    text_of_document,
+    words_of,
+)
+from .failures import Failures, read_error
+from .http import PerLoop, StopPolicyName, WireModel
+from .sdk import vendor_sdk, settle_platform
+from .sse import EventStreamDecoder, garbage
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI
+
+
+class OpenAIChat(WireModel):
+    """A model behind OpenAI's Chat Completions, or behind a server that speaks it.
+
+    `server` names the kind of server: a key of `compatible.SERVERS`, or a `Server` of your own. The rest as for
+    `WireModel`. Raises `MissingExtra` without the package `openai`, `AuthenticationFailed` without a key where one is
+    needed, and `ConfigurationError` where the address is not known.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        server: str | Server = "openai",
+        api_key: str | None = None,
+        base_url: str | None = None,
+        timeout: float | httpx2.Timeout | None = None,
+        extra_headers: Mapping[str, str] | None = None,
+        extra_body: Mapping[str, Any] | None = None,
+        price: Price | None = None,
+        stop_policy: StopPolicyName | None = None,
+        tokenizer: str | None = None,
+        http_client: Callable[[], httpx2.AsyncClient] | None = None,
+    ) -> None:
+        self.server: Final = server if isinstance(server, Server) else _server(server)
+        self.provider = server if isinstance(server, str) else self.server.label.lower()
+        self._api_key: Final = api_key or key_for(self.server, own_address=base_url is not None)
+        super().__init__(
+            model,
+            api_key=self._api_key,
+            base_url=base_url or address_of(self.server),
+            timeout=timeout,
+            extra_headers=extra_headers,
+            extra_body=extra_body,
+            price=price,
+            stop_policy=stop_policy or self.server.stop_policy,
+            tokenizer=tokenizer or vocabulary_of(model, self.server),
+            label=self.server.label,
+            http_client=http_client,
+        )
+        self._sdk: Final = vendor_sdk("openai", self.server.label)
+        self._clients: Final = PerLoop(self._new_client, _close_client)
+
+    def _new_client(self) -> AsyncOpenAI:
+        client = self._sdk.AsyncOpenAI(
+            api_key=self._api_key or "none",
+            base_url=self.base_url,
+            timeout=self.timeout,
+            max_retries=0,  # Quiesce tries again itself, so that a stop need not wait for it
+            default_headers=self.extra_headers or None,
+            http_client=self.new_http_client(),
+        )
+        settle_platform(client)
+        return client
+
+    async def _send(self, request: ModelRequest) -> httpx2.Response:
+        body = self.body(request)
+        client = await self._clients.get()
+        answer = await client.chat.completions.with_streaming_response.create(
+            model=self.model, messages=body.pop("messages"), stream=True, extra_body=body
+        ).__aenter__()
+        return answer.http_response
+
+    def _decoder(self, request: ModelRequest) -> ChatDecoder:
+        del request
+        return ChatDecoder(self._failures)
+
+    def body(self, request: ModelRequest) -> dict[str, Any]:
+        """The request as this server wants it."""
+        body: dict[str, Any] = {"messages": list(self._messages(request))}
+        if request.tools:
+            body["tools"] = [
+                {
+                    "type": "function",
+                    "function": {"name": tool.name, "description": tool.description, "parameters": tool.schema},
+                }
+                for tool in request.tools
+            ]
+        if request.output_schema is not None:
+            body["response_format"] = self._response_format(request.output_schema)
+        if request.max_tokens is not None:
+            body[self.server.max_tokens] = request.max_tokens
+        return merged(self.server.body, body, request.settings, self.extra_body)
+
+    def _response_format(self, schema: dict[str, Any]) -> dict[str, Any]:
+        if self.server.structured == "json_object":
+            return {"type": "json_object"}
+        closed = closed_schema(schema)
+        strict = is_strict(closed)
+        wanted = {"name": "answer", "schema": closed if strict else schema, "strict": strict}
+        return {"type": "json_schema", "json_schema": wanted}
+
+    def _messages(self, request: ModelRequest) -> Iterator[dict[str, Any]]:
+        instructions = request.instructions or ""
+        if request.output_schema is not None and self.server.structured == "json_object":
+            wanted = msgspec.json.encode(request.output_schema).decode()
+            instructions = f"{instructions}\n\nAnswer with JSON that fits this schema: {wanted}".strip()
+        if instructions:
+            yield {"role": "system", "content": instructions}
+        last_prompt = max(
+            (place for place, each in enumerate(request.messages) if isinstance(each, UserMessage)), default=-1
+        )
+        for place, message in enumerate(request.messages):
+            yield from self._message(message, in_tool_loop=place > last_prompt)
+
+    def _message(self, message: Message, *, in_tool_loop: bool) -> Iterator[dict[str, Any]]:
+        match message:
+            case UserMessage(content):
+                yield {"role": "user", "content": self._user_content(content)}
+            case AssistantMessage():
+                yield self._assistant(message, in_tool_loop=in_tool_loop)
+            case ToolMessage(results):
+                yield from (self._result(result) for result in results)
+                shown = [part for result in results for part in self._shown_apart(result)]
+                if shown:
+                    yield {"role": "user", "content": shown}
+
+    def _user_content(self, content: tuple[UserContent, ...]) -> str | list[dict[str, Any]]:
+        if all(isinstance(part, Text) for part in content):
+            return "".join(part.text for part in content if isinstance(part, Text))
+        return [self._part(part) for part in content]
+
+    def _part(self, part: UserContent) -> dict[str, Any]:
+        match part:
+            case Text(text):
+                return {"type": "text", "text": text}
+            case Image():
+                return {"type": "image_url", "image_url": {"url": data_url(part)}}
+            case Document():
+                words = text_of_document(part)
+                if words is not None:
+                    return {"type": "text", "text": words}
+                if part.data is None:
+                    raise not_by_address(self.server.label, "document")
+                return {"type": "file", "file": {"filename": file_name(part), "file_data": data_url(part)}}
+
+    def _assistant(self, message: AssistantMessage, *, in_tool_loop: bool) -> dict[str, Any]:
+        said: dict[str, Any] = {"role": "assistant", "content": words_of(message) or None}
+        calls = [
+            {
+                "id": self._id(call.id),
+                "type": "function",
+                "function": {"name": call.name, "arguments": arguments_of(call)},
+            }
+            for call in message.tool_calls
+        ]
+        if calls:
+            said["tool_calls"] = calls
+        if self.server.reasoning_field is not None and calls and in_tool_loop:
+            thought = "".join(part.text for part in message.content if isinstance(part, Reasoning))
+            said |= {self.server.reasoning_field: thought} if thought else {}
+        if said["content"] is None and not calls:  # nothing but reasoning, which is not taken back
+            said["content"] = "(No answer.)"
+        return said
+
+    def _result(self, result: ToolResult) -> dict[str, Any]:
+        text = result.text or "(See the attachment.)"
+        return {"role": "tool", "tool_call_id": self._id(result.call_id), "content": text}
+
+    def _shown_apart(self, result: ToolResult) -> list[dict[str, Any]]:
+        """Attachments of a result: tool messages hold only text here, so they follow in a user message."""
+        attached = [self._part(part) for part in result.content if not isinstance(part, Text)]
+        return [{"type": "text", "text": f"From the tool {result.name}:"}, *attached] if attached else []
+
+    def _id(self, call_id: str) -> str:
+        return short_id(call_id) if self.server.short_ids else call_id
+
+
+def _server(name: str) -> Server:
+    if name not in SERVERS:
+        raise UnknownModel(f"There is no kind of server {name!r}.", todo=f"Use one of: {', '.join(SERVERS)}.")
+    return SERVERS[name]
+
+
+def key_for(server: Server, *, own_address: bool) -> str | None:
+    """The key from the environment. Raises `AuthenticationFailed` where one is needed and there is none."""
+    if server.key is None:
+        return None
+    key = os.environ.get(server.key)
+    if not key and not own_address:  # a server of one's own may need no key
+        raise AuthenticationFailed(
+            f"There is no key for {server.label}.", kept="Nothing was sent.", todo=f"Set {server.key} or pass api_key=."
+        )
+    return key
+
+
+def address_of(server: Server) -> str:
+    """Where the server is: from the environment, or at its usual place."""
+    address = os.environ.get(server.address, "") if server.address else ""
+    if server is SERVERS["azure"] and address and "/openai" not in address:
+        address = f"{address.rstrip('/')}/openai/v1"
+    if not address and server.base_url is None:
+        raise ConfigurationError(
+            f"Where is {server.label}?", todo=f"Set {server.address} or pass base_url=." if server.address else ""
+        )
+    if address and "://" not in address:
+        address = f"http://{address}"
+    return address or server.base_url or ""
+
+
+async def _close_client(client: AsyncOpenAI) -> None:
+    await client.close()
+
+
+# --- The answer ----------------------------------------------------------------------------------------------------
+
+
+class _Function(Struct, gc=False):
+    name: str | None = None
+    arguments: str | dict[str, Any] | None = None
+
+
+class _CallPiece(Struct, gc=False):
+    index: int | None = None
+    id: str | None = None
+    function: _Function | None = None
+
+
+class _Piece(Struct, gc=False):
+    content: str | list[dict[str, Any]] | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    refusal: str | None = None
+    tool_calls: list[_CallPiece] | None = None
+
+
+class _InputDetails(Struct, gc=False):
+    cached_tokens: int | None = None
+    cache_write_tokens: int | None = None
+
+
+class _OutputDetails(Struct, gc=False):
+    reasoning_tokens: int | None = None
+
+
+class _Usage(Struct, gc=False):
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    prompt_tokens_details: _InputDetails | None = None
+    completion_tokens_details: _OutputDetails | None = None
+    prompt_cache_hit_tokens: int | None = None
+
+
+class _Choice(Struct, gc=False):
+    index: int = 0
+    delta: _Piece | None = None
+    finish_reason: str | None = None
+    usage: _Usage | None = None
+
+
+class _Timings(Struct, gc=False):
+    prompt_n: int = 0
+    predicted_n: int = 0
+    cache_n: int = 0
+
+
+class _GroqUsage(Struct, gc=False):
+    usage: _Usage | None = None
+
+
+class _Chunk(Struct, gc=False):
+    id: str | None = None
+    model: str | None = None
+    choices: list[_Choice] | None = None
+    usage: _Usage | None = None
+    timings: _Timings | None = None
+    x_groq: _GroqUsage | None = None
+    error: Any = None
+
+
+_decode: Final = msgspec.json.Decoder(_Chunk).decode
+_REASONS: Final[Mapping[str, AnswerStop]] = {
+    "stop": "end_turn",
+    "tool_calls": "tool_use",
+    "function_call": "tool_use",
+    "length": "max_tokens",
+    "model_length": "max_tokens",
+    "content_filter": "refusal",
+}
+
+
+class _Call:
+    """A call that is being written. Its name may come after the first of its arguments."""
+
+    __slots__ = ("held", "id", "started")
+
+    def __init__(self) -> None:
+        self.id = ""
+        self.started = False
+        self.held: list[str] = []
+
+
+class ChatDecoder(EventStreamDecoder):
+    """Decodes the chunks of one answer."""
+
+    def __init__(self, failures: Failures) -> None:
+        super().__init__()
+        self._failures: Final = failures
+        self._calls: Final[dict[int, _Call]] = {}
+        self._started = False
+
+    def take(self, name: bytes, data: bytes, into: list[Delta]) -> None:
+        """One chunk."""
+        if data == b"[DONE]":
+            self.done = True
+            return
+        try:
+            chunk = _decode(data)
+        except (msgspec.MsgspecError, UnicodeError) as error:
+            raise garbage(self._failures.label, data, error) from None
+        if chunk.error is not None or name == b"error":
+            kind, message, wait = read_error(chunk.error)
+            raise self._failures.reported(kind, message, retry_after=wait, request_id=chunk.id)
+        if not self._started:
+            self._started = True
+            into.append(AnswerStart(chunk.id, chunk.model))
+        if chunk.choices and not self.ended:
+            choice = chunk.choices[0]
+            piece = choice.delta
+            if piece is not None:
+                if piece.content.__class__ is str:  # nearly always
+                    if piece.content:
+                        into.append(TextDelta(piece.content))  # pyright: ignore[reportArgumentType]
+                elif piece.content:
+                    _take_parts(piece.content, into)  # pyright: ignore[reportArgumentType]
+                if piece.tool_calls or piece.reasoning_content or piece.reasoning or piece.refusal:
+                    self._take_rest(piece, into)
+            if choice.finish_reason is not None:
+                self._end(choice.finish_reason, into)
+        self._take_usage(chunk, into)
+
+    def _take_rest(self, piece: _Piece, into: list[Delta]) -> None:
+        thought = piece.reasoning_content or piece.reasoning
+        if thought:
+            into.append(ReasoningDelta(thought))
+        if piece.refusal:
+            into.append(TextDelta(piece.refusal))
+        for call in piece.tool_calls or ():
+            self._take_call(call, into)
+
+    def _take_call(self, piece: _CallPiece, into: list[Delta]) -> None:
+        index = piece.index
+        if index is None:  # some servers number nothing and send each call whole
+            index = len(self._calls) if piece.id or not self._calls else len(self._calls) - 1
+        call = self._calls.setdefault(index, _Call())
+        function = piece.function
+        call.id = call.id or piece.id or ""
+        if function is not None and function.arguments:
+            written = function.arguments
+            call.held.append(written if isinstance(written, str) else msgspec.json.encode(written).decode())
+        if not call.started and function is not None and function.name:
+            call.started = True
+            call.id = call.id or f"call_{index}"
+            into.append(ToolCallStart(call.id, function.name))
+        if call.started and call.held:
+            into.extend(ToolCallArguments(call.id, written) for written in call.held)
+            call.held.clear()
+
+    def _end(self, reason: str, into: list[Delta]) -> None:
+        if reason == "error":
+            raise self._failures.reported("server_error", "The answer ended with an error")
+        self.ended = True
+        calls = [call for call in self._calls.values() if call.started]
+        cut = reason in ("length", "model_length", "content_filter")
+        if not cut:
+            into.extend(ToolCallEnd(call.id) for call in calls)
+        why = _REASONS.get(reason, "end_turn")
+        if calls and why == "end_turn":
+            why = "tool_use"
+        # A call that a filter tore can only be described as one that a limit tore: it never ran.
+        into.append(AnswerEnd("max_tokens" if calls and cut else why))
+
+    def _take_usage(self, chunk: _Chunk, into: list[Delta]) -> None:
+        usage = chunk.usage
+        if usage is None and chunk.x_groq is not None:
+            usage = chunk.x_groq.usage
+        if usage is None and chunk.choices:
+            usage = chunk.choices[0].usage
+        if usage is not None and usage.prompt_tokens is not None:
+            into.append(_usage_delta(usage, final=self.ended))
+        elif chunk.timings is not None:
+            read = chunk.timings.prompt_n + chunk.timings.cache_n
+            into.append(UsageDelta(read or None, chunk.timings.predicted_n, final=self.ended))
+
+    def finish(self) -> list[Delta]:
+        """Some servers leave out the blank line after the last event."""
+        return super().finish()
+
+
+def _take_parts(parts: list[dict[str, Any]], into: list[Delta]) -> None:
+    """Content in parts: Mistral's reasoning models send text and thinking this way."""
+    for part in parts:
+        match part:
+            case {"type": "text", "text": str(text)} if text:
+                into.append(TextDelta(text))
+            case {"type": "thinking", "thinking": list(thoughts)}:
+                text = "".join(str(each.get("text") or "") for each in thoughts if isinstance(each, dict))
+                if text:
+                    into.append(ReasoningDelta(text))
+            case _:
+                pass
+
+
+def _usage_delta(usage: _Usage, *, final: bool) -> UsageDelta:
+    read = usage.prompt_cache_hit_tokens
+    written = reasoning = None
+    if usage.prompt_tokens_details is not None:
+        read = usage.prompt_tokens_details.cached_tokens if read is None else read
+        written = usage.prompt_tokens_details.cache_write_tokens
+    if usage.completion_tokens_details is not None:
+        reasoning = usage.completion_tokens_details.reasoning_tokens
+    return UsageDelta(usage.prompt_tokens, usage.completion_tokens, read, written, reasoning, final)
