@@ -229,9 +229,14 @@ def _result(result: ToolResult) -> dict[str, Any]:
 # --- The answer ----------------------------------------------------------------------------------------------------
 
 
+class _OutputDetails(Struct, gc=False):
+    thinking_tokens: int | None = None
+
+
 class _Usage(Struct, gc=False):
     input_tokens: int | None = None
     output_tokens: int | None = None
+    output_tokens_details: _OutputDetails | None = None
     cache_read_input_tokens: int | None = None
     cache_creation_input_tokens: int | None = None
 
@@ -383,7 +388,8 @@ class MessagesDecoder(EventStreamDecoder):
         usage = self._usage
         read, written = usage.cache_read_input_tokens, usage.cache_creation_input_tokens
         whole = None if usage.input_tokens is None else usage.input_tokens + (read or 0) + (written or 0)
-        return UsageDelta(whole, usage.output_tokens, read, written, final=final)
+        thought = None if usage.output_tokens_details is None else usage.output_tokens_details.thinking_tokens
+        return UsageDelta(whole, usage.output_tokens, read, written, thought, final)
 
 
 def _update(usage: _Usage, newer: _Usage) -> None:

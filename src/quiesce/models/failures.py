@@ -217,10 +217,10 @@ def request_id_of(headers: httpx2.Headers) -> str | None:
 def _class_of(kind: str, message: str, status: int | None) -> type[ModelError]:
     by_status = _BY_STATUS.get(status or 0)
     by_kind = _BY_KIND.get(kind.lower())
+    if by_status in (RateLimited, Overloaded, ProxyFailed) and by_kind in (None, ServerError):
+        return by_status  # says more than a kind that means "our fault"
     if by_kind is not None and by_kind is not ModelNotFound:
         return by_kind
-    if by_status in (RateLimited, Overloaded, ProxyFailed):
-        return by_status
     for words, which in _BY_WORDS:
         if words.search(message) and (status is None or status < 500):
             return which
