@@ -374,20 +374,26 @@ class ChatDecoder(EventStreamDecoder):
         if not self._started:
             self._started = True
             into.append(AnswerStart(chunk.id, chunk.model))
-        if chunk.choices and not self.ended:
-            choice = chunk.choices[0]
-            piece = choice.delta
-            if piece is not None:
-                if piece.content.__class__ is str:  # nearly always
-                    if piece.content:
-                        into.append(TextDelta(piece.content))  # pyright: ignore[reportArgumentType]
-                elif piece.content:
-                    _take_parts(piece.content, into)  # pyright: ignore[reportArgumentType]
-                if piece.tool_calls or piece.reasoning_content or piece.reasoning or piece.refusal:
-                    self._take_rest(piece, into)
-            if choice.finish_reason is not None:
-                self._end(choice.finish_reason, into)
-        self._take_usage(chunk, into)
+        choices = chunk.choices
+        if choices:
+            choice = choices[0]
+            if not self.ended:
+                piece = choice.delta
+                if piece is not None:
+                    content = piece.content
+                    if content.__class__ is str:  # nearly always
+                        if content:
+                            into.append(TextDelta(content))  # pyright: ignore[reportArgumentType]
+                    elif content:
+                        _take_parts(content, into)  # pyright: ignore[reportArgumentType]
+                    if piece.tool_calls or piece.reasoning_content or piece.reasoning or piece.refusal:
+                        self._take_rest(piece, into)
+                if choice.finish_reason is not None:
+                    self._end(choice.finish_reason, into)
+            if choice.usage is not None:  # one provider puts it there
+                into.append(_usage_delta(choice.usage, final=self.ended))
+        if chunk.usage is not None or chunk.timings is not None or chunk.x_groq is not None:
+            self._take_usage(chunk, into)
 
     def _take_rest(self, piece: _Piece, into: list[Delta]) -> None:
         thought = piece.reasoning_content or piece.reasoning
@@ -434,17 +440,11 @@ class ChatDecoder(EventStreamDecoder):
         usage = chunk.usage
         if usage is None and chunk.x_groq is not None:
             usage = chunk.x_groq.usage
-        if usage is None and chunk.choices:
-            usage = chunk.choices[0].usage
         if usage is not None and usage.prompt_tokens is not None:
             into.append(_usage_delta(usage, final=self.ended))
         elif chunk.timings is not None:
             read = chunk.timings.prompt_n + chunk.timings.cache_n
             into.append(UsageDelta(read or None, chunk.timings.predicted_n, final=self.ended))
-
-    def finish(self) -> list[Delta]:
-        """Some servers leave out the blank line after the last event."""
-        return super().finish()
 
 
 def _take_parts(parts: list[dict[str, Any]], into: list[Delta]) -> None:
