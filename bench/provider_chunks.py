@@ -152,7 +152,10 @@ def main(chunks: int = 20_000, rounds: int = 9) -> float:
     print(f"{chunks:,} chunks of an OpenAI stream, {rounds} rounds")
     print(f"  bare client   {statistics.median(bare_times) / chunks * 1e6:6.1f} us per chunk")
     print(f"  agent turn    {statistics.median(agent_times) / chunks * 1e6:6.1f} us per chunk")
-    print(f"  ratio         {ratio:6.2f} (CPU; {min(ratios):.2f} to {max(ratios):.2f}), {statistics.median(walls):.2f} (wall)")
+    print(
+        f"  ratio         {ratio:6.2f} (CPU; {min(ratios):.2f} to {max(ratios):.2f}),"
+        f" {statistics.median(walls):.2f} (wall)"
+    )
     print(f"  limit         {LIMIT:6.2f} {'met' if ratio <= LIMIT else 'NOT MET'}")
     return ratio
 

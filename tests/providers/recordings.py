@@ -142,14 +142,87 @@ OPENAI_CHAT = Provider(
         complete_at=5,
     ),
     {
-        "rejected": refused(400, {"error": {"message": "Invalid value: 'x'.", "type": "invalid_request_error", "param": "x", "code": None}}),
-        "too_long": refused(400, {"error": {"message": "This model's maximum context length is 128000 tokens.", "type": "invalid_request_error", "param": "messages", "code": "context_length_exceeded"}}),
-        "key": refused(401, {"error": {"message": f"Incorrect API key provided: {KEY}. You can find your API key at https://platform.openai.com/account/api-keys.", "type": "invalid_request_error", "param": None, "code": "invalid_api_key"}}),
-        "model": refused(404, {"error": {"message": "The model `gpt-none` does not exist or you do not have access to it.", "type": "invalid_request_error", "param": None, "code": "model_not_found"}}),
-        "rate": refused(429, {"error": {"message": "Rate limit reached for gpt-4o-mini.", "type": "requests", "param": None, "code": "rate_limit_exceeded"}}, {"retry-after": "7"}),
-        "quota": refused(429, {"error": {"message": "You exceeded your current quota, please check your plan and billing details.", "type": "insufficient_quota", "param": None, "code": "insufficient_quota"}}),
-        "server": refused(500, {"error": {"message": "The server had an error while processing your request.", "type": "server_error", "param": None, "code": None}}),
-        "overloaded": refused(503, {"error": {"message": "The engine is currently overloaded, please try again later.", "type": "server_error", "code": "overloaded"}}),
+        "rejected": refused(
+            400,
+            {"error": {"message": "Invalid value: 'x'.", "type": "invalid_request_error", "param": "x", "code": None}},
+        ),
+        "too_long": refused(
+            400,
+            {
+                "error": {
+                    "message": "This model's maximum context length is 128000 tokens.",
+                    "type": "invalid_request_error",
+                    "param": "messages",
+                    "code": "context_length_exceeded",
+                }
+            },
+        ),
+        "key": refused(
+            401,
+            {
+                "error": {
+                    "message": f"Incorrect API key provided: {KEY}. You can find your API key at https://platform.openai.com/account/api-keys.",
+                    "type": "invalid_request_error",
+                    "param": None,
+                    "code": "invalid_api_key",
+                }
+            },
+        ),
+        "model": refused(
+            404,
+            {
+                "error": {
+                    "message": "The model `gpt-none` does not exist or you do not have access to it.",
+                    "type": "invalid_request_error",
+                    "param": None,
+                    "code": "model_not_found",
+                }
+            },
+        ),
+        "rate": refused(
+            429,
+            {
+                "error": {
+                    "message": "Rate limit reached for gpt-4o-mini.",
+                    "type": "requests",
+                    "param": None,
+                    "code": "rate_limit_exceeded",
+                }
+            },
+            {"retry-after": "7"},
+        ),
+        "quota": refused(
+            429,
+            {
+                "error": {
+                    "message": "You exceeded your current quota, please check your plan and billing details.",
+                    "type": "insufficient_quota",
+                    "param": None,
+                    "code": "insufficient_quota",
+                }
+            },
+        ),
+        "server": refused(
+            500,
+            {
+                "error": {
+                    "message": "The server had an error while processing your request.",
+                    "type": "server_error",
+                    "param": None,
+                    "code": None,
+                }
+            },
+        ),
+        "overloaded": refused(
+            503,
+            {
+                "error": {
+                    "message": "The engine is currently overloaded, please try again later.",
+                    "type": "server_error",
+                    "code": "overloaded",
+                }
+            },
+        ),
     },
     "/v1/chat/completions",
     sse({"error": {"message": "The server had an error.", "type": "server_error", "code": None}}),
@@ -203,7 +276,11 @@ def _responses_text(event: _Responses, index: int) -> list[bytes]:
         *(event("response.output_text.delta", **place, delta=word, logprobs=[]) for word in WORDS),
         event("response.output_text.done", **place, text=ANSWER, logprobs=[]),
         event("response.content_part.done", **place, part=part | {"text": ANSWER}),
-        event("response.output_item.done", output_index=index, item=item | {"status": "completed", "content": [part | {"text": ANSWER}]}),
+        event(
+            "response.output_item.done",
+            output_index=index,
+            item=item | {"status": "completed", "content": [part | {"text": ANSWER}]},
+        ),
     ]
 
 
@@ -221,7 +298,14 @@ def _responses_calls() -> list[bytes]:
     event = _Responses()
     events = [event("response.created", response=_response("in_progress"))]
     for index, (name, arguments) in enumerate(CALLS):
-        item = {"id": f"fc_{index}", "type": "function_call", "status": "in_progress", "call_id": f"call_{'ab'[index]}", "name": name, "arguments": ""}
+        item = {
+            "id": f"fc_{index}",
+            "type": "function_call",
+            "status": "in_progress",
+            "call_id": f"call_{'ab'[index]}",
+            "name": name,
+            "arguments": "",
+        }
         written = json.dumps(arguments)
         place = {"item_id": f"fc_{index}", "output_index": index}
         events += [
@@ -229,7 +313,11 @@ def _responses_calls() -> list[bytes]:
             event("response.function_call_arguments.delta", **place, delta=written[:6]),
             event("response.function_call_arguments.delta", **place, delta=written[6:]),
             event("response.function_call_arguments.done", **place, arguments=written),
-            event("response.output_item.done", output_index=index, item=item | {"status": "completed", "arguments": written}),
+            event(
+                "response.output_item.done",
+                output_index=index,
+                item=item | {"status": "completed", "arguments": written},
+            ),
         ]
     return [*events, event("response.completed", response=_response("completed", _responses_usage(30)))]
 
@@ -245,7 +333,11 @@ def _responses_reasoning() -> list[bytes]:
         event("response.reasoning_summary_text.delta", **place, delta="Blue, "),
         event("response.reasoning_summary_text.delta", **place, delta="I think."),
         event("response.reasoning_summary_text.done", **place, text=THOUGHT),
-        event("response.output_item.done", output_index=0, item=item | {"summary": [{"type": "summary_text", "text": THOUGHT}], "encrypted_content": "gAAAAencrypted"}),
+        event(
+            "response.output_item.done",
+            output_index=0,
+            item=item | {"summary": [{"type": "summary_text", "text": THOUGHT}], "encrypted_content": "gAAAAencrypted"},
+        ),
         *_responses_text(event, 1),
         event("response.completed", response=_response("completed", _responses_usage(20, reasoning=8))),
     ]
@@ -259,7 +351,16 @@ OPENAI_RESPONSES = Provider(
     Recording(_responses_reasoning(), output=20, reasoning=8),
     OPENAI_CHAT.errors,
     "/v1/responses",
-    sse({"type": "error", "sequence_number": 9, "code": "server_error", "message": "The server had an error.", "param": None}, "error"),
+    sse(
+        {
+            "type": "error",
+            "sequence_number": 9,
+            "code": "server_error",
+            "message": "The server had an error.",
+            "param": None,
+        },
+        "error",
+    ),
 )
 
 # --- Anthropic Messages -----------------------------------------------------------------------------------------------
@@ -278,7 +379,13 @@ def _claude_start() -> bytes:
         "model": "claude-sonnet-5",
         "stop_reason": None,
         "stop_sequence": None,
-        "usage": {"input_tokens": 10, "cache_creation_input_tokens": 10, "cache_read_input_tokens": 5, "output_tokens": 1, "service_tier": "standard"},
+        "usage": {
+            "input_tokens": 10,
+            "cache_creation_input_tokens": 10,
+            "cache_read_input_tokens": 5,
+            "output_tokens": 1,
+            "service_tier": "standard",
+        },
     }
     return _claude("message_start", message=message)
 
@@ -293,7 +400,9 @@ def _claude_text(index: int) -> list[bytes]:
 
 
 def _claude_end(reason: str, output: int, thought: int = 0) -> list[bytes]:
-    usage: dict[str, Any] = {"output_tokens": output} | ({"output_tokens_details": {"thinking_tokens": thought}} if thought else {})
+    usage: dict[str, Any] = {"output_tokens": output} | (
+        {"output_tokens_details": {"thinking_tokens": thought}} if thought else {}
+    )
     return [
         _claude("message_delta", delta={"stop_reason": reason, "stop_sequence": None}, usage=usage),
         _claude("message_stop"),
@@ -307,7 +416,9 @@ def _claude_calls() -> list[bytes]:
         block = {"type": "tool_use", "id": f"toolu_0{index}", "name": name, "input": {}}
         events.append(_claude("content_block_start", index=index, content_block=block))
         for piece in ("", written[:6], written[6:]):
-            events.append(_claude("content_block_delta", index=index, delta={"type": "input_json_delta", "partial_json": piece}))
+            events.append(
+                _claude("content_block_delta", index=index, delta={"type": "input_json_delta", "partial_json": piece})
+            )
         events.append(_claude("content_block_stop", index=index))
     return [*events, *_claude_end("tool_use", 30)]
 
@@ -317,7 +428,9 @@ _CLAUDE_REASONING = [
     _claude("content_block_start", index=0, content_block={"type": "thinking", "thinking": "", "signature": ""}),
     _claude("content_block_delta", index=0, delta={"type": "thinking_delta", "thinking": "Blue, "}),
     _claude("content_block_delta", index=0, delta={"type": "thinking_delta", "thinking": "I think."}),
-    _claude("content_block_delta", index=0, delta={"type": "signature_delta", "signature": "EqQBCgIYAhIM1gbcDa9GJwZA2b3h"}),
+    _claude(
+        "content_block_delta", index=0, delta={"type": "signature_delta", "signature": "EqQBCgIYAhIM1gbcDa9GJwZA2b3h"}
+    ),
     _claude("content_block_stop", index=0),
     _claude("content_block_start", index=1, content_block={"type": "redacted_thinking", "data": "EmwKAhgBEgy3va3pzix"}),
     _claude("content_block_stop", index=1),
@@ -348,7 +461,9 @@ ANTHROPIC = Provider(
         "key": _claude_error(401, "authentication_error", "invalid x-api-key"),
         "model": _claude_error(404, "not_found_error", "model: claude-none"),
         "rate": _claude_error(429, "rate_limit_error", "This request would exceed your rate limit.", retry_after="7"),
-        "quota": _claude_error(400, "invalid_request_error", "Your credit balance is too low to access the Anthropic API."),
+        "quota": _claude_error(
+            400, "invalid_request_error", "Your credit balance is too low to access the Anthropic API."
+        ),
         "server": _claude_error(500, "api_error", "Internal server error"),
         "overloaded": _claude_error(529, "overloaded_error", "Overloaded"),
     },
@@ -361,13 +476,22 @@ ANTHROPIC = Provider(
 
 def _bedrock_text(index: int) -> list[bytes]:
     return [
-        *(aws_event("contentBlockDelta", {"contentBlockIndex": index, "delta": {"text": word}, "p": "abcdefghij"}) for word in WORDS),
+        *(
+            aws_event("contentBlockDelta", {"contentBlockIndex": index, "delta": {"text": word}, "p": "abcdefghij"})
+            for word in WORDS
+        ),
         aws_event("contentBlockStop", {"contentBlockIndex": index, "p": "abc"}),
     ]
 
 
 def _bedrock_end(reason: str, output: int) -> list[bytes]:
-    usage = {"inputTokens": 20, "outputTokens": output, "totalTokens": 25 + output, "cacheReadInputTokens": 5, "cacheWriteInputTokens": 0}
+    usage = {
+        "inputTokens": 20,
+        "outputTokens": output,
+        "totalTokens": 25 + output,
+        "cacheReadInputTokens": 5,
+        "cacheWriteInputTokens": 0,
+    }
     return [
         aws_event("messageStop", {"stopReason": reason, "p": "ab"}),
         aws_event("metadata", {"metrics": {"latencyMs": 551}, "usage": usage, "p": "abcdef"}),
@@ -384,7 +508,9 @@ def _bedrock_calls() -> list[bytes]:
         use = {"toolUse": {"toolUseId": f"tooluse_kZJMlvQmRJ6eAyJE5GIl7{index}", "name": name}}
         events.append(aws_event("contentBlockStart", {"contentBlockIndex": index, "start": use}))
         for piece in (written[:6], written[6:]):
-            events.append(aws_event("contentBlockDelta", {"contentBlockIndex": index, "delta": {"toolUse": {"input": piece}}}))
+            events.append(
+                aws_event("contentBlockDelta", {"contentBlockIndex": index, "delta": {"toolUse": {"input": piece}}})
+            )
         events.append(aws_event("contentBlockStop", {"contentBlockIndex": index}))
     return [*events, *_bedrock_end("tool_use", 30)]
 
@@ -395,13 +521,19 @@ def _bedrock_thought(delta: dict[str, str]) -> bytes:
 
 def _bedrock_error(status: int, kind: str, message: str, **headers: str) -> bytes:
     extra = {name.replace("_", "-"): value for name, value in headers.items()}
-    return refused(status, {"message": message}, {"x-amzn-errortype": f"{kind}:http://internal.amazon.com/coral/", "x-amzn-requestid": "4b4c", **extra})
+    return refused(
+        status,
+        {"message": message},
+        {"x-amzn-errortype": f"{kind}:http://internal.amazon.com/coral/", "x-amzn-requestid": "4b4c", **extra},
+    )
 
 
 _AWS = "application/vnd.amazon.eventstream"
 BEDROCK = Provider(
     "bedrock",
-    lambda url, **more: Bedrock("anthropic.claude-3-5-sonnet-20241022-v2:0", **{"base_url": url, "api_key": KEY, "region": "us-east-1", **more}),
+    lambda url, **more: Bedrock(
+        "anthropic.claude-3-5-sonnet-20241022-v2:0", **{"base_url": url, "api_key": KEY, "region": "us-east-1", **more}
+    ),
     Recording(
         [_BEDROCK_START, *_bedrock_text(0), *_bedrock_end("end_turn", 12)],
         _AWS,
@@ -425,30 +557,53 @@ BEDROCK = Provider(
         complete_at=-2,
     ),
     {
-        "rejected": _bedrock_error(400, "ValidationException", "1 validation error detected: Value '-1' at 'inferenceConfig.maxTokens'"),
+        "rejected": _bedrock_error(
+            400, "ValidationException", "1 validation error detected: Value '-1' at 'inferenceConfig.maxTokens'"
+        ),
         "too_long": _bedrock_error(400, "ValidationException", "Input is too long for requested model."),
-        "key": _bedrock_error(403, "AccessDeniedException", "Authentication failed: Please make sure your API Key is valid."),
+        "key": _bedrock_error(
+            403, "AccessDeniedException", "Authentication failed: Please make sure your API Key is valid."
+        ),
         "model": _bedrock_error(400, "ValidationException", "The provided model identifier is invalid."),
-        "rate": _bedrock_error(429, "ThrottlingException", "Too many requests, please wait before trying again.", retry_after="7"),
-        "quota": _bedrock_error(400, "ServiceQuotaExceededException", "Your request exceeds the service quota for your account."),
+        "rate": _bedrock_error(
+            429, "ThrottlingException", "Too many requests, please wait before trying again.", retry_after="7"
+        ),
+        "quota": _bedrock_error(
+            400, "ServiceQuotaExceededException", "Your request exceeds the service quota for your account."
+        ),
         "server": _bedrock_error(500, "InternalServerException", "An internal server error occurred."),
         "overloaded": _bedrock_error(503, "ServiceUnavailableException", "The service is not currently available."),
     },
     "/model/anthropic.claude-3-5-sonnet-20241022-v2%3A0/converse-stream",
-    aws_event("throttlingException", {"message": "Too many requests, please wait before trying again."}, exception=True),
+    aws_event(
+        "throttlingException", {"message": "Too many requests, please wait before trying again."}, exception=True
+    ),
 )
 
 # --- Google Gemini ----------------------------------------------------------------------------------------------------
 
 
-def _gemini(parts: list[Any], output: int | None = None, finish: str | None = None, thoughts: int = 0, cached: int = 0) -> bytes:
-    usage: dict[str, Any] = {"promptTokenCount": 25, "totalTokenCount": 25 + (output or 0), "promptTokensDetails": [{"modality": "TEXT", "tokenCount": 25}]}
+def _gemini(
+    parts: list[Any], output: int | None = None, finish: str | None = None, thoughts: int = 0, cached: int = 0
+) -> bytes:
+    usage: dict[str, Any] = {
+        "promptTokenCount": 25,
+        "totalTokenCount": 25 + (output or 0),
+        "promptTokensDetails": [{"modality": "TEXT", "tokenCount": 25}],
+    }
     usage |= {} if output is None else {"candidatesTokenCount": output - thoughts}
     usage |= {"thoughtsTokenCount": thoughts} if thoughts else {}
     usage |= {"cachedContentTokenCount": cached} if cached else {}
     candidate: dict[str, Any] = {"content": {"parts": parts, "role": "model"}, "index": 0}
     candidate |= {"finishReason": finish} if finish else {}
-    return sse({"candidates": [candidate], "usageMetadata": usage, "modelVersion": "gemini-2.5-flash", "responseId": "mAitaLmkHPPlz7IPvtfUqQ4"}).replace(b"\n\n", b"\r\n\r\n")
+    return sse(
+        {
+            "candidates": [candidate],
+            "usageMetadata": usage,
+            "modelVersion": "gemini-2.5-flash",
+            "responseId": "mAitaLmkHPPlz7IPvtfUqQ4",
+        }
+    ).replace(b"\n\n", b"\r\n\r\n")
 
 
 def _gemini_error(status: int, kind: str, message: str, details: list[Any] | None = None) -> bytes:
@@ -459,12 +614,25 @@ GEMINI = Provider(
     "gemini",
     lambda url, **more: Gemini("gemini-2.5-flash", **{"base_url": f"{url}/v1beta", "api_key": KEY, **more}),
     Recording(
-        [_gemini([{"text": WORDS[0]}], 3, cached=5), _gemini([{"text": WORDS[1]}], 6, cached=5), _gemini([{"text": WORDS[2]}], 12, "STOP", cached=5)],
+        [
+            _gemini([{"text": WORDS[0]}], 3, cached=5),
+            _gemini([{"text": WORDS[1]}], 6, cached=5),
+            _gemini([{"text": WORDS[2]}], 12, "STOP", cached=5),
+        ],
         cache_read=5,
     ),
     Recording(
         [
-            _gemini([{"functionCall": {"name": name, "args": arguments}, **({"thoughtSignature": "CikB0e2Kb1"} if not index else {})} for index, (name, arguments) in enumerate(CALLS)], 30),
+            _gemini(
+                [
+                    {
+                        "functionCall": {"name": name, "args": arguments},
+                        **({"thoughtSignature": "CikB0e2Kb1"} if not index else {}),
+                    }
+                    for index, (name, arguments) in enumerate(CALLS)
+                ],
+                30,
+            ),
             _gemini([{"text": ""}], 30, "STOP"),
         ],
         output=30,
@@ -480,11 +648,33 @@ GEMINI = Provider(
         reasoning=8,
     ),
     {
-        "rejected": _gemini_error(400, "INVALID_ARGUMENT", "Invalid JSON payload received. Unknown name \"x\": Cannot find field."),
-        "too_long": _gemini_error(400, "INVALID_ARGUMENT", "The input token count (1200000) exceeds the maximum number of tokens allowed (1048576)."),
-        "key": _gemini_error(400, "INVALID_ARGUMENT", "API key not valid. Please pass a valid API key.", [{"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": "API_KEY_INVALID", "domain": "googleapis.com"}]),
+        "rejected": _gemini_error(
+            400, "INVALID_ARGUMENT", 'Invalid JSON payload received. Unknown name "x": Cannot find field.'
+        ),
+        "too_long": _gemini_error(
+            400,
+            "INVALID_ARGUMENT",
+            "The input token count (1200000) exceeds the maximum number of tokens allowed (1048576).",
+        ),
+        "key": _gemini_error(
+            400,
+            "INVALID_ARGUMENT",
+            "API key not valid. Please pass a valid API key.",
+            [
+                {
+                    "@type": "type.googleapis.com/google.rpc.ErrorInfo",
+                    "reason": "API_KEY_INVALID",
+                    "domain": "googleapis.com",
+                }
+            ],
+        ),
         "model": _gemini_error(404, "NOT_FOUND", "models/gemini-none is not found for API version v1beta."),
-        "rate": _gemini_error(429, "RESOURCE_EXHAUSTED", "You exceeded your current quota, please check your plan and billing details.", [{"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "7s"}]),
+        "rate": _gemini_error(
+            429,
+            "RESOURCE_EXHAUSTED",
+            "You exceeded your current quota, please check your plan and billing details.",
+            [{"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "7s"}],
+        ),
         "server": _gemini_error(500, "INTERNAL", "An internal error has occurred."),
         "overloaded": _gemini_error(503, "UNAVAILABLE", "The model is overloaded. Please try again later."),
     },
@@ -496,12 +686,27 @@ GEMINI = Provider(
 
 
 def _ollama(message: Any, **more: Any) -> bytes:
-    line = {"model": "llama3.2", "created_at": "2023-08-04T08:52:19.385406455-07:00", "message": {"role": "assistant", **message}, "done": False}
+    line = {
+        "model": "llama3.2",
+        "created_at": "2023-08-04T08:52:19.385406455-07:00",
+        "message": {"role": "assistant", **message},
+        "done": False,
+    }
     return json.dumps(line | more).encode() + b"\n"
 
 
 def _ollama_end(output: int) -> bytes:
-    return _ollama({"content": ""}, done=True, done_reason="stop", total_duration=4883583458, load_duration=1334875, prompt_eval_count=25, prompt_eval_duration=342546000, eval_count=output, eval_duration=4535599000)
+    return _ollama(
+        {"content": ""},
+        done=True,
+        done_reason="stop",
+        total_duration=4883583458,
+        load_duration=1334875,
+        prompt_eval_count=25,
+        prompt_eval_duration=342546000,
+        eval_count=output,
+        eval_duration=4535599000,
+    )
 
 
 _NDJSON = "application/x-ndjson"
@@ -511,14 +716,22 @@ OLLAMA = Provider(
     Recording([*(_ollama({"content": word}) for word in WORDS), _ollama_end(12)], _NDJSON),
     Recording(
         [
-            *(_ollama({"content": "", "tool_calls": [{"function": {"name": name, "arguments": arguments}}]}) for name, arguments in CALLS),
+            *(
+                _ollama({"content": "", "tool_calls": [{"function": {"name": name, "arguments": arguments}}]})
+                for name, arguments in CALLS
+            ),
             _ollama_end(30),
         ],
         _NDJSON,
         output=30,
     ),
     Recording(
-        [_ollama({"content": "", "thinking": "Blue, "}), _ollama({"content": "", "thinking": "I think."}), *(_ollama({"content": word}) for word in WORDS), _ollama_end(20)],
+        [
+            _ollama({"content": "", "thinking": "Blue, "}),
+            _ollama({"content": "", "thinking": "I think."}),
+            *(_ollama({"content": word}) for word in WORDS),
+            _ollama_end(20),
+        ],
         _NDJSON,
         output=20,
     ),

@@ -10,8 +10,8 @@ import pytest
 
 from quiesce import Agent
 from quiesce.events import Event, StopRequested, TextDelta
-from quiesce.models.base import ModelRequest
 from quiesce.messages import Text, UserMessage
+from quiesce.models.base import ModelRequest
 from quiesce.run import Run
 from quiesce.transcript import faults
 
@@ -53,7 +53,11 @@ async def stop_in_mid_answer(agent: Agent) -> list[Event]:
 
 def sockets_open() -> int:
     gc.collect()
-    names = (os.readlink(f"/proc/self/fd/{each}") for each in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{each}"))
+    names = (
+        os.readlink(f"/proc/self/fd/{each}")
+        for each in os.listdir("/proc/self/fd")
+        if os.path.exists(f"/proc/self/fd/{each}")
+    )
     return sum(name.startswith("socket:") for name in names)
 
 

@@ -18,7 +18,15 @@ import pytest
 from quiesce import Agent
 from quiesce.errors import ConfigurationError, ModelError
 from quiesce.events import TextDelta
-from quiesce.models.local import WEIGHTS, Local, Weights, address_of_server, close_local_servers, fetch_weights, kept_weights
+from quiesce.models.local import (
+    WEIGHTS,
+    Local,
+    Weights,
+    address_of_server,
+    close_local_servers,
+    fetch_weights,
+    kept_weights,
+)
 from quiesce.transcript import faults
 
 pytestmark = [

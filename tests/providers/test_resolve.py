@@ -111,7 +111,7 @@ def test_an_extra_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
             Agent(name)
 
 
-# --- None was named --------------------------------------------------------------------------------------------------------
+# --- None was named ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("key", "name"), DEFAULTS)

@@ -1,4 +1,4 @@
-"""Streams that are torn, stalled, garbled, repeated or out of order: valid, nothing lost, accounted, and never a hang."""
+"""Streams torn, stalled, garbled, repeated or out of order: valid, nothing lost, accounted, and never a hang."""
 
 from __future__ import annotations
 
@@ -46,7 +46,13 @@ async def one_trial(agent: Agent, provider: Provider, server: Wire, *plays: Play
         await run.stopped()
     messages = agent.messages
     assert not faults(messages)
-    kept = [part.text for message in messages[before:] if isinstance(message, AssistantMessage) for part in message.content if isinstance(part, Text)]
+    kept = [
+        part.text
+        for message in messages[before:]
+        if isinstance(message, AssistantMessage)
+        for part in message.content
+        if isinstance(part, Text)
+    ]
     assert "".join(kept) == "".join(said)
     entries = run.usage.entries
     assert len(entries) >= 1
@@ -68,7 +74,7 @@ def place_of_the_end(recording: Recording) -> int:
 
 
 async def cut_everywhere(provider: Provider, recording: Recording, places: Iterable[int]) -> tuple[int, int]:
-    """Cut a response after each of these bytes. Returns how many answers were complete all the same, and how many not."""
+    """Cut a response after each of these bytes. Returns how many answers were complete all the same, how many not."""
     response, end = recording.response, place_of_the_end(recording)
     complete = torn = 0
     async with wire(otherwise=Play(provider.answer.response)) as server:
@@ -124,7 +130,10 @@ def test_a_stream_without_framing_cut_in_each_event(provider: Provider) -> None:
                 agent = Agent(model, retry=Retry(attempts=1))
                 await one_trial(agent, provider, server, Play(start + body[:place], then="close"))
             whole = await one_trial(
-                Agent(model), provider, server, Play(start + body.rstrip(b"\n") if provider.name != "bedrock" else start + body, then="close")
+                Agent(model),
+                provider,
+                server,
+                Play(start + body.rstrip(b"\n") if provider.name != "bedrock" else start + body, then="close"),
             )
             assert whole.text == ANSWER
             assert whole.stop_reason == "end_turn"
@@ -192,7 +201,7 @@ def test_garbage(provider: Provider) -> None:
 @each_provider
 @pytest.mark.promise("P1", "P5")
 def test_a_stop_while_the_stream_stalls(provider: Provider) -> None:
-    """Before the head, after it, and in the middle of each event: the stop closes the connection and the agent goes on."""
+    """Before the head, after it, and inside each event: the stop closes the connection and the agent goes on."""
 
     async def main() -> None:
         recording = provider.answer
@@ -264,7 +273,9 @@ def test_a_stream_that_stalls_beyond_the_timeout(provider: Provider) -> None:
     asyncio.run(main())
 
 
-def test_thinking_that_was_streamed_is_an_event(provider: Provider = PROVIDERS[0]) -> None:
+def test_thinking_that_was_streamed_is_an_event() -> None:
+    provider = PROVIDERS[0]
+
     async def main() -> None:
         async with wire(provider.reasoning.response) as server:
             agent = Agent(provider.make(server.url))

@@ -85,7 +85,9 @@ class Anthropic(WireModel):
         self._api_key: Final = api_key or os.environ.get("ANTHROPIC_API_KEY")
         if not self._api_key:
             raise AuthenticationFailed(
-                "There is no key for Anthropic.", kept="Nothing was sent.", todo="Set ANTHROPIC_API_KEY or pass api_key=."
+                "There is no key for Anthropic.",
+                kept="Nothing was sent.",
+                todo="Set ANTHROPIC_API_KEY or pass api_key=.",
             )
         super().__init__(
             model,

@@ -15,21 +15,8 @@ from typing import Any, ClassVar, Final
 import anyio
 import httpx2
 import msgspec
-from msgspec import Struct
 
 from ..errors import AuthenticationFailed, ConfigurationError
-from ..events import (
-    AnswerEnd,
-    AnswerStart,
-    AnswerStop,
-    Delta,
-    ReasoningDelta,
-    TextDelta,
-    ToolCallArguments,
-    ToolCallEnd,
-    ToolCallStart,
-    UsageDelta,
-)
 from ..messages import (
     AssistantContent,
     AssistantMessage,
@@ -48,11 +35,10 @@ from ..messages import (
 from ..usage.prices import Price
 from .base import ModelRequest
 from .compatible import vocabulary_of
+from .converse_decoder import ConverseDecoder
 from .convert import base64_of, closed_schema, merged, not_by_address, own
-from .failures import Failures, read_error
 from .http import PerLoop, StopPolicyName, WireModel
 from .sdk import extra
-from .sse import garbage
 
 _INFERENCE: Final = {
     "temperature": "temperature",
@@ -81,8 +67,8 @@ class Bedrock(WireModel):
     profile   the AWS profile whose credentials to use
     cache     put cache points after the tools, the instructions and the conversation
 
-    The rest as for `WireModel`. Raises `MissingExtra` without the package `botocore`, and `ConfigurationError` where the
-    region is not known.
+    The rest as for `WireModel`. Raises `MissingExtra` without the package `botocore`, and `ConfigurationError` where
+    the region is not known.
     """
 
     provider = "bedrock"
@@ -151,26 +137,34 @@ class Bedrock(WireModel):
         return headers | {"accept-encoding": "identity"}
 
     async def _credentials(self) -> Any:
-        """AWS credentials. Finding or renewing them may ask the network, synchronously: a stop does not wait for that."""
-        if self._keys is None or getattr(self._keys, "refresh_needed", bool)():
-            if "AWS_ACCESS_KEY_ID" in os.environ:
-                self._keys = self._session.get_credentials()
-            else:
-                self._keys = await anyio.to_thread.run_sync(self._session.get_credentials, abandon_on_cancel=True)
-            if self._keys is None:
-                raise AuthenticationFailed(
-                    "There are no AWS credentials.",
-                    kept="Nothing was sent.",
-                    todo="Set AWS_BEARER_TOKEN_BEDROCK, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a profile.",
-                )
-        return self._keys.get_frozen_credentials()
+        """AWS credentials. Finding or renewing them may ask the network, synchronously; a stop does not wait for it."""
+        if self._keys is not None:
+            return self._keys
+        if "AWS_ACCESS_KEY_ID" in os.environ:
+            found = self._session.get_credentials()
+        else:
+            found = await anyio.to_thread.run_sync(self._renewed, abandon_on_cancel=True)
+        if found is None:
+            raise AuthenticationFailed(
+                "There are no AWS credentials.",
+                kept="Nothing was sent.",
+                todo="Set AWS_BEARER_TOKEN_BEDROCK, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a profile.",
+            )
+        frozen = found.get_frozen_credentials()
+        if not hasattr(found, "refresh_needed"):  # these never change
+            self._keys = frozen
+        return frozen
+
+    def _renewed(self) -> Any:
+        found = self._session.get_credentials()
+        if found is not None:
+            found.get_frozen_credentials()  # renews what is about to expire, here rather than in the loop
+        return found
 
     def _signed(self, url: str, content: bytes, headers: dict[str, str], keys: Any) -> dict[str, str]:
-        from botocore.auth import SigV4Auth
-        from botocore.awsrequest import AWSRequest
-
-        request = AWSRequest(method="POST", url=url, data=content, headers=headers)
-        SigV4Auth(keys, "bedrock", self._region).add_auth(request)
+        auth, awsrequest = (extra(f"botocore.{name}", "Bedrock", "bedrock") for name in ("auth", "awsrequest"))
+        request = awsrequest.AWSRequest(method="POST", url=url, data=content, headers=headers)
+        auth.SigV4Auth(keys, "bedrock", self._region).add_auth(request)
         return dict(request.headers.items())
 
     def _decoder(self, request: ModelRequest) -> ConverseDecoder:
@@ -225,14 +219,12 @@ def _tools(request: ModelRequest) -> Iterator[dict[str, Any]]:
     offered: set[str] = set()
     for tool in request.tools:
         offered.add(tool.name)
-        yield {
-            "toolSpec": {"name": tool.name, "description": tool.description, "inputSchema": {"json": tool.schema}}
-        }
+        yield {"toolSpec": {"name": tool.name, "description": tool.description, "inputSchema": {"json": tool.schema}}}
     for message in request.messages:
         for call in message.tool_calls if isinstance(message, AssistantMessage) else ():
             if call.name not in offered:
                 offered.add(call.name)
-                schema = {"type": "object", "properties": {}}
+                schema: dict[str, Any] = {"type": "object", "properties": {}}
                 unavailable = "No longer available."
                 yield {"toolSpec": {"name": call.name, "description": unavailable, "inputSchema": {"json": schema}}}
 
@@ -287,155 +279,3 @@ def _assistant(content: tuple[AssistantContent, ...]) -> Iterator[dict[str, Any]
 def _result(result: ToolResult) -> dict[str, Any]:
     answer = {"toolUseId": result.call_id, "content": [_part(part) for part in result.content]}
     return {"toolResult": answer | {"status": "error"} if result.is_error else answer}
-
-
-# --- The answer ----------------------------------------------------------------------------------------------------
-
-
-class _ToolUse(Struct, gc=False, rename="camel"):
-    tool_use_id: str | None = None
-    name: str | None = None
-    input: str | None = None
-
-
-class _Start(Struct, gc=False, rename="camel"):
-    tool_use: _ToolUse | None = None
-
-
-class _Thought(Struct, gc=False, rename="camel"):
-    text: str | None = None
-    signature: str | None = None
-    redacted_content: str | None = None
-
-
-class _Piece(Struct, gc=False, rename="camel"):
-    text: str | None = None
-    tool_use: _ToolUse | None = None
-    reasoning_content: _Thought | None = None
-
-
-class _Usage(Struct, gc=False, rename="camel"):
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-    cache_read_input_tokens: int | None = None
-    cache_write_input_tokens: int | None = None
-
-
-class _Event(Struct, gc=False, rename="camel"):
-    content_block_index: int | None = None
-    start: _Start | None = None
-    delta: _Piece | None = None
-    stop_reason: str | None = None
-    usage: _Usage | None = None
-
-
-_decode: Final = msgspec.json.Decoder(_Event).decode
-_TAG: Final = {"provider": "bedrock"}
-_REASONS: Final[Mapping[str, AnswerStop]] = {
-    "end_turn": "end_turn",
-    "tool_use": "tool_use",
-    "max_tokens": "max_tokens",
-    "model_context_window_exceeded": "max_tokens",
-    "stop_sequence": "stop_sequence",
-    "guardrail_intervened": "refusal",
-    "content_filtered": "refusal",
-}
-
-
-class ConverseDecoder:
-    """Decodes the binary event stream of one answer: each message has its length and two checksums."""
-
-    def __init__(self, failures: Failures) -> None:
-        from botocore.eventstream import EventStreamBuffer
-
-        self.ended = False
-        self.done = False
-        self._failures: Final = failures
-        self._buffer: Final[Any] = EventStreamBuffer()
-        self._calls: Final[dict[int, str]] = {}
-        self._begun: Final[set[int]] = set()
-        self._started = False
-
-    def feed(self, data: bytes) -> list[Delta]:
-        """The deltas that these bytes complete."""
-        into: list[Delta] = []
-        self._buffer.add_data(data)
-        while True:
-            try:
-                message = next(self._buffer)
-            except StopIteration:
-                return into
-            except Exception as error:  # what the parser raises for garbage has no common root
-                raise garbage("Bedrock", data, error) from None
-            self._take(message, into)
-
-    def finish(self) -> list[Delta]:
-        """Nothing: a message is whole or it is not there."""
-        return []
-
-    def _take(self, message: Any, into: list[Delta]) -> None:
-        headers = message.headers
-        kind = headers.get(":exception-type") or headers.get(":error-code")
-        if headers.get(":message-type") in ("exception", "error") or kind:
-            _, words, _ = read_error(_loose(message.payload))
-            raise self._failures.reported(str(kind or ""), str(headers.get(":error-message") or words))
-        try:
-            event = _decode(message.payload)
-        except (msgspec.MsgspecError, UnicodeError) as error:
-            raise garbage("Bedrock", message.payload, error) from None
-        match headers.get(":event-type"):
-            case "contentBlockDelta" if event.delta is not None and not self.ended:
-                self._take_piece(event.content_block_index or 0, event.delta, into)
-            case "messageStart" if not self._started:
-                self._started = True
-                into.append(AnswerStart())
-            case "contentBlockStart" if event.start is not None and event.start.tool_use is not None:
-                self._begin(event.content_block_index or 0, event.start.tool_use, into)
-            case "contentBlockStop":
-                call_id = self._calls.pop(event.content_block_index or 0, None)
-                if call_id is not None:
-                    into.append(ToolCallEnd(call_id))
-            case "messageStop" if not self.ended:
-                self.ended = True
-                reason = "max_tokens" if self._calls else _REASONS.get(event.stop_reason or "", "end_turn")
-                into.append(AnswerEnd(reason))
-            case "metadata" if event.usage is not None:
-                self.done = self.ended
-                into.append(_usage_delta(event.usage))
-            case _:
-                pass
-
-    def _begin(self, index: int, use: _ToolUse, into: list[Delta]) -> None:
-        if index in self._begun or self.ended:
-            return
-        self._begun.add(index)
-        self._calls[index] = use.tool_use_id or f"tooluse_{index}"
-        into.append(ToolCallStart(self._calls[index], use.name or ""))
-
-    def _take_piece(self, index: int, piece: _Piece, into: list[Delta]) -> None:
-        if piece.text:
-            into.append(TextDelta(piece.text))
-        elif piece.tool_use is not None:
-            if index in self._calls and piece.tool_use.input:
-                into.append(ToolCallArguments(self._calls[index], piece.tool_use.input))
-        elif piece.reasoning_content is not None:
-            thought = piece.reasoning_content
-            if thought.text:
-                into.append(ReasoningDelta(thought.text))
-            if thought.signature:
-                into.append(ReasoningDelta("", thought.signature, _TAG))
-            if thought.redacted_content:
-                into.append(ReasoningDelta("", thought.redacted_content, {**_TAG, "redacted": True}))
-
-
-def _loose(payload: bytes) -> Any:
-    try:
-        return msgspec.json.decode(payload)
-    except (msgspec.MsgspecError, UnicodeError):
-        return payload.decode("utf-8", "replace")
-
-
-def _usage_delta(usage: _Usage) -> UsageDelta:
-    read, written = usage.cache_read_input_tokens, usage.cache_write_input_tokens
-    whole = None if usage.input_tokens is None else usage.input_tokens + (read or 0) + (written or 0)
-    return UsageDelta(whole, usage.output_tokens, read, written, final=True)

@@ -92,7 +92,9 @@ SERVERS: Final[Mapping[str, Server]] = {
     ),
     "xai": Server("xAI", "https://api.x.ai/v1", "XAI_API_KEY", body=_USAGE_AT_END),
     "together": Server("Together", "https://api.together.xyz/v1", "TOGETHER_API_KEY", body=_USAGE_AT_END),
-    "litellm": Server("LiteLLM proxy", "http://localhost:4000", "LITELLM_API_KEY", "LITELLM_BASE_URL", body=_USAGE_AT_END),
+    "litellm": Server(
+        "LiteLLM proxy", "http://localhost:4000", "LITELLM_API_KEY", "LITELLM_BASE_URL", body=_USAGE_AT_END
+    ),
     "vllm": Server("vLLM", "http://localhost:8000/v1", None, "VLLM_BASE_URL", body=_USAGE_ALWAYS),
     "llamacpp": Server(
         "llama.cpp",

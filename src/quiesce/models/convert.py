@@ -13,6 +13,7 @@ import msgspec
 
 from ..errors import RequestRejected
 from ..messages import AssistantMessage, CutNote, Document, Image, Reasoning, Text, ToolCall
+from .loose import as_dict, as_list
 
 _SHORT_ID: Final = re.compile(r"[a-zA-Z0-9]{9}")
 _LETTERS: Final = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -51,7 +52,9 @@ def file_name(part: Document) -> str:
 def not_by_address(provider: str, what: str) -> RequestRejected:
     """The error for an attachment that a provider takes only as bytes."""
     return RequestRejected(
-        f"{provider} takes no {what} by address.", kept="Nothing was sent.", todo="Fetch it and pass its bytes: data=..."
+        f"{provider} takes no {what} by address.",
+        kept="Nothing was sent.",
+        todo="Fetch it and pass its bytes: data=...",
     )
 
 
@@ -92,34 +95,36 @@ def short_id(call_id: str) -> str:
 
 def closed_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
     """The schema with `additionalProperties: false` wherever it says nothing about them, as strict modes want it."""
+    return as_dict(_closed(dict(schema)))
 
-    def close(node: Any) -> Any:
-        if isinstance(node, dict):
-            closed = {key: close(value) for key, value in node.items()}
-            if "properties" in closed or closed.get("type") == "object":
-                closed.setdefault("additionalProperties", False)
-            return closed
-        return [close(each) for each in node] if isinstance(node, list) else node
 
-    return close(dict(schema))
+def _closed(node: Any) -> Any:
+    if isinstance(node, list):
+        return [_closed(each) for each in as_list(node)]
+    if not isinstance(node, dict):
+        return node
+    closed: dict[str, Any] = {key: _closed(value) for key, value in as_dict(node).items()}
+    if isinstance(closed.get("properties"), dict) or closed.get("type") == "object":
+        closed.setdefault("additionalProperties", False)
+    return closed
 
 
 def is_strict(schema: Any) -> bool:
     """Whether a closed schema keeps the rules of strict modes: an object at the root, everything required."""
-    return isinstance(schema, dict) and schema.get("type") == "object" and _all_required(schema)
+    return as_dict(schema).get("type") == "object" and _all_required(schema)
 
 
 def _all_required(node: Any) -> bool:
     if isinstance(node, list):
-        return all(_all_required(each) for each in node)
+        return all(_all_required(each) for each in as_list(node))
     if not isinstance(node, dict):
         return True
-    properties = node.get("properties")
-    if isinstance(properties, dict) and set(properties) != set(node.get("required", ())):
+    here = as_dict(node)
+    if set(as_dict(here.get("properties"))) != set(as_list(here.get("required"))):
         return False
-    if node.get("additionalProperties") not in (None, False) or "default" in node:
+    if here.get("additionalProperties") not in (None, False) or "default" in here:
         return False
-    return all(_all_required(each) for each in node.values())
+    return all(_all_required(each) for each in here.values())
 
 
 def merged(*parts: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -128,6 +133,6 @@ def merged(*parts: Mapping[str, Any] | None) -> dict[str, Any]:
     for part in parts:
         for key, value in (part or {}).items():
             before = result.get(key)
-            both = isinstance(before, dict) and isinstance(value, Mapping)
-            result[key] = merged(before, value) if both else value
+            both = isinstance(before, dict) and isinstance(value, dict)
+            result[key] = merged(as_dict(before), as_dict(value)) if both else value
     return result

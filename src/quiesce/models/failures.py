@@ -30,6 +30,7 @@ from ..errors import (
     ServerError,
     TLSFailed,
 )
+from .loose import as_dict, as_list
 
 # What providers call their errors, where the status alone would not tell.
 _BY_KIND: Final[Mapping[str, type[ModelError]]] = {
@@ -189,7 +190,9 @@ class Failures:
             case httpx2.ConnectError():
                 return ConnectionFailed(f"{host} could not be reached: {reason}.")
             case httpx2.UnsupportedProtocol() | httpx2.InvalidURL():
-                return RequestRejected(f"{self.clean(self._url)!r} is no address: {reason}.", todo="Check the base_url.")
+                return RequestRejected(
+                    f"{self.clean(self._url)!r} is no address: {reason}.", todo="Check the base_url."
+                )
             case httpx2.LocalProtocolError():
                 return RequestRejected(
                     f"The request cannot be sent: {reason}.", todo="Check the API key and the extra headers."
@@ -242,26 +245,25 @@ def _read_body(body: bytes) -> tuple[str, str, float | None]:
 
 def read_error(found: Any) -> tuple[str, str, float | None]:
     """Kind, message and wished-for wait from an error object."""
-    if isinstance(found, list) and found:
-        found = found[0]
-    if isinstance(found, dict) and "error" in found:
-        found = found["error"]
-    if not isinstance(found, dict):
+    found = next(iter(as_list(found)), found)
+    found = as_dict(found).get("error", found)
+    told = as_dict(found)
+    if not told:
         return "", str(found), None
-    message = found.get("message") or found.get("Message") or found.get("detail") or found.get("msg") or ""
-    names = (found.get(name) for name in ("code", "status", "type", "__type"))
+    message: Any = told.get("message") or told.get("Message") or told.get("detail") or told.get("msg") or ""
+    names = (told.get(name) for name in ("code", "status", "type", "__type"))
     named = [name for name in names if isinstance(name, str) and name]
     kind = next((name for name in named if name.lower() in _BY_KIND), named[0] if named else "")
-    if not kind and isinstance(found.get("code"), int):  # some report an HTTP status inside a stream
-        which = _BY_STATUS.get(found["code"])
+    if not kind and isinstance(told.get("code"), int):  # some report an HTTP status inside a stream
+        which = _BY_STATUS.get(told["code"])
         kind = next((name for name, each in _BY_KIND.items() if each is which), "")
-    return kind, message if isinstance(message, str) else str(message), _retry_info(found.get("details"))
+    return kind, message if isinstance(message, str) else str(message), _retry_info(told.get("details"))
 
 
 def _retry_info(details: Any) -> float | None:
     """Google says how long to wait in the body: `{"@type": ".../RetryInfo", "retryDelay": "34s"}`."""
-    for detail in details if isinstance(details, list) else ():
-        delay = detail.get("retryDelay") if isinstance(detail, dict) else None
+    for detail in as_list(details):
+        delay = as_dict(detail).get("retryDelay")
         if isinstance(delay, str) and re.fullmatch(r"\d+(\.\d+)?s", delay):
             return float(delay[:-1])
     return None

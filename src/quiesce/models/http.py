@@ -206,7 +206,7 @@ class _Answer:
 
 def _cut(response: httpx2.Response) -> None:
     """End the connection without waiting for anything: the provider sees the end of it now."""
-    stream = response.extensions.get("network_stream")
+    stream: Any = response.extensions.get("network_stream")
     with suppress(Exception):  # closed already, or not a socket
         stream.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
 
@@ -231,9 +231,9 @@ class PerLoop(Generic[_T]):
     def __init__(self, make: Callable[[], _T], close: Callable[[_T], Awaitable[None]]) -> None:
         self._make: Final = make
         self._close: Final = close
-        self._kept: Final[
-            weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, tuple[_T, AsyncGenerator[None]]]
-        ] = weakref.WeakKeyDictionary()
+        self._kept: Final[weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, tuple[_T, AsyncGenerator[None]]]] = (
+            weakref.WeakKeyDictionary()
+        )
         self._lock: Final = threading.Lock()
 
     async def get(self) -> _T:

@@ -41,6 +41,7 @@ from .compatible import SERVERS, vocabulary_of
 from .convert import arguments_of, closed_schema, data_url, file_name, is_strict, merged, own, text_of_document
 from .failures import Failures, read_error
 from .http import PerLoop, StopPolicyName, WireModel
+from .loose import as_dict
 from .openai_chat import address_of, key_for
 from .sdk import settle_platform, vendor_sdk
 from .sse import EventStreamDecoder, garbage
@@ -206,7 +207,11 @@ def _reasoning(part: Reasoning) -> dict[str, Any]:
 def _result(result: ToolResult) -> dict[str, Any]:
     if all(isinstance(part, Text) for part in result.content):
         return {"type": "function_call_output", "call_id": result.call_id, "output": result.text}
-    return {"type": "function_call_output", "call_id": result.call_id, "output": [_part(part) for part in result.content]}
+    return {
+        "type": "function_call_output",
+        "call_id": result.call_id,
+        "output": [_part(part) for part in result.content],
+    }
 
 
 # --- The answer ----------------------------------------------------------------------------------------------------
@@ -288,7 +293,7 @@ class ResponsesDecoder(EventStreamDecoder):
         """One event."""
         del name  # the type is in the data as well
         if data == b"[DONE]":
-            return
+            return None
         try:
             event = _decode(data)
         except msgspec.ValidationError:
@@ -314,7 +319,7 @@ class ResponsesDecoder(EventStreamDecoder):
             kind: Any = msgspec.json.decode(data)
         except (msgspec.MsgspecError, UnicodeError) as error:
             raise garbage("OpenAI", data, error) from None
-        if not isinstance(kind, dict) or not isinstance(kind.get("type"), str):
+        if not isinstance(as_dict(kind).get("type"), str):
             raise garbage("OpenAI", data, ValueError("no type"))
 
     def _take_other(self, event: _Event, into: list[Delta]) -> None:

@@ -13,6 +13,7 @@ from ..errors import ConfigurationError, UnknownModel
 from .base import Model
 from .compatible import SERVERS
 from .local import WEIGHTS, is_available
+from .loose import as_dict, as_list
 
 # What `Agent()` takes when a key is there, in this order. Names that stay good for long.
 DEFAULTS: Final[tuple[tuple[str, str], ...]] = (
@@ -70,7 +71,7 @@ def model_named(name: str, **options: Any) -> Model:
     return make(model, **options)
 
 
-# --- The providers, imported when they are named -----------------------------------------------------------------------
+# --- The providers, imported when they are named -------------------------------------------------------------------
 
 
 def _chat(server: str) -> Callable[..., Model]:
@@ -127,7 +128,7 @@ _OTHERS: Final[Mapping[str, Callable[..., Model]]] = {
     "local": _local,
 }
 
-# --- The one that is there ------------------------------------------------------------------------------------------------
+# --- The one that is there -----------------------------------------------------------------------------------------
 
 
 def _first_that_is_there() -> Model:
@@ -157,10 +158,8 @@ def _running_ollama() -> Model | None:
 
     address = ollama_address()
     found = _knock(f"{address}/api/tags")
-    models = found.get("models") if isinstance(found, dict) else None
-    if not isinstance(models, list) or not models:
-        return None
-    return model_named(f"ollama:{models[0].get('name')}", base_url=address)
+    name = next((as_dict(each).get("name") for each in as_list(as_dict(found).get("models"))), None)
+    return model_named(f"ollama:{name}", base_url=address) if name else None
 
 
 def _running_llamacpp() -> Model | None:
@@ -168,10 +167,10 @@ def _running_llamacpp() -> Model | None:
 
     address = address_of(SERVERS["llamacpp"])
     found = _knock(f"{address}/models")
-    served = found.get("data") if isinstance(found, dict) else None
-    if not isinstance(served, list) or not served or served[0].get("owned_by") != "llamacpp":
+    served = as_dict(next(iter(as_list(as_dict(found).get("data"))), None))
+    if served.get("owned_by") != "llamacpp":
         return None
-    return model_named(f"llamacpp:{served[0].get('id')}", base_url=address)
+    return model_named(f"llamacpp:{served.get('id')}", base_url=address)
 
 
 def _knock(url: str) -> Any:

@@ -31,4 +31,4 @@ def settle_platform(client: Any) -> None:
     """
     base = importlib.import_module(f"{type(client).__module__.partition('.')[0]}._base_client")
     with suppress(AttributeError):
-        client._platform = base.get_platform()  # noqa: SLF001
+        client._platform = base.get_platform()
