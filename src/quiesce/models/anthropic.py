@@ -40,7 +40,7 @@ from ..messages import (
 )
 from ..usage.prices import Price
 from .base import ModelRequest
-from .convert import base64_of, closed_schema, is_text, merged, not_supported, own
+from .convert import base64_of, closed_schema, is_text, merged, not_supported, own, settings_of
 from .failures import Failures, read_error
 from .http import PerLoop, StopPolicyName, WireModel
 from .sdk import settle_platform, vendor_sdk
@@ -139,8 +139,9 @@ class Anthropic(WireModel):
 
     def body(self, request: ModelRequest) -> dict[str, Any]:
         """The request as the API wants it."""
+        settings, limit = settings_of(request)
         body: dict[str, Any] = {
-            "max_tokens": request.max_tokens or self._max_tokens,
+            "max_tokens": limit or self._max_tokens,
             "messages": [_message(message) for message in request.messages],
         }
         if request.instructions:
@@ -155,7 +156,7 @@ class Anthropic(WireModel):
             body["output_config"] = {"format": {"type": "json_schema", "schema": schema}}
         if self._cache is not None:
             self._mark(body)
-        return merged(body, request.settings, self.extra_body)
+        return merged(body, settings, self.extra_body)
 
     def _mark(self, body: dict[str, Any]) -> None:
         """Mark what the next request will begin with too: the tools, the instructions, the conversation so far."""

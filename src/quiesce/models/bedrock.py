@@ -36,7 +36,7 @@ from ..usage.prices import Price
 from .base import ModelRequest
 from .compatible import vocabulary_of
 from .converse_decoder import ConverseDecoder
-from .convert import base64_of, closed_schema, merged, not_by_address, own
+from .convert import base64_of, closed_schema, merged, not_by_address, own, renamed, settings_of
 from .http import PerLoop, StopPolicyName, WireModel
 from .sdk import extra
 
@@ -44,7 +44,6 @@ _INFERENCE: Final = {
     "temperature": "temperature",
     "top_p": "topP",
     "stop_sequences": "stopSequences",
-    "max_tokens": "maxTokens",
 }
 _FORMATS: Final[Mapping[str, str]] = {
     "application/pdf": "pdf",
@@ -173,12 +172,10 @@ class Bedrock(WireModel):
 
     def body(self, request: ModelRequest) -> dict[str, Any]:
         """The request as the API wants it."""
-        settings = dict(request.settings or {})
-        inference: dict[str, Any] = {
-            theirs: settings.pop(ours) for ours, theirs in _INFERENCE.items() if ours in settings
-        }
-        if request.max_tokens is not None:
-            inference["maxTokens"] = request.max_tokens
+        settings, limit = settings_of(request)
+        inference = renamed(settings, _INFERENCE)
+        if limit is not None:
+            inference["maxTokens"] = limit
         body: dict[str, Any] = {"messages": [_message(message) for message in request.messages]}
         if inference:
             body["inferenceConfig"] = inference

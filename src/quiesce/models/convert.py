@@ -13,6 +13,7 @@ import msgspec
 
 from ..errors import RequestRejected
 from ..messages import AssistantMessage, CutNote, Document, Image, Reasoning, Text, ToolCall
+from .base import ModelRequest
 from .loose import as_dict, as_list
 
 _SHORT_ID: Final = re.compile(r"[a-zA-Z0-9]{9}")
@@ -125,6 +126,18 @@ def _all_required(node: Any) -> bool:
     if here.get("additionalProperties") not in (None, False) or "default" in here:
         return False
     return all(_all_required(each) for each in here.values())
+
+
+def settings_of(request: ModelRequest) -> tuple[dict[str, Any], int | None]:
+    """The settings of a request, and apart from them the limit on its answer, which each provider calls otherwise."""
+    settings = dict(request.settings or {})
+    limit = settings.pop("max_tokens", None)
+    return settings, request.max_tokens or limit
+
+
+def renamed(settings: dict[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    """Take the settings with these names out, under the names that the provider has for them."""
+    return {theirs: settings.pop(ours) for ours, theirs in names.items() if ours in settings}
 
 
 def merged(*parts: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -41,7 +41,7 @@ from ..messages import (
 )
 from ..usage.prices import Price
 from .base import ModelRequest
-from .convert import base64_of, merged, own
+from .convert import base64_of, merged, own, renamed, settings_of
 from .failures import Failures, read_error
 from .http import PerLoop, StopPolicyName, WireModel
 from .sse import EventStreamDecoder, garbage
@@ -134,12 +134,10 @@ class Gemini(WireModel):
 
     def body(self, request: ModelRequest) -> dict[str, Any]:
         """The request as the API wants it."""
-        settings = dict(request.settings or {})
-        generation: dict[str, Any] = {
-            theirs: settings.pop(ours) for ours, theirs in _GENERATION.items() if ours in settings
-        }
-        if request.max_tokens is not None:
-            generation["maxOutputTokens"] = request.max_tokens
+        settings, limit = settings_of(request)
+        generation = renamed(settings, _GENERATION)
+        if limit is not None:
+            generation["maxOutputTokens"] = limit
         if request.output_schema is not None:
             generation |= {"responseMimeType": "application/json", "responseJsonSchema": request.output_schema}
         body: dict[str, Any] = {"contents": [self._content(message) for message in request.messages]}

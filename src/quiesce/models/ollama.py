@@ -26,10 +26,19 @@ from ..messages import AssistantMessage, Document, Image, Message, Text, ToolMes
 from ..usage.prices import Price
 from .base import ModelRequest
 from .compatible import vocabulary_of
-from .convert import base64_of, merged, not_by_address, not_supported, text_of_document, words_of
+from .convert import base64_of, merged, not_by_address, not_supported, renamed, settings_of, text_of_document, words_of
 from .failures import Failures
 from .http import PerLoop, StopPolicyName, WireModel
 from .sse import LineDecoder, garbage
+
+# Settings that other providers have at the top, under their names here.
+_OPTIONS: Final = {
+    "temperature": "temperature",
+    "top_p": "top_p",
+    "top_k": "top_k",
+    "seed": "seed",
+    "stop_sequences": "stop",
+}
 
 
 class Ollama(WireModel):
@@ -99,9 +108,13 @@ class Ollama(WireModel):
             ]
         if request.output_schema is not None:
             body["format"] = request.output_schema
-        if request.max_tokens is not None:
-            body["options"] = {"num_predict": request.max_tokens}
-        return merged(body, request.settings, self.extra_body)
+        settings, limit = settings_of(request)
+        options = renamed(settings, _OPTIONS)
+        if limit is not None:
+            options["num_predict"] = limit
+        if options:
+            body["options"] = options
+        return merged(body, settings, self.extra_body)
 
 
 def ollama_address() -> str:
@@ -126,6 +139,8 @@ def _messages(message: Message) -> Iterator[dict[str, Any]]:
         case AssistantMessage():
             calls = [{"function": {"name": call.name, "arguments": call.arguments}} for call in message.tool_calls]
             said: dict[str, Any] = {"role": "assistant", "content": words_of(message)}
+            if not said["content"] and not calls:
+                said["content"] = "(No answer.)"
             yield said | {"tool_calls": calls} if calls else said
         case ToolMessage(results):
             for result in results:

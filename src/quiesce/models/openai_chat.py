@@ -34,6 +34,7 @@ from .convert import (
     is_strict,
     merged,
     not_by_address,
+    settings_of,
     short_id,
     text_of_document,
     words_of,
@@ -124,9 +125,10 @@ class OpenAIChat(WireModel):
             ]
         if request.output_schema is not None:
             body["response_format"] = self._response_format(request.output_schema)
-        if request.max_tokens is not None:
-            body[self.server.max_tokens] = request.max_tokens
-        return merged(self.server.body, body, request.settings, self.extra_body)
+        settings, limit = settings_of(request)
+        if limit is not None:
+            body[self.server.max_tokens] = limit
+        return merged(self.server.body, body, settings, self.extra_body)
 
     def _response_format(self, schema: dict[str, Any]) -> dict[str, Any]:
         if self.server.structured == "json_object":

@@ -38,7 +38,17 @@ from ..messages import (
 from ..usage.prices import Price
 from .base import ModelRequest
 from .compatible import SERVERS, vocabulary_of
-from .convert import arguments_of, closed_schema, data_url, file_name, is_strict, merged, own, text_of_document
+from .convert import (
+    arguments_of,
+    closed_schema,
+    data_url,
+    file_name,
+    is_strict,
+    merged,
+    own,
+    settings_of,
+    text_of_document,
+)
 from .failures import Failures, read_error
 from .http import PerLoop, StopPolicyName, WireModel
 from .loose import as_dict
@@ -141,9 +151,10 @@ class OpenAIResponses(WireModel):
             strict = is_strict(closed)
             schema = closed if strict else request.output_schema
             body["text"] = {"format": {"type": "json_schema", "name": "answer", "schema": schema, "strict": strict}}
-        if request.max_tokens is not None:
-            body["max_output_tokens"] = request.max_tokens
-        return merged(body, request.settings, self.extra_body)
+        settings, limit = settings_of(request)
+        if limit is not None:
+            body["max_output_tokens"] = limit
+        return merged(body, settings, self.extra_body)
 
 
 async def _close_client(client: AsyncOpenAI) -> None:
