@@ -1,8 +1,8 @@
 """Ctrl-C and SIGTERM as stops, each one more urgent than the last.
 
-The first signal is graceful on purpose in the way that hurts nobody: the model is cut, because what it wrote is kept and
-can be continued, and tools that already run finish, because half of a side effect is worse than none. It does not wait
-for the end of the answer: a person who presses Ctrl-C, and a supervisor that counts down to SIGKILL, want to see it end.
+The first signal is graceful in the way that hurts nobody: the model is cut, because what it wrote is kept and can be
+continued, and tools that already run finish, because half of a side effect is worse than none. It does not wait for the
+end of the answer: a person who presses Ctrl-C, and a supervisor that counts down to SIGKILL, want to see it end.
 """
 
 from __future__ import annotations
@@ -95,8 +95,8 @@ def stop_on_signals(
 
     The n-th signal of the block stops in the n-th of `modes`: first the model is cut and running tools finish, then
     each tool gets only its grace, then none at all. A signal after the last of them goes to the handler that was there
-    before (for Ctrl-C, usually a `KeyboardInterrupt`), so a program that hangs can still be ended. The cause's source is
-    `signal` and its reason the signal's name. The block works with and without a running event loop, and puts the
+    before (for Ctrl-C, usually a `KeyboardInterrupt`), so a program that hangs can still be ended. The cause's source
+    is `signal` and its reason the signal's name. The block works with and without a running event loop, and puts the
     previous handlers back. Signals that the process ignores stay ignored. A handler that was set with
     `loop.add_signal_handler` is not replaced: the loop still calls it as well.
 
