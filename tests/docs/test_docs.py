@@ -88,4 +88,6 @@ def test_every_page_is_reachable_from_the_readme() -> None:
 
 
 def test_the_page_of_errors_is_up_to_date() -> None:
-    assert run("tools/error_page.py") == (ROOT / "docs/errors.md").read_text(), "python tools/error_page.py > docs/errors.md"
+    assert run("tools/error_page.py") == (ROOT / "docs/errors.md").read_text(), (
+        "python tools/error_page.py > docs/errors.md"
+    )
