@@ -13,11 +13,11 @@ from quiesce.errors import ModelError, QuiesceError
 HEAD = """\
 # Errors
 
-Every exception of Quiesce is a `QuiesceError`, and all of them are in `quiesce.errors`. Each says what happened, what was
-kept, and what to do; the parts are there as `error.what`, `error.kept` and `error.todo`.
+Every exception of Quiesce is a `QuiesceError`, and all of them are in `quiesce.errors`. Each says what happened, what
+was kept, and what to do; the parts are there as `error.what`, `error.kept` and `error.todo`.
 
-A stop is not an error: a run that was stopped returns a result whose `stop_reason` is `cancelled` or `limit`. What raises
-is a run that *failed*, and its `error.result` holds the conversation and the receipt up to the failure:
+A stop is not an error: a run that was stopped returns a result whose `stop_reason` is `cancelled` or `limit`. What
+raises is a run that *failed*, and its `error.result` holds the conversation and the receipt up to the failure:
 
 ```python
 from quiesce import Agent

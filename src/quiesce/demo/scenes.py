@@ -43,7 +43,7 @@ async def by_hand(screen: Screen) -> None:
 async def by_itself(screen: Screen) -> None:
     """Nobody is there to press a key: stop half way, show the receipt, and go on with the same conversation."""
     screen.title("No terminal here, so it stops itself half way.")
-    agent = _new_agent(screen, pace=0.3)
+    agent = _new_agent(screen, pace=0.15)
     screen.prompt(FIRST_PROMPT)
     run = agent.start(FIRST_PROMPT)
     async for event in run:
