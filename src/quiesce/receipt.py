@@ -85,7 +85,8 @@ def _lines(receipt: Receipt) -> list[str]:
             lines.append(f"  at rest   {_duration(receipt.latency)} after the request, mode {receipt.mode}")
         if receipt.waited_for:
             lines.append(f"  waited    for {', '.join(receipt.waited_for)}")
-        lines.append(f"  kept      {receipt.kept_text:,} characters of the last answer")
+        if receipt.kept_text:
+            lines.append(f"  kept      {receipt.kept_text:,} characters of the answer that was cut")
     for index, call in enumerate(receipt.calls):
         word = _PLAIN[call.outcome] if call.ok else f"{_PLAIN[call.outcome]} with an error"
         took = "" if call.seconds is None else f" ({_duration(call.seconds)})"
@@ -94,7 +95,8 @@ def _lines(receipt: Receipt) -> list[str]:
         lines.append(f"  running   {', '.join(receipt.still_running) or 'nothing is left running'}")
     tokens = receipt.usage
     if tokens.calls:
-        lines.append(f"  tokens    {tokens.input} in, {tokens.output} out ({tokens.calls} model calls)")
+        calls = f"{tokens.calls} model call{'' if tokens.calls == 1 else 's'}"
+        lines.append(f"  tokens    {tokens.input} in, {tokens.output} out ({calls})")
     if tokens.cost is not None:
         lines.append(f"  cost      {tokens.cost}")
     lines.extend(_late_line(late) for late in receipt.late)
