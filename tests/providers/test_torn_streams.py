@@ -70,7 +70,9 @@ def place_of_the_end(recording: Recording) -> int:
     before = recording.events[: recording.complete_at]
     ends = chunk(recording.events[recording.complete_at])
     size = len(head(recording.content_type, headers=recording.headers)) + sum(len(chunk(event)) for event in before)
-    return size + len(ends) - len(b"\r\n")
+    # A CR ends a line too, so an event that ends in CR LF is complete before its last byte.
+    early = recording.events[recording.complete_at].endswith(b"\r\n")
+    return size + len(ends) - len(b"\r\n") - early
 
 
 async def cut_everywhere(provider: Provider, recording: Recording, places: Iterable[int]) -> tuple[int, int]:
