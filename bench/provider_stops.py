@@ -107,13 +107,15 @@ async def measure(port: int, pipe: Connection, trials: int) -> None:
         waits.append((closed - asked) * 1000)
         stray += more
     waits.sort()
+    most = waits[int(trials * 0.95)]
     print(f"stop to closed connection, {trials} in a row: ", end="")
-    print(f"median {statistics.median(waits):.2f} ms, 95 % {waits[int(trials * 0.95)]:.2f} ms, worst {waits[-1]:.2f} ms")
+    print(f"median {statistics.median(waits):.2f} ms, 95 % {most:.2f} ms, worst {waits[-1]:.2f} ms")
     runs = await asyncio.gather(*(_begin(model) for _ in range(200)))
     asked = min(await asyncio.gather(*(_stop(run) for run in runs)))
     ends = [await asyncio.to_thread(pipe.recv) for _ in runs]
     stray += sum(more for _, more in ends)
-    print(f"200 at once: the last connection closed {(max(end for end, _ in ends) - asked) * 1000:.1f} ms after the stop")
+    last = max(end for end, _ in ends) - asked
+    print(f"200 at once: the last connection closed {last * 1000:.1f} ms after the stop")
     print(f"bytes that the server got after the stops: {stray}")
     after = await whole_answers()
     print(f"whole answers of 200 chunks: {before:.0f} per second before, {after:.0f} after all these stops")

@@ -11,7 +11,7 @@ import pytest
 from quiesce import Agent
 from quiesce.events import Event, StopRequested, TextDelta
 from quiesce.messages import Text, UserMessage
-from quiesce.models.base import ModelRequest
+from quiesce.models.base import Model, ModelRequest
 from quiesce.run import Run
 from quiesce.transcript import faults
 
@@ -115,6 +115,38 @@ def test_leaving_the_context_closes_the_connection(provider: Provider) -> None:
                 assert task.cancelled() == (how in ("cancel", "twice"))
                 if how == "error":
                     assert isinstance(task.exception(), ZeroDivisionError)
+
+    asyncio.run(main())
+
+
+@each_provider
+def test_a_second_cancellation_while_the_first_is_obeyed(provider: Provider) -> None:
+    """At each of the steps that closing takes: the connection is closed, and the next request works."""
+
+    async def read(model: Model) -> None:
+        async with model.stream(ModelRequest((UserMessage((Text("Hello?"),)),))) as deltas:
+            async for _ in deltas:
+                pass
+
+    async def main() -> None:
+        async with wire(otherwise=endless(provider)) as server:
+            model = provider.make(server.url)
+            before = sockets_open()
+            for steps in range(12):
+                server.waiting.clear()
+                task = asyncio.create_task(read(model))
+                await server.waiting.wait()
+                task.cancel()
+                for _ in range(steps):
+                    await asyncio.sleep(0)
+                task.cancel()
+                await asyncio.wait([task])
+                assert task.cancelled()
+                async with asyncio.timeout(5):
+                    await server.all_gone()
+            assert sockets_open() <= before
+            server.otherwise = Play(provider.answer.response)
+            assert (await Agent(model).invoke_async("Still there?")).text == ANSWER
 
     asyncio.run(main())
 
