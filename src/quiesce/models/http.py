@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import socket
+import ssl
 import threading
 import weakref
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
@@ -76,6 +78,8 @@ class WireModel:
         self.extra_headers: Final = dict(extra_headers or {})
         self.extra_body: Final = dict(extra_body or {})
         self._http_client: Final = http_client
+        if http_client is None:
+            _certificates()
         self._failures: Final = Failures(
             label or self.label or self.provider, secrets=secrets_of(api_key, extra_headers), url=self.base_url
         )
@@ -131,7 +135,7 @@ class WireModel:
         if self._http_client is not None:
             return self._http_client()
         limits = httpx2.Limits(max_connections=1000, max_keepalive_connections=100)
-        return httpx2.AsyncClient(timeout=self.timeout, limits=limits, follow_redirects=True)
+        return httpx2.AsyncClient(timeout=self.timeout, limits=limits, follow_redirects=True, verify=_certificates())
 
 
 class _Answer:
@@ -209,6 +213,12 @@ def _cut(response: httpx2.Response) -> None:
     stream: Any = response.extensions.get("network_stream")
     with suppress(Exception):  # closed already, or not a socket
         stream.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
+
+
+@functools.cache
+def _certificates() -> ssl.SSLContext:
+    """The certificates to trust. Reading them takes a while: it is done once, before there is a run to hold up."""
+    return httpx2.create_ssl_context()
 
 
 def _timeout(timeout: float | httpx2.Timeout | None) -> httpx2.Timeout:

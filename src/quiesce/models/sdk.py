@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, Final
 
 from ..errors import MissingExtra
 
+# The SDKs import these with the first request, in the event loop, where it would hold up everything for a second.
+_LATE: Final[Mapping[str, tuple[str, ...]]] = {
+    "openai": ("openai.resources.chat.completions", "openai.resources.responses"),
+    "anthropic": ("anthropic.resources.messages",),
+}
+
 
 def vendor_sdk(package: str, what: str) -> Any:
-    """Import a vendor's SDK. Raises `MissingExtra`, which names the extra to install."""
-    return extra(package, what, package)
+    """Import a vendor's SDK, with the parts that are needed. Raises `MissingExtra`, which names what to install."""
+    sdk = extra(package, what, package)
+    for late in _LATE[package]:
+        importlib.import_module(late)
+    return sdk
 
 
 def extra(module: str, what: str, name: str) -> Any:
