@@ -34,8 +34,8 @@ class CallReceipt(Struct, frozen=True):
 class Receipt(Struct):
     """What happened from "stop seen" to "at rest".
 
-    `cause` is None when the run ended by itself. `phase` is where the stop took effect, `asked_during` where it was asked
-    for: a patient stop waits in between. `latency` is the time in seconds from the request to the end.
+    `cause` is None when the run ended by itself. `phase` is where the stop took effect, `asked_during` where it was
+    asked for: a patient stop waits in between. `latency` is the time in seconds from the request to the end.
     `still_running` names what could not be proved to have stopped; empty means that nothing is left. Late outcomes of
     abandoned calls are appended to `late` when they land.
     """

@@ -127,7 +127,7 @@ class Run:
         return _raise_failure(self._wait_with_interrupts(timeout))
 
     def wait_for_rest(self) -> Receipt:
-        """Block this thread until the run is at rest; returns the receipt. Does not stop the run or raise its failure."""
+        """Block this thread until the run is at rest; returns the receipt. Never raises the run's failure."""
         return self._wait_with_interrupts(None).receipt
 
     def _wait_with_interrupts(self, timeout: float | None) -> RunResult:
