@@ -11,7 +11,7 @@ from quiesce.errors import ConversationBusy, UnknownMode
 from quiesce.events import AnswerEnd, MessageAdded, RunEnded, StopRequested, TextDelta, ToolStarted
 from quiesce.hooks import BeforeToolCall
 from quiesce.messages import AssistantMessage, ToolMessage, UserMessage
-from quiesce.models.scripted import Call, Pause, Say, Stall, TornCall, Used
+from quiesce.models.scripted import Call, Pause, Say, ScriptedModel, Stall, TornCall, Used
 from quiesce.transcript import faults
 
 pytestmark = pytest.mark.promise("P1", "P2", "P3", "P7", "P8")
@@ -80,7 +80,7 @@ async def test_twice_is_once():
 
 @pytest.mark.case("langgraph#lost-abort", "openai-agents-python#1512")
 def test_a_stop_from_a_thread_of_a_run_in_the_background():
-    agent = Agent(scripted([Say("Well"), Stall()]))
+    agent = Agent(ScriptedModel(then=[Say("Well"), Stall()]))
     for _ in range(20):
         run = agent.start("go")
         run.cancel("stop")
@@ -114,7 +114,7 @@ async def test_the_prompt_stays_and_two_user_messages_never_meet():
     kinds = [type(message) for message in end.result.messages]
     assert kinds == [UserMessage, AssistantMessage]
     assert end.result.messages[0].text == "first"
-    model.give(TextDelta("Yes."), AnswerEnd())
+    model.give(TextDelta("Yes."), AnswerEnd(), None)
     await answers(agent, "second")
     assert [message.text for message in model.requests[1].messages] == ["first", "", "second"]
 
@@ -288,8 +288,10 @@ async def test_two_runs_of_one_agent_on_branches_are_stopped_apart():
 
 
 async def test_a_busy_conversation_refuses_and_is_not_harmed():
-    agent = Agent(scripted([Say("one"), Stall()]))
+    model = scripted([Say("one"), Stall()])
+    agent = Agent(model)
     run = agent.start("a")
+    await until(lambda: model.open_streams)
     with pytest.raises(ConversationBusy, match=f"Run {run.id} is using this conversation") as refused:
         agent.start("b")
     assert refused.value.holder == run.id
