@@ -62,14 +62,16 @@ class CancellationToken:
         if not changed:
             return False
         told: list[CancellationToken] = [self]
-        waiting: list[tuple[CancellationToken, Cause]] = [(self, cause)]
+        waiting: list[CancellationToken] = [self]
         while waiting:
-            token, seen = waiting.pop()
+            token = waiting.pop()
+            # What is passed on is the first cause, also by a call that only made it more urgent: a child that did not
+            # hear of the first one yet, or never will, names the same origin as its parent.
+            inherited = token._first["cause"].from_parent(cause.mode)
             for child in token._living_children():
-                inherited = seen.from_parent()
                 if child._latch(inherited):
                     told.append(child)
-                    waiting.append((child, inherited))
+                    waiting.append(child)
         for token in told:
             token._tell(cause.mode)
         return True
@@ -211,7 +213,7 @@ class CancellationToken:
                 linked._spread(cause.from_parent())
                 strongest = token.mode
                 if strongest is not None and strongest > cause.mode:
-                    linked._spread(Cause("parent", cause.reason, strongest, origin=cause.origin or cause))
+                    linked._spread(cause.from_parent(strongest))
         return linked
 
     def after(self, seconds: float, reason: str = "") -> CancellationToken:
