@@ -198,7 +198,8 @@ async def act(course: Course) -> Phase | None:
 
 async def end_turn(course: Course) -> Phase | None:
     """Put the turn into the conversation: the answer and its results, or the answer and what was wrong with it."""
-    mismatch = course.batch is None
+    # An answer with nothing in it leaves nothing to comment on: it is asked for again as if for the first time.
+    mismatch = course.batch is None and course.answer is not None
     added = course.commit_turn(*([output_feedback(course)] if mismatch else ()))
     for message in added:
         await announce(course, message)
