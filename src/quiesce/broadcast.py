@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Final
 
 from .events import Event
@@ -18,7 +20,8 @@ class Broadcast:
     """Hands each event to every reader. Only for the run's own loop."""
 
     def __init__(self) -> None:
-        self._readers: Final[list[Reader]] = []
+        # Held weakly, and replaced as a whole: a reader that nobody has any more must not make the run wait.
+        self._readers: tuple[weakref.ref[Reader], ...] = ()
         self._taps: Final[list[Callable[[Event], None]]] = []
         self._last: Event | None = None
         self._room: asyncio.Future[None] | None = None
@@ -27,8 +30,10 @@ class Broadcast:
     def push(self, event: Event) -> None:
         """Hand an event to all readers. Never waits; `breathe()` is where the run waits for slow ones."""
         self.unbreathed += 1
-        for reader in self._readers:
-            reader.put(event)
+        for ref in self._readers:
+            reader = ref()
+            if reader is not None:
+                reader.put(event)
         if self._taps:
             for tap in tuple(self._taps):
                 tap(event)
@@ -37,7 +42,7 @@ class Broadcast:
         """Let others run, and wait until no reader is too far behind."""
         self.unbreathed = 0
         await asyncio.sleep(0)
-        while any(reader.backlog >= HIGH_WATER for reader in self._readers):
+        while any(reader.backlog >= HIGH_WATER for reader in self._living()):
             self._room = asyncio.get_running_loop().create_future()
             try:
                 await self._room
@@ -48,14 +53,14 @@ class Broadcast:
         """Hand out the last event there will ever be."""
         self.push(last)
         self._last = last
-        for reader in self._readers:
+        for reader in self._living():
             reader.end()
 
     def reader(self) -> Reader:
         """A reader of all events from now on; of the last one alone when everything is over."""
         reader = Reader(self)
         if self._last is None:
-            self._readers.append(reader)
+            self._readers = (*self._readers, weakref.ref(reader, self._on_dropped))
         else:
             reader.put(self._last)
             reader.end()
@@ -68,9 +73,19 @@ class Broadcast:
 
     def forget(self, reader: Reader) -> None:
         """Stop handing events to a reader."""
-        if reader in self._readers:
-            self._readers.remove(reader)
+        self._readers = tuple(ref for ref in self._readers if ref() is not reader)
         self.make_room()
+
+    def _living(self) -> list[Reader]:
+        return [reader for ref in self._readers if (reader := ref()) is not None]
+
+    def _on_dropped(self, dropped: weakref.ref[Reader]) -> None:
+        """A reader was dropped without being closed: `break` in a loop does that. In whichever thread that shows."""
+        self._readers = tuple(ref for ref in self._readers if ref is not dropped)
+        room = self._room
+        if room is not None:
+            with suppress(RuntimeError):  # the loop has closed
+                room.get_loop().call_soon_threadsafe(self.make_room)
 
     def make_room(self) -> None:
         """A reader has caught up or left."""
