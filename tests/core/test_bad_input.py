@@ -171,8 +171,9 @@ async def test_a_tool_that_never_returns_is_stopped_by_the_timeout():
     async def forever() -> str:
         await asyncio.get_running_loop().create_future()
 
-    agent = Agent(scripted([Call("forever")]), tools=[forever], timeout=0.01)
-    end = await stopped_at(agent, None)
+    agent = Agent(scripted([Call("forever")]), tools=[forever], timeout=1000)
+    run = agent.start("go")
+    end = await ended(run, Record(run, is_a(ToolStarted), lambda: run.deadline_passed(1000)), agent)
     assert end.reason == "cancelled"
     assert outcomes(end.result) == {"forever": "cancelled"}
 

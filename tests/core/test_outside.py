@@ -25,6 +25,12 @@ def stalled() -> tuple[Agent, object]:
     return Agent(model), model
 
 
+async def at_the_word(agent: Agent, then) -> None:
+    """Do something once the model has said its word."""
+    await until(lambda: agent.active_runs and getattr(agent.active_runs[0].messages[-1], "text", "") == "Well")
+    then()
+
+
 # --- The one who waits is cancelled ---------------------------------------------------------------------------------
 
 
@@ -47,8 +53,11 @@ async def test_cancelling_the_task_that_waits_stops_the_run_and_goes_on():
 async def test_asyncio_timeout():
     agent, _ = stalled()
     with pytest.raises(TimeoutError):
-        async with asyncio.timeout(0.01):
+        async with asyncio.timeout(None) as limit:
+            now = asyncio.get_running_loop().time()
+            watch = asyncio.create_task(at_the_word(agent, lambda: limit.reschedule(now)))
             await agent.invoke_async("go")
+    await watch
     assert agent.active_runs == ()
     assert agent.messages[-1].text == "Well"
     await answers(agent)
@@ -56,8 +65,10 @@ async def test_asyncio_timeout():
 
 async def test_anyio_move_on_after():
     agent, _ = stalled()
-    with anyio.move_on_after(0.01) as scope:
+    with anyio.move_on_after(1000) as scope:
+        watch = asyncio.create_task(at_the_word(agent, lambda: setattr(scope, "deadline", 0)))
         await agent.invoke_async("go")
+    await watch
     assert scope.cancelled_caught
     assert agent.active_runs == ()
     assert agent.messages[-1].text == "Well"

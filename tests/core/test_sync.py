@@ -173,10 +173,27 @@ INTERRUPTED = textwrap.dedent(
 
     interrupts = int(sys.argv[1])
 
+    def interrupt():
+        # Only once the main thread is blocked, waiting for the run: that is what is tested.
+        def waiting():
+            frame, names = sys._current_frames()[threading.main_thread().ident], []
+            while frame is not None:
+                names.append(frame.f_code.co_name)
+                frame = frame.f_back
+            return names[0] == "wait" and "_wait_with_interrupts" in names
+
+        def work():
+            import time
+            while not waiting():
+                time.sleep(0.001)
+            os.kill(os.getpid(), signal.SIGINT)
+
+        threading.Thread(target=work).start()
+
     @tool(on_stop="finish", grace=60)
     async def work() -> str:
         import asyncio
-        os.kill(os.getpid(), signal.SIGINT)
+        interrupt()
         try:
             await asyncio.get_running_loop().create_future()
         except asyncio.CancelledError:
@@ -186,7 +203,7 @@ INTERRUPTED = textwrap.dedent(
     @tool(grace=60)
     async def stops() -> str:
         import asyncio
-        os.kill(os.getpid(), signal.SIGINT)
+        interrupt()
         await asyncio.get_running_loop().create_future()
 
     name = "work" if interrupts == 2 else "stops"
@@ -197,7 +214,7 @@ INTERRUPTED = textwrap.dedent(
     def again(event):
         print("stop seen:", event.cause, flush=True)
         if interrupts == 2:
-            os.kill(os.getpid(), signal.SIGINT)
+            interrupt()
 
     try:
         agent("go")

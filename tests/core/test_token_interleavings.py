@@ -209,8 +209,14 @@ def test_every_line_with_one_preemption(scenario):
     assert explore(scenario, files=FILES, preemptions=1) > 20
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda each: each.__name__)
+@pytest.mark.parametrize("scenario", SMALL, ids=lambda each: each.__name__)
 def test_every_instruction_with_one_preemption(scenario):
+    assert explore(scenario, files=FILES, preemptions=1, opcodes=True) > 50
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("scenario", LARGE, ids=lambda each: each.__name__)
+def test_every_instruction_of_a_tree_with_one_preemption(scenario):
     assert explore(scenario, files=FILES, preemptions=1, opcodes=True) > 50
 
 
