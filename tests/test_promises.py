@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from cases import CASES, LATER
-from promises import PLANNED, PROMISES
+from tests.cases import CASES, LATER
+from tests.promises import PLANNED, PROMISES
 
 HERE = Path(__file__).parent
 pytestmark = pytest.mark.promise("P1", "P2", "P3", "P4", "P5", "P6", "P7", "P8")
@@ -43,7 +43,7 @@ def collected() -> Collected:
         "-p",
         "no:xdist",
         "-p",
-        "collected_marks",
+        "tests.collected_marks",
         str(HERE),
     ]
     done = subprocess.run(
@@ -56,7 +56,7 @@ def collected() -> Collected:
 def _environment() -> dict[str, str]:
     import os
 
-    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])}
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE.parent), os.environ.get("PYTHONPATH", "")])}
 
 
 def test_every_test_names_a_promise_that_exists(collected):

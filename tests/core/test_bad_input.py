@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import pytest
 from pydantic import BaseModel
 
-from core.kit import NO_WAIT, Ended, Record, ended, is_a, outcomes, results, scripted, stopped_at, until
 from quiesce import Agent, Conversation, Document, Image, Text, ToolContext, ToolError, UserMessage, tool
 from quiesce.errors import (
     ConfigurationError,
@@ -30,6 +29,7 @@ from quiesce.messages import AssistantMessage, CutNote, Outcome, ToolResult
 from quiesce.models.scripted import Call, Drop, End, Fail, Raw, Say, ScriptedModel, Stall, TornCall
 from quiesce.tools.tool import Tool
 from quiesce.transcript import faults
+from tests.core.kit import NO_WAIT, Ended, Record, ended, is_a, outcomes, results, scripted, stopped_at, until
 
 pytestmark = pytest.mark.promise("P2", "P3", "P4", "P7")
 

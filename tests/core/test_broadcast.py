@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
-from core.kit import Record, ended, passes, scripted, until
 from quiesce import Agent
 from quiesce.broadcast import BREATH, HIGH_WATER, Broadcast
 from quiesce.events import RunEnded, RunStarted, TextDelta
 from quiesce.models.scripted import Say, Stall
+from tests.core.kit import Record, ended, passes, scripted, until
 
 pytestmark = pytest.mark.promise("P1", "P3", "P7", "P8")
 LAST = TextDelta("last")
@@ -42,7 +42,7 @@ async def test_a_waiting_reader_is_woken_once_for_a_batch():
     for number in range(3):
         broadcast.push(TextDelta(str(number)))
     assert (await waiting).text == "0"
-    assert reader.backlog == 0, "the rest of the batch is at hand"
+    assert len(reader._buffer.events) == 0, "the rest of the batch is at hand"
     assert (await anext(reader)).text == "1"
 
 
@@ -90,10 +90,10 @@ async def test_a_reader_that_never_reads_holds_the_run_but_not_its_stop():
     run = agent.start("go")
     record = Record(run)
     reader = run.events()
-    await until(lambda: reader.backlog >= HIGH_WATER)
+    await until(lambda: len(reader._buffer.events) >= HIGH_WATER)
     await passes(50)
     assert not run.done
-    assert reader.backlog < HIGH_WATER + BREATH + 10
+    assert len(reader._buffer.events) < HIGH_WATER + BREATH + 10
     run.cancel()
     end = await ended(run, record, agent)
     assert end.reason == "cancelled"

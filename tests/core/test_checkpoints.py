@@ -6,7 +6,6 @@ import threading
 import pytest
 from pydantic import BaseModel
 
-from core.kit import Ended, HandModel, Record, answers, ended, is_a, notes, outcomes, scripted, stopped_at, until
 from quiesce import Agent, Limits, tool
 from quiesce.errors import Overloaded
 from quiesce.events import (
@@ -33,6 +32,7 @@ from quiesce.hooks import AfterModelCall, AfterRun, BeforeModelCall, BeforeRun, 
 from quiesce.messages import AssistantMessage, Outcome, Text, ToolMessage, UserMessage
 from quiesce.models.scripted import Call, Fail, Say, ScriptedModel, Stall, Think, Used
 from quiesce.state import Phase
+from tests.core.kit import Ended, HandModel, Record, answers, ended, is_a, notes, outcomes, scripted, stopped_at, until
 
 pytestmark = pytest.mark.promise("P1", "P2", "P3", "P4", "P7")
 

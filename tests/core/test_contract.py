@@ -5,7 +5,6 @@ import threading
 
 import pytest
 
-from core.kit import HandModel, Record, answers, ended, is_a, notes, outcomes, results, scripted, stopped_at, until
 from quiesce import Agent, Conversation, tool
 from quiesce.errors import ConversationBusy, UnknownMode
 from quiesce.events import AnswerEnd, MessageAdded, RunEnded, StopRequested, TextDelta, ToolStarted
@@ -13,6 +12,19 @@ from quiesce.hooks import BeforeToolCall
 from quiesce.messages import AssistantMessage, ToolMessage, UserMessage
 from quiesce.models.scripted import Call, Pause, Say, ScriptedModel, Stall, TornCall, Used
 from quiesce.transcript import faults
+from tests.core.kit import (
+    HandModel,
+    Record,
+    answers,
+    ended,
+    is_a,
+    notes,
+    outcomes,
+    results,
+    scripted,
+    stopped_at,
+    until,
+)
 
 pytestmark = pytest.mark.promise("P1", "P2", "P3", "P7", "P8")
 

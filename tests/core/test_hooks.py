@@ -7,7 +7,6 @@ from decimal import Decimal
 import pytest
 from pydantic import BaseModel
 
-from core.kit import NO_WAIT, Record, ended, is_a, outcomes, results, scripted, stopped_at, until
 from quiesce import Agent, Limits, Price, Retry, tool
 from quiesce.errors import (
     ConfigurationError,
@@ -33,6 +32,7 @@ from quiesce.hooks import (
 )
 from quiesce.models.scripted import Call, Fail, Say, ScriptedModel, Stall, Used
 from quiesce.state import Phase
+from tests.core.kit import NO_WAIT, Record, ended, is_a, outcomes, results, scripted, stopped_at, until
 
 pytestmark = pytest.mark.promise("P1", "P2", "P4", "P5", "P6", "P7")
 

@@ -5,12 +5,12 @@ import asyncio
 import anyio
 import pytest
 
-from core.kit import Record, answers, ended, is_a, outcomes, passes, scripted, until
 from quiesce import Agent, CancellationToken, Mode, tool
 from quiesce.cancellation import BoundedShield, StopScope
 from quiesce.events import RunEnded, TextDelta, ToolStarted
 from quiesce.models.scripted import Call, Say, Stall
 from quiesce.transcript import faults
+from tests.core.kit import Record, answers, ended, is_a, outcomes, passes, scripted, until
 
 pytestmark = pytest.mark.promise("P1", "P2", "P3", "P5", "P7")
 

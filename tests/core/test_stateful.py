@@ -7,12 +7,12 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from core.kit import Ended, HandModel, Record, check_end, passes, results
 from quiesce import Agent, tool
 from quiesce.events import AnswerEnd, ReasoningDelta, RunEnded, TextDelta, ToolCallArguments, ToolCallEnd, ToolCallStart
 from quiesce.messages import AssistantMessage, UserMessage
 from quiesce.state import Phase
 from quiesce.transcript import faults
+from tests.core.kit import Ended, HandModel, Record, check_end, passes, results
 
 MODES = st.sampled_from(["after_turn", "after_tools", "now", "kill"])
 

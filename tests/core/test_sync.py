@@ -11,12 +11,12 @@ import threading
 
 import pytest
 
-from core.kit import outcomes, scripted
 from quiesce import Agent, Mode, tool
 from quiesce.errors import ModelProtocolError
 from quiesce.events import RunEnded
 from quiesce.models.scripted import Call, Raw, Say, ScriptedModel, Stall
 from quiesce.sync import close_portals, portal
+from tests.core.kit import outcomes, scripted
 
 pytestmark = pytest.mark.promise("P1", "P5", "P7", "P8")
 

@@ -12,11 +12,11 @@ import weakref
 
 import pytest
 
-from core.kit import until
 from quiesce import CancellationToken, Cancelled, Mode
 from quiesce.cancellation import Cause, TokenView
 from quiesce.cancellation.cause import parse_mode
 from quiesce.errors import UnknownMode
+from tests.core.kit import until
 
 pytestmark = pytest.mark.promise("P1", "P5", "P8")
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from core.interleaving import explore, replay
 from quiesce import CancellationToken, Mode
+from tests.core.interleaving import explore, replay
 
 pytestmark = pytest.mark.promise("P1", "P7", "P8")
 FILES = ("cancellation/token.py",)
@@ -241,7 +241,7 @@ def test_every_line_of_a_tree_with_two_preemptions(scenario):
 
 def test_the_explorer_finds_a_race():
     """A check-then-act that loses an update is found, with the schedule that shows it."""
-    import core.racy as racy
+    from tests.core import racy
 
     def scenario():
         counter = racy.Counter()
