@@ -26,48 +26,42 @@ def weather(city: str) -> str:
 
 
 @each_provider
-def test_an_answer_with_its_usage(provider: Provider) -> None:
-    async def main() -> None:
-        async with wire(otherwise=provider.answer.response) as server:
-            model = provider.make(server.url)
-            assert isinstance(model, Model)
-            agent = Agent(model, instructions="Be brief.")
-            events: list[Event] = []
-            async for event in agent.stream_async("What colour?"):
-                events.append(event)
-            assert "".join(event.text for event in events if isinstance(event, TextDelta)) == ANSWER
-            assert agent.messages[-1].text == ANSWER  # type: ignore[union-attr]
-            usage = agent.usage
-            recording = provider.answer
-            assert (usage.input.value, usage.output.value) == (recording.input, recording.output)
-            assert usage.tokens.cache_read.value == recording.cache_read
-            assert usage.is_final
-            assert usage.entries[0].ended == "completed"
-            assert server.requests[0].path == provider.path
-            await agent.invoke_async("And now?")
-            # The body was read to its end, so the connection was used again.
-            assert server.connections == 1
-
-    asyncio.run(main())
+async def test_an_answer_with_its_usage(provider: Provider) -> None:
+    async with wire(otherwise=provider.answer.response) as server:
+        model = provider.make(server.url)
+        assert isinstance(model, Model)
+        agent = Agent(model, instructions="Be brief.")
+        events: list[Event] = []
+        async for event in agent.stream_async("What colour?"):
+            events.append(event)
+        assert "".join(event.text for event in events if isinstance(event, TextDelta)) == ANSWER
+        assert agent.messages[-1].text == ANSWER  # type: ignore[union-attr]
+        usage = agent.usage
+        recording = provider.answer
+        assert (usage.input.value, usage.output.value) == (recording.input, recording.output)
+        assert usage.tokens.cache_read.value == recording.cache_read
+        assert usage.is_final
+        assert usage.entries[0].ended == "completed"
+        assert server.requests[0].path == provider.path
+        await agent.invoke_async("And now?")
+        # The body was read to its end, so the connection was used again.
+        assert server.connections == 1
 
 
 @each_provider
-def test_parallel_calls_and_their_results(provider: Provider) -> None:
-    async def main() -> None:
-        async with wire(provider.calls.response, provider.answer.response) as server:
-            agent = Agent(provider.make(server.url), tools=[weather])
-            result = await agent.invoke_async("Compare the weather.")
-            assert result.text == ANSWER
-            results = [message for message in agent.messages if isinstance(message, ToolMessage)]
-            assert [each.text for each in results[0].results] == ["Sunny in Paris", "Sunny in Rome"]
-            assert not faults(agent.messages)
-            assert result.usage.output.value == provider.calls.output + provider.answer.output
-            sent = server.requests[1].body
-            assert sent.count(b"Sunny in Paris") == 1
-            assert sent.count(b"Sunny in Rome") == 1
-            assert b"Compare the weather." in sent
-
-    asyncio.run(main())
+async def test_parallel_calls_and_their_results(provider: Provider) -> None:
+    async with wire(provider.calls.response, provider.answer.response) as server:
+        agent = Agent(provider.make(server.url), tools=[weather])
+        result = await agent.invoke_async("Compare the weather.")
+        assert result.text == ANSWER
+        results = [message for message in agent.messages if isinstance(message, ToolMessage)]
+        assert [each.text for each in results[0].results] == ["Sunny in Paris", "Sunny in Rome"]
+        assert not faults(agent.messages)
+        assert result.usage.output.value == provider.calls.output + provider.answer.output
+        sent = server.requests[1].body
+        assert sent.count(b"Sunny in Paris") == 1
+        assert sent.count(b"Sunny in Rome") == 1
+        assert b"Compare the weather." in sent
 
 
 @each_provider

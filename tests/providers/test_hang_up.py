@@ -63,20 +63,17 @@ def sockets_open() -> int:
 
 @each_provider
 @pytest.mark.case("strands#3992", "strands#3224", "openai-agents-python#1895", "open-webui#1166")
-def test_the_server_sees_the_stop(provider: Provider) -> None:
-    async def main() -> None:
-        async with wire(endless(provider), provider.answer.response) as server:
-            agent = Agent(provider.make(server.url, stop_policy="hang_up"))
-            after = await stop_in_mid_answer(agent)
-            await server.all_gone()
-            assert len(server.hang_ups) == 1
-            assert server.stray_bytes == 0
-            # Nothing that the model said after the stop was taken.
-            seen = [type(event) for event in after]
-            assert TextDelta not in seen[seen.index(StopRequested) :]
-            assert (await agent.invoke_async("Go on.")).text == ANSWER
-
-    asyncio.run(main())
+async def test_the_server_sees_the_stop(provider: Provider) -> None:
+    async with wire(endless(provider), provider.answer.response) as server:
+        agent = Agent(provider.make(server.url, stop_policy="hang_up"))
+        after = await stop_in_mid_answer(agent)
+        await server.all_gone()
+        assert len(server.hang_ups) == 1
+        assert server.stray_bytes == 0
+        # Nothing that the model said after the stop was taken.
+        seen = [type(event) for event in after]
+        assert TextDelta not in seen[seen.index(StopRequested) :]
+        assert (await agent.invoke_async("Go on.")).text == ANSWER
 
 
 @each_provider

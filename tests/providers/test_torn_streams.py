@@ -202,44 +202,40 @@ def test_garbage(provider: Provider) -> None:
 
 @each_provider
 @pytest.mark.promise("P1", "P5")
-def test_a_stop_while_the_stream_stalls(provider: Provider) -> None:
+async def test_a_stop_while_the_stream_stalls(provider: Provider) -> None:
     """Before the head, after it, and inside each event: the stop closes the connection and the agent goes on."""
-
-    async def main() -> None:
-        recording = provider.answer
-        start = head(recording.content_type)
-        stalls = [b"", start[:20], start]
-        for count in range(1, len(recording.events)):
-            body = b"".join(chunk(event) for event in recording.events[:count])
-            stalls += [start + body, start + body[:-9]]
-        async with wire(otherwise=Play(provider.answer.response)) as server:
-            model = provider.make(server.url)
-            for stalled in stalls:
-                agent = Agent(model)
-                server.waiting.clear()
-                server.plays[:] = [Play(stalled, then="stall")]
-                run = agent.start("What colour?")
-                said: list[str] = []
-                run.tap(lambda event, said=said: said.append(event.text) if isinstance(event, TextDelta) else None)
-                async with asyncio.timeout(LONG_ENOUGH):
-                    await server.waiting.wait()
-                    for _ in range(20):
-                        await asyncio.sleep(0)
-                    run.cancel("enough")
-                    receipt = await run.stopped()
-                    result = await run.result()
-                assert receipt.stop_reason in ("cancelled", "end_turn")
-                assert not receipt.still_running
-                assert not faults(agent.messages)
-                assert result.usage.entries[0].ended in ("hung_up", "completed")
-                last = agent.messages[-1]
-                assert isinstance(last, AssistantMessage)
-                assert last.text == "".join(said)
-                assert (await agent.invoke_async("Go on.")).text == ANSWER
-            assert server.stray_bytes == 0
-            assert len(server.hang_ups) == len(stalls)
-
-    asyncio.run(main())
+    recording = provider.answer
+    start = head(recording.content_type)
+    stalls = [b"", start[:20], start]
+    for count in range(1, len(recording.events)):
+        body = b"".join(chunk(event) for event in recording.events[:count])
+        stalls += [start + body, start + body[:-9]]
+    async with wire(otherwise=Play(provider.answer.response)) as server:
+        model = provider.make(server.url)
+        for stalled in stalls:
+            agent = Agent(model)
+            server.waiting.clear()
+            server.plays[:] = [Play(stalled, then="stall")]
+            run = agent.start("What colour?")
+            said: list[str] = []
+            run.tap(lambda event, said=said: said.append(event.text) if isinstance(event, TextDelta) else None)
+            async with asyncio.timeout(LONG_ENOUGH):
+                await server.waiting.wait()
+                for _ in range(20):
+                    await asyncio.sleep(0)
+                run.cancel("enough")
+                receipt = await run.stopped()
+                result = await run.result()
+            assert receipt.stop_reason in ("cancelled", "end_turn")
+            assert not receipt.still_running
+            assert not faults(agent.messages)
+            assert result.usage.entries[0].ended in ("hung_up", "completed")
+            last = agent.messages[-1]
+            assert isinstance(last, AssistantMessage)
+            assert last.text == "".join(said)
+            assert (await agent.invoke_async("Go on.")).text == ANSWER
+        assert server.stray_bytes == 0
+        assert len(server.hang_ups) == len(stalls)
 
 
 @each_provider
