@@ -219,6 +219,19 @@ def test_a_server_that_hangs_up_first(provider: Provider) -> None:
     asyncio.run(main())
 
 
+@each_provider
+def test_a_redirect_does_not_take_the_key_along(provider: Provider) -> None:
+    async def main() -> None:
+        async with wire() as elsewhere, wire() as server:
+            server.play(refused(307, b"", {"location": f"{elsewhere.url}/v1"}))
+            error = await failure_of(provider.make(server.url))
+            assert type(error) is RequestRejected
+            assert elsewhere.url in str(error)
+            assert not elsewhere.requests
+
+    asyncio.run(main())
+
+
 def test_an_error_page_that_is_no_json() -> None:
     async def main() -> None:
         page = b"<html><body>502 Bad Gateway</body></html>"

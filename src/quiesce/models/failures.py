@@ -135,7 +135,7 @@ class Failures:
         if isinstance(error, ModelError):
             return error
         response = getattr(error, "response", None)
-        if isinstance(response, httpx2.Response) and response.is_error:
+        if isinstance(response, httpx2.Response) and not response.is_success:
             return self.of_response(response)
         # The vendors' SDKs wrap what the transport raised.
         for each in _chain(error):
@@ -145,6 +145,10 @@ class Failures:
 
     def of_response(self, response: httpx2.Response) -> ModelError:
         """The typed error for an answer that is an error. Its body has been read."""
+        if response.is_redirect:
+            where = self.clean(response.headers.get("location", "another address"))
+            what = f"{self.label} answered {response.status_code}: it is at {where}."
+            return RequestRejected(what, todo="Redirects are not followed, to keep the key safe: check the base_url.")
         kind, message, retry_after = _read_body(response.content)
         kind = response.headers.get("x-amzn-errortype", "").partition(":")[0] or kind
         return self.reported(
@@ -231,7 +235,7 @@ def _class_of(kind: str, message: str, status: int | None) -> type[ModelError]:
         return by_kind or by_status or ModelError
     if status is None or status >= 500:
         return ServerError
-    return RequestRejected if status >= 400 else ConnectionFailed
+    return RequestRejected
 
 
 def _read_body(body: bytes) -> tuple[str, str, float | None]:

@@ -118,7 +118,7 @@ class WireModel:
     async def _open(self, request: ModelRequest) -> httpx2.Response:
         try:
             response = await self._send(request)
-            if not response.is_error:
+            if response.is_success:
                 return response
             try:
                 await response.aread()
@@ -135,7 +135,8 @@ class WireModel:
         if self._http_client is not None:
             return self._http_client()
         limits = httpx2.Limits(max_connections=1000, max_keepalive_connections=100)
-        return httpx2.AsyncClient(timeout=self.timeout, limits=limits, follow_redirects=True, verify=_certificates())
+        # Redirects are not followed: the key would go wherever they lead.
+        return httpx2.AsyncClient(timeout=self.timeout, limits=limits, verify=_certificates())
 
 
 class _Answer:

@@ -14,8 +14,7 @@ LONGEST_EVENT: Final = 64 * 1024 * 1024
 class Decoder(Protocol):
     """Takes the bytes of one answer as they arrive and gives back what they mean.
 
-    `ended` turns true with the `AnswerEnd`; `done` once nothing more is expected. `failed_at_end` is asked once the
-    stream has ended by itself.
+    `ended` turns true with the `AnswerEnd`, `done` once nothing more is expected.
     """
 
     ended: bool
