@@ -207,6 +207,18 @@ class Course:
             task = self.loop.create_task(self.setup.hooks.call(event, self.hook_failed), name="hooks for OnLateOutcome")
             self.strays.append(task)
 
+    def cancel_tool(self, call_id: str, reason: str) -> bool:
+        """Stop one call of the current turn. From any thread; whether there was one to stop."""
+        batch = self.batch
+        if batch is None or not batch.has_call(call_id):
+            return False
+        why = f"This call was stopped on request ({reason})." if reason else "This call was stopped on request."
+        try:
+            self.loop.call_soon_threadsafe(batch.cancel_call, call_id, why)
+        except RuntimeError:  # the loop has closed
+            return False
+        return True
+
     # --- The bill -----------------------------------------------------------------------------------------------
 
     def open_entry(self) -> None:
