@@ -132,7 +132,7 @@ class _ArgumentType:
 
 def _kind(function: Callable[..., Any]) -> Kind:
     plain = inspect.isroutine(function) or isinstance(function, functools.partial)
-    target: Any = function if plain else function.__call__
+    target: Any = function if plain else function.__call__  # pyright: ignore[reportUnknownVariableType]
     if inspect.isasyncgenfunction(target):
         return "generator"
     return "async" if inspect.iscoroutinefunction(target) else "sync"

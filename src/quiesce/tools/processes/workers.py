@@ -315,9 +315,12 @@ class WorkerCall:
 
     def _on_reply(self, *, clean: bool) -> None:
         worker = self._worker
-        if worker is None or self._stopping:
+        if worker is None:
             return
-        if clean and not worker.told and not worker.containment.has_strays():
+        if self._stopping:
+            if self._reply is not None and self._reply[0] != "terminated":  # it is over; its grace is not needed
+                worker.containment.stop(0.0)
+        elif clean and not worker.told and not worker.containment.has_strays():
             worker.stdout.drain(self.stdout.add)
             worker.stderr.drain(self.stderr.add)
             pool.give_back(worker)
