@@ -12,7 +12,7 @@ from pathlib import Path
 import hazards
 import pytest
 from hazards import HAZARDS, survivors
-from helpers import agent_with, call, results, run_async, stop_when, stray_processes
+from tool_runs import agent_with, call, results, run_async, stop_when, stray_processes
 
 from quiesce import Agent, tool
 from quiesce.errors import ConfigurationError, InvalidTool
@@ -531,7 +531,7 @@ def test_the_tree_ends_with_a_host_that_is_killed(tmp_path: Path) -> None:
     program = f"""
 import sys; sys.path[:0] = {sys.path!r}
 import asyncio, hazards
-from helpers import agent_with
+from tool_runs import agent_with
 from quiesce.models.scripted import Call
 from quiesce.tools.tool import Tool
 each = Tool(hazards.double_fork, on_stop="kill")

@@ -89,6 +89,8 @@ class Nursery:
 
 
 nursery: Final = Nursery()
+live_processes: Final[set[Containment]] = set()
+"""The workers and programs that somebody waits for right now, in this process."""
 
 
 class Containment:
@@ -114,6 +116,7 @@ class Containment:
     def attach(self, loop: asyncio.AbstractEventLoop, on_change: Callable[[], None]) -> None:
         """Call `on_change` on `loop` whenever something below has changed."""
         self._on_change = on_change
+        live_processes.add(self)
         self._link.attach(loop, self._take)
         self.begin()
 
@@ -125,6 +128,7 @@ class Containment:
 
     def detach(self) -> None:
         """Leave the loop."""
+        live_processes.discard(self)
         self._on_change = _ignore
         self._link.detach()
 
@@ -139,6 +143,7 @@ class Containment:
 
     def close(self) -> None:
         """Let go. A keeper that is still there ends its tree at once."""
+        live_processes.discard(self)
         self._on_change = _ignore
         self._link.close()
 
@@ -173,6 +178,7 @@ class Containment:
             send_group(self.child, signal.SIGKILL)
             self.exit = ExitStatus(signal.SIGKILL)
         self.gone = True
+        live_processes.discard(self)
         self._on_change()
 
 
