@@ -341,10 +341,12 @@ class CallRecord:
         self._stop_deadline = deadline if self._stop_deadline is None else min(self._stop_deadline, deadline)
         if self._worker is not None:
             self._worker.stop(self._grace_left())
+        elif self._spared(mode):
+            pass
         elif self._shields and mode is not Mode.KILL:
             self._held_back = True
             self._shield_note = f"The stop waited for its protected part: {self.label}."
-        elif not self._spared(mode):
+        else:
             for program in self._programs:
                 program.stop(self._grace_left())
             self.task.cancel()
