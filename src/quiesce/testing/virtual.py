@@ -40,19 +40,23 @@ class Gate:
 
     def __init__(self) -> None:
         self._opened: Final = threading.Event()
+        self._held: Final[set[int]] = set()
 
     def wait(self) -> None:
         """Block this thread until the gate is opened."""
         identity = threading.get_ident()
-        _at_a_gate.add(identity)
+        self._held.add(identity)
+        if not self._opened.is_set():
+            _at_a_gate.add(identity)
         try:
             self._opened.wait()
         finally:
             _at_a_gate.discard(identity)
 
     def open(self) -> None:
-        """Let them all go on."""
+        """Let them all go on. From this moment on they count as busy, though they have yet to wake up."""
         self._opened.set()
+        _at_a_gate.difference_update(self._held)
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
