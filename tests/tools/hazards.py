@@ -348,3 +348,11 @@ def stop_the_run(ctx: ToolContext) -> str:
     ctx.cancel("enough")
     time.sleep(FOREVER)
     return "never"
+
+
+def finish_after(seconds: float, book: str) -> str:
+    """Takes its time, leaves a mark, returns."""
+    time.sleep(seconds)
+    with Path(book).open("a") as file:
+        file.write("x")
+    return "kept"
