@@ -184,7 +184,7 @@ class _Keeper:
         self._kill_at = 0.0
 
     def _stop(self, grace: float) -> None:
-        if self._kill_at is None and grace > 0:
+        if self._kill_at is None and grace > 0 and self._child is not None:
             terminate_tree(os.getpid(), self._child)
         deadline = time.monotonic() + grace
         self._kill_at = deadline if self._kill_at is None else min(self._kill_at, deadline)

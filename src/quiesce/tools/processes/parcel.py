@@ -62,12 +62,19 @@ def unpack(parcel: Parcel) -> Callable[..., Any]:
 
 
 def _found_by_name(function: object, module: str, qualname: str) -> bool:
-    if module in ("__main__", "__mp_main__") or "<" in qualname or module not in sys.modules:
+    if "<" in qualname or not _importable(module):
         return False
     try:
         return _bare(_walk(sys.modules[module], qualname)) is function
     except AttributeError:
         return False
+
+
+def _importable(module: str) -> bool:
+    """Whether another process can import this module: not the script itself, and imported from somewhere."""
+    if module in ("__main__", "__mp_main__"):
+        return False
+    return getattr(sys.modules.get(module), "__spec__", None) is not None
 
 
 def _walk(found: Any, qualname: str) -> Any:
@@ -173,11 +180,11 @@ def _global_names(code: CodeType) -> set[str]:
 
 
 class _Pickler(pickle.Pickler):
-    """Refuses what would be found under `__main__`, which is another program over there."""
+    """Refuses what would not be found over there, such as what is defined in `__main__`."""
 
     def reducer_override(self, obj: Any) -> Any:
-        if isinstance(obj, type | FunctionType) and obj.__module__ in ("__main__", "__mp_main__"):
-            raise pickle.PicklingError(f"{obj.__qualname__} is defined in __main__")
+        if isinstance(obj, type | FunctionType) and not _importable(obj.__module__):
+            raise pickle.PicklingError(f"{obj.__qualname__} is defined in {obj.__module__}, which cannot be imported")
         return NotImplemented
 
 

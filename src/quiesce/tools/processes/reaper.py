@@ -124,14 +124,19 @@ def group_exists(group: int) -> bool:
     return True
 
 
-def terminate_tree(root: int, group: int | None) -> None:
-    """Ask everything below `root` to end. A process that is stopped is woken, so that it can."""
-    if group is not None:
-        send_group(group, signal.SIGTERM)
-        send_group(group, signal.SIGCONT)
-    outside = [pid for pid in descendants(root) if _group_of(pid) != group]
-    send(outside, signal.SIGTERM)
-    send(outside, signal.SIGCONT)
+def terminate_tree(root: int, leader: int) -> None:
+    """Ask everything below `root` to end, each process once. One that is stopped is woken, so that it can.
+
+    The leader is told first: told after its children, it could take their end for its own success. A second look finds
+    what was forked during the first.
+    """
+    asked: list[int] = []
+    for _ in range(2):
+        fresh = [pid for pid in (leader, *descendants(root)) if pid not in asked]
+        for pid in dict.fromkeys(fresh):
+            send((pid,), signal.SIGTERM)
+            send((pid,), signal.SIGCONT)
+        asked += fresh
 
 
 def kill_tree(root: int, group: int | None) -> None:
@@ -146,10 +151,3 @@ def kill_tree(root: int, group: int | None) -> None:
     if group is not None:
         send_group(group, signal.SIGKILL)
     send(frozen, signal.SIGKILL)
-
-
-def _group_of(pid: int) -> int | None:
-    try:
-        return os.getpgid(pid)
-    except OSError:
-        return None

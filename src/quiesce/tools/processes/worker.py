@@ -96,6 +96,8 @@ class _Worker:
         """TERM: end at once when idle, and else let the tool clean up first."""
         if not self._busy:
             os._exit(0)
+        if self._terminated:  # once is enough: the tool is cleaning up
+            return
         self._terminated = True
         # In this file's own frames the tool has not begun or has already returned: its result is not to be lost.
         if self.inside and not self._shields and frame is not None and frame.f_code.co_filename != __file__:
