@@ -38,7 +38,7 @@ def test_a_thousand_stops_leave_nothing(tmp_path: Path, capsys: pytest.CaptureFi
         outcome, _ = await stop_when(agent, lambda run: run.cancel(mode=mode))
         assert survivors(book) == []
         assert stray_processes() == []
-        assert results(outcome)[each.name].outcome is Outcome.KILLED
+        assert results(outcome)[each.name].outcome is Outcome.KILLED, (hazard, mode)
         assert outcome.receipt.still_running == ()
         assert outcome.receipt.latency is not None
         over.append(outcome.receipt.latency - (GRACE if mode == "now" else 0.0))

@@ -47,7 +47,7 @@ def children(pid: int) -> list[int]:
     found: list[int] = []
     with suppress(OSError):  # it has ended meanwhile
         for thread in os.listdir(f"/proc/{pid}/task"):
-            with open(f"/proc/{pid}/task/{thread}/children", "rb") as listing:  # not pathlib: this is read in every call
+            with open(f"/proc/{pid}/task/{thread}/children", "rb") as listing:  # read in every call
                 found.extend(map(int, listing.read().split()))
     return found
 

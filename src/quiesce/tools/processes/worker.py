@@ -87,6 +87,7 @@ class _Worker:
         self._busy = False
         self.inside = False
         self._terminated = False
+        self._raised = False
         self._shields = 0
         logging.getLogger().addHandler(_Forward(self))
 
@@ -99,8 +100,15 @@ class _Worker:
         if self._terminated:  # once is enough: the tool is cleaning up
             return
         self._terminated = True
-        # In this file's own frames the tool has not begun or has already returned: its result is not to be lost.
-        if self.inside and not self._shields and frame is not None and frame.f_code.co_filename != __file__:
+        # Not in this file's own frames: there the tool has already returned, and its result is not to be lost, or a
+        # message is being written, and is not to be torn; `send` makes up for it.
+        if frame is not None and frame.f_code.co_filename != __file__:
+            self.raise_if_terminated()
+
+    def raise_if_terminated(self) -> None:
+        """Raises `Terminated` in the tool, once, when TERM has come and no shield holds it back."""
+        if self._terminated and not self._raised and self.inside and not self._shields:
+            self._raised = True
             raise Terminated("stopped")
 
     def shield_entered(self) -> None:
@@ -110,8 +118,7 @@ class _Worker:
     def shield_left(self) -> None:
         """The tool has left that part: what was held back is raised now."""
         self._shields -= 1
-        if self._terminated and not self._shields:
-            raise Terminated("stopped")
+        self.raise_if_terminated()
 
     # --- Answering ----------------------------------------------------------------------------------------------
 
@@ -198,6 +205,8 @@ class _Worker:
         data = encode(message)
         with self._sending:
             self.channel.sendall(data)
+        if threading.current_thread() is threading.main_thread():
+            self.raise_if_terminated()
 
     def report(self, value: Any) -> None:
         """What an async generator yields is progress."""
@@ -219,6 +228,7 @@ def _call(function: Any, arguments: dict[str, Any], worker: _Worker, returned: l
     """Call the function; what it returns is in `returned` from the moment that it has returned."""
     worker.inside = True
     try:
+        worker.raise_if_terminated()
         value = function(**arguments)
         if inspect.iscoroutine(value) or inspect.isasyncgen(value):
             asyncio.run(_await(value, worker, returned))
