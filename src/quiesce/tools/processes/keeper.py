@@ -54,8 +54,9 @@ class ProgramJob(Struct, frozen=True):
 
 def keep(control: socket.socket) -> NoReturn:
     """Do one job to its end. Never returns."""
+    keeper = _Keeper(control)
     try:
-        _Keeper(control).run()
+        keeper.run()
     except BaseException:  # nothing may fall back into the nursery's loop
         os._exit(70)
     os._exit(0)
@@ -67,7 +68,8 @@ def _only_wake(_: int, __: FrameType | None) -> None:
 
 class _Keeper:
     def __init__(self, control: socket.socket) -> None:
-        self._control = control
+        self._control: Final = control
+        self._host_gone = False
         self._child: int | None = None
         self._hidden: Any = None
         self._exited = False
@@ -161,7 +163,8 @@ class _Keeper:
             self._kill_at = 0.0
 
     def _listen(self) -> None:
-        readable, _, _ = select.select((self._control, self._woken), (), (), self._patience())
+        sources = (self._woken,) if self._host_gone else (self._woken, self._control)
+        readable, _, _ = select.select(sources, (), (), self._patience())
         if self._woken in readable:
             with suppress(BlockingIOError):
                 self._woken.recv(4096)
@@ -179,8 +182,7 @@ class _Keeper:
         return None if self._kill_at is None else max(0.0, self._kill_at - time.monotonic())
 
     def _abandon_host(self) -> None:
-        self._control.close()
-        self._control, _ = socket.socketpair()  # an end that says nothing more
+        self._host_gone = True
         self._kill_at = 0.0
 
     def _stop(self, grace: float) -> None:
