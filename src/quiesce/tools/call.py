@@ -284,9 +284,11 @@ class CallRecord:
     async def _run_process(self, argv: Any, *, report: bool, **options: Any) -> ProcessResult:
         program = Program(argv, report=self._report if report else None, grace=self._grace_left, **options)
         self._programs.append(program)
-        result = await program.run()
-        self._programs.remove(program)  # it ended by itself: what it printed is the tool's to tell
-        return result
+        try:
+            return await program.run()
+        finally:
+            if self._stop_mode is None:  # nobody stopped it: what it printed is the tool's to tell
+                self._programs.remove(program)
 
     def _shield(self, name: str) -> Shield:
         return Shield(name, lambda: self._shields.append(name), self._leave_shield)
@@ -314,7 +316,7 @@ class CallRecord:
         if self.stage is not Stage.RUNNING or self.tool is None:
             return LAST_BREATH
         own = 0.0 if mode is Mode.KILL else self.tool.policy.grace
-        if self._worker is not None or (self._programs and not self._spared(mode)):
+        if self._worker is not None or (self._has_programs and not self._spared(mode)):
             return own + REAPING  # the process is killed when its grace is over; this is for the kernel to be slow in
         if mode is Mode.KILL:
             return 0.0 if self.tool.kind == "sync" else LAST_BREATH
@@ -323,7 +325,11 @@ class CallRecord:
     @property
     def last_breath(self) -> float:
         """How long the call may take to end once it is cancelled at last."""
-        return REAPING if self._programs else LAST_BREATH
+        return REAPING if self._has_programs else LAST_BREATH
+
+    @property
+    def _has_programs(self) -> bool:
+        return any(not program.gone for program in self._programs)
 
     def _grace_left(self) -> float:
         if self._stop_deadline is None:

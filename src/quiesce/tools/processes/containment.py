@@ -147,9 +147,15 @@ class Containment:
         self._on_change = _ignore
         self._link.close()
 
+    def drop(self) -> None:
+        """After a fork of the host, in the child: this belongs to the parent."""
+        self._link.drop()
+
     def has_strays(self) -> bool:
-        """Whether something has come loose below the child and hangs at the keeper."""
-        return self.keeper is not None and any(pid != self.child for pid in children(self.keeper))
+        """Whether something may have come loose below the child and hang at the keeper."""
+        if self.keeper is None:
+            self.look()
+        return self.keeper is None or any(pid != self.child for pid in children(self.keeper))
 
     def _take(self, data: bytes) -> None:
         if not data:

@@ -6,7 +6,6 @@ import asyncio
 import os
 import socket
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Final
 
 _PIECE: Final = 65536
@@ -56,6 +55,12 @@ class Link:
             os.close(self._end)
         else:
             self._end.close()
+
+    def drop(self) -> None:
+        """Close the handle and touch no loop. For a forked child, whose loop shares its selector with the parent's."""
+        if not self.closed:
+            self.closed = True
+            os.close(self._end if isinstance(self._end, int) else self._end.detach())
 
     # --- Reading ------------------------------------------------------------------------------------------------
 
@@ -109,13 +114,3 @@ class Link:
             self._loop.remove_writer(self._handle)
         if self._last:
             self.close()
-
-
-def close_all(*handles: int | socket.socket) -> None:
-    """Close raw handles and sockets."""
-    for handle in handles:
-        with suppress(OSError):
-            if isinstance(handle, int):
-                os.close(handle)
-            else:
-                handle.close()

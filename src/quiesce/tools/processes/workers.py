@@ -14,15 +14,15 @@ import pickle
 import socket
 import threading
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
 from ...cancellation import BoundedShield, CancellationToken, Cause
-from ...errors import ToolError
+from ...errors import ConfigurationError, ToolError
 from ..policy import REAPING
-from .containment import Containment, nursery
+from .containment import Containment, live_processes, nursery
 from .ended import ProcessEnded, RemoteError, RemoteTraceback
 from .frames import Decoder, encode
 from .keeper import WorkerJob
@@ -45,18 +45,23 @@ class Worker:
     """One worker process with its keeper, as the host sees them."""
 
     def __init__(self) -> None:
-        ours, theirs = socket.socketpair()
-        stop_reader, self._stop_writer = os.pipe()
-        out_reader, out_writer = os.pipe()
-        err_reader, err_writer = os.pipe()
-        os.set_blocking(self._stop_writer, False)
-        handles = (theirs.fileno(), stop_reader, out_writer, err_writer)
-        try:
-            self.containment: Final = Containment(WorkerJob(), handles)
-        finally:
-            theirs.close()
-            for handle in handles[1:]:
-                os.close(handle)
+        with ExitStack() as opened:
+            ours, theirs = socket.socketpair()
+            opened.callback(ours.close)
+            pipes = [os.pipe() for _ in range(3)]
+            (stop_reader, stop_writer), (out_reader, out_writer), (err_reader, err_writer) = pipes
+            for handle in (stop_writer, out_reader, err_reader):
+                opened.callback(os.close, handle)
+            handles = (theirs.fileno(), stop_reader, out_writer, err_writer)
+            try:
+                self.containment: Final = Containment(WorkerJob(), handles)
+            finally:
+                theirs.close()
+                for handle in handles[1:]:
+                    os.close(handle)
+            opened.pop_all()
+        os.set_blocking(stop_writer, False)
+        self._stop_writer = stop_writer
         self.containment.begin()
         self.channel: Final = Link(ours)
         self.stdout: Final = Link(out_reader)
@@ -104,6 +109,12 @@ class Worker:
         if handle >= 0:
             os.close(handle)
 
+    def drop(self) -> None:
+        """After a fork of the host, in the child: this worker belongs to the parent."""
+        for link in (self.channel, self.stdout, self.stderr, self.containment):
+            link.drop()
+        os.close(self._stop_writer)
+
 
 class Pool:
     """The idle workers of this process. Safe from any thread."""
@@ -143,16 +154,16 @@ class Pool:
         with self._lock:
             self._busy.discard(worker)
             if not self._idle:
-                spare = Worker()
-                spare.warm(parcel)
-                self._idle.append(spare)
+                with suppress(OSError, ConfigurationError):  # the next call tries again, and says what is wrong
+                    spare = Worker()
+                    spare.warm(parcel)
+                    self._idle.append(spare)
 
     def shut_down(self) -> None:
-        """End every worker and the nursery. The next call starts new ones."""
+        """End every idle worker and the nursery. Calls that run go on; the next one starts new workers."""
         with self._lock:
-            leaving = [*self._idle, *self._busy]
+            leaving = [*self._idle]
             self._idle.clear()
-            self._busy.clear()
         for worker in leaving:
             worker.close()
         nursery.close()
@@ -160,10 +171,12 @@ class Pool:
     def forget(self) -> None:
         """After a fork of the host, in the child: these workers belong to the parent."""
         self._lock = threading.Lock()
-        for worker in (*self._idle, *self._busy):
-            worker.close()
+        workers = {*self._idle, *self._busy}
+        for owned in (*workers, *(live_processes - {worker.containment for worker in workers})):
+            owned.drop()
         self._idle.clear()
         self._busy.clear()
+        live_processes.clear()
         nursery.forget()
 
 
