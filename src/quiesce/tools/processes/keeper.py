@@ -75,7 +75,7 @@ class _Keeper:
         self._exited = False
         self._leftovers = 0
         self._kill_at: float | None = None
-        self._killing = False
+        self._look_at: float | None = None
         self._wake, self._woken = socket.socketpair()
         os.set_blocking(self._woken.fileno(), False)
 
@@ -177,9 +177,8 @@ class _Keeper:
             self._stop(grace)
 
     def _patience(self) -> float | None:
-        if self._killing:
-            return _LOOK_AGAIN
-        return None if self._kill_at is None else max(0.0, self._kill_at - time.monotonic())
+        due = self._kill_at if self._look_at is None else self._look_at
+        return None if due is None else max(0.0, due - time.monotonic())
 
     def _abandon_host(self) -> None:
         self._host_gone = True
@@ -192,7 +191,8 @@ class _Keeper:
         self._kill_at = deadline if self._kill_at is None else min(self._kill_at, deadline)
 
     def _press_on(self) -> None:
-        if self._kill_at is not None and time.monotonic() >= self._kill_at:
-            self._killing = True
+        now = time.monotonic()
+        if self._kill_at is not None and now >= max(self._kill_at, self._look_at or 0.0):
             # Once the child is reaped, Linux may give its number away; there, the tree is complete without it.
             kill_tree(os.getpid(), None if self._exited and LINUX else self._child)
+            self._look_at = time.monotonic() + _LOOK_AGAIN  # the signals of dying children wake this loop in between

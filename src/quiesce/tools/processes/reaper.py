@@ -144,7 +144,7 @@ def kill_tree(root: int, group: int | None) -> None:
     """End everything below `root`: frozen first, so that nothing forks faster than it is killed."""
     frozen: set[int] = set()
     for _ in range(_FREEZING_ROUNDS):
-        fresh = {pid for pid in descendants(root) if pid not in frozen and not is_dead(pid)}
+        fresh = {pid for pid in descendants(root) if pid not in frozen}
         if not fresh:
             break
         send(fresh, signal.SIGSTOP)
