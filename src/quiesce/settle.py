@@ -134,6 +134,7 @@ async def _call_hooks(course: Course, event: HookEvent, seconds: float, unless: 
 
 async def _bound(course: Course, task: asyncio.Task[None], seconds: float, unless: asyncio.Future[None]) -> None:
     """Wait for a task within a bound, then cancel it; one that does not even end then is named on the receipt."""
+    await course.shield.wait((task,), seconds=0)  # let it begin: hooks that need no waiting hear of a kill as well
     await course.shield.wait((task,), seconds=seconds, unless=unless)
     if not task.done():
         task.cancel()
