@@ -98,6 +98,14 @@ class Run:
             return False
         return self._course.token.cancel(reason, mode=mode, source=source)
 
+    def cancel_tool(self, call_id: str, reason: str = "") -> bool:
+        """Stop one tool call, by its policy, and let the run go on: the model is told that the call was stopped.
+
+        Returns at once; False when no such call is waiting or running. From any thread or task. A call that ends in the
+        same instant keeps its result.
+        """
+        return not self._ended.done() and self._course.cancel_tool(call_id, reason)
+
     def deadline_passed(self, timeout: float) -> None:
         """What the timer of `timeout=` calls."""
         self._course.token.cancel(f"{timeout:g} s have passed", source="deadline")
