@@ -198,6 +198,21 @@ def test_headers_and_keys_on_the_wire(provider: Provider) -> None:
     asyncio.run(main())
 
 
+def test_others_are_not_told_of_an_openai_account(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_ORG_ID", "org-mine")
+    monkeypatch.setenv("OPENAI_PROJECT_ID", "proj-mine")
+
+    async def main() -> None:
+        async with wire(otherwise=OPENAI_CHAT.answer.response) as server:
+            for kind in ("openai", "groq", "vllm"):
+                await Agent(OpenAIChat("m", server=kind, base_url=server.url, api_key=KEY)).invoke_async("Hello?")
+            told = ["org-mine" in str(request.headers) for request in server.requests]
+            assert told == [True, False, False]
+            assert "proj-mine" not in str(server.requests[1].headers)
+
+    asyncio.run(main())
+
+
 def test_usage_options_of_the_servers() -> None:
     def options(server: str) -> Any:
         return OpenAIChat("m", server=server, api_key=KEY, base_url="http://x").body(ModelRequest(STOPPED))

@@ -94,11 +94,18 @@ class OpenAIChat(WireModel):
             base_url=self.base_url,
             timeout=self.timeout,
             max_retries=0,  # Quiesce tries again itself, so that a stop need not wait for it
-            default_headers=self.extra_headers or None,
+            default_headers=self._own_headers(),
             http_client=self.new_http_client(),
         )
         settle_platform(client)
         return client
+
+    def _own_headers(self) -> dict[str, Any]:
+        """The user's headers; and to others than OpenAI nothing of what the environment says of an OpenAI account."""
+        if self.server.key == SERVERS["openai"].key:
+            return dict(self.extra_headers)
+        account = dict.fromkeys(("OpenAI-Organization", "OpenAI-Project"), self._sdk.Omit())
+        return {**account, **self.extra_headers}
 
     async def _send(self, request: ModelRequest) -> httpx2.Response:
         body = self.body(request)
