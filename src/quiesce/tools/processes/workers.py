@@ -109,6 +109,12 @@ class Worker:
         if handle >= 0:
             os.close(handle)
 
+    @property
+    def handles(self) -> set[int]:
+        """What it keeps open in this process."""
+        links = (self.channel, self.stdout, self.stderr, self.containment)
+        return {self._stop_writer, *(link.handle for link in links)}
+
     def drop(self) -> None:
         """After a fork of the host, in the child: this worker belongs to the parent."""
         for link in (self.channel, self.stdout, self.stderr, self.containment):
@@ -167,6 +173,11 @@ class Pool:
         for worker in leaving:
             worker.close()
         nursery.close()
+
+    def kept(self) -> set[int]:
+        """The handles that stay open for the next call. For those who look for leaks."""
+        with self._lock:
+            return nursery.handles.union(*(worker.handles for worker in self._idle))
 
     def forget(self) -> None:
         """After a fork of the host, in the child: these workers belong to the parent."""
