@@ -25,7 +25,7 @@ from .verdict import died, note, raised, stopped
 
 if TYPE_CHECKING:
     from .processes.printed import Printed
-    from .processes.workers import WorkerCall
+    from .processes.worker_call import WorkerCall
 
 _log: Final = logging.getLogger("quiesce")
 
@@ -211,7 +211,7 @@ class CallRecord:
                 return last
 
     async def _invoke_in_process(self, tool: Tool, arguments: dict[str, Any]) -> Any:
-        from .processes.workers import WorkerCall, WorkerRequest
+        from .processes.worker_call import WorkerCall, WorkerRequest
 
         host = self._host
         request = WorkerRequest(
