@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Literal
 
 from .cancellation import CancellationToken, Cause, Mode, Source
 from .cancellation.cause import parse_mode
-from .course import Course, Setup
+from .course import Course, Parentage, Setup
 from .errors import ConfigurationError, DuplicateTool, UnknownMode
 from .hooks import Hook, HookEvent, Hooks
 from .limits import Limits
@@ -22,7 +22,10 @@ from .retry import Retry
 from .run import Run
 from .sessions import Conversation
 from .stream import EventStream
+from .subagents import agent_tool
 from .sync import portal
+from .tools.context import ToolContext
+from .tools.parent import run_of_call
 from .tools.tool import Tool
 from .transcript import DEFAULT_CUT_NOTE, user_message
 from .usage.ledger import Ledger, Usage
@@ -109,6 +112,16 @@ class Agent:
         return tuple(self._active.copy().values())
 
     @property
+    def tools(self) -> Mapping[str, Tool]:
+        """The tools, by name."""
+        return self._setup.tools
+
+    @property
+    def setup(self) -> Setup:
+        """What the runs of this agent are started with."""
+        return self._setup
+
+    @property
     def usage(self) -> Usage:
         """What all runs that have ended used."""
         return self._ledger.usage
@@ -153,6 +166,7 @@ class Agent:
         token: CancellationToken | None = None,
         conversation: Conversation | None = None,
         output_type: Any = None,
+        within: ToolContext | None = None,
     ) -> Run:
         """Start a run and return its handle at once. Without a running event loop, it runs in a background thread.
 
@@ -160,10 +174,13 @@ class Agent:
         limits         budgets, instead of the agent's
         token          a parent: cancelling it stops this run too
         conversation   a branch to use instead of the agent's own (see `Conversation.branch`)
+        within         in an async tool: its context. The run is a child of the tool's run then: stopped with it, read
+                       with it, and paid from what is left of its limits
 
         Raises `InvalidPrompt` for a prompt that cannot be sent and `ConversationBusy` while another run holds the
         conversation; neither changes anything.
         """
+        parent = None if within is None else _parentage(within, self._setup)
         message = user_message(prompt)
         setup = self._setup_with(limits, output_type)
         seconds = self._timeout if timeout is None else _seconds(timeout)
@@ -175,13 +192,25 @@ class Agent:
         run_id = uuid.uuid4().hex[:12]
         held = conversation or self._conversation
         held.hold(run_id)
-        own_token = CancellationToken() if token is None else token.child()
-        run = Run(Course(run_id, setup, held, message, own_token), timeout=seconds, on_end=self._on_run_end)
+        above = [each for each in (token, None if parent is None else parent.course.token) if each is not None]
+        own_token = CancellationToken.any(*above)
+        course = Course(run_id, setup, held, message, own_token, parent=parent)
+        run = Run(course, timeout=seconds, on_end=self._on_run_end)
         self._active[run_id] = run
         armed = self._armed.pop("cause", None)
         if armed is not None:
             own_token.cancel(armed.reason, mode=armed.mode, source=armed.source)
         return run
+
+    def as_tool(self, name: str | None = None, description: str | None = None, *, memory: bool = False) -> Tool:
+        """A tool whose call is a run of this agent: the model gives a prompt, and gets the answer.
+
+        Each call has a conversation of its own, which `RunResult.children` keeps; with `memory=True` all calls share
+        this agent's conversation and run one at a time. The child's events come as `ChildEvent`s in the parent's
+        stream, its bill is part of the parent's, and it is stopped with the parent. A child that is stopped alone is a
+        tool result that says so; one that fails is a tool error.
+        """
+        return agent_tool(self, name=name, description=description, memory=memory)
 
     def _setup_with(self, limits: Limits | None, output_type: Any) -> Setup:
         from dataclasses import replace
@@ -249,6 +278,26 @@ class Agent:
         """Forget the conversation. Raises `ConversationBusy` while a run holds it."""
         self._conversation.hold("clear")
         self._conversation = Conversation()
+
+
+def _parentage(context: ToolContext, setup: Setup) -> Parentage:
+    """The run that a tool's context belongs to, as a parent. Raises `ConfigurationError` when it cannot be one."""
+    course = run_of_call(context.run_id)
+    assert isinstance(course, Course)
+    try:
+        running = asyncio.get_running_loop()
+    except RuntimeError:
+        running = None
+    if running is not course.loop:
+        raise ConfigurationError(
+            "A child run must be started in the event loop of its parent.", todo="Make the tool an async function."
+        )
+    if setup.model.price is None and any(each.setup.limits.cost is not None for each in course.lineage()):
+        raise ConfigurationError(
+            f"The parent's Limits(cost=...) needs a price, and none is known for {setup.model.name}.",
+            todo="Limit tokens instead, or give the model a price.",
+        )
+    return Parentage(course, context.call_id)
 
 
 def _tool_table(tools: Iterable[Tool | Callable[..., Any]]) -> dict[str, Tool]:

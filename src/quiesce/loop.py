@@ -33,7 +33,7 @@ from .events import (
     UsageDelta,
 )
 from .hooks import AfterModelCall, BeforeModelCall, BeforeRun, OnMessage
-from .limits import Meter
+from .limits import Meter, SharedMeter
 from .messages import Message, Text, UserMessage
 from .models.base import ModelRequest
 from .output import OutputMismatch
@@ -200,6 +200,7 @@ async def end_turn(course: Course) -> Phase | None:
     """Put the turn into the conversation: the answer and its results, or the answer and what was wrong with it."""
     mismatch = course.batch is None
     added = course.commit_turn(*([output_feedback(course)] if mismatch else ()))
+    course.take_over()
     for message in added:
         await announce(course, message)
     return Phase.TURN_START
@@ -237,8 +238,8 @@ def build_request(course: Course) -> ModelRequest:
 class AnswerMeter:
     """Holds an answer against the limits while it grows."""
 
-    def __init__(self, meter: Meter) -> None:
-        self._meter: Final = meter
+    def __init__(self, meters: list[Meter | SharedMeter]) -> None:
+        self._meters: Final = meters
         self._counter: Final = ByteCounter()
 
     def take(self, delta: object, draft: Draft) -> None:
@@ -251,15 +252,21 @@ class AnswerMeter:
             case _:
                 return
         said = draft.usage
-        self._meter.check(self._counter, said and said.input, said and said.output)
+        for meter in self._meters:
+            meter.check(self._counter, said and said.input, said and said.output)
 
 
 def build_meter(course: Course) -> AnswerMeter | None:
-    """A meter for this answer, if a limit can be reached inside it."""
-    limits = course.setup.limits
-    if not limits.inside_answers:
-        return None
-    return AnswerMeter(Meter(limits, course.spent, course.setup.model.price, course.token))
+    """A meter for this answer, if a limit can be reached inside it: the run's own, or that of a run above it."""
+    limits, price = course.setup.limits, course.setup.model.price
+    meters: list[Meter | SharedMeter] = []
+    if limits.inside_answers:
+        meters.append(Meter(limits, course.spent, price, course.token))
+    for above in course.lineage():
+        if above is not course and above.setup.limits.inside_answers:
+            assert course.entry_id is not None
+            meters.append(SharedMeter(above.setup.limits, above.tally, price, above.token, course.entry_id))
+    return AnswerMeter(meters) if meters else None
 
 
 PHASES: Final[dict[Phase, Callable[[Course], Awaitable[Phase | None]]]] = {

@@ -20,7 +20,8 @@ class RunResult:
     """How a run ended and what it produced.
 
     `messages` is the whole conversation, always valid; `new_messages` is this run's part of it. `output` is the
-    structured output, or None unless `output_type` was given and the run finished.
+    structured output, or None unless `output_type` was given and the run finished. `agent` is the agent that spoke
+    last. `children` are the results of the runs that this run's tools started, each with the `call_id` of that call.
     """
 
     run_id: str
@@ -32,6 +33,9 @@ class RunResult:
     output: Any = None
     error: Exception | None = None
     interrupts: tuple[Any, ...] = field(default=())
+    agent: str = ""
+    call_id: str | None = None
+    children: tuple[RunResult, ...] = ()
 
     @property
     def text(self) -> str:

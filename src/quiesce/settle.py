@@ -189,7 +189,17 @@ def _write_result(course: Course, hit: Phase, waited_for: tuple[str, ...]) -> Ru
         waited_for=waited_for,
     )
     course.result = RunResult(
-        course.run_id, reason, messages, new, receipt.usage, receipt, output=output, error=course.error
+        course.run_id,
+        reason,
+        messages,
+        new,
+        receipt.usage,
+        receipt,
+        output=output,
+        error=course.error,
+        agent=course.setup.agent,
+        call_id=course.call_id,
+        children=tuple(child.result for child in course.children if child.result is not None),
     )
     return course.result
 

@@ -55,6 +55,8 @@ class Batch:
         """Stop what runs, each by its policy and within its grace. `urgent` is done when no grace is left."""
         clock = asyncio.get_running_loop().time
         mode = self._host.token.mode or Mode.NOW
+        if mode is Mode.KILL:  # nothing more urgent can come: a wait that `urgent` ends would not wait at all
+            urgent = asyncio.get_running_loop().create_future()
         deadlines: dict[CallRecord, float] = {}
         for record in self._running():
             record.request_stop(mode)

@@ -213,7 +213,7 @@ class CallRecord:
         if self.stage is not Stage.RUNNING or self.tool is None:
             return LAST_BREATH
         if mode is Mode.KILL:
-            return 0.0 if self.tool.kind == "sync" else LAST_BREATH
+            return 0.0 if self.tool.kind == "sync" else self.tool.last_breath
         return self.tool.policy.grace
 
     def request_stop(self, mode: Mode) -> None:

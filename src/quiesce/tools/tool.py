@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias, get
 from ..errors import InvalidTool, ToolError
 from ..models.base import ToolSpec
 from .context import ToolContext
-from .policy import OnStop, StopPolicy, stop_policy
+from .policy import LAST_BREATH, OnStop, StopPolicy, stop_policy
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -52,6 +52,8 @@ class Tool:
         self.kind: Final = _kind(function)
         self.policy: Final[StopPolicy] = stop_policy(on_stop, grace, is_async=self.kind != "sync")
         self.sequential: Final = sequential
+        self.last_breath = LAST_BREATH
+        """How long a call may take to unwind when no grace is left."""
         summary, self._notes = _read_docstring(inspect.getdoc(function) or "")
         self.description: Final = description or summary or self.name
 
