@@ -23,8 +23,8 @@ def asks(*names: str) -> list[Call]:
 
 async def until(run, kind: type[Event], depth: int = 0) -> Event:
     """The first event of a kind, `depth` levels down."""
-    async for event in run.events():
-        level = 0
+    async for outer in run.events():
+        event, level = outer, 0
         while isinstance(event, ChildEvent):
             event, level = event.event, level + 1
         if level == depth and isinstance(event, kind):

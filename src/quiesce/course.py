@@ -25,6 +25,7 @@ from .sessions import Conversation
 from .state import LEGAL, STOPS_AT, Phase
 from .tools.batch import Batch
 from .tools.tool import Tool
+from .tools.undo import UndoLog
 from .transcript import DEFAULT_CUT_NOTE, DEFAULT_FAILED_NOTE, seal_turn, unfinished
 from .usage.estimate import usage_of
 from .usage.ledger import HowItEnded, Ledger, Usage, summarise
@@ -87,6 +88,9 @@ class Course:
         self.broadcast: Final = Broadcast() if parent is None else Broadcast(parent.course.broadcast, self._as_child)
         self.ledger: Final = Ledger() if parent is None else Ledger(parent.course.ledger)
         self.tally: Final = Tally()
+        self.undo_log: Final = UndoLog(None if parent is None else parent.course.undo_log)
+        self.undo_wanted: bool | None = None
+        self.undo_token: Final = CancellationToken()
         self.successor: Setup | None = None
         self.shield: Final = BoundedShield(f"settling run {run_id}")
         self.scope: StopScope | None = None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 from msgspec import Struct, field
 
 from .cancellation.cause import Cause, Mode
@@ -20,6 +22,25 @@ class LateOutcome(Struct, frozen=True):
     after: float
 
 
+class Undone(StrEnum):
+    """What became of one undo. Never more than is known to be true."""
+
+    UNDONE = "undone"
+    FAILED = "failed"
+    NOT_UNDONE = "not_undone"
+    UNKNOWN = "unknown"
+
+
+class UndoReceipt(Struct, frozen=True):
+    """What became of the undo of one tool call."""
+
+    call_id: str
+    name: str
+    outcome: Undone
+    detail: str = ""
+    seconds: float | None = None
+
+
 class CallReceipt(Struct, frozen=True):
     """What became of one tool call of the run."""
 
@@ -36,7 +57,7 @@ class Receipt(Struct):
 
     `cause` is None when the run ended by itself. `latency` is the time in seconds from the request to the end.
     `still_running` names what could not be proved to have stopped; empty means that nothing is left. Late outcomes of
-    abandoned calls are appended to `late` when they land.
+    abandoned calls are appended to `late` when they land, and what became of each undo to `undo`.
     """
 
     run_id: str
@@ -51,6 +72,7 @@ class Receipt(Struct):
     kept_text: int = 0
     waited_for: tuple[str, ...] = ()
     late: list[LateOutcome] = field(default_factory=list)
+    undo: list[UndoReceipt] = field(default_factory=list)
 
     def __str__(self) -> str:
         return "\n".join(_lines(self))
@@ -63,6 +85,13 @@ _PLAIN = {
     Outcome.KILLED: "killed",
     Outcome.ABANDONED: "abandoned, may still be running",
     Outcome.UNKNOWN: "unknown",
+}
+
+_UNDONE = {
+    Undone.UNDONE: "undone",
+    Undone.FAILED: "the undo failed",
+    Undone.NOT_UNDONE: "not undone",
+    Undone.UNKNOWN: "not known whether it is undone",
 }
 
 _DURING = {
@@ -90,6 +119,9 @@ def _lines(receipt: Receipt) -> list[str]:
         word = _PLAIN[call.outcome] if call.ok else f"{_PLAIN[call.outcome]} with an error"
         took = "" if call.seconds is None else f" ({_duration(call.seconds)})"
         lines.append(f"  {'tools' if index == 0 else '':<9} {call.name}: {word}{took}")
+    for index, each in enumerate(receipt.undo):
+        why = f": {each.detail}" if each.detail else ""
+        lines.append(f"  {'undo' if index == 0 else '':<9} {each.name} ({each.call_id}): {_UNDONE[each.outcome]}{why}")
     if receipt.cause is not None or receipt.still_running:
         lines.append(f"  running   {', '.join(receipt.still_running) or 'nothing is left running'}")
     tokens = receipt.usage

@@ -90,14 +90,22 @@ class Run:
 
     # --- Stopping -----------------------------------------------------------------------------------------------
 
-    def cancel(self, reason: str = "", *, mode: str = Mode.NOW, source: Source = "user") -> bool:
+    def cancel(
+        self, reason: str = "", *, mode: str = Mode.NOW, source: Source = "user", undo: bool | None = None
+    ) -> bool:
         """Ask the run to stop. Returns at once, whether or not this changed anything; a run that has ended stays ended.
 
         From any thread, task or signal handler, any number of times; a later call can only make the stop more urgent.
+        `undo=True` also takes back what the run's completed calls did, before the run ends (see `@tool.undo`);
+        `undo=False` withdraws that, and stops an undo that is under way, as does a stop that becomes `kill`.
         Raises `UnknownMode` for a mode that does not exist; the stop is then made in mode `now`.
         """
         if self._ended.done():
             return False
+        if undo is not None:
+            self._course.undo_wanted = undo
+        if undo is False:
+            self._course.undo_token.cancel(reason or "undo=False", source=source)
         return self._course.token.cancel(reason, mode=mode, source=source)
 
     def deadline_passed(self, timeout: float) -> None:

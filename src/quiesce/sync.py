@@ -10,9 +10,9 @@ import atexit
 import contextvars
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 _T = TypeVar("_T")
 
@@ -50,6 +50,15 @@ class Portal:
 
         self._loop.call_soon_threadsafe(work)
         return outcome.result()
+
+    def run(self, function: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
+        """Run a coroutine in the loop's thread and wait for it. Ctrl-C cancels it, and is raised when it has ended."""
+        work = asyncio.run_coroutine_threadsafe(function(), self._loop)
+        try:
+            return work.result()
+        except KeyboardInterrupt:
+            work.cancel()
+            raise
 
     def close(self) -> None:
         """Cancel what still runs, let it settle, and end the thread."""

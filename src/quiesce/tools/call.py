@@ -19,6 +19,7 @@ from .output import completed, describe, failed
 from .policy import LAST_BREATH
 from .thread import ThreadCall, ThreadOutcome
 from .tool import Tool
+from .undo import Effect, UndoLog
 
 
 class ToolHost(Protocol):
@@ -37,6 +38,11 @@ class ToolHost(Protocol):
     @property
     def state(self) -> dict[str, Any]:
         """The agent's state."""
+        ...
+
+    @property
+    def undo_log(self) -> UndoLog:
+        """Where calls that can be undone are written down."""
         ...
 
     def emit(self, event: Event) -> None:
@@ -123,7 +129,15 @@ class CallRecord:
         except BaseException as error:  # a tool's SystemExit is the tool's failure, not the program's end
             self._finish(self._failure(error))
         else:
-            self._finish(completed(self.call, value))
+            self._finish(self._completed(value))
+
+    def _completed(self, value: Any) -> ToolResult:
+        """The result of a tool that returned; what it did can be undone from now on, where there is a way."""
+        compensation = None if self.tool is None else self.tool.compensation
+        if self.tool is not None and compensation is not None and self.stage is not Stage.DONE:
+            arguments = self.tool.validate(self.call.arguments)
+            self._host.undo_log.add(Effect(self.call, compensation, arguments, value))
+        return completed(self.call, value)
 
     def _failure(self, error: BaseException) -> ToolResult:
         if isinstance(error, Cancelled) and self._host.token.cancelled:
@@ -194,7 +208,7 @@ class CallRecord:
     def _on_thread_end(self, outcome: ThreadOutcome) -> None:
         """The thread of a call that was left behind has ended."""
         failure = None if outcome.error is None else self._failure(outcome.error)
-        self._finish(failure or completed(self.call, outcome.value))
+        self._finish(failure or self._completed(outcome.value))
 
     def _on_task_end(self, task: asyncio.Task[None]) -> None:
         error = None if task.cancelled() else task.exception()
@@ -254,6 +268,16 @@ class CallRecord:
     def still_running(self) -> bool:
         """Whether the call was left behind and has not ended since."""
         return self.left_behind and self.stage is not Stage.DONE
+
+    @property
+    def was_cut(self) -> bool:
+        """Whether the tool began and did not come to its own end."""
+        return self.result is not None and self.result.outcome is not Outcome.COMPLETED
+
+    @property
+    def can_be_undone(self) -> bool:
+        """Whether there is a way to take back what the tool does."""
+        return self.tool is not None and self.tool.compensation is not None
 
     # --- Telling ------------------------------------------------------------------------------------------------
 

@@ -6,16 +6,18 @@ import functools
 import inspect
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias, get_type_hints, overload
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias, TypeVar, get_type_hints, overload
 
 from ..errors import InvalidTool, ToolError
 from ..models.base import ToolSpec
+from .compensation import DEFAULT_UNDO_TIMEOUT, Compensation
 from .context import ToolContext
 from .policy import LAST_BREATH, OnStop, StopPolicy, stop_policy
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
+_F = TypeVar("_F", bound=Callable[..., Any])
 Kind: TypeAlias = Literal["sync", "async", "generator"]
 
 _NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
@@ -52,6 +54,7 @@ class Tool:
         self.kind: Final = _kind(function)
         self.policy: Final[StopPolicy] = stop_policy(on_stop, grace, is_async=self.kind != "sync")
         self.sequential: Final = sequential
+        self.compensation: Compensation | None = None
         self.last_breath = LAST_BREATH
         """How long a call may take to unwind when no grace is left."""
         summary, self._notes = _read_docstring(inspect.getdoc(function) or "")
@@ -72,6 +75,27 @@ class Tool:
     @functools.cached_property
     def _arguments(self) -> tuple[_ArgumentType, str | None]:
         return _argument_type(self.function, self.name, self._notes)
+
+    @overload
+    def undo(self, function: _F, /) -> _F: ...
+    @overload
+    def undo(self, function: None = None, /, *, timeout: float = ...) -> Callable[[_F], _F]: ...
+    def undo(
+        self, function: Callable[..., Any] | None = None, /, *, timeout: float = DEFAULT_UNDO_TIMEOUT
+    ) -> Callable[..., Any]:
+        """Register the function that takes back what a call of this tool did: `@build.undo`.
+
+        Sync or async; it takes the tool's arguments by name, as many as it needs, and what the tool returned as
+        `result`. It is called at most once for each completed call, by `run.cancel(undo=True)` or `result.undo()`, and
+        given up after `timeout` seconds. Raises `InvalidTool` for a parameter that is none of those.
+        """
+
+        def register(given: _F) -> _F:
+            arguments = frozenset(self.spec.schema["properties"])
+            self.compensation = Compensation(given, tool_name=self.name, arguments=arguments, timeout=timeout)
+            return given
+
+        return register if function is None else register(function)
 
     @property
     def context_parameter(self) -> str | None:
@@ -108,7 +132,7 @@ class _ArgumentType:
 
 def _kind(function: Callable[..., Any]) -> Kind:
     plain = inspect.isroutine(function) or isinstance(function, functools.partial)
-    target: Callable[..., Any] = function if plain else function.__call__  # pyright: ignore[reportUnknownVariableType]
+    target: Any = function if plain else function.__call__  # pyright: ignore[reportUnknownVariableType]
     if inspect.isasyncgenfunction(target):
         return "generator"
     return "async" if inspect.iscoroutinefunction(target) else "sync"
