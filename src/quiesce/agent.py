@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, Literal
 
 from .cancellation import CancellationToken, Cause, Mode, Source
@@ -26,7 +26,7 @@ from .subagents import agent_tool
 from .sync import portal
 from .tools.context import ToolContext
 from .tools.parent import run_of_call
-from .tools.tool import Tool
+from .tools.tool import Tool, Toolset
 from .transcript import DEFAULT_CUT_NOTE, user_message
 from .usage.ledger import Ledger, Usage
 
@@ -37,7 +37,7 @@ class Agent:
     Raises `ConfigurationError` (or one of its kinds) for anything that cannot work.
 
     model          a `Model`, or a name such as "anthropic:claude-..."
-    tools          functions or `@tool`s
+    tools          functions, `@tool`s, other agents, or sets of tools such as an `MCPServer`
     instructions   the system prompt
     timeout        seconds that a run may take; then it is stopped (cause: `deadline`)
     limits         budgets; see `Limits`
@@ -51,7 +51,7 @@ class Agent:
         self,
         model: Model | str | None = None,
         *,
-        tools: Iterable[Tool | Callable[..., Any]] = (),
+        tools: Iterable[Tool | Toolset | Agent | Callable[..., Any]] = (),
         instructions: str | None = None,
         name: str = "agent",
         timeout: float | None = None,
@@ -300,15 +300,26 @@ def _parentage(context: ToolContext, setup: Setup) -> Parentage:
     return Parentage(course, context.call_id)
 
 
-def _tool_table(tools: Iterable[Tool | Callable[..., Any]]) -> dict[str, Tool]:
+def _tool_table(tools: Iterable[Tool | Toolset | Agent | Callable[..., Any]]) -> dict[str, Tool]:
     table: dict[str, Tool] = {}
-    for given in tools:
-        each = given if isinstance(given, Tool) else Tool(given)
+    for each in _each_tool(tools):
         if each.name in table:
             raise DuplicateTool(each.name)
         _ = each.spec  # a tool that has no schema fails here, not in the middle of a run
         table[each.name] = each
     return table
+
+
+def _each_tool(tools: Iterable[Tool | Toolset | Agent | Callable[..., Any]]) -> Iterator[Tool]:
+    for given in tools:
+        if isinstance(given, Tool):
+            yield given
+        elif isinstance(given, Agent):
+            yield given.as_tool()
+        elif isinstance(given, Toolset):
+            yield from given.tools
+        else:
+            yield Tool(given)
 
 
 def _seconds(timeout: float | None) -> float | None:

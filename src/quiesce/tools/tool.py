@@ -5,8 +5,20 @@ from __future__ import annotations
 import functools
 import inspect
 import re
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias, TypeVar, get_type_hints, overload
+from collections.abc import Callable, Sequence
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Final,
+    Literal,
+    Protocol,
+    TypeAlias,
+    TypeVar,
+    get_type_hints,
+    overload,
+    runtime_checkable,
+)
 
 from ..errors import InvalidTool, ToolError
 from ..models.base import ToolSpec
@@ -105,6 +117,16 @@ class Tool:
     def validate(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """The arguments as the function wants them. Raises `ToolError`, in words for the model, if they do not fit."""
         return self._arguments[0].validate(arguments)
+
+
+@runtime_checkable
+class Toolset(Protocol):
+    """Several tools that come together. An agent takes those that there are when it is made."""
+
+    @property
+    def tools(self) -> Sequence[Tool]:
+        """The tools."""
+        ...
 
 
 class _ArgumentType:
