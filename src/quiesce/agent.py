@@ -102,6 +102,11 @@ class Agent:
         return self._conversation.messages
 
     @property
+    def setup(self) -> Setup:
+        """What this agent's runs are started with."""
+        return self._setup
+
+    @property
     def conversation(self) -> Conversation:
         """The conversation that prompts go to unless a call names another one."""
         return self._conversation
@@ -115,11 +120,6 @@ class Agent:
     def tools(self) -> Mapping[str, Tool]:
         """The tools, by name."""
         return self._setup.tools
-
-    @property
-    def setup(self) -> Setup:
-        """What the runs of this agent are started with."""
-        return self._setup
 
     @property
     def usage(self) -> Usage:
@@ -145,13 +145,7 @@ class Agent:
         When the calling task is cancelled, the run is stopped (cause: `task`), settles, and the cancellation goes on.
         Raises the `RunError` of a run that failed.
         """
-        run = self.start(prompt, **options)
-        try:
-            return await run.result()
-        except asyncio.CancelledError:
-            run.cancel("The task that waited was cancelled", source="task")
-            await run.end_with_caller()
-            raise
+        return await self.start(prompt, **options).owned()
 
     def stream_async(self, prompt: Prompt, **options: Any) -> EventStream:
         """Run and iterate over the events. Leaving the loop early is a stop. Options as for `start`."""

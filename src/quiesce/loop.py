@@ -198,8 +198,11 @@ async def act(course: Course) -> Phase | None:
 
 async def end_turn(course: Course) -> Phase | None:
     """Put the turn into the conversation: the answer and its results, or the answer and what was wrong with it."""
-    mismatch = course.batch is None
-    added = course.commit_turn(*([output_feedback(course)] if mismatch else ()))
+    if course.batch is None:
+        added = course.commit_turn(output_feedback(course))
+    else:
+        course.batch.announce()
+        added = course.commit_turn()
     course.take_over()
     for message in added:
         await announce(course, message)

@@ -76,6 +76,11 @@ class Run:
         return self._course.ledger.usage
 
     @property
+    def course(self) -> Course:
+        """The inside of the run: for the proof kit and the like, in the run's own loop. It may change at any time."""
+        return self._course
+
+    @property
     def ledger(self) -> Ledger:
         """The record of the run's model calls."""
         return self._course.ledger
@@ -152,6 +157,18 @@ class Run:
 
     def __await__(self) -> Generator[Any, None, RunResult]:
         return self.result().__await__()
+
+    async def owned(self) -> RunResult:
+        """Wait for the result as the one whom the run belongs to: being cancelled here stops it.
+
+        The run settles (cause: `task`), and then the cancellation goes on. Raises what `result()` raises.
+        """
+        try:
+            return await self.result()
+        except asyncio.CancelledError:
+            self.cancel("The task that waited was cancelled", source="task")
+            await self.end_with_caller()
+            raise
 
     async def end_with_caller(self) -> None:
         """Wait for the end although the caller is being cancelled. For those who re-raise the cancellation."""
