@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from queue import SimpleQueue
 from typing import Any, Final, Literal
 
 from .cancellation import CancellationToken, Cause, Mode, Source
 from .cancellation.cause import parse_mode
 from .course import Course, Parentage, Setup
 from .errors import ConfigurationError, DuplicateTool, UnknownMode
+from .events import Event, RunEnded
 from .hooks import Hook, HookEvent, Hooks
 from .limits import Limits
 from .messages import Message, Prompt
@@ -147,6 +149,32 @@ class Agent:
         """
         return await self.start(prompt, **options).owned()
 
+    def stream(self, prompt: Prompt, **options: Any) -> Iterator[Event]:
+        """Run and iterate over the events in this thread, with or without an event loop in it. Options as for `start`.
+
+        Leaving the loop early is a stop (cause: `disconnect`). A run that failed raises its error after the last event.
+        """
+        events: SimpleQueue[Event] = SimpleQueue()
+
+        def begin() -> Run:
+            run = self.start(prompt, **options)
+            run.tap(events.put)
+            return run
+
+        run = portal().call(begin)
+        try:
+            event = events.get()
+            while not isinstance(event, RunEnded):
+                yield event
+                event = events.get()
+            yield event
+        except KeyboardInterrupt:
+            run.cancel("Ctrl-C", source="signal")
+            raise
+        finally:
+            run.cancel("The reader left", source="disconnect")
+        run.wait()
+
     def stream_async(self, prompt: Prompt, **options: Any) -> EventStream:
         """Run and iterate over the events. Leaving the loop early is a stop. Options as for `start`."""
         return EventStream(lambda: self.start(prompt, **options))
@@ -184,7 +212,7 @@ class Agent:
             options = {"timeout": timeout, "limits": limits, "token": token, "output_type": output_type}
             return portal().call(lambda: self.start(message, conversation=conversation, **options))  # pyright: ignore[reportArgumentType]
         run_id = uuid.uuid4().hex[:12]
-        held = conversation or self._conversation
+        held = self._conversation if conversation is None else conversation
         held.hold(run_id)
         above = [each for each in (token, None if parent is None else parent.course.token) if each is not None]
         own_token = CancellationToken.any(*above)

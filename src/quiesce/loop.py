@@ -38,7 +38,6 @@ from .messages import Message, Text, UserMessage
 from .models.base import ModelRequest
 from .output import OutputMismatch
 from .state import Phase
-from .tools.batch import Batch
 from .usage.counting import ByteCounter
 
 
@@ -74,7 +73,7 @@ async def start_turn(course: Course) -> Phase | None:
 async def call_model(course: Course) -> Phase | None:
     """Send the conversation and listen to the answer."""
     course.attempt += 1
-    course.draft = Draft(course.call_ids())
+    draft = course.begin_answer()
     request = build_request(course)
     await course.call_hooks(BeforeModelCall(course.run_id, course.token, request, course.attempt))
     if course.stop_wanted:
@@ -82,10 +81,10 @@ async def call_model(course: Course) -> Phase | None:
     course.open_entry()
     course.emit(ModelCallStarted(course.turn, course.attempt, course.setup.model.name))
     try:
-        await course.attend(listen(course, course.draft, request), "model stream")
-        if course.stop_wanted and not course.draft.complete:
+        await course.attend(listen(course, draft, request), "model stream")
+        if course.stop_wanted and not draft.complete:
             return None
-        check_answer(course.draft)
+        check_answer(draft)
     except ModelError as error:
         return retry_or_raise(course, error)
     course.close_entry("completed")
@@ -136,7 +135,7 @@ def retry_or_raise(course: Course, error: ModelError) -> Phase:
     delay = course.setup.retry.delay(error, course.attempt)
     if delay is None:
         raise error
-    course.draft = None
+    course.forget_answer()
     course.retry_delay = delay
     course.emit(RetryScheduled(course.attempt, delay, str(error)))
     return Phase.BACKING_OFF
@@ -190,21 +189,20 @@ async def act(course: Course) -> Phase | None:
     answer = course.answer
     assert answer is not None
     course.tool_calls += len(answer.tool_calls)
-    course.batch = Batch(answer.tool_calls, course.setup.tools, course, sequential=course.setup.sequential)
-    course.batches.append(course.batch)
-    await course.batch.run()
+    await course.begin_batch(answer.tool_calls).run()
     return Phase.TURN_END
 
 
 async def end_turn(course: Course) -> Phase | None:
     """Put the turn into the conversation: the answer and its results, or the answer and what was wrong with it."""
+    turn = course.turn_messages()
     if course.batch is None:
-        added = course.commit_turn(output_feedback(course))
+        turn = (*turn, output_feedback(course))
     else:
         course.batch.announce()
-        added = course.commit_turn()
+    course.commit(turn)
     course.take_over()
-    for message in added:
+    for message in turn:
         await announce(course, message)
     return Phase.TURN_START
 

@@ -14,7 +14,7 @@ import anyio
 from .broadcast import Reader
 from .cancellation import BoundedShield, Mode, Source, StopScope
 from .course import Course
-from .errors import RunError
+from .errors import ConfigurationError, RunError
 from .events import Event
 from .loop import play
 from .messages import Message
@@ -182,7 +182,12 @@ class Run:
     # --- Reading ------------------------------------------------------------------------------------------------
 
     def events(self) -> Reader:
-        """A reader of the events from now on, the last one included. The run waits for a reader that is slow."""
+        """A reader of the events from now on, the last one included. The run waits for a reader that is slow.
+
+        Raises `ConfigurationError` in any other event loop than the run's.
+        """
+        if asyncio.get_running_loop() is not self._course.loop:
+            raise ConfigurationError("Events can be read only in the event loop that the run was started in.")
         return self._course.broadcast.reader()
 
     def __aiter__(self) -> Reader:

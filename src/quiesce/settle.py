@@ -22,7 +22,6 @@ from .output import OutputMismatch
 from .receipt import CallReceipt, Receipt, Undone
 from .result import RunResult, StopReason
 from .state import Phase
-from .tools.batch import Batch
 from .tools.policy import LAST_BREATH
 from .transcript import close
 
@@ -188,18 +187,14 @@ def seal(course: Course) -> tuple[Message, ...]:
     """Put what the turn amounts to into the conversation, so that the next prompt can follow. One step."""
     answer = course.answer
     if answer is not None and answer.tool_calls and course.batch is None:  # asked for, and never begun
-        course.batch = Batch(answer.tool_calls, course.setup.tools, course, sequential=False)
-        course.batches.append(course.batch)
+        course.begin_batch(answer.tool_calls)
     if course.batch is not None:
         course.batch.announce()
     course.close_entry("completed" if course.draft is not None and course.draft.complete else "hung_up")
     note = (course.setup.failed_note if course.error else course.setup.cut_note) + _undo_note(course)
-    turn = course.turn_messages(unsettled=Outcome.NEVER_STARTED)
-    added = close(turn, course.conversation.messages, note)
+    added = close(course.turn_messages(), course.conversation.messages, note)
     course.torn = course.draft.torn_calls() if course.draft is not None else ()
-    course.conversation.append(*added)
-    course.draft = None
-    course.batch = None
+    course.commit(added)
     for message in added:
         course.emit(MessageAdded(message))
     return added

@@ -29,6 +29,7 @@ from quiesce.testing import (
     Say,
     ScriptedModel,
     Stage,
+    Stall,
     Think,
     Used,
 )
@@ -404,6 +405,12 @@ async def deadline(stage: Stage) -> None:
     stage.expect_cause("deadline")
     model = ScriptedModel(Say("too slow for the deadline that was set", pause=0.5), then="Yes.")
     await stage.invoke(Agent(model), "Go", timeout=2)
+
+
+@workload
+async def stall(stage: Stage) -> None:
+    stage.expect_cause("deadline")
+    await stage.invoke(Agent(ScriptedModel([Say("And then"), Stall()], then="Yes."), timeout=60), "Go")
 
 
 @workload

@@ -43,9 +43,9 @@ def late_end(watched: Watched, fired_at: float, allowance: float) -> Iterator[st
 
 
 def grace_now(watched: Watched, mode: str, patience: float) -> float:
-    """How long a stop in this instant may take: the longest grace of the tools that run."""
-    graces = [tool.policy.grace for tool in watched.running_tools()] if mode != "kill" else []
-    return max(graces, default=0.0) + LAST_BREATH + patience
+    """How long a stop in this instant may take: the longest grace of the tools that run, and no time without any."""
+    graces = [0.0 if mode == "kill" else tool.policy.grace for tool in watched.running_tools()]
+    return (max(graces) + LAST_BREATH if graces else 0.0) + patience
 
 
 def valid(result: RunResult) -> Iterator[str]:

@@ -154,7 +154,8 @@ class Performance:
         except Exception as error:
             return [f"P2: the next prompt failed: {type(error).__name__}: {error}"]
         cause = result.receipt.cause
-        if cause is not None and cause.source not in self._stage.own_causes:
+        own = cause is not None and cause.source in self._stage.own_causes
+        if result.stop_reason in ("cancelled", "limit") and not own:
             return [f"P8: the next prompt ended as {result.stop_reason}"]
         return [f"P2: after the next prompt: {fault}" for fault in faults(result.messages)]
 
