@@ -95,7 +95,7 @@ def test_a_stop_tells_the_server_and_leaves_the_session_usable(kind: str):
             receipt = await run.stopped()
             assert progress == [{"progress": 1.0, "total": 2.0, "message": "half way"}]
             assert receipt.calls[0].outcome is Outcome.UNKNOWN
-            assert "was told so" in receipt.calls[0].detail
+            assert "was told to stop" in receipt.calls[0].detail
             assert not faults(agent.messages)
             result = await agent.invoke_async("go on")
             assert [line.detail for line in result.receipt.calls] == ["", ""]

@@ -21,6 +21,7 @@ from .tools.context import ToolContext
 from .tools.parent import run_of_call
 from .tools.policy import LAST_BREATH
 from .tools.tool import Tool
+from .transcript import SENTENCES
 
 # What a run may need, besides its tools' graces, to come to rest: hanging up, hooks, and a machine that is slow.
 SETTLING_SLACK: Final = 5.0
@@ -91,12 +92,12 @@ def _report(name: str, context: ToolContext, result: RunResult) -> ToolResult:
         answer = result.text if result.output is None else _json(result.output)
         return ToolResult(context.call_id, context.tool_name, (Text(answer),))
     left = result.receipt.still_running
-    words = [f"Stopped while it was running ({result.receipt.cause}): its work may be incomplete."]
+    outcome = Outcome.ABANDONED if left else Outcome.CANCELLED
+    words = [SENTENCES[outcome], f"The cause was {result.receipt.cause}."]
     if left:
         words.append(f"Left running: {', '.join(left)}.")
     if result.text:
         words.append(f"Until then {name} had said: {result.text[-_EXCERPT:]}")
-    outcome = Outcome.ABANDONED if left else Outcome.CANCELLED
     return ToolResult(context.call_id, context.tool_name, (Text(" ".join(words)),), outcome, is_error=True)
 
 

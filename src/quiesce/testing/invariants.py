@@ -92,7 +92,7 @@ def honest(watched: Watched, result: RunResult) -> Iterator[str]:
             yield f"the receipt says {line and line.outcome} of {each.call_id}, the conversation {each.outcome}"
         if each.outcome is not Outcome.COMPLETED and not each.is_error:
             yield f"{each.call_id} is {each.outcome} and does not look like it to the model"
-        if each.outcome is not Outcome.COMPLETED and each.text != SENTENCES[each.outcome]:
+        if each.outcome is not Outcome.COMPLETED and not each.text.startswith(SENTENCES[each.outcome]):
             yield f"{each.call_id} is {each.outcome} and says {each.text!r}"
     for line in lines.values():
         if line.outcome is not Outcome.NEVER_STARTED:

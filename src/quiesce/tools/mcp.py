@@ -22,6 +22,7 @@ from msgspec import Struct
 from ..errors import ConfigurationError, ToolError
 from ..messages import Outcome, ResultContent, Text, ToolResult
 from ..sync import Portal, portal
+from ..transcript import SENTENCES
 from .context import ToolContext
 from .mcp_connection import Connection, HttpTarget, StdioTarget, Target
 from .mcp_content import block_content, resource_content, result_content
@@ -31,7 +32,7 @@ from .mcp_tool import SchemaTool
 _ILLEGAL: Final = re.compile(r"[^a-zA-Z0-9_-]")
 _T = TypeVar("_T")
 
-TOLD_TO_STOP: Final = "Stopped: the server was told so. What it had done, and whether it did stop, is not known."
+TOLD_TO_STOP: Final = f"{SENTENCES[Outcome.UNKNOWN]} The server was told to stop."
 
 
 class MCPResource(Struct, frozen=True):
