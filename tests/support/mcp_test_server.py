@@ -24,6 +24,14 @@ def add(a: int, b: int) -> int:
 
 
 @server.tool()
+async def nap(ctx: Context) -> str:
+    """Take a moment, and say so."""
+    await ctx.report_progress(1, 2, "half way")
+    await anyio.sleep(0.002)
+    return "slept"
+
+
+@server.tool()
 async def slow(ctx: Context) -> str:
     """Report once, then wait until it is cancelled."""
     try:
