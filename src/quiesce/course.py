@@ -120,6 +120,7 @@ class Course:
         self.entry_id: str | None = None
         self.batches: Final[list[Batch]] = []
         self.strays: Final[list[asyncio.Task[Any]]] = []
+        self.asked_during: Phase | None = None
         self.torn: tuple[tuple[str, str], ...] = ()
 
         self.finished: tuple[StopReason, Any] | None = None
@@ -130,6 +131,7 @@ class Course:
         self._view = View(conversation.messages)
         if self.parent is not None:
             self.parent.children.append(self)
+        token.watch(self._note_request)
 
     # --- Where it is --------------------------------------------------------------------------------------------
 
@@ -145,6 +147,11 @@ class Course:
     def stop_wanted(self) -> bool:
         """Whether a stop was asked for that this phase obeys."""
         return self.token.wants(STOPS_AT[self.phase])
+
+    def _note_request(self, _: object) -> None:
+        """Remember what the run was doing when a stop was first asked for. From any thread."""
+        if self.asked_during is None:
+            self.asked_during = self.phase
 
     def finish(self, reason: StopReason, output: Any = None) -> None:
         """The run has come to its own end. A stop from now on comes too late."""

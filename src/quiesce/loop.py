@@ -163,18 +163,24 @@ async def weigh_answer(course: Course) -> Phase | None:
 
 def weigh_final_answer(course: Course) -> Phase | None:
     """Finish, or ask again when the answer must fit a type and does not."""
-    assert course.draft is not None
-    assert course.draft.ended is not None
     try:
-        output = parse_output(course)
+        finish(course)
     except OutputMismatch as mismatch:
         course.output_tries += 1
         if course.output_tries > course.setup.output_retries:
             raise OutputInvalid(f"The answer does not fit output_type: {mismatch}.") from None
         course.emit(OutputRejected(str(mismatch), course.output_tries))
         return Phase.TURN_END
-    course.finish("end_turn" if course.draft.ended == "tool_use" else course.draft.ended, output)
     return None
+
+
+def finish(course: Course) -> None:
+    """The answer is the end of the run. Raises `OutputMismatch` when it does not fit the wanted type."""
+    assert course.draft is not None
+    reason = course.draft.ended
+    assert reason is not None
+    # A model that says "tool_use" and asks for no tool has nothing left to do either.
+    course.finish("end_turn" if reason == "tool_use" else reason, parse_output(course))
 
 
 def parse_output(course: Course) -> object:

@@ -140,7 +140,14 @@ class Run:
         Raises `TimeoutError` when it has not ended by then, and the `RunError` of a run that failed. Ctrl-C stops the
         run, waits for it, and is then raised; each further Ctrl-C is more urgent.
         """
+        with suppress(RuntimeError):
+            if asyncio.get_running_loop() is self._course.loop:
+                raise ConfigurationError("Run.wait() in the run's own loop would wait for ever.", todo="Use await.")
         return _raise_failure(self._wait_with_interrupts(timeout))
+
+    def wait_for_rest(self) -> Receipt:
+        """Block this thread until the run is at rest; returns the receipt. Never raises the run's failure."""
+        return self._wait_with_interrupts(None).receipt
 
     def _wait_with_interrupts(self, timeout: float | None) -> RunResult:
         try:

@@ -16,7 +16,7 @@ from .cancellation import Mode
 from .course import Course
 from .events import MessageAdded, RunEnded, StopRequested
 from .hooks import AfterRun, HookEvent, OnMessage, OnStop
-from .loop import parse_output
+from .loop import finish
 from .messages import AssistantMessage, Message, Outcome
 from .output import OutputMismatch
 from .receipt import CallReceipt, Receipt, Undone
@@ -78,10 +78,8 @@ def _finish_if_answered(course: Course) -> None:
     draft, answer = course.draft, course.answer
     if course.finished or course.error or draft is None or draft.ended is None or answer is None or answer.tool_calls:
         return
-    if course.batch is not None or draft.ended == "tool_use":
-        return
     with suppress(OutputMismatch):
-        course.finish(draft.ended, parse_output(course))
+        finish(course)
 
 
 # --- Stopping what moves -------------------------------------------------------------------------------------------
@@ -219,6 +217,7 @@ def _write_result(course: Course, hit: Phase, waited_for: tuple[str, ...]) -> Ru
         kept_text=len(last.text) if isinstance(last, AssistantMessage) and last.cut else 0,
         waited_for=waited_for,
         undo=course.undo_log.receipts,
+        asked_during=course.asked_during if stopped else None,
     )
     course.result = RunResult(
         course.run_id,

@@ -149,7 +149,7 @@ async def text(stage: Stage) -> None:
 
 @workload
 async def text_without_pauses(stage: Stage) -> None:
-    await stage.invoke(Agent(ScriptedModel(Say("word " * 300, chunk=1), then="Yes.")), "Tell")
+    await stage.invoke(Agent(ScriptedModel(Say("word " * 60, chunk=1), then="Yes.")), "Tell")
 
 
 @workload

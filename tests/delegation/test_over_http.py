@@ -8,7 +8,7 @@ import httpx2
 import pytest
 from bench.tree_stop import measure, start_tree, stop_tree
 
-from .support.sse_server import sse_process
+from ..support.sse_server import sse_process
 
 
 @pytest.mark.promise("P1", "P5")

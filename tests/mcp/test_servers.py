@@ -20,7 +20,7 @@ from quiesce.sync import close_portals
 from quiesce.tools.mcp import MCPServer
 from quiesce.transcript import faults
 
-SERVER = str(Path(__file__).parent / "support" / "mcp_test_server.py")
+SERVER = str(Path(__file__).parent.parent / "support" / "mcp_test_server.py")
 
 
 def stdio(**options) -> MCPServer:

@@ -20,7 +20,7 @@ from quiesce.messages import Outcome
 from quiesce.models.scripted import Call, ScriptedModel
 from quiesce.tools.mcp import MCPServer
 
-SERVER = str(Path(__file__).parent / "support" / "agent_server.py")
+SERVER = str(Path(__file__).parent.parent / "support" / "agent_server.py")
 
 
 @asynccontextmanager

@@ -26,7 +26,7 @@ from quiesce.testing import (
 )
 from quiesce.tools.mcp import MCPServer
 
-from .test_mcp import http_process, stdio
+from .test_servers import http_process, stdio
 
 pytestmark = pytest.mark.promise("P1", "P2", "P3", "P4", "P5", "P6", "P7", "P8")
 
