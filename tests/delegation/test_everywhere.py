@@ -85,7 +85,8 @@ def test_stop_a_tree_at_every_point(workload):
 @pytest.mark.proof
 @pytest.mark.parametrize("workload", WORKLOADS)
 def test_stop_a_tree_at_every_point_from_every_source(workload):
-    print(stop_everywhere(workload, sources=(*ALL_SOURCES, "line"), name=workload.__name__))
+    print(stop_everywhere(workload, sources=ALL_SOURCES, name=workload.__name__))
+    print(stop_everywhere(workload, sources=("line",), stride=7, name=workload.__name__))
 
 
 async def ten_deep(stage: Stage) -> None:

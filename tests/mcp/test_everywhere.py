@@ -75,7 +75,8 @@ def test_one_session_lives_through_a_stop_at_every_point(lasting_server: MCPServ
 
 @pytest.mark.proof
 def test_one_session_lives_through_a_stop_at_every_point_from_every_source(lasting_server: MCPServer):
-    everywhere(lasting_server, (*ALL_SOURCES, "line"))
+    everywhere(lasting_server, ALL_SOURCES)
+    everywhere(lasting_server, ("loop", "line"), stride=13)
 
 
 # --- In the run's own loop -------------------------------------------------------------------------------------------
