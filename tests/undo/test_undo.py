@@ -7,12 +7,13 @@ import threading
 
 import pytest
 
-from quiesce import Agent, CancellationToken, tool
+from quiesce import Agent, CancellationToken, Run, RunResult, tool
 from quiesce.errors import InvalidTool
 from quiesce.events import ToolEnded
 from quiesce.messages import Outcome
 from quiesce.models.scripted import Call, Say, ScriptedModel, Stall
 from quiesce.receipt import Undone
+from quiesce.testing import VirtualLoop
 from quiesce.transcript import faults
 
 pytestmark = pytest.mark.promise("P4")
@@ -342,58 +343,92 @@ def test_no_undo_after_a_failure_unless_asked_for():
 # --- A stop at every point -------------------------------------------------------------------------------------------
 
 
-class StoppingLoop(asyncio.SelectorEventLoop):
-    """Calls `fire` just before the callback number `at`."""
+class Stopping(VirtualLoop):
+    """A loop in virtual time that does something before step `at`, and something else some steps later."""
 
-    at, count, fire = -1, 0, None
+    def __init__(self, at: int, stop: dict, then_after: int = 0) -> None:
+        super().__init__()
+        self._at, self._stop, self._second = at, stop, at + then_after if then_after else -1
+        self._first_step = 0
 
-    def call_soon(self, callback, *args, context=None):
-        if self.fire is not None:
-            self.count += 1
-            if self.count == self.at:
-                self.fire()
-        return super().call_soon(callback, *args, context=context)
+    def watch(self, run: Run) -> None:
+        self._first_step = self.steps
+
+        def before_step() -> None:
+            if self.steps - self._first_step == self._at:
+                run.cancel("here", undo=True, **self._stop)
+            if self.steps - self._first_step == self._second:
+                run.cancel("no, wait", undo=False)
+
+        self.before_step = before_step
+
+
+def five(world: World, parallel: bool) -> Agent:
+    if not parallel:
+        return world.agent("made")
+    return Agent(ScriptedModel([Call(f"make{n}", {"x": n}) for n in range(5)], "made"), tools=world.tools)
+
+
+def stop_with_undo(loop: Stopping, parallel: bool) -> tuple[World, RunResult]:
+    """What a run of the five tools did and left, when it was stopped like that."""
+    world = World()
+
+    async def main() -> RunResult:
+        agent = five(world, parallel)
+        run = agent.start("go")
+        loop.watch(run)
+        result = await run.result()
+        loop.before_step = None
+        assert not faults(agent.messages)
+        return result
+
+    with asyncio.Runner(loop_factory=lambda: loop) as runner:
+        return world, runner.run(main())
+
+
+def check_each_at_most_once(world: World) -> None:
+    assert sorted(undone(world.log)) == sorted(set(undone(world.log))), "twice"
+    assert set(undone(world.log)) <= set(done(world.log)), "what never happened"
+
+
+STOPS = [{}, {"mode": "kill"}, {"mode": "after_tools"}, {"mode": "after_turn"}]
 
 
 @pytest.mark.parametrize("parallel", [False, True])
-def test_a_stop_at_every_point_undoes_each_completed_effect_once(parallel: bool):
-    def attempt(at: int) -> bool:
-        world = World()
-        if parallel:
-            answers = [[Call(f"make{n}", {"x": n}) for n in range(5)], "made"]
-            agent = Agent(ScriptedModel(*answers), tools=world.tools)
-        else:
-            agent = world.agent("made")
-        loop = StoppingLoop()
-
-        async def main():
-            run = agent.start("go")
-            loop.fire, loop.at = (lambda: run.cancel("here", undo=True)), at
-            result = await run.result()
-            loop.fire = None
-            completed = [line.call_id for line in result.receipt.calls if line.outcome is Outcome.COMPLETED]
-            if result.stop_reason == "cancelled":
-                taken_back = [line.call_id for line in result.receipt.undo if line.outcome is Undone.UNDONE]
-                assert sorted(taken_back) == sorted(completed)
-                assert len(undone(world.log)) == len(completed)
-            else:
-                assert undone(world.log) == []
-            while threading.active_count() > 1 and any(
-                t.name.startswith("quiesce-make") for t in threading.enumerate()
-            ):
-                await asyncio.sleep(0.001)
-            await result.undo()
-            assert sorted(undone(world.log)) == sorted(set(undone(world.log))), "twice"
-            assert set(undone(world.log)) <= set(done(world.log)), "what never happened"
-            cut = [line for line in result.receipt.calls if line.outcome is Outcome.CANCELLED]
-            assert len(done(world.log)) - len(undone(world.log)) <= len(cut)
-            assert not faults(agent.messages)
-            return result.stop_reason == "cancelled"
-
-        with asyncio.Runner(loop_factory=lambda: loop) as runner:
-            return runner.run(main())
-
+@pytest.mark.parametrize("stop", STOPS)
+def test_a_stop_at_every_point_undoes_each_completed_effect_once(parallel: bool, stop: dict):
     points = 0
-    while attempt(points + 1):
+    while True:
+        world, result = stop_with_undo(Stopping(points + 1, stop), parallel)
+        check_each_at_most_once(world)
+        if result.stop_reason != "cancelled":
+            assert undone(world.log) == [], "a stop that comes too late undoes nothing"
+            break
         points += 1
-    assert points > 20
+        completed = [line.call_id for line in result.receipt.calls if line.outcome is Outcome.COMPLETED]
+        taken_back = [line.call_id for line in result.receipt.undo if line.outcome is Undone.UNDONE]
+        assert sorted(taken_back) == sorted(completed)
+        assert len(undone(world.log)) == len(completed)
+        cut = [line for line in result.receipt.calls if line.outcome not in (Outcome.COMPLETED, Outcome.NEVER_STARTED)]
+        told = [line for line in result.receipt.undo if line.outcome is Undone.NOT_UNDONE]
+        assert {line.call_id for line in told} == {line.call_id for line in cut}
+        assert asyncio.run(result.undo()) == ()
+    assert points > 10
+
+
+@pytest.mark.parametrize("parallel", [False, True])
+def test_stopping_the_undo_at_every_point_is_told_truly(parallel: bool):
+    pairs = 0
+    for at in range(1, 60, 3):
+        for later in range(1, 25):
+            world, result = stop_with_undo(Stopping(at, {}, later), parallel)
+            pairs += 1
+            check_each_at_most_once(world)
+            said = [line for line in result.receipt.undo if line.outcome is Undone.UNDONE]
+            unknown = [line for line in result.receipt.undo if line.outcome is Undone.UNKNOWN]
+            assert len(said) <= len(undone(world.log)) <= len(said) + len(unknown)
+            asyncio.run(result.undo())
+            check_each_at_most_once(world)
+            completed = sum(line.outcome is Outcome.COMPLETED for line in result.receipt.calls)
+            assert completed - len(unknown) <= len(undone(world.log)) <= completed
+    assert pairs > 400
