@@ -79,7 +79,7 @@ WORKLOADS = [two_children, three_levels, handed_over]
 
 @pytest.mark.parametrize("workload", WORKLOADS)
 def test_stop_a_tree_at_every_point(workload):
-    print(stop_everywhere(workload, sources=("loop", "kill", "task", "after_tools", "hook"), name=workload.__name__))
+    print(stop_everywhere(workload, sources=("loop", "kill", "task", "escalate", "hook"), name=workload.__name__))
 
 
 @pytest.mark.proof

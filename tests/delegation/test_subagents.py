@@ -9,7 +9,7 @@ import pytest
 
 from quiesce import Agent, Limits, Price, ToolContext, tool
 from quiesce.errors import ModelProtocolError
-from quiesce.events import ChildEvent, Event, RunEnded, TextDelta, ToolEnded
+from quiesce.events import ChildEvent, Event, RunEnded, StopRequested, TextDelta, ToolEnded, ToolStarted
 from quiesce.messages import Outcome
 from quiesce.models.scripted import Call, Fail, Say, ScriptedModel, Stall, Used
 from quiesce.transcript import faults
@@ -103,6 +103,52 @@ def test_stopping_the_child_alone_is_the_parents_tool_result():
         assert line.outcome is Outcome.CANCELLED
         assert "not this one" in line.detail
         assert run.children == ()
+
+    asyncio.run(main())
+
+
+@pytest.mark.promise("P4", "P8")
+def test_stopping_only_the_call_stops_the_child():
+    async def main():
+        model = ScriptedModel([Say("Half of "), Stall()])
+        child = Agent(model, name="sage")
+        parent = Agent(ScriptedModel(asks("sage"), "I went on."), tools=[child.as_tool()])
+        run = parent.start("go")
+        await until(run, TextDelta, depth=1)
+        (call,) = [task for task in asyncio.all_tasks() if task.get_name().startswith("quiesce tool sage")]
+        call.cancel()
+        result = await run.result()
+        assert model.open_streams == 0
+        assert result.text == "I went on."
+        assert result.receipt.calls[0].outcome is Outcome.CANCELLED
+        assert result.children[0].receipt.cause.source == "parent"
+
+    asyncio.run(main())
+
+
+@pytest.mark.promise("P1", "P4", "P8")
+def test_a_stop_that_becomes_more_urgent_still_waits_for_the_child():
+    async def main():
+        @tool(on_stop="finish", grace=30)
+        async def careful() -> str:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                await asyncio.sleep(0.01)  # it takes a moment to put things away
+            return "never"
+
+        child = Agent(ScriptedModel([Say("Half of "), Call("careful")]), name="sage", tools=[careful])
+        parent = Agent(ScriptedModel(asks("sage")), tools=[child.as_tool()])
+        run = parent.start("go")
+        async for event in run.events():
+            if isinstance(event, ChildEvent) and isinstance(event.event, ToolStarted):
+                run.cancel("stop")
+            if isinstance(event, ChildEvent) and isinstance(event.event, StopRequested):
+                run.cancel("at once", mode="kill")
+        result = await run.result()
+        assert result.receipt.still_running == ()
+        assert "Half of" in result.receipt.calls[0].detail
+        assert result.children[0].receipt.calls[0].outcome is Outcome.CANCELLED
 
     asyncio.run(main())
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 
 import pytest
 
@@ -297,6 +298,26 @@ def test_an_abandoned_call_that_completes_later_can_be_undone_then():
             await asyncio.sleep(0.001)
         assert [line.outcome for line in await result.undo()] == [Undone.UNDONE]
         assert log == ["+", "-"]
+
+    asyncio.run(main())
+
+
+def test_a_thread_that_ends_as_it_is_given_up_has_one_effect():
+    """The thread has ended, the loop has not heard of it, and the call is given up in that instant."""
+
+    async def main():
+        world = World()
+        run = Agent(ScriptedModel([Call("make1", {"x": 1})], "made"), tools=world.tools).start("go")
+        while not (run.course.batch and run.course.batch.records[0].stage.value == "running"):
+            await asyncio.sleep(0)
+        record = run.course.batch.records[0]
+        while not done(world.log) or any(thread.name.startswith("quiesce-make1") for thread in threading.enumerate()):
+            time.sleep(0.001)  # the loop stands still meanwhile
+        record.leave_behind()
+        result = await run.result()
+        assert result.receipt.calls[0].outcome is Outcome.COMPLETED
+        assert len(await result.undo()) == 1
+        assert undone(world.log) == ["1:1"]
 
     asyncio.run(main())
 
