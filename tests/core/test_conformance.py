@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 
@@ -32,10 +32,8 @@ class _Stubborn(ScriptedModel):
     @asynccontextmanager
     async def stream(self, request: ModelRequest) -> AsyncGenerator[AsyncIterator[Delta]]:
         async with super().stream(request) as deltas:
-            try:
+            with suppress(asyncio.CancelledError):
                 yield deltas
-            except asyncio.CancelledError:
-                pass
 
 
 def test_a_model_that_swallows_cancellation_is_found() -> None:
