@@ -215,8 +215,8 @@ class Agent:
         run_id = uuid.uuid4().hex[:12]
         held = self._conversation if conversation is None else conversation
         held.hold(run_id)
-        above = [each for each in (token, None if parent is None else parent.course.token) if each is not None]
-        own_token = CancellationToken.any(*above)
+        of_call = None if within is None else within.token.child()  # stopped with the call, and so with its run
+        own_token = CancellationToken.any(*(each for each in (token, of_call) if each is not None))
         course = Course(run_id, setup, held, message, own_token, parent=parent)
         run = Run(course, timeout=seconds, on_end=self._on_run_end)
         self._active[run_id] = run

@@ -115,13 +115,13 @@ def test_stopping_only_the_call_stops_the_child():
         parent = Agent(ScriptedModel(asks("sage"), "I went on."), tools=[child.as_tool()])
         run = parent.start("go")
         await until(run, TextDelta, depth=1)
-        (call,) = [task for task in asyncio.all_tasks() if task.get_name().startswith("quiesce tool sage")]
-        call.cancel()
+        run.cancel_tool("call_1", "not this one")
         result = await run.result()
         assert model.open_streams == 0
         assert result.text == "I went on."
         assert result.receipt.calls[0].outcome is Outcome.CANCELLED
         assert result.children[0].receipt.cause.source == "parent"
+        assert "not this one" in result.receipt.calls[0].detail
 
     asyncio.run(main())
 

@@ -106,6 +106,23 @@ def test_a_stop_tells_the_server_and_leaves_the_session_usable(kind: str):
 
 
 @KINDS
+@pytest.mark.promise("P4", "P8")
+def test_stopping_one_call_tells_the_server_and_the_run_goes_on(kind: str):
+    async def main():
+        async with connected(kind) as server:
+            agent = Agent(ScriptedModel(call("slow"), call("wait_for_cancel"), "done"), tools=[server])
+            run = agent.start("go")
+            async for event in run:
+                if isinstance(event, ToolProgress):
+                    run.cancel_tool(event.call_id)
+            result = await run.result()
+            assert result.text == "done"
+            assert [line.outcome for line in result.receipt.calls] == [Outcome.UNKNOWN, Outcome.COMPLETED]
+
+    asyncio.run(main())
+
+
+@KINDS
 @pytest.mark.promise("P4", "P7")
 def test_a_server_that_dies_is_a_tool_error(kind: str):
     async def main():
