@@ -2,7 +2,7 @@
 
 from ._version import __version__
 from .agent import Agent
-from .cancellation import CancellationToken, Cause, Mode
+from .cancellation import CancellationToken, Cause, Mode, stop_on_signals
 from .continuing import CONTINUE
 from .errors import Cancelled, QuiesceError, ToolError
 from .interrupts import Approve, Deny, Interrupt
@@ -13,6 +13,7 @@ from .result import RunResult
 from .retry import Retry
 from .run import Run
 from .sessions import Conversation, ConversationState
+from .subagents import handoff
 from .tools.context import ToolContext
 from .tools.tool import Tool, tool
 from .usage import Price, Usage
@@ -45,5 +46,7 @@ __all__ = [
     "Usage",
     "UserMessage",
     "__version__",
+    "handoff",
+    "stop_on_signals",
     "tool",
 ]

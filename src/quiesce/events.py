@@ -202,6 +202,13 @@ class ChildEvent(Struct, frozen=True, tag="child"):
     event: Event
 
 
+class HandedOver(Struct, frozen=True, tag="handed_over"):
+    """Another agent continues the conversation, in the same run."""
+
+    previous: str
+    agent: str
+
+
 class LateOutcomeRecorded(Struct, frozen=True, tag="late_outcome"):
     """A call that had been given up ended while the run was still going on."""
 
@@ -235,6 +242,7 @@ Event: TypeAlias = (
     | RunPaused
     | RunResumed
     | ChildEvent
+    | HandedOver
     | LateOutcomeRecorded
     | RunEnded
 )

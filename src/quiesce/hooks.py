@@ -27,7 +27,7 @@ from .models.base import ModelRequest
 from .receipt import LateOutcome, Receipt
 from .result import RunResult
 from .tools.asking import Asking
-from .tools.output import completed
+from .tools.output import completed, fitting
 
 
 class HookEvent:
@@ -84,7 +84,8 @@ class _ToolHookEvent(HookEvent):
 
     def replace(self, value: Any) -> None:
         """Answer the call with `value` (whatever a tool may return, or a `ToolResult`) instead of the tool's result."""
-        self._replacement = value if isinstance(value, ToolResult) else completed(self.call, value)
+        made = fitting if isinstance(value, ToolResult) else completed
+        self._replacement = made(self.call, value)
 
     @property
     def replacement(self) -> ToolResult | None:
@@ -157,9 +158,21 @@ class Hooks:
         """Register a hook, for the events given or for those that its first parameter names."""
         self._hooks.append((events or _wanted(hook), hook))
 
+    def copy(self) -> Hooks:
+        """The same hooks, to add others to."""
+        twin = Hooks()
+        twin._hooks.extend(self._hooks)
+        return twin
+
     def wanting(self, event: type[HookEvent]) -> list[Hook]:
         """The hooks for an event, in the order in which they were registered."""
         return [hook for events, hook in self._hooks if issubclass(event, events)]
+
+    def joined(self, others: Hooks) -> Hooks:
+        """These hooks, then those others."""
+        both = Hooks()
+        both._hooks.extend((*self._hooks, *others._hooks))
+        return both
 
     async def call(self, event: HookEvent, on_failure: OnFailure) -> None:
         """Call each hook that wants this event, one after the other."""
@@ -180,6 +193,8 @@ def hook_name(hook: Hook) -> str:
 
 
 def _wanted(hook: Hook) -> tuple[type[HookEvent], ...]:
+    if not callable(hook):
+        raise _not_a_hook(hook)
     target = hook if inspect.isroutine(hook) else hook.__call__
     try:
         hints = get_type_hints(target)

@@ -8,7 +8,7 @@ process than the one that asked.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
@@ -123,6 +123,11 @@ class PendingTurn(Struct, frozen=True):
     def call(self, call_id: str) -> PendingCall | None:
         """The call with this id."""
         return next((each for each in self.calls if each.call.id == call_id), None)
+
+
+def pass_on(interrupts: Iterable[Interrupt], call_id: str) -> tuple[Interrupt, ...]:
+    """What is asked inside a call, as asked by the call. Its answers have the inner ids as names."""
+    return tuple(replace(each, id=f"{call_id}:{each.id}", name=each.id, call_id=call_id) for each in interrupts)
 
 
 def answer_turn(pending: PendingTurn, answers: Answers, *, taken_by: str, now: float | None = None) -> PendingTurn:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 from msgspec import Struct, field
 
 from .cancellation.cause import Cause, Mode
@@ -20,6 +22,25 @@ class LateOutcome(Struct, frozen=True):
     after: float
 
 
+class Undone(StrEnum):
+    """What became of one undo. Never more than is known to be true."""
+
+    UNDONE = "undone"
+    FAILED = "failed"
+    NOT_UNDONE = "not_undone"
+    UNKNOWN = "unknown"
+
+
+class UndoReceipt(Struct, frozen=True):
+    """What became of the undo of one tool call."""
+
+    call_id: str
+    name: str
+    outcome: Undone
+    detail: str = ""
+    seconds: float | None = None
+
+
 class CallReceipt(Struct, frozen=True):
     """What became of one tool call of the run."""
 
@@ -36,9 +57,10 @@ class CallReceipt(Struct, frozen=True):
 class Receipt(Struct):
     """What happened from "stop seen" to "at rest".
 
-    `cause` is None when the run ended by itself. `latency` is the time in seconds from the request to the end.
+    `cause` is None when the run ended by itself. `phase` is where the stop took effect, `asked_during` where it was
+    asked for: a patient stop waits in between. `latency` is the time in seconds from the request to the end.
     `still_running` names what could not be proved to have stopped; empty means that nothing is left. Late outcomes of
-    abandoned calls are appended to `late` when they land.
+    abandoned calls are appended to `late` when they land, and what became of each undo to `undo`.
     """
 
     run_id: str
@@ -52,7 +74,9 @@ class Receipt(Struct):
     usage: Usage
     kept_text: int = 0
     waited_for: tuple[str, ...] = ()
+    asked_during: Phase | None = None
     late: list[LateOutcome] = field(default_factory=list)
+    undo: list[UndoReceipt] = field(default_factory=list)
 
     def __str__(self) -> str:
         return "\n".join(_lines(self))
@@ -65,6 +89,13 @@ _PLAIN = {
     Outcome.KILLED: "killed",
     Outcome.ABANDONED: "abandoned, may still be running",
     Outcome.UNKNOWN: "unknown",
+}
+
+_UNDONE = {
+    Undone.UNDONE: "undone",
+    Undone.FAILED: "the undo failed",
+    Undone.NOT_UNDONE: "not undone",
+    Undone.UNKNOWN: "not known whether it is undone",
 }
 
 _DURING = {
@@ -84,22 +115,27 @@ _DURING = {
 def _lines(receipt: Receipt) -> list[str]:
     lines = [_headline(receipt)]
     if receipt.cause is not None:
-        lines.append(f"  when      {_DURING.get(receipt.phase, receipt.phase.value)}")
+        lines.append(f"  when      {_when(receipt)}")
         if receipt.latency is not None:
             lines.append(f"  at rest   {_duration(receipt.latency)} after the request, mode {receipt.mode}")
         if receipt.waited_for:
             lines.append(f"  waited    for {', '.join(receipt.waited_for)}")
-        lines.append(f"  kept      {receipt.kept_text:,} characters of the last answer")
+        if receipt.kept_text:
+            lines.append(f"  kept      {receipt.kept_text:,} characters of the answer that was cut")
     for index, call in enumerate(receipt.calls):
         word = "waits for a person" if call.waits else _PLAIN[call.outcome]
         word = word if call.ok else f"{word} with an error"
         took = "" if call.seconds is None else f" ({_duration(call.seconds)})"
         lines.append(f"  {'tools' if index == 0 else '':<9} {call.name}: {word}{took}")
+    for index, each in enumerate(receipt.undo):
+        why = f": {each.detail}" if each.detail else ""
+        lines.append(f"  {'undo' if index == 0 else '':<9} {each.name} ({each.call_id}): {_UNDONE[each.outcome]}{why}")
     if receipt.cause is not None or receipt.still_running:
         lines.append(f"  running   {', '.join(receipt.still_running) or 'nothing is left running'}")
     tokens = receipt.usage
     if tokens.calls:
-        lines.append(f"  tokens    {tokens.input} in, {tokens.output} out ({tokens.calls} model calls)")
+        calls = f"{tokens.calls} model call{'' if tokens.calls == 1 else 's'}"
+        lines.append(f"  tokens    {tokens.input} in, {tokens.output} out ({calls})")
     if tokens.cost is not None:
         lines.append(f"  cost      {tokens.cost}")
     lines.extend(_late_line(late) for late in receipt.late)
@@ -108,6 +144,14 @@ def _lines(receipt: Receipt) -> list[str]:
 
 def _late_line(late: LateOutcome) -> str:
     return f"  later     {late.name} {'finished' if late.ok else 'failed'} {_duration(late.after)} after the end"
+
+
+def _when(receipt: Receipt) -> str:
+    took_effect = _DURING.get(receipt.phase, receipt.phase.value)
+    asked = None if receipt.asked_during is None else _DURING.get(receipt.asked_during)
+    if asked is None or asked == took_effect or receipt.mode in (Mode.NOW, Mode.KILL):
+        return took_effect
+    return f"asked for {asked}, took effect {took_effect}"
 
 
 def _headline(receipt: Receipt) -> str:

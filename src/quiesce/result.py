@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
+from .cancellation import CancellationToken
 from .interrupts import Interrupt
 from .messages import AssistantMessage, Message, UserMessage
-from .receipt import Receipt
+from .receipt import Receipt, UndoReceipt
 from .sessions import Conversation
+from .sync import portal
+from .tools.undo import UndoLog
 from .transcript import resting_place
 from .usage.ledger import Usage
 from .usage.prices import Cost
@@ -23,9 +26,11 @@ class RunResult:
     """How a run ended and what it produced.
 
     `messages` is the whole conversation, always valid; `new_messages` is this run's part of it. `output` is the
-    structured output, or None unless `output_type` was given and the run finished. `interrupts` is what a person is
-    asked, when `stop_reason` is "interrupt". `unsaid` is what the run was told (with `steer`, `enqueue`, or as a prompt
-    that had to wait) and did not say before it ended: it is in no conversation, and nobody will say it unless you do.
+    structured output, or None unless `output_type` was given and the run finished. `agent` is the agent that spoke
+    last. `children` are the results of the runs that this run's tools started, each with the `call_id` of that call.
+    `interrupts` is what a person is asked, when `stop_reason` is "interrupt". `unsaid` is what the run was told (with
+    `steer`, `enqueue`, or as a prompt that had to wait) and did not say before it ended: it is in no conversation, and
+    nobody will say it unless you do.
     """
 
     run_id: str
@@ -38,6 +43,10 @@ class RunResult:
     error: Exception | None = None
     interrupts: tuple[Interrupt, ...] = ()
     unsaid: tuple[UserMessage, ...] = ()
+    agent: str = ""
+    call_id: str | None = None
+    children: tuple[RunResult, ...] = ()
+    undo_log: UndoLog | None = field(default=None, repr=False, compare=False)
 
     @property
     def text(self) -> str:
@@ -59,6 +68,19 @@ class RunResult:
         """
         before = len(self.messages) - len(self.new_messages)
         return Conversation(resting_place(self.messages, before if to is None else to))
+
+    async def undo(self, token: CancellationToken | None = None) -> tuple[UndoReceipt, ...]:
+        """Take back what the run, and the runs below it, did: the `@tool.undo`s of the completed calls, last one first.
+
+        Each call is undone at most once, however often and from wherever this is asked for; returns what became of
+        those that were open, which the receipt gets too. Cancelling `token`, or the task that waits here, stops the
+        undo: what it had not begun stays open for a later call. The conversation is not changed.
+        """
+        return () if self.undo_log is None else await self.undo_log.undo(token)
+
+    def undo_sync(self, token: CancellationToken | None = None) -> tuple[UndoReceipt, ...]:
+        """`undo()` for code without an event loop."""
+        return portal().run(lambda: self.undo(token))
 
     def __str__(self) -> str:
         return self.text

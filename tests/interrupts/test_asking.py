@@ -19,7 +19,6 @@ from quiesce.errors import (
 )
 from quiesce.events import InterruptRaised, ToolEnded
 from quiesce.hooks import BeforeToolCall
-from quiesce.interrupts import Interrupt, InterruptSignal
 from quiesce.messages import AssistantMessage, Outcome, ToolMessage, ToolResult
 from quiesce.result import RunResult
 from quiesce.testing import Call, Pause, Say, ScriptedModel
@@ -275,34 +274,39 @@ async def test_a_predicate_decides_and_one_that_fails_means_ask() -> None:
     assert "ValueError: what is that" in result.interrupts[1].reason
 
 
-@main
-async def test_an_agent_inside_a_tool_asks_through_it() -> None:
-    """The seam for agents as tools: what the inner one asks is asked by the call, and its state is kept with it."""
-    inner_till = Till()
+@pytest.mark.parametrize("memory", [False, True])
+@pytest.mark.parametrize("restart", [False, True])
+def test_an_agent_inside_an_agent_asks_through_it(memory: bool, restart: bool) -> None:
+    till = Till()
+    inner_model = ScriptedModel(
+        [Say("I pay."), Call("pay", {"amount": 7}), Call("look"), Call("pay", {"amount": 8})],
+        then="The inner one is done.",
+    )
+    outer_model = ScriptedModel([Call("payer", {"prompt": "Pay 7 and 8"}), Call("look")], "Done.", then="Yes.")
 
-    inner_model = ScriptedModel([Call("pay", {"amount": 7})], then="The inner one is done.")
+    def outer(conversation: Conversation | None = None) -> Agent:
+        inner = Agent(inner_model, tools=till.tools(), name="payer")
+        tools = [inner.as_tool(memory=memory), till.tools()[1]]
+        return Agent(outer_model, tools=tools, conversation=conversation)
 
-    @tool
-    async def delegate(ctx: ToolContext) -> str:
-        state = ConversationState() if ctx.kept is None else msgspec.convert(ctx.kept, ConversationState)
-        inner = Agent(inner_model, tools=inner_till.tools(), conversation=Conversation.restore(state))
-        result = await inner.invoke_async("Pay 7" if ctx.kept is None else ctx.answers)
-        if result.stop_reason == "interrupt":
-            asked = [
-                Interrupt(f"{ctx.call_id}:{e.id}", e.id, e.kind, ctx.call_id, e.tool_name, e.arguments)
-                for e in result.interrupts
-            ]
-            raise InterruptSignal(*asked, kept=msgspec.to_builtins(inner.conversation.snapshot()))
-        return result.text
+    def again(agent: Agent) -> Agent:
+        stored = msgspec.json.encode(agent.conversation.snapshot())
+        restored = Conversation.restore(msgspec.json.decode(stored, type=ConversationState))
+        return outer(restored) if restart else agent
 
-    agent = Agent(ScriptedModel([Call("delegate")], "Done.", then="Yes."), tools=[delegate])
-    result = await agent.invoke_async("Go")
+    agent = outer()
+    result = agent("Go")
+    assert result.stop_reason == "interrupt"
+    assert [each.id for each in result.interrupts] == ["call_1:call_1:approval", "call_1:call_3:approval"]
+    assert [each.arguments for each in result.interrupts] == [{"amount": 7}, {"amount": 8}]
+    assert not faults(result.messages)
+    agent = again(agent)
+    result = agent.resume({"call_1:call_3:approval": Deny("no more")})
     assert [each.id for each in result.interrupts] == ["call_1:call_1:approval"]
-    stored = msgspec.json.encode(agent.conversation.snapshot())
-    restored = Conversation.restore(msgspec.json.decode(stored, type=ConversationState))
-    result = await agent.resume_async({"call_1:call_1:approval": True}, conversation=restored)
+    agent = again(agent)
+    result = agent.resume({"call_1:call_1:approval": True})
     assert result.stop_reason == "end_turn"
-    assert inner_till.paid == [7]
+    assert (till.paid, till.looked) == ([7], 2), "each look once, inside and outside"
     assert results(result)["call_1"].text == "The inner one is done."
 
 

@@ -206,6 +206,16 @@ async def plain_prompt_instead_of_an_answer(stage: Stage) -> None:
     await stage.invoke(agent, "Forget it", victim=True)
 
 
+@workload
+async def asking_below(stage: Stage) -> None:
+    """A child run asks; the parent is resumed and stopped."""
+    inner = Agent(ScriptedModel([Call("pay"), Call("quick")], then="Inside done."), tools=[pay, quick], name="inner")
+    model = ScriptedModel([Call("inner", {"prompt": "pay"}), Call("quick")], "Done.", then="Yes.")
+    agent = Agent(model, tools=[inner, quick])
+    await asked(agent, stage)
+    await stage.invoke(agent, {"call_1:call_1:approval": True}, victim=True)
+
+
 # --- Steering --------------------------------------------------------------------------------------------------------
 
 

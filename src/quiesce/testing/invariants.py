@@ -104,7 +104,11 @@ def honest(watched: Watched, result: RunResult) -> Iterator[str]:
             yield f"the receipt has {line.call_id} ({line.outcome}), the conversation has not"
     if watched.runs_of_agent() == 1:
         ran = sum(
-            1 for line in result.receipt.calls if line.outcome is not Outcome.NEVER_STARTED and line.seconds is not None
+            1
+            for line in result.receipt.calls
+            if line.outcome is not Outcome.NEVER_STARTED
+            and line.seconds is not None
+            and line.name not in watched.witness.unseen
         )
         entered = sum(watched.witness.entered.values())
         if ran != entered:

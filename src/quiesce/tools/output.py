@@ -14,10 +14,21 @@ _NOTHING: Final = "(no output)"
 def completed(call: ToolCall, value: Any) -> ToolResult:
     """The result of a tool that returned. What cannot be sent to a model becomes an error that says so."""
     try:
+        if isinstance(value, ToolResult):  # the tool knows best what became of it
+            content = tuple(part for each in value.content for part in _content(each))
+            return ToolResult(call.id, call.name, content or (Text(_NOTHING),), value.outcome, value.is_error)
         return ToolResult(call.id, call.name, _content(value))
     except Exception as error:
         what = f"The tool finished, but what it returned cannot be sent ({type(value).__name__}: {_brief(error)})."
         return failed(call, what)
+
+
+def fitting(call: ToolCall, result: ToolResult) -> ToolResult:
+    """A result that somebody made by hand, as an answer to exactly this call that every provider accepts."""
+    checked = completed(call, result)
+    if checked.is_error:
+        return checked
+    return ToolResult(call.id, call.name, checked.content, result.outcome, result.is_error)
 
 
 def failed(call: ToolCall, message: str) -> ToolResult:
@@ -48,11 +59,9 @@ def _content(value: Any) -> tuple[ResultContent, ...]:
         case str():
             return (_text(value),)
         case Text() | Image() | Document():
-            return (_text(value.text) if isinstance(value, Text) else value,)
+            return (_text(value.text) if isinstance(value, Text) else _attachment(value),)
         case list() | tuple() if _is_content(value):  # pyright: ignore[reportUnknownArgumentType]
             return tuple(part for each in value for part in _content(each))  # pyright: ignore[reportUnknownVariableType]
-        case ToolResult():
-            return value.content
         case None:
             return (Text(_NOTHING),)
         case _:
@@ -61,6 +70,12 @@ def _content(value: Any) -> tuple[ResultContent, ...]:
 
 def _is_content(parts: Sequence[Any]) -> bool:
     return bool(parts) and all(isinstance(part, Text | Image | Document) for part in parts)
+
+
+def _attachment(value: Image | Document) -> Image | Document:
+    if not value.data and not value.url:
+        raise ValueError("an attachment with neither data nor url")
+    return value
 
 
 def _text(text: str) -> Text:
