@@ -313,7 +313,7 @@ def test_an_agent_inside_an_agent_asks_through_it(memory: bool, restart: bool) -
 # --- Not answered -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.case("strands: a stop while an approval is pending leaves the agent unusable")
+@pytest.mark.case("strands#approval-bricks")
 @pytest.mark.promise("P8")
 @main
 async def test_a_stop_while_an_approval_is_pending_leaves_an_agent_that_simply_works() -> None:
@@ -413,7 +413,7 @@ async def test_what_is_not_answered_in_time_is_not_run() -> None:
 # --- Stopped ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.case("strands PR#3615")
+@pytest.mark.case("strands#3615")
 @pytest.mark.promise("P8")
 @main
 async def test_an_approved_tool_does_not_run_twice_after_a_stop() -> None:
