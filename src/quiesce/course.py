@@ -202,8 +202,10 @@ class Course:
             if not self.floor.done():
                 self.floor.set_result(None)
 
-        with suppress(RuntimeError):  # the loop has closed, and the run with it
+        try:
             self.loop.call_soon_threadsafe(grant)
+        except RuntimeError:  # the loop has closed, and the run with it
+            self.conversation.release(self.run_id)
 
     def take_floor(self) -> None:
         """The conversation is this run's: begin. Raises an `InterruptError`, and then nothing is changed."""

@@ -229,8 +229,8 @@ async def act(course: Course) -> Phase | None:
     """Run the tools."""
     answer = course.answer
     assert answer is not None
-    course.tool_calls += len(answer.tool_calls)
     batch = course.batch or course.begin_batch(answer.tool_calls)
+    course.tool_calls += sum(record.result is None for record in batch.records)
     await batch.run()
     if not batch.suspended:
         return Phase.TURN_END

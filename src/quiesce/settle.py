@@ -192,6 +192,8 @@ def seal(course: Course) -> tuple[Message, ...]:
     answer = course.answer
     if answer is not None and answer.tool_calls and course.batch is None:  # asked for, and never begun
         course.begin_batch(answer.tool_calls)
+    if course.finished is not None and course.finished[0] == "interrupt" and course.token.cancelled:
+        course.finished = None  # the stop came before the question was out: nobody is asked any more
     if course.finished is not None and course.finished[0] == "interrupt":
         assert answer is not None
         assert course.batch is not None
