@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 
 from .cancellation import CancellationToken, Cause, Mode, Source
 from .cancellation.cause import parse_mode
-from .course import Course, Setup
+from .course import Course, Setup, open_accounts
 from .errors import ConfigurationError, DuplicateTool, UnknownMode
 from .hooks import Hook, HookEvent, Hooks
 from .limits import Limits
@@ -25,7 +25,10 @@ from .stream import EventStream
 from .sync import portal
 from .tools.tool import Tool
 from .transcript import DEFAULT_CUT_NOTE, user_message
-from .usage.ledger import Ledger, Usage
+from .usage.calibration import Calibration
+from .usage.ledger import Ledger
+from .usage.live import LiveUsage
+from .usage.stop_policy import StopAction, StopPolicy, policy_for
 
 
 class Agent:
@@ -42,6 +45,8 @@ class Agent:
     output_type    the type of the answer: pydantic model, dataclass, union ...
     messages       a conversation to continue
     cut_note       what the model is told where an answer was stopped
+    stop_policy    what a stop does about the request, for the bill; by default what is right for the provider
+    calibration    what earlier calls have taught about token counts; see `quiesce.usage.Calibration`
     """
 
     def __init__(
@@ -62,6 +67,8 @@ class Agent:
         state: dict[str, Any] | None = None,
         cut_note: str = DEFAULT_CUT_NOTE,
         settings: dict[str, Any] | None = None,
+        stop_policy: StopPolicy | StopAction | None = None,
+        calibration: Calibration | None = None,
     ) -> None:
         if not cut_note.strip():
             raise ConfigurationError("cut_note is blank.", todo="Providers refuse blank text: use a short sentence.")
@@ -75,9 +82,10 @@ class Agent:
         self._active: Final[dict[str, Run]] = {}
         self._armed: Final[dict[str, Cause]] = {}
         self._ledger: Final = Ledger()
+        resolved = resolve_model(model)
         self._setup: Final = Setup(
             agent=name,
-            model=resolve_model(model),
+            model=resolved,
             instructions=instructions,
             tools=_tool_table(tools),
             hooks=self._hooks,
@@ -89,6 +97,8 @@ class Agent:
             cut_note=cut_note,
             state=self.state,
             settings=settings,
+            accounts=open_accounts(resolved, calibration),
+            stop_policy=policy_for(resolved.name, getattr(resolved, "stop_policy", None), stop_policy),
         )
 
     # --- Looking ------------------------------------------------------------------------------------------------
@@ -109,9 +119,15 @@ class Agent:
         return tuple(self._active.copy().values())
 
     @property
-    def usage(self) -> Usage:
-        """What all runs that have ended used."""
-        return self._ledger.usage
+    def usage(self) -> LiveUsage:
+        """What all runs of this agent have used, those that have not ended included."""
+        return LiveUsage(self._ledger)
+
+    @property
+    def calibration(self) -> Calibration:
+        """What this agent's calls have taught about its model's token counts; `dump()` it to keep it."""
+        assert self._setup.accounts is not None
+        return self._setup.accounts.calibration
 
     def __repr__(self) -> str:
         return f"<Agent {self.name} {self._setup.model.name}>"
@@ -178,6 +194,7 @@ class Agent:
         own_token = CancellationToken() if token is None else token.child()
         run = Run(Course(run_id, setup, held, message, own_token), timeout=seconds, on_end=self._on_run_end)
         self._active[run_id] = run
+        self._ledger.absorb(run.ledger)
         armed = self._armed.pop("cause", None)
         if armed is not None:
             own_token.cancel(armed.reason, mode=armed.mode, source=armed.source)
@@ -189,16 +206,16 @@ class Agent:
         setup = self._setup if limits is None else replace(self._setup, limits=limits)
         if output_type is not None:
             setup = replace(setup, output=OutputSpec(output_type))
-        if setup.limits.cost is not None and setup.model.price is None:
+        assert setup.accounts is not None
+        if setup.limits.cost is not None and setup.accounts.price is None:
             raise ConfigurationError(
                 f"Limits(cost=...) needs a price, and none is known for {setup.model.name}.",
-                todo="Limit tokens instead, or give the model a price.",
+                todo="Install quiesce[prices], give the model a price, or limit tokens instead.",
             )
         return setup
 
     def _on_run_end(self, run: Run) -> None:
         self._active.pop(run.id, None)
-        self._ledger.absorb(run.ledger)
 
     # --- Stopping -----------------------------------------------------------------------------------------------
 

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
+from .bill import Bill
 from .broadcast import Broadcast
-from .cancellation import BoundedShield, CancellationToken, StopScope
+from .cancellation import BoundedShield, CancellationToken, Mode, StopScope
 from .draft import Draft
+from .drains import Drains, Tail
+from .errors import ModelError
 from .events import Event, HookFailed, LateOutcomeRecorded, ModelCallEnded
 from .hooks import AfterToolCall, BeforeToolCall, HookEvent, Hooks, OnLateOutcome
 from .limits import Limits
 from .messages import AssistantMessage, Message, Outcome, ToolCall, ToolResult, UserMessage
-from .models.base import Model
+from .models.base import Model, ModelRequest
 from .output import OutputSpec
 from .receipt import CallReceipt, LateOutcome
 from .result import RunResult, StopReason
@@ -25,8 +28,11 @@ from .state import LEGAL, STOPS_AT, Phase
 from .tools.batch import Batch
 from .tools.tool import Tool
 from .transcript import DEFAULT_CUT_NOTE, DEFAULT_FAILED_NOTE, seal_turn, unfinished
-from .usage.estimate import usage_of
-from .usage.ledger import HowItEnded, Ledger, Usage, summarise
+from .usage.accounts import Accounts
+from .usage.calibration import Calibration
+from .usage.ledger import HowItEnded, Ledger
+from .usage.price_list import published_price
+from .usage.stop_policy import StopPolicy, policy_for
 
 _T = TypeVar("_T")
 
@@ -49,6 +55,19 @@ class Setup:
     failed_note: str = DEFAULT_FAILED_NOTE
     state: dict[str, Any] = field(default_factory=dict)
     settings: dict[str, Any] | None = None
+    accounts: Accounts | None = None
+    stop_policy: StopPolicy | None = None
+    drains: Drains = field(default_factory=Drains)
+
+
+def open_accounts(model: Model, calibration: Calibration | None = None) -> Accounts:
+    """Accounts with a model: at its own price, or at the published one."""
+    return Accounts(
+        model.name,
+        tokenizer=getattr(model, "tokenizer", None),
+        price=model.price or published_price(model.name),
+        calibration=calibration,
+    )
 
 
 class Course:
@@ -64,7 +83,15 @@ class Course:
         self.token: Final = token
         self.loop: Final = asyncio.get_running_loop()
         self.broadcast: Final = Broadcast()
-        self.ledger: Final = Ledger()
+        self.bill: Final = Bill(
+            run_id,
+            setup.model,
+            accounts=setup.accounts or open_accounts(setup.model),
+            policy=setup.stop_policy or policy_for(setup.model.name, getattr(setup.model, "stop_policy", None)),
+            drains=setup.drains,
+            conversation=conversation,
+            on_change=self.refresh_receipt,
+        )
         self.shield: Final = BoundedShield(f"settling run {run_id}")
         self.scope: StopScope | None = None
 
@@ -76,7 +103,6 @@ class Course:
         self.tool_calls = 0
         self.draft: Draft | None = None
         self.batch: Batch | None = None
-        self.entry_id: str | None = None
         self.batches: Final[list[Batch]] = []
         self.strays: Final[list[asyncio.Task[Any]]] = []
         self.torn: tuple[tuple[str, str], ...] = ()
@@ -151,18 +177,21 @@ class Course:
 
     # --- Other people's code ------------------------------------------------------------------------------------
 
-    async def attend(self, work: Coroutine[Any, Any, _T], name: str) -> _T:
+    async def attend(
+        self, work: Coroutine[Any, Any, _T], name: str, adopt: Callable[[asyncio.Task[Any]], bool] | None = None
+    ) -> _T:
         """Await somebody's coroutine so that a stop does not have to wait for it.
 
         It runs in a task of its own. A stop cancels that task and goes on; settling gives it a moment to unwind, and
-        names it on the receipt when it does not.
+        names it on the receipt when it does not. A task that `adopt` takes is not cancelled, and is somebody else's.
         """
         task = asyncio.create_task(work, name=name)
         try:
             await asyncio.wait((task,))
         except asyncio.CancelledError:
-            task.cancel()
-            self.strays.append(task)
+            if adopt is None or not adopt(task):
+                task.cancel()
+                self.strays.append(task)
             raise
         return task.result()
 
@@ -209,32 +238,40 @@ class Course:
 
     # --- The bill -----------------------------------------------------------------------------------------------
 
-    def open_entry(self) -> None:
-        """Book a request that is about to be sent."""
-        self.entry_id = self.ledger.open(
-            run_id=self.run_id, model=self.setup.model.name, turn=self.turn, attempt=self.attempt
-        )
-
-    def close_entry(self, ended: HowItEnded) -> None:
-        """Write down what the current request used and how it ended, once."""
-        if self.entry_id is None:
-            return
-        draft = self.draft
-        usage = usage_of(None if draft is None else draft.usage, () if draft is None else draft.written())
-        entry = self.ledger.update(
-            self.entry_id,
-            usage,
-            price=self.setup.model.price,
-            ended=ended,
-            request_id=None if draft is None else draft.request_id,
-        )
-        self.entry_id = None
-        self.emit(ModelCallEnded(entry))
-
     @property
-    def spent(self) -> Usage:
-        """What the requests that have ended used."""
-        return summarise(tuple(entry for entry in self.ledger.entries if entry.ended != "open"))
+    def ledger(self) -> Ledger:
+        """The record of the run's requests."""
+        return self.bill.ledger
+
+    def open_entry(self, request: ModelRequest) -> None:
+        """Book a request that is about to be sent."""
+        assert self.draft is not None
+        self.bill.open(request, self.draft, turn=self.turn, attempt=self.attempt)
+
+    def close_entry(self, ended: HowItEnded, error: ModelError | None = None) -> None:
+        """Write down what the current request used and how it ended, once."""
+        entry = self.bill.close(ended, error)
+        if entry is not None:
+            self.emit(ModelCallEnded(entry))
+
+    def tail(self) -> Tail | None:
+        """Who reads the model's stream on after a stop, to learn what is billed; None where hanging up is right."""
+        cause = self.token.cause
+        ending = cause is not None and cause.source == "shutdown"
+        return self.bill.tail(allowed=not ending and not self.token.wants(Mode.KILL))
+
+    def adopt_stream(self, stream: asyncio.Task[Any]) -> bool:
+        """Hand the task that reads the model's stream to the bill, which lets it go on, instead of cancelling it."""
+        if stream.done() or self.tail() is None:
+            return False
+        self.bill.adopt(stream)
+        return True
+
+    def refresh_receipt(self) -> None:
+        """Better figures have come, or never will: the receipt says so too."""
+        if self.result is not None:
+            self.result.receipt.usage = self.ledger.usage
+            self.result.receipt.still_running = self.still_running()
 
     # --- The receipt --------------------------------------------------------------------------------------------
 
@@ -245,7 +282,8 @@ class Course:
     def still_running(self) -> tuple[str, ...]:
         """What could not be proved to have stopped."""
         tools = (name for batch in self.batches for name in batch.still_running())
-        return (*tools, *(task.get_name() for task in self.strays if not task.done()))
+        strays = (task.get_name() for task in self.strays if not task.done())
+        return (*tools, *strays, *self.bill.followed())
 
     def latency(self) -> float | None:
         """Seconds since the stop was asked for."""

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from decimal import Decimal, InvalidOperation
-from typing import Final
+from typing import Final, Literal, Protocol
 
 from .cancellation import CancellationToken, Mode
 from .errors import ConfigurationError
-from .usage.counting import ByteCounter
-from .usage.figure import Figure, Provenance
-from .usage.ledger import TokenUsage, Usage
-from .usage.prices import Price, cost_of
+from .usage.estimate import UsageReport
+from .usage.figure import Figure
+from .usage.ledger import Usage
+from .usage.prices import Price
+from .usage.tally import Block, Tally
 
 
 class Limits:
@@ -49,48 +51,76 @@ class Limits:
         return f"Limits({', '.join(f'{name}={value!r}' for name, value in given.items())})"
 
 
-class Meter:
-    """Watches one model call against the limits and stops the run when one is reached."""
+class Answer(Protocol):
+    """What a meter needs of the answer that is being written."""
 
-    def __init__(self, limits: Limits, spent: Usage, price: Price | None, token: CancellationToken) -> None:
+    @property
+    def usage(self) -> UsageReport | None:
+        """What the provider has said so far."""
+        ...
+
+    def blocks(self) -> Iterable[Block]:
+        """What the model has written so far."""
+        ...
+
+
+class Meter:
+    """Counts one answer while it is written and stops the run when that reaches a limit.
+
+    What is known stands in for what was not reported: the input as estimated from the last call, the output as counted.
+    """
+
+    def __init__(
+        self,
+        limits: Limits,
+        token: CancellationToken,
+        *,
+        spent: Usage,
+        price: Price | None,
+        tally: Tally,
+        input_estimate: int,
+    ) -> None:
         self._limits: Final = limits
         self._spent: Final = spent
         self._price: Final = price
         self._token: Final = token
+        self._tally: Final = tally
+        self._input_estimate: Final = input_estimate
 
-    def check(self, counter: ByteCounter, input_tokens: int | None, output_tokens: int | None) -> None:
-        """Compare what this call has used by now. What was counted stands in for what was not reported."""
-        output = max(counter.tokens, output_tokens or 0)
-        sent = input_tokens or 0
+    def take(self, answer: Answer) -> None:
+        """Count what is new, and compare."""
+        self._tally.catch_up(answer.blocks())
+        said = answer.usage
+        output = max(self._tally.roughly, _said(said, "output"))
         limits, spent = self._limits, self._spent
-        earlier_output = spent.output.value or spent.output.low
-        earlier_input = spent.input.value or spent.input.low
-        if limits.output_tokens is not None and earlier_output + output > limits.output_tokens:
+        if limits.output_tokens is not None and _known(spent.output) + output > limits.output_tokens:
             self._stop(f"more than {limits.output_tokens:,} output tokens")
-        elif limits.tokens is not None and earlier_input + earlier_output + sent + output > limits.tokens:
+        if limits.tokens is None and limits.cost is None:
+            return
+        sent = _said(said, "input") or self._input_estimate
+        if limits.tokens is not None and _known(spent.input) + _known(spent.output) + sent + output > limits.tokens:
             self._stop(f"more than {limits.tokens:,} tokens")
-        elif limits.cost is not None and self._cost(sent, output) > limits.cost:
+        elif limits.cost is not None and self._cost(said, sent, output) > limits.cost:
             self._stop(f"more than {limits.cost} {self._price.currency if self._price else ''}".rstrip())
 
-    def _cost(self, sent: int, output: int) -> Decimal:
+    def _cost(self, said: UsageReport | None, sent: int, output: int) -> Decimal:
         earlier = self._spent.cost
         before = Decimal(0) if earlier is None else earlier.value or earlier.low
-        usage = TokenUsage(_guess(sent), _guess(output))
-        now = cost_of(
-            self._price,
-            input=usage.input,
-            cache_read=usage.cache_read,
-            cache_write=usage.cache_write,
-            output=usage.output,
-        )
-        return before + (now.value or Decimal(0) if now is not None else Decimal(0))
+        if self._price is None:
+            return before
+        read, written = _said(said, "cache_read"), _said(said, "cache_write")
+        return before + self._price.money(sent, read, written, output)
 
     def _stop(self, what: str) -> None:
         self._token.cancel(f"The run would use {what}", source="budget", mode=Mode.NOW)
 
 
-def _guess(tokens: int) -> Figure:
-    return Figure(tokens, tokens, tokens, Provenance.HEURISTIC)
+def _said(report: UsageReport | None, field: Literal["input", "output", "cache_read", "cache_write"]) -> int:
+    return 0 if report is None else getattr(report, field) or 0
+
+
+def _known(figure: Figure) -> int:
+    return figure.value or figure.low
 
 
 def _positive(name: str, value: int | None, *, least: int = 1) -> int | None:

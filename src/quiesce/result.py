@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeAlias
 
 from .messages import AssistantMessage, Message
 from .receipt import Receipt
-from .usage.ledger import Usage
+from .usage.live import LiveUsage
 from .usage.prices import Cost
 
 StopReason: TypeAlias = Literal[
@@ -20,14 +20,15 @@ class RunResult:
     """How a run ended and what it produced.
 
     `messages` is the whole conversation, always valid; `new_messages` is this run's part of it. `output` is the
-    structured output, or None unless `output_type` was given and the run finished.
+    structured output, or None unless `output_type` was given and the run finished. `usage` is up to date whenever one
+    looks: after a stop, `await result.usage.final()` waits for figures that are still being found out.
     """
 
     run_id: str
     stop_reason: StopReason
     messages: tuple[Message, ...]
     new_messages: tuple[Message, ...]
-    usage: Usage
+    usage: LiveUsage
     receipt: Receipt
     output: Any = None
     error: Exception | None = None

@@ -25,6 +25,7 @@ from .state import Phase
 from .tools.batch import Batch
 from .tools.policy import LAST_BREATH
 from .transcript import close
+from .usage.live import LiveUsage
 
 # How long a stopped run waits for the model's connection to close, which takes a fraction of a millisecond.
 HANG_UP_GRACE: Final = 0.5
@@ -189,7 +190,7 @@ def _write_result(course: Course, hit: Phase, waited_for: tuple[str, ...]) -> Ru
         waited_for=waited_for,
     )
     course.result = RunResult(
-        course.run_id, reason, messages, new, receipt.usage, receipt, output=output, error=course.error
+        course.run_id, reason, messages, new, LiveUsage(course.ledger), receipt, output=output, error=course.error
     )
     return course.result
 

@@ -79,13 +79,29 @@ _ALIASES: Final = {
     "gemini": "gemma3",
 }
 
-# Families whose vocabulary depends on the version that only the model's name tells.
-_BY_NAME: Final = frozenset({"openai", "claude", "anthropic"})
+# Families whose vocabulary depends on the version that only the model's name tells, with what such a name holds.
+_BY_NAME: Final = {
+    "openai": "",
+    "claude": "",
+    "anthropic": "",
+    "llama": "llama",
+    "llama3": "llama",
+    "qwen": "qwen",
+    "deepseek": "deepseek",
+    "kimi": "kimi",
+    "glm": "glm",
+    "mistral": "stral",
+    "gemma": "gemma",
+    "gemini": "gemini",
+}
 
 
 def _family(tokenizer: str, model: str) -> str | None:
-    if tokenizer in _BY_NAME:
-        return _by_model(model)
+    found = _by_model(model)
+    if found is not None and tokenizer in _BY_NAME:
+        return found
+    if tokenizer in _BY_NAME and _BY_NAME[tokenizer] in model.lower():
+        return None  # a later generation, with a vocabulary of its own
     return _ALIASES.get(tokenizer, tokenizer)
 
 
@@ -106,7 +122,10 @@ _PATTERNS: Final = tuple(
         (r"glm-?4", "glm4"),
         (r"mixtral-8x7b|mistral-7b-(instruct-)?v0\.[12]", "mistral_v1"),
         (r"mixtral-8x22b|mistral-7b-(instruct-)?v0\.3|codestral-22b", "mistral_v2"),
-        (r"mistral-(nemo|large|medium|small)|open-mistral|ministral|pixtral|magistral|devstral|codestral", "mistral_v3"),
+        (
+            r"mistral-(nemo|large|medium|small)|open-mistral|ministral|pixtral|magistral|devstral|codestral",
+            "mistral_v3",
+        ),
         (r"gemma-?2|gemini-1\.5", "gemma2"),
         (r"gemma-?3|gemini-[23]", "gemma3"),
         (r"gemma-?4", "gemma4"),
