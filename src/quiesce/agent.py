@@ -23,6 +23,7 @@ from .run import Run
 from .sessions import Conversation
 from .stream import EventStream
 from .sync import portal
+from .telemetry import Telemetry
 from .tools.tool import Tool
 from .transcript import DEFAULT_CUT_NOTE, user_message
 from .usage.calibration import Calibration
@@ -47,6 +48,7 @@ class Agent:
     cut_note       what the model is told where an answer was stopped
     stop_policy    what a stop does about the request, for the bill; by default what is right for the provider
     calibration    what earlier calls have taught about token counts; see `quiesce.usage.Calibration`
+    telemetry      OpenTelemetry spans; see `quiesce.telemetry`
     """
 
     def __init__(
@@ -69,6 +71,7 @@ class Agent:
         settings: dict[str, Any] | None = None,
         stop_policy: StopPolicy | StopAction | None = None,
         calibration: Calibration | None = None,
+        telemetry: Telemetry | None = None,
     ) -> None:
         if not cut_note.strip():
             raise ConfigurationError("cut_note is blank.", todo="Providers refuse blank text: use a short sentence.")
@@ -81,6 +84,7 @@ class Agent:
         self._conversation = Conversation(tuple(messages))
         self._active: Final[dict[str, Run]] = {}
         self._armed: Final[dict[str, Cause]] = {}
+        self._telemetry: Final = telemetry
         self._ledger: Final = Ledger()
         resolved = resolve_model(model)
         self._setup: Final = Setup(
@@ -195,6 +199,8 @@ class Agent:
         run = Run(Course(run_id, setup, held, message, own_token), timeout=seconds, on_end=self._on_run_end)
         self._active[run_id] = run
         self._ledger.absorb(run.ledger)
+        if self._telemetry is not None:
+            run.tap(self._telemetry.follow(run_id, self.name, setup.model.name))
         armed = self._armed.pop("cause", None)
         if armed is not None:
             own_token.cancel(armed.reason, mode=armed.mode, source=armed.source)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
+from typing import Any, Final, TypeAlias
 
 from msgspec import structs
 
@@ -43,6 +44,10 @@ _REFUSALS: Final = (
 )
 # A provider may need a moment before it can say anything about a request that was cut.
 _ASK_AGAIN: Final = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0)
+
+
+# What the provider said, and whether the request was cancelled there.
+_Reply: TypeAlias = tuple[UsageDelta | None, bool]
 
 
 class Bill:
@@ -112,12 +117,22 @@ class Bill:
         if stream is not None and self._tail is not None:
             return self._close_followed(entry_id, sent, draft, stream, self._tail)
         heard = self._heard(draft, bill_goes_on=ended == "failed" or self._policy.bill_goes_on)
+        if self._tail is not None and self._tail.began:  # it came to its end before anybody could let it go on
+            heard = self._tail.heard(heard)
+            ended = "drained" if ended == "hung_up" and self._tail.complete else ended
         untouched = not draft.has_content and draft.usage is None
         if error is not None and isinstance(error, _REFUSALS) and untouched:
             usage = refused()
         else:
             usage = self.accounts.record(self._conversation, sent, heard)
-        entry = self.ledger.update(entry_id, usage, price=self.accounts.price, ended=ended, request_id=draft.request_id)
+        entry = self.ledger.update(
+            entry_id,
+            usage,
+            price=self.accounts.price,
+            ended=ended,
+            request_id=draft.request_id or (None if error is None else error.request_id),
+            error=None if error is None else type(error).__name__,
+        )
         if ended == "hung_up":
             entry = self._ask_provider(entry, sent, heard)
         return entry
@@ -185,20 +200,20 @@ class Bill:
         if question is None or _loop_is_ending() or not self._drains.has_room(self._policy):
             return entry
         ask, name = question
-        task = asyncio.create_task(ask, name=f"{name} ({self._model.name})")
+        task = asyncio.create_task(ask(), name=f"{name} ({self._model.name})")
         self._drains.follow(task, self._policy)
         self._followers.append(task)
         self.ledger.expect(entry.id)
         task.add_done_callback(lambda done: self._answered(entry.id, sent, heard, done))
         return structs.replace(entry, provisional=True)
 
-    def _question(self, request_id: str) -> tuple[Any, str] | None:
+    def _question(self, request_id: str) -> tuple[Callable[[], Coroutine[Any, Any, _Reply]], str] | None:
         look_up: Callable[[str], Awaitable[UsageDelta | None]] | None = getattr(self._model, "lookup_usage", None)
         cancel: Callable[[str], Awaitable[UsageDelta | None]] | None = getattr(self._model, "cancel_request", None)
         if self._policy.action == "lookup" and look_up is not None:
-            return _ask(look_up, request_id), "looking the bill up"
+            return partial(_ask, look_up, request_id), "looking the bill up"
         if self._policy.action == "cancel_at_provider" and cancel is not None:
-            return _cancel(cancel, look_up, request_id), "cancelling at the provider"
+            return partial(_cancel, cancel, look_up, request_id), "cancelling at the provider"
         return None
 
     def _answered(self, entry_id: str, sent: Sent, heard: Heard, task: asyncio.Task[Any]) -> None:
@@ -255,9 +270,7 @@ class Bill:
             task.cancel()
 
 
-async def _ask(
-    look_up: Callable[[str], Awaitable[UsageDelta | None]], request_id: str
-) -> tuple[UsageDelta | None, bool]:
+async def _ask(look_up: Callable[[str], Awaitable[UsageDelta | None]], request_id: str) -> _Reply:
     """Ask until there is an answer; whoever follows this sets the limit."""
     for delay in _ASK_AGAIN:
         await asyncio.sleep(delay)
@@ -271,7 +284,7 @@ async def _cancel(
     cancel: Callable[[str], Awaitable[UsageDelta | None]],
     look_up: Callable[[str], Awaitable[UsageDelta | None]] | None,
     request_id: str,
-) -> tuple[UsageDelta | None, bool]:
+) -> _Reply:
     report = await cancel(request_id)
     if report is None and look_up is not None:
         report, _ = await _ask(look_up, request_id)

@@ -76,7 +76,7 @@ class Tail:
             blocks=_join(before.blocks, tuple(self._blocks)),
             since=since,
             tally=before.tally,
-            complete=self.complete,
+            complete=before.complete or self.complete,
             bill_goes_on=before.bill_goes_on,
         )
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from typing import Final
 
 from .broadcast import BREATH
@@ -118,7 +119,8 @@ async def leave(course: Course, delta: Delta, deltas: AsyncIterator[Delta]) -> N
     if tail is None:
         course.bill.overhear(delta)
     else:
-        await tail.read(delta, deltas)
+        with suppress(Exception):  # a stream that breaks while nobody listens is no news
+            await tail.read(delta, deltas)
 
 
 def check_answer(draft: Draft) -> None:

@@ -218,6 +218,8 @@ def end(course: Course) -> None:
         result.receipt.latency = course.latency()
     result.receipt.still_running = course.still_running()
     course.conversation.release(course.run_id)
-    last = RunEnded(result.stop_reason, result.receipt, None if result.error is None else str(result.error))
+    error = result.error
+    failure = (None, None) if error is None else (str(error), type(error).__name__)
+    last = RunEnded(result.stop_reason, result.receipt, *failure)
     course.enter(Phase.ENDED)
     course.broadcast.close(last)

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -199,13 +200,21 @@ def _lengths(tokenizer, tokens: list[int], text: str):
             inside = at < len(whole) and (whole[at] & 0xC0) == 0x80
             yield None if inside else len(whole[:at].decode())
         return
-    for number in range(1, len(tokens) + 1):
-        try:
-            said = tokenizer.decode(tokens[:number])
-        except ValueError:  # it ends inside a character
-            yield None
-        else:
-            yield len(said) if text.startswith(said) else None
+    # SentencePiece: word by word, since its decoder takes only whole texts.
+    number = at = 0
+    for word in re.split(r"(?<=[A-Za-z])(?= [A-Za-z])", text):
+        count = len(
+            tokenizer.encode_ordinary(word.removeprefix(" ") if at and tokenizer_adds_space(tokenizer) else word)
+        )
+        yield from (None for _ in range(count - 1))
+        at, number = at + len(word), number + count
+        yield at
+    assert number == len(tokens)
+
+
+@cache
+def tokenizer_adds_space(tokenizer) -> bool:
+    return len(tokenizer.encode_ordinary("a b")) != 1 + len(tokenizer.encode_ordinary(" b"))
 
 
 @dataclass

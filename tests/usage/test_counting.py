@@ -19,8 +19,8 @@ NAMES = (
 )
 
 MIXED = """the a of I stop streaming token HTTPServer camelCase don't it's we'll naïve café 12345 3.14 x_y e.g. end.
-(see) 日本語テスト 机械 مرحبا привет 😀 👩\u200d👩\u200d👧 e\u0301 <|endoftext|> <s> ``` def return {} [] == != -> :: // #
-'' ''"""
+(see) 日本語テスト 机械 مرحبا привет 😀 👩\u200d👩\u200d👧 e\u0301 <|endoftext|> <s> ``` def return {} [] == != ->
+:: // # ''"""
 WORDS = st.sampled_from(MIXED.split())
 GAPS = st.sampled_from([" ", " ", " ", " ", "  ", "\n", "\n\n", "\t", "\n    ", ", ", ". ", "", "-", "\r\n"])
 JSON = st.recursive(

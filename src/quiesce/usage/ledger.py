@@ -34,8 +34,9 @@ class TokenUsage(Struct, frozen=True):
 class LedgerEntry(Struct, frozen=True):
     """One request that was sent: what it used, what it cost, and how it ended.
 
-    `provisional` says that better figures may still come: the provider's stream is being read to its end, or the
-    request is being looked up. `supersedes` says that they have come, and that nothing will change any more.
+    `error` names the kind of failure of a request that failed. `provisional` says that better figures may still come:
+    the provider's stream is being read to its end, or the request is being looked up. `supersedes` says that they have
+    come, and that nothing will change any more.
     """
 
     id: str
@@ -47,6 +48,7 @@ class LedgerEntry(Struct, frozen=True):
     usage: TokenUsage = TokenUsage()
     cost: Cost | None = None
     request_id: str | None = None
+    error: str | None = None
     provisional: bool = False
     supersedes: bool = False
 
@@ -112,6 +114,7 @@ class Ledger:
         price: Price | None = None,
         ended: HowItEnded = "open",
         request_id: str | None = None,
+        error: str | None = None,
     ) -> LedgerEntry:
         """Write what is known of an open entry so far, and how it ended once it has."""
         entry = structs.replace(
@@ -120,6 +123,7 @@ class Ledger:
             cost=cost_of_tokens(price, usage),
             ended=ended,
             request_id=request_id or self._entries[entry_id].request_id,
+            error=error,
         )
         self._entries[entry_id] = entry
         return entry
