@@ -6,6 +6,7 @@ import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import cache
 
 import msgspec
 import splintr
@@ -203,9 +204,8 @@ def _lengths(tokenizer, tokens: list[int], text: str):
     # SentencePiece: word by word, since its decoder takes only whole texts.
     number = at = 0
     for word in re.split(r"(?<=[A-Za-z])(?= [A-Za-z])", text):
-        count = len(
-            tokenizer.encode_ordinary(word.removeprefix(" ") if at and tokenizer_adds_space(tokenizer) else word)
-        )
+        alone = word.removeprefix(" ") if at and adds_space(tokenizer) else word
+        count = len(tokenizer.encode_ordinary(alone))
         yield from (None for _ in range(count - 1))
         at, number = at + len(word), number + count
         yield at
@@ -213,7 +213,7 @@ def _lengths(tokenizer, tokens: list[int], text: str):
 
 
 @cache
-def tokenizer_adds_space(tokenizer) -> bool:
+def adds_space(tokenizer) -> bool:
     return len(tokenizer.encode_ordinary("a b")) != 1 + len(tokenizer.encode_ordinary(" b"))
 
 
