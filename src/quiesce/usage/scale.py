@@ -108,7 +108,9 @@ class Scale:
         learnt: Spread | None = self.calibration.spread(self.model, key)
         if learnt is None:
             value, low, high = otherwise
-            return Span(value * times, low * times, None if high is None else high * times, Provenance.HEURISTIC)
+            # A few tokens around a text do not make the count of the text itself any worse.
+            source = Provenance.HEURISTIC if self.vocabulary is None or high is None else Provenance.TOKENIZED
+            return Span(value * times, low * times, None if high is None else high * times, source)
         low, high = max(0.0, learnt.low - learnt.margin), max(0.0, learnt.high + learnt.margin)
         return Span(max(0.0, learnt.mean) * times, low * times, high * times, Provenance.CALIBRATED)
 
