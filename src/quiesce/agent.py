@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from queue import SimpleQueue
 from typing import Any, Final, Literal
 
 from .cancellation import CancellationToken, Cause, Mode, Source
 from .cancellation.cause import parse_mode
 from .course import Course, Setup, open_accounts
 from .errors import ConfigurationError, DuplicateTool, UnknownMode
+from .events import Event, RunEnded
 from .hooks import Hook, HookEvent, Hooks
 from .limits import Limits
 from .messages import Message, Prompt
@@ -113,6 +115,11 @@ class Agent:
         return self._conversation.messages
 
     @property
+    def setup(self) -> Setup:
+        """What this agent's runs are started with."""
+        return self._setup
+
+    @property
     def conversation(self) -> Conversation:
         """The conversation that prompts go to unless a call names another one."""
         return self._conversation
@@ -152,13 +159,33 @@ class Agent:
         When the calling task is cancelled, the run is stopped (cause: `task`), settles, and the cancellation goes on.
         Raises the `RunError` of a run that failed.
         """
-        run = self.start(prompt, **options)
+        return await self.start(prompt, **options).owned()
+
+    def stream(self, prompt: Prompt, **options: Any) -> Iterator[Event]:
+        """Run and iterate over the events in this thread, with or without an event loop in it. Options as for `start`.
+
+        Leaving the loop early is a stop (cause: `disconnect`). A run that failed raises its error after the last event.
+        """
+        events: SimpleQueue[Event] = SimpleQueue()
+
+        def begin() -> Run:
+            run = self.start(prompt, **options)
+            run.tap(events.put)
+            return run
+
+        run = portal().call(begin)
         try:
-            return await run.result()
-        except asyncio.CancelledError:
-            run.cancel("The task that waited was cancelled", source="task")
-            await run.end_with_caller()
+            event = events.get()
+            while not isinstance(event, RunEnded):
+                yield event
+                event = events.get()
+            yield event
+        except KeyboardInterrupt:
+            run.cancel("Ctrl-C", source="signal")
             raise
+        finally:
+            run.cancel("The reader left", source="disconnect")
+        run.wait()
 
     def stream_async(self, prompt: Prompt, **options: Any) -> EventStream:
         """Run and iterate over the events. Leaving the loop early is a stop. Options as for `start`."""
@@ -193,7 +220,7 @@ class Agent:
             options = {"timeout": timeout, "limits": limits, "token": token, "output_type": output_type}
             return portal().call(lambda: self.start(message, conversation=conversation, **options))  # pyright: ignore[reportArgumentType]
         run_id = uuid.uuid4().hex[:12]
-        held = conversation or self._conversation
+        held = self._conversation if conversation is None else conversation
         held.hold(run_id)
         own_token = CancellationToken() if token is None else token.child()
         run = Run(Course(run_id, setup, held, message, own_token), timeout=seconds, on_end=self._on_run_end)

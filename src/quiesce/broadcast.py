@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from typing import Final
+from contextlib import suppress
+from typing import Final, Self
 
 from .events import Event
 
@@ -18,7 +19,8 @@ class Broadcast:
     """Hands each event to every reader. Only for the run's own loop."""
 
     def __init__(self) -> None:
-        self._readers: Final[list[Reader]] = []
+        self._loop: Final = asyncio.get_running_loop()
+        self._buffers: Final[list[_Buffer]] = []
         self._taps: Final[list[Callable[[Event], None]]] = []
         self._last: Event | None = None
         self._room: asyncio.Future[None] | None = None
@@ -27,8 +29,11 @@ class Broadcast:
     def push(self, event: Event) -> None:
         """Hand an event to all readers. Never waits; `breathe()` is where the run waits for slow ones."""
         self.unbreathed += 1
-        for reader in self._readers:
-            reader.put(event)
+        for buffer in self._buffers:
+            buffer.events.append(event)
+            wake = buffer.wake
+            if wake is not None and not wake.done():
+                wake.set_result(None)
         if self._taps:
             for tap in tuple(self._taps):
                 tap(event)
@@ -37,8 +42,8 @@ class Broadcast:
         """Let others run, and wait until no reader is too far behind."""
         self.unbreathed = 0
         await asyncio.sleep(0)
-        while any(reader.backlog >= HIGH_WATER for reader in self._readers):
-            self._room = asyncio.get_running_loop().create_future()
+        while any(len(buffer.events) >= HIGH_WATER for buffer in self._buffers):
+            self._room = self._loop.create_future()
             try:
                 await self._room
             finally:
@@ -48,29 +53,39 @@ class Broadcast:
         """Hand out the last event there will ever be."""
         self.push(last)
         self._last = last
-        for reader in self._readers:
-            reader.end()
+        for buffer in self._buffers:
+            buffer.ended = True
 
     def reader(self) -> Reader:
         """A reader of all events from now on; of the last one alone when everything is over."""
-        reader = Reader(self)
+        buffer = _Buffer()
         if self._last is None:
-            self._readers.append(reader)
+            self._buffers.append(buffer)
         else:
-            reader.put(self._last)
-            reader.end()
-        return reader
+            buffer.events.append(self._last)
+            buffer.ended = True
+        return Reader(self, buffer)
 
     def tap(self, function: Callable[[Event], None]) -> Callable[[], None]:
         """Call `function` with each event, synchronously. Returns the function that takes it off again."""
         self._taps.append(function)
-        return lambda: self._taps.remove(function)
 
-    def forget(self, reader: Reader) -> None:
-        """Stop handing events to a reader."""
-        if reader in self._readers:
-            self._readers.remove(reader)
+        def take_off() -> None:
+            if function in self._taps:
+                self._taps.remove(function)
+
+        return take_off
+
+    def forget(self, buffer: _Buffer) -> None:
+        """A reader has left."""
+        if buffer in self._buffers:
+            self._buffers.remove(buffer)
         self.make_room()
+
+    def forget_soon(self, buffer: _Buffer) -> None:
+        """A reader was dropped, by whichever thread collects the garbage."""
+        with suppress(RuntimeError):  # the loop has closed, and nobody reads any more
+            self._loop.call_soon_threadsafe(self.forget, buffer)
 
     def make_room(self) -> None:
         """A reader has caught up or left."""
@@ -78,53 +93,54 @@ class Broadcast:
             self._room.set_result(None)
 
 
+class _Buffer:
+    """What one reader has not taken yet. Apart from the reader, so that a reader who just goes away can be noticed."""
+
+    __slots__ = ("ended", "events", "wake")
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self.wake: asyncio.Future[None] | None = None
+        self.ended = False
+
+
 class Reader:
-    """One reader's place in the stream of events: an async iterator that ends after the run's last event."""
+    """One reader's place in the stream of events: an async iterator that ends after the run's last event.
 
-    __slots__ = ("__weakref__", "_batch", "_broadcast", "_ended", "_next", "_wake")
+    A reader that is dropped or closed no longer holds up the run.
+    """
 
-    def __init__(self, broadcast: Broadcast) -> None:
+    __slots__ = ("_broadcast", "_buffer", "_next")
+
+    def __init__(self, broadcast: Broadcast, buffer: _Buffer) -> None:
         self._broadcast: Final = broadcast
-        self._batch: list[Event] = []
+        self._buffer: Final = buffer
         self._next: Iterator[Event] = iter(())
-        self._wake: asyncio.Future[None] | None = None
-        self._ended = False
 
-    def put(self, event: Event) -> None:
-        """Take an event; the first of a batch wakes the one who waits."""
-        self._batch.append(event)
-        wake = self._wake
-        if wake is not None and not wake.done():
-            wake.set_result(None)
-
-    def end(self) -> None:
-        """Take no more events."""
-        self._ended = True
-
-    @property
-    def backlog(self) -> int:
-        """How many events nobody has looked at yet."""
-        return len(self._batch)
-
-    def __aiter__(self) -> Reader:
+    def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> Event:
         for event in self._next:
             return event
-        while not self._batch:
-            if self._ended:
+        buffer = self._buffer
+        while not buffer.events:
+            if buffer.ended:
                 raise StopAsyncIteration
-            self._wake = asyncio.get_running_loop().create_future()
+            buffer.wake = asyncio.get_running_loop().create_future()
             try:
-                await self._wake
+                await buffer.wake
             finally:
-                self._wake = None
-        batch, self._batch = self._batch, []
+                buffer.wake = None
+        batch, buffer.events = buffer.events, []
         self._next = iter(batch)
         self._broadcast.make_room()
         return next(self._next)
 
     def close(self) -> None:
         """Leave. The run goes on without this reader."""
-        self._broadcast.forget(self)
+        self._broadcast.forget(self._buffer)
+
+    def __del__(self) -> None:
+        if not self._buffer.ended:
+            self._broadcast.forget_soon(self._buffer)

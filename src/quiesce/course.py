@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from .bill import Bill
 from .broadcast import Broadcast
@@ -70,6 +70,22 @@ def open_accounts(model: Model, calibration: Calibration | None = None) -> Accou
     )
 
 
+class View(NamedTuple):
+    """What there is to see of a conversation while a run adds to it; replaced whole, so that any thread may look."""
+
+    settled: tuple[Message, ...]
+    draft: Draft | None = None
+    batch: Batch | None = None
+
+    def turn(self, *, unsettled: Outcome) -> tuple[Message, ...]:
+        """What the current turn amounts to so far; `unsettled` is said of the calls that have no result yet."""
+        results: dict[str, ToolResult] = {}
+        if self.batch is not None:
+            for record in self.batch.records:
+                results[record.call.id] = record.result or unfinished(record.call, unsettled)
+        return seal_turn(self.draft, results)
+
+
 class Course:
     """Where a run is, what it has, and the few things that it can do to itself. Only for the run's own loop."""
 
@@ -101,8 +117,6 @@ class Course:
         self.output_tries = 0
         self.retry_delay = 0.0
         self.tool_calls = 0
-        self.draft: Draft | None = None
-        self.batch: Batch | None = None
         self.batches: Final[list[Batch]] = []
         self.strays: Final[list[asyncio.Task[Any]]] = []
         self.torn: tuple[tuple[str, str], ...] = ()
@@ -112,6 +126,7 @@ class Course:
         self.result: RunResult | None = None
         self.first_message: Final = len(conversation.messages)
         conversation.append(prompt)
+        self._view = View(conversation.messages)
 
     # --- Where it is --------------------------------------------------------------------------------------------
 
@@ -141,24 +156,45 @@ class Course:
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        """The conversation as it would be if the run ended in this instant. Always valid."""
-        return (*self.conversation.messages, *self.turn_messages(unsettled=Outcome.UNKNOWN))
+        """The conversation as it would be if the run ended in this instant. Always valid, from any thread."""
+        view = self._view
+        return (*view.settled, *view.turn(unsettled=Outcome.UNKNOWN))
 
-    def turn_messages(self, *, unsettled: Outcome) -> tuple[Message, ...]:
+    @property
+    def draft(self) -> Draft | None:
+        """The answer that is being written, or was written last in this turn."""
+        return self._view.draft
+
+    @property
+    def batch(self) -> Batch | None:
+        """The tools of this turn."""
+        return self._view.batch
+
+    def begin_answer(self) -> Draft:
+        """A new answer; whatever a failed try had begun is gone."""
+        draft = Draft(self.call_ids())
+        self._view = View(self.conversation.messages, draft)
+        return draft
+
+    def forget_answer(self) -> None:
+        """A try failed before anybody could read it."""
+        self._view = View(self.conversation.messages)
+
+    def begin_batch(self, calls: tuple[ToolCall, ...]) -> Batch:
+        """The tools that the answer asks for; none has started."""
+        batch = Batch(calls, self.setup.tools, self, sequential=self.setup.sequential)
+        self.batches.append(batch)
+        self._view = View(self.conversation.messages, self.draft, batch)
+        return batch
+
+    def turn_messages(self, *, unsettled: Outcome = Outcome.NEVER_STARTED) -> tuple[Message, ...]:
         """What the current turn amounts to so far; `unsettled` is said of the calls that have no result yet."""
-        results: dict[str, ToolResult] = {}
-        if self.batch is not None:
-            for record in self.batch.records:
-                results[record.call.id] = record.result or unfinished(record.call, unsettled)
-        return seal_turn(self.draft, results)
+        return self._view.turn(unsettled=unsettled)
 
-    def commit_turn(self, *more: Message) -> tuple[Message, ...]:
-        """Put the turn into the conversation, in one step, and begin a new one."""
-        added = (*self.turn_messages(unsettled=Outcome.NEVER_STARTED), *more)
-        self.conversation.append(*added)
-        self.draft = None
-        self.batch = None
-        return added
+    def commit(self, turn: tuple[Message, ...]) -> None:
+        """Put the turn into the conversation and begin a new one. What `messages` shows never wavers in between."""
+        self.conversation.append(*turn)
+        self._view = View(self.conversation.messages)
 
     @property
     def answer(self) -> AssistantMessage | None:

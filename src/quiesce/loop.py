@@ -36,7 +36,6 @@ from .messages import Message, Text, UserMessage
 from .models.base import ModelRequest
 from .output import OutputMismatch
 from .state import Phase
-from .tools.batch import Batch
 
 
 async def play(course: Course) -> None:
@@ -71,7 +70,7 @@ async def start_turn(course: Course) -> Phase | None:
 async def call_model(course: Course) -> Phase | None:
     """Send the conversation and listen to the answer."""
     course.attempt += 1
-    course.draft = Draft(course.call_ids())
+    draft = course.begin_answer()
     request = build_request(course)
     await course.call_hooks(BeforeModelCall(course.run_id, course.token, request, course.attempt))
     if course.stop_wanted:
@@ -79,10 +78,10 @@ async def call_model(course: Course) -> Phase | None:
     course.open_entry(request)
     course.emit(ModelCallStarted(course.turn, course.attempt, course.setup.model.name))
     try:
-        await course.attend(listen(course, course.draft, request), "model stream", course.adopt_stream)
-        if course.stop_wanted and not course.draft.complete:
+        await course.attend(listen(course, draft, request), "model stream", course.adopt_stream)
+        if course.stop_wanted and not draft.complete:
             return None
-        check_answer(course.draft)
+        check_answer(draft)
     except ModelError as error:
         return retry_or_raise(course, error)
     course.close_entry("completed")
@@ -144,7 +143,7 @@ def retry_or_raise(course: Course, error: ModelError) -> Phase:
     delay = course.setup.retry.delay(error, course.attempt)
     if delay is None:
         raise error
-    course.draft = None
+    course.forget_answer()
     course.retry_delay = delay
     course.emit(RetryScheduled(course.attempt, delay, str(error)))
     return Phase.BACKING_OFF
@@ -172,18 +171,24 @@ async def weigh_answer(course: Course) -> Phase | None:
 
 def weigh_final_answer(course: Course) -> Phase | None:
     """Finish, or ask again when the answer must fit a type and does not."""
-    assert course.draft is not None
-    assert course.draft.ended is not None
     try:
-        output = parse_output(course)
+        finish(course)
     except OutputMismatch as mismatch:
         course.output_tries += 1
         if course.output_tries > course.setup.output_retries:
             raise OutputInvalid(f"The answer does not fit output_type: {mismatch}.") from None
         course.emit(OutputRejected(str(mismatch), course.output_tries))
         return Phase.TURN_END
-    course.finish("end_turn" if course.draft.ended == "tool_use" else course.draft.ended, output)
     return None
+
+
+def finish(course: Course) -> None:
+    """The answer is the end of the run. Raises `OutputMismatch` when it does not fit the wanted type."""
+    assert course.draft is not None
+    reason = course.draft.ended
+    assert reason is not None
+    # A model that says "tool_use" and asks for no tool has nothing left to do either.
+    course.finish("end_turn" if reason == "tool_use" else reason, parse_output(course))
 
 
 def parse_output(course: Course) -> object:
@@ -198,17 +203,19 @@ async def act(course: Course) -> Phase | None:
     answer = course.answer
     assert answer is not None
     course.tool_calls += len(answer.tool_calls)
-    course.batch = Batch(answer.tool_calls, course.setup.tools, course, sequential=course.setup.sequential)
-    course.batches.append(course.batch)
-    await course.batch.run()
+    await course.begin_batch(answer.tool_calls).run()
     return Phase.TURN_END
 
 
 async def end_turn(course: Course) -> Phase | None:
     """Put the turn into the conversation: the answer and its results, or the answer and what was wrong with it."""
-    mismatch = course.batch is None
-    added = course.commit_turn(*([output_feedback(course)] if mismatch else ()))
-    for message in added:
+    turn = course.turn_messages()
+    if course.batch is None:
+        turn = (*turn, output_feedback(course))
+    else:
+        course.batch.announce()
+    course.commit(turn)
+    for message in turn:
         await announce(course, message)
     return Phase.TURN_START
 

@@ -14,7 +14,7 @@ import anyio
 from .broadcast import Reader
 from .cancellation import BoundedShield, Mode, Source, StopScope
 from .course import Course
-from .errors import RunError
+from .errors import ConfigurationError, RunError
 from .events import Event
 from .loop import play
 from .messages import Message
@@ -75,6 +75,11 @@ class Run:
         return LiveUsage(self._course.ledger, self._course.bill.usage)
 
     @property
+    def course(self) -> Course:
+        """The inside of the run: for the proof kit and the like, in the run's own loop. It may change at any time."""
+        return self._course
+
+    @property
     def ledger(self) -> Ledger:
         """The record of the run's model calls."""
         return self._course.ledger
@@ -117,6 +122,9 @@ class Run:
         Raises `TimeoutError` when it has not ended by then, and the `RunError` of a run that failed. Ctrl-C stops the
         run, waits for it, and is then raised; each further Ctrl-C is more urgent.
         """
+        with suppress(RuntimeError):
+            if asyncio.get_running_loop() is self._course.loop:
+                raise ConfigurationError("Run.wait() in the run's own loop would wait for ever.", todo="Use await.")
         return _raise_failure(self._wait_with_interrupts(timeout))
 
     def _wait_with_interrupts(self, timeout: float | None) -> RunResult:
@@ -135,6 +143,18 @@ class Run:
     def __await__(self) -> Generator[Any, None, RunResult]:
         return self.result().__await__()
 
+    async def owned(self) -> RunResult:
+        """Wait for the result as the one whom the run belongs to: being cancelled here stops it.
+
+        The run settles (cause: `task`), and then the cancellation goes on. Raises what `result()` raises.
+        """
+        try:
+            return await self.result()
+        except asyncio.CancelledError:
+            self.cancel("The task that waited was cancelled", source="task")
+            await self.end_with_caller()
+            raise
+
     async def end_with_caller(self) -> None:
         """Wait for the end although the caller is being cancelled. For those who re-raise the cancellation."""
         shield = BoundedShield(f"caller of run {self.id}")
@@ -147,7 +167,12 @@ class Run:
     # --- Reading ------------------------------------------------------------------------------------------------
 
     def events(self) -> Reader:
-        """A reader of the events from now on, the last one included. The run waits for a reader that is slow."""
+        """A reader of the events from now on, the last one included. The run waits for a reader that is slow.
+
+        Raises `ConfigurationError` in any other event loop than the run's.
+        """
+        if asyncio.get_running_loop() is not self._course.loop:
+            raise ConfigurationError("Events can be read only in the event loop that the run was started in.")
         return self._course.broadcast.reader()
 
     def __aiter__(self) -> Reader:

@@ -16,13 +16,12 @@ from .cancellation import Mode
 from .course import Course
 from .events import MessageAdded, RunEnded, StopRequested
 from .hooks import AfterRun, HookEvent, OnMessage, OnStop
-from .loop import parse_output
+from .loop import finish
 from .messages import AssistantMessage, Message, Outcome
 from .output import OutputMismatch
 from .receipt import CallReceipt, Receipt
 from .result import RunResult, StopReason
 from .state import Phase
-from .tools.batch import Batch
 from .tools.policy import LAST_BREATH
 from .transcript import close
 from .usage.live import LiveUsage
@@ -79,10 +78,8 @@ def _finish_if_answered(course: Course) -> None:
     draft, answer = course.draft, course.answer
     if course.finished or course.error or draft is None or draft.ended is None or answer is None or answer.tool_calls:
         return
-    if course.batch is not None or draft.ended == "tool_use":
-        return
     with suppress(OutputMismatch):
-        course.finish(draft.ended, parse_output(course))
+        finish(course)
 
 
 # --- Stopping what moves -------------------------------------------------------------------------------------------
@@ -153,18 +150,14 @@ def seal(course: Course) -> tuple[Message, ...]:
     """Put what the turn amounts to into the conversation, so that the next prompt can follow. One step."""
     answer = course.answer
     if answer is not None and answer.tool_calls and course.batch is None:  # asked for, and never begun
-        course.batch = Batch(answer.tool_calls, course.setup.tools, course, sequential=False)
-        course.batches.append(course.batch)
+        course.begin_batch(answer.tool_calls)
     if course.batch is not None:
         course.batch.announce()
     course.close_entry("completed" if course.draft is not None and course.draft.complete else "hung_up")
     note = course.setup.failed_note if course.error else course.setup.cut_note
-    turn = course.turn_messages(unsettled=Outcome.NEVER_STARTED)
-    added = close(turn, course.conversation.messages, note)
+    added = close(course.turn_messages(), course.conversation.messages, note)
     course.torn = course.draft.torn_calls() if course.draft is not None else ()
-    course.conversation.append(*added)
-    course.draft = None
-    course.batch = None
+    course.commit(added)
     for message in added:
         course.emit(MessageAdded(message))
     return added

@@ -1,1 +1,62 @@
-"""For tests of agents: scripted models, virtual time, the injector and the invariant checks."""
+"""For tests of agents: scripted models, virtual time, the injector and the invariant checks.
+
+from quiesce.testing import Call, Say, ScriptedModel, stop_everywhere
+
+def make_agent():
+    return Agent(ScriptedModel([Say("Looking."), Call("search", {"q": "rain"})], then="Done."), tools=[search])
+
+def test_my_agent_can_be_stopped_anywhere():
+    print(stop_everywhere(make_agent, "Will it rain?"))
+"""
+
+from ..models.scripted import (
+    Call,
+    Drop,
+    End,
+    Fail,
+    Interleave,
+    Pause,
+    Raw,
+    Say,
+    ScriptedModel,
+    Stall,
+    Think,
+    TornCall,
+    Used,
+)
+from .everywhere import ALL_SOURCES, StopReport, StopViolation, stop_everywhere
+from .injector import Injector, Shot
+from .invariants import violations
+from .stage import Stage, Watched
+from .virtual import Gate, Stuck, VirtualLoop, run_virtual
+from .witness import Witness
+
+__all__ = [
+    "ALL_SOURCES",
+    "Call",
+    "Drop",
+    "End",
+    "Fail",
+    "Gate",
+    "Injector",
+    "Interleave",
+    "Pause",
+    "Raw",
+    "Say",
+    "ScriptedModel",
+    "Shot",
+    "Stage",
+    "Stall",
+    "StopReport",
+    "StopViolation",
+    "Stuck",
+    "Think",
+    "TornCall",
+    "Used",
+    "VirtualLoop",
+    "Watched",
+    "Witness",
+    "run_virtual",
+    "stop_everywhere",
+    "violations",
+]

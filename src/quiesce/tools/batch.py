@@ -55,21 +55,23 @@ class Batch:
         """Stop what runs, each by its policy and within its grace. `urgent` is done when no grace is left."""
         clock = asyncio.get_running_loop().time
         mode = self._host.token.mode or Mode.NOW
-        deadlines: dict[CallRecord, float] = {}
-        for record in self._running():
-            record.request_stop(mode)
-            deadlines[record] = clock() + record.grace(mode)
+        deadlines = self._request_stops(mode)
         while running := self._running():
             tasks = [record.task for record in running if record.task is not None]
-            next_deadline = min(deadlines[record] for record in running)
-            await shield.wait(tasks, seconds=max(0.0, next_deadline - clock()), unless=urgent)
+            patience = max(0.0, min(deadlines[record] for record in running) - clock())
+            await shield.wait(tasks, seconds=patience, unless=None if mode is Mode.KILL else urgent)
             if urgent.done() and mode is not Mode.KILL:
                 mode = Mode.KILL
-                for record in self._running():
-                    record.request_stop(mode)
-                    deadlines[record] = clock() + record.grace(mode)
-                urgent = asyncio.get_running_loop().create_future()
+                deadlines = self._request_stops(mode)
             await self._give_up([record for record in self._running() if clock() >= deadlines[record]], shield)
+
+    def _request_stops(self, mode: Mode) -> dict[CallRecord, float]:
+        """Ask every running call to stop; when to give each of them up."""
+        clock = asyncio.get_running_loop().time
+        running = self._running()
+        for record in running:
+            record.request_stop(mode)
+        return {record: clock() + record.grace(mode) for record in running}
 
     async def _give_up(self, records: list[CallRecord], shield: BoundedShield) -> None:
         """The grace is over. A task that was allowed to finish is cancelled now; what still runs is left behind."""

@@ -188,7 +188,7 @@ class CallRecord:
         if not self.left_behind:
             self.result = result
             return
-        after = self._ended_at - (self._stopped_waiting_at or self._ended_at)
+        after = 0.0 if self._stopped_waiting_at is None else self._ended_at - self._stopped_waiting_at
         self._host.record_late(LateOutcome(self.call.id, self.call.name, not result.is_error, result.text, after))
 
     def _on_thread_end(self, outcome: ThreadOutcome) -> None:
@@ -270,7 +270,7 @@ class CallRecord:
     def receipt(self) -> CallReceipt:
         """This call's line on the receipt."""
         result = self.settled_result()
-        ended = self._ended_at or self._stopped_waiting_at
+        ended = self._stopped_waiting_at if self._ended_at is None else self._ended_at
         seconds = None if self._started_at is None or ended is None else ended - self._started_at
         detail = "" if result.outcome is Outcome.COMPLETED and not result.is_error else result.text
         ok = result.outcome is not Outcome.COMPLETED or not result.is_error

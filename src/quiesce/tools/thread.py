@@ -14,8 +14,8 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-live_threads: Final[dict[int, str]] = {}
-"""The threads that run tools right now, in this process: identity and name."""
+live_threads: Final[dict[int, ThreadCall]] = {}
+"""The calls that run in threads right now, in this process."""
 
 
 class ThreadOutcome(Struct, frozen=True):
@@ -46,10 +46,12 @@ class ThreadCall:
         self._context: Final = contextvars.copy_context()
         self._future: Final[asyncio.Future[None]] = self._loop.create_future()
         self.name: Final = name
+        self.identity: int | None = None
         self.outcome: ThreadOutcome | None = None
 
     async def wait(self) -> Any:
         """Start the thread and wait for what the function returns or raises. Cancelling this leaves the thread be."""
+        live_threads[id(self)] = self
         threading.Thread(target=self._work, name=self.name, daemon=True).start()
         await self._future
         assert self.outcome is not None
@@ -61,18 +63,18 @@ class ThreadCall:
         return self.outcome is None
 
     def _work(self) -> None:
-        identity = threading.get_ident()
-        live_threads[identity] = self.name
+        self.identity = threading.get_ident()
         try:
             outcome = ThreadOutcome(self._context.run(self._function))
         except BaseException as raised:  # it belongs to the call, not to this thread
             outcome = ThreadOutcome(error=raised)
         self.outcome = outcome
-        live_threads.pop(identity, None)
         try:
             self._loop.call_soon_threadsafe(self._resolve, outcome)
         except RuntimeError:  # the loop has closed
             self._on_orphan(outcome)
+        finally:
+            live_threads.pop(id(self), None)
 
     def _resolve(self, outcome: ThreadOutcome) -> None:
         if self._future.done():

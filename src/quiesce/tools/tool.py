@@ -106,7 +106,10 @@ class _ArgumentType:
 
 def _kind(function: Callable[..., Any]) -> Kind:
     plain = inspect.isroutine(function) or isinstance(function, functools.partial)
-    target: Callable[..., Any] = function if plain else function.__call__  # pyright: ignore[reportUnknownVariableType]
+    return _kind_of(function if plain else function.__call__)  # pyright: ignore[reportUnknownArgumentType]
+
+
+def _kind_of(target: Any) -> Kind:
     if inspect.isasyncgenfunction(target):
         return "generator"
     return "async" if inspect.iscoroutinefunction(target) else "sync"

@@ -1,0 +1,30 @@
+"""`import quiesce`: time and memory, each time in a fresh interpreter."""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+
+_PROBE = """
+import resource, time
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+started = time.perf_counter()
+import quiesce
+took = time.perf_counter() - started
+print(took * 1e3, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, before / 1024)
+"""
+
+
+def main() -> None:
+    rows = []
+    for _ in range(11):
+        printed = subprocess.run([sys.executable, "-c", _PROBE], capture_output=True, text=True, check=True).stdout
+        rows.append(tuple(float(word) for word in printed.split()))
+    took, peak, bare = (statistics.median(column) for column in zip(*rows, strict=True))
+    print(f"import quiesce   {took:6.1f} ms (target: under 150)")
+    print(f"resident         {peak:6.1f} MB (target: under 40; Python alone has {bare:.1f})")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,43 @@
+"""Every point of every workload, from every source."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from quiesce.testing import ALL_SOURCES, stop_everywhere
+
+from .workloads import WORKLOADS
+
+RECORDED = Path(__file__).parent / "points.json"
+pytestmark = pytest.mark.promise("P1", "P2", "P3", "P4", "P5", "P6", "P7", "P8")
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_stop_at_every_point_from_every_source(name: str) -> None:
+    report = stop_everywhere(WORKLOADS[name], sources=ALL_SOURCES, name=name)
+    print(report)
+    recorded = json.loads(RECORDED.read_text())[name]
+    for kind, points in recorded.items():
+        if kind in report.points:
+            assert report.points[kind] >= points, f"{name} had {points} {kind}s; a drop must be recorded on purpose"
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_stop_between_lines(name: str) -> None:
+    """A stop as a signal handler makes it, between two lines of the core: some of them here, all in `make proof`."""
+    print(stop_everywhere(WORKLOADS[name], sources=["line"], stride=211, name=name))
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_stop_between_any_two_lines(name: str) -> None:
+    print(stop_everywhere(WORKLOADS[name], sources=["line"], name=name))
+
+
+def test_there_are_enough_workloads() -> None:
+    recorded = json.loads(RECORDED.read_text())
+    assert recorded.keys() == WORKLOADS.keys()
+    assert len(WORKLOADS) >= 20

@@ -1,0 +1,421 @@
+"""The workloads that are stopped everywhere: small agents, each with another way to be in the middle of something."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+from pydantic import BaseModel
+
+from quiesce import Agent, CancellationToken, Limits, Retry, ToolContext, ToolError, tool
+from quiesce.errors import ConnectionFailed, RateLimited, ServerError
+from quiesce.hooks import (
+    AfterModelCall,
+    AfterRun,
+    AfterToolCall,
+    BeforeModelCall,
+    BeforeRun,
+    BeforeToolCall,
+    OnMessage,
+    OnStop,
+)
+from quiesce.testing import (
+    Call,
+    Drop,
+    Fail,
+    Gate,
+    Interleave,
+    Pause,
+    Say,
+    ScriptedModel,
+    Stage,
+    Stall,
+    Think,
+    Used,
+)
+
+Workload = Callable[[Stage], Awaitable[object]]
+WORKLOADS: dict[str, Workload] = {}
+
+
+def workload(function: Workload) -> Workload:
+    WORKLOADS[function.__name__] = function
+    return function
+
+
+# --- Tools -----------------------------------------------------------------------------------------------------------
+
+
+@tool
+async def quick(word: str = "quick") -> str:
+    """Answer at once."""
+    return word
+
+
+@tool
+async def slow(seconds: float = 5) -> str:
+    """Take some time."""
+    await asyncio.sleep(seconds)
+    return f"slept {seconds}"
+
+
+@tool
+def blocking(word: str = "blocked") -> str:
+    """Block a thread for a moment."""
+    return word
+
+
+@tool(on_stop="finish", grace=10)
+async def must_finish() -> str:
+    """Work with a point of no return."""
+    await asyncio.sleep(1)
+    await asyncio.sleep(2)
+    return "finished"
+
+
+@tool(on_stop="abandon", grace=1)
+async def may_be_left() -> str:
+    """Work that may be left behind."""
+    await asyncio.sleep(3)
+    return "left"
+
+
+@tool(grace=4)
+async def slow_to_stop() -> str:
+    """Needs a while to clean up."""
+    try:
+        await asyncio.sleep(5)
+    except asyncio.CancelledError:
+        await asyncio.sleep(1)
+        await asyncio.sleep(1)
+        raise
+    return "done"
+
+
+@tool(grace=1)
+async def finishes_when_stopped() -> str:
+    """Makes the best of a stop."""
+    try:
+        await asyncio.sleep(5)
+    except asyncio.CancelledError:
+        await asyncio.sleep(0.5)
+        return "half of it"
+    return "all of it"
+
+
+@tool
+async def counting(to: int = 3) -> AsyncIterator[str]:
+    """Report progress."""
+    for number in range(to):
+        await asyncio.sleep(1)
+        yield f"{number + 1} of {to}"
+
+
+@tool
+async def failing() -> str:
+    """Fail."""
+    await asyncio.sleep(0.1)
+    raise ToolError("it did not work")
+
+
+@tool
+async def watching(ctx: ToolContext) -> str:
+    """Wait for the stop by its token, or for a while."""
+    child = ctx.token.child().child()
+    try:
+        async with asyncio.timeout(3):
+            await child.wait()
+    except TimeoutError:
+        return "nobody stopped me"
+    return "stopped by token"
+
+
+@tool
+async def gives_up(ctx: ToolContext) -> str:
+    """Stop the run."""
+    await asyncio.sleep(0.5)
+    ctx.cancel("the tool has seen enough")
+    await asyncio.sleep(0.5)
+    return "still here"
+
+
+# --- Workloads -------------------------------------------------------------------------------------------------------
+
+
+@workload
+async def text(stage: Stage) -> None:
+    await stage.invoke(Agent(ScriptedModel(Say("Once upon a time there was a stop.", pause=0.1), then="Yes.")), "Tell")
+
+
+@workload
+async def text_without_pauses(stage: Stage) -> None:
+    await stage.invoke(Agent(ScriptedModel(Say("word " * 60, chunk=1), then="Yes.")), "Tell")
+
+
+@workload
+async def stream(stage: Stage) -> None:
+    await stage.read(Agent(ScriptedModel(Say("Read me while I speak.", chunk=4, pause=0.1), then="Yes.")), "Tell")
+
+
+@workload
+async def reasoning(stage: Stage) -> None:
+    answer = [Think("Let me think about it.", signature="sig", pause=0.1), Say("I thought.", pause=0.1)]
+    await stage.invoke(Agent(ScriptedModel(answer, then="Yes.")), "Think")
+
+
+@workload
+async def one_tool(stage: Stage) -> None:
+    model = ScriptedModel([Say("Look: ", pause=0.1), Call("slow", pause=0.1), Used(10, 5)], "It slept.", then="Yes.")
+    await stage.invoke(Agent(model, tools=[slow]), "Go")
+
+
+@workload
+async def three_parallel_tools(stage: Stage) -> None:
+    calls = [Call("quick"), Call("slow", {"seconds": 2}), Call("slow", {"seconds": 7})]
+    model = ScriptedModel([Say("All at once."), *calls], "All done.", then="Yes.")
+    await stage.invoke(Agent(model, tools=[quick, slow]), "Go")
+
+
+@workload
+async def sequential_tools(stage: Stage) -> None:
+    calls = [Call("slow", {"seconds": 1}), Call("quick"), Call("slow", {"seconds": 2})]
+    model = ScriptedModel(calls, "One by one.", then="Yes.")
+    await stage.invoke(Agent(model, tools=[quick, slow], tool_execution="sequential"), "Go")
+
+
+@workload
+async def sync_tools(stage: Stage) -> None:
+    model = ScriptedModel([Call("blocking"), Call("blocking", {"word": "again"})], "Both.", then="Yes.")
+    await stage.invoke(Agent(model, tools=[blocking]), "Go")
+
+
+@workload
+async def sync_tool_that_hangs(stage: Stage) -> None:
+    gate = Gate()
+    stage.on_close(gate.open)
+
+    @tool
+    def hang() -> str:
+        gate.wait()
+        return "free at last"
+
+    def open_later() -> None:
+        asyncio.get_running_loop().call_later(30, gate.open)
+
+    open_later()
+    model = ScriptedModel([Say("Hold on."), Call("hang"), Call("quick")], "It came back.", then="Yes.")
+    await stage.invoke(Agent(model, tools=[hang, quick]), "Go")
+
+
+@workload
+async def retries(stage: Stage) -> None:
+    model = ScriptedModel(
+        Fail(RateLimited("slow down", retry_after=7)),
+        [Pause(1), Fail(ServerError("oops"))],
+        Drop(),
+        [Pause(1), Fail(ConnectionFailed("reset"))],
+        Say("At last.", pause=0.1),
+        then="Yes.",
+    )
+    await stage.invoke(Agent(model, retry=Retry(attempts=5, jitter=0)), "Go")
+
+
+class Weather(BaseModel):
+    city: str
+    degrees: int
+
+
+@workload
+async def structured_output(stage: Stage) -> None:
+    model = ScriptedModel(
+        Say("It is warm.", pause=0.1),
+        Say('{"city": "Rome"}', pause=0.1),
+        Say('{"city": "Rome", "degrees": 30}', pause=0.1),
+        then='{"city": "Oslo", "degrees": 3}',
+    )
+    await stage.invoke(Agent(model, output_type=Weather), "Weather?")
+
+
+@workload
+async def nested_tokens(stage: Stage) -> None:
+    model = ScriptedModel([Call("watching"), Call("watching")], "Watched.", then="Yes.")
+    await stage.invoke(Agent(model, tools=[watching]), "Go")
+
+
+@workload
+async def hooks_that_wait(stage: Stage) -> None:
+    stage.patience = 5.0
+
+    async def wait(
+        event: BeforeRun
+        | AfterRun
+        | BeforeModelCall
+        | AfterModelCall
+        | BeforeToolCall
+        | AfterToolCall
+        | OnMessage
+        | OnStop,
+    ) -> None:
+        await asyncio.sleep(0.2)
+
+    model = ScriptedModel([Say("Hm. "), Call("quick")], "Done.", then="Yes.")
+    await stage.invoke(Agent(model, tools=[quick], hooks=[wait]), "Go")
+
+
+@workload
+async def hooks_that_fail(stage: Stage) -> None:
+    async def fail(event: BeforeRun | AfterRun | BeforeToolCall | AfterToolCall | OnMessage | OnStop) -> None:
+        await asyncio.sleep(0)
+        raise ValueError("a bad hook")
+
+    model = ScriptedModel([Say("Hm. "), Call("quick")], "Done.", then="Yes.")
+    await stage.invoke(Agent(model, tools=[quick], hooks=[fail]), "Go")
+
+
+@workload
+async def hook_that_cancels(stage: Stage) -> None:
+    stage.expect_cause("hook")
+    seen: list[str] = []
+
+    async def cancel(event: BeforeToolCall) -> None:
+        await asyncio.sleep(0.1)
+        seen.append(event.call.id)
+        if len(seen) == 2:
+            event.cancel("two are enough")
+
+    calls = [Call("slow", {"seconds": 1}), Call("quick"), Call("slow", {"seconds": 2})]
+    model = ScriptedModel([Say("Three. "), *calls], then="Yes.")
+    await stage.invoke(Agent(model, tools=[quick, slow], tool_execution="sequential", hooks=[cancel]), "Go")
+
+
+@workload
+async def hook_that_replaces(stage: Stage) -> None:
+    async def replace(event: BeforeToolCall | AfterToolCall) -> None:
+        await asyncio.sleep(0.1)
+        if isinstance(event, BeforeToolCall) and event.call.name == "slow":
+            event.replace("not today")
+
+    model = ScriptedModel([Call("slow"), Call("quick")], "Replaced.", then="Yes.")
+    await stage.invoke(Agent(model, tools=[quick, slow], hooks=[replace]), "Go")
+
+
+@workload
+async def two_runs_of_one_agent(stage: Stage) -> None:
+    answers = [[Say("First. ", pause=0.1), Call("slow", {"seconds": 1})] for _ in range(2)]
+    agent = Agent(ScriptedModel(*answers, then=Say("Yes.", pause=0.1)), tools=[slow])
+    stage.start(agent, "One", victim=True)
+    stage.start(agent, "Two", victim=False, conversation=agent.conversation.branch())
+
+
+@workload
+async def continue_after_a_stop(stage: Stage) -> None:
+    model = ScriptedModel(
+        [Say("I was going to"), Call("slow")], [Say("Go on. ", pause=0.1), Call("quick")], "Done.", then="Yes."
+    )
+    agent = Agent(model, tools=[slow, quick])
+    first = stage.start(agent, "Go", victim=False)
+    asyncio.get_running_loop().call_later(1, first.cancel, "first stop")
+    await first.result()
+    await stage.invoke(agent, "Go on", victim=True)
+
+
+@workload
+async def second_stop_while_settling(stage: Stage) -> None:
+    model = ScriptedModel([Say("Careful. "), Call("slow_to_stop"), Call("slow_to_stop")], "Done.", then="Yes.")
+    run = stage.start(Agent(model, tools=[slow_to_stop]), "Go")
+    stage.expect_cause("user")
+    asyncio.get_running_loop().call_later(2, run.cancel, "the first stop")
+    await run.owned()
+
+
+@workload
+async def tools_that_must_finish(stage: Stage) -> None:
+    model = ScriptedModel([Call("must_finish"), Call("slow", {"seconds": 1})], "Done.", then="Yes.")
+    await stage.invoke(Agent(model, tools=[must_finish, slow]), "Go")
+
+
+@workload
+async def tools_that_may_be_left(stage: Stage) -> None:
+    model = ScriptedModel([Call("may_be_left"), Call("quick")], "Done.", then="Yes.")
+    await stage.invoke(Agent(model, tools=[may_be_left, quick]), "Go")
+
+
+@workload
+async def tools_that_finish_when_stopped(stage: Stage) -> None:
+    model = ScriptedModel([Call("finishes_when_stopped"), Call("slow")], "Done.", then="Yes.")
+    await stage.invoke(Agent(model, tools=[finishes_when_stopped, slow]), "Go")
+
+
+@workload
+async def tool_with_progress(stage: Stage) -> None:
+    model = ScriptedModel([Call("counting")], "Counted.", then="Yes.")
+    await stage.read(Agent(model, tools=[counting]), "Go")
+
+
+@workload
+async def interleaved_calls(stage: Stage) -> None:
+    steps = (Say("both ", chunk=2), Call("quick", {"word": "a long argument"}), Call("slow", {"seconds": 1}))
+    model = ScriptedModel([Say("I want ", pause=0.1), Interleave(steps), Pause(0.1)], "Done.", then="Yes.")
+    await stage.invoke(Agent(model, tools=[quick, slow]), "Go")
+
+
+@workload
+async def torn_arguments(stage: Stage) -> None:
+    call = Call("quick", {"word": "so many letters that it takes a while"}, chunk=4, pause=0.1)
+    model = ScriptedModel([Say("Asking. "), Call("quick", pause=0.1), call, Pause(0.1)], "Done.", then="Yes.")
+    await stage.invoke(Agent(model, tools=[quick]), "Go")
+
+
+@workload
+async def tool_that_cancels(stage: Stage) -> None:
+    stage.expect_cause("tool")
+    model = ScriptedModel([Call("gives_up"), Call("slow")], then="Yes.")
+    await stage.invoke(Agent(model, tools=[gives_up, slow]), "Go")
+
+
+@workload
+async def bad_calls(stage: Stage) -> None:
+    calls = [Call("nobody"), Call("quick", "not json"), Call("quick", {"other": 1}), Call("failing")]
+    model = ScriptedModel([Say("Trying. ", pause=0.1), *calls], "I see.", then="Yes.")
+    await stage.invoke(Agent(model, tools=[quick, failing]), "Go")
+
+
+@workload
+async def many_turns(stage: Stage) -> None:
+    turns = [[Say(f"Turn {n}. ", pause=0.1), Call("quick", {"word": str(n)}), Used(10 * n, 5)] for n in range(1, 6)]
+    await stage.invoke(Agent(ScriptedModel(*turns, "Five turns.", then="Yes."), tools=[quick]), "Go")
+
+
+@workload
+async def turn_limit(stage: Stage) -> None:
+    stage.expect_cause("budget")
+    model = ScriptedModel([Call("quick")], [Call("quick")], then="Yes.")
+    await stage.invoke(Agent(model, tools=[quick]), "Go", limits=Limits(turns=2))
+
+
+@workload
+async def token_limit(stage: Stage) -> None:
+    stage.expect_cause("budget")
+    model = ScriptedModel(Say("so many words that the budget is gone before the end", pause=0.1), then="Yes.")
+    await stage.invoke(Agent(model), "Go", limits=Limits(output_tokens=8))
+
+
+@workload
+async def deadline(stage: Stage) -> None:
+    stage.expect_cause("deadline")
+    model = ScriptedModel(Say("too slow for the deadline that was set", pause=0.5), then="Yes.")
+    await stage.invoke(Agent(model), "Go", timeout=2)
+
+
+@workload
+async def stall(stage: Stage) -> None:
+    stage.expect_cause("deadline")
+    await stage.invoke(Agent(ScriptedModel([Say("And then"), Stall()], then="Yes."), timeout=60), "Go")
+
+
+@workload
+async def token_tree(stage: Stage) -> None:
+    grandchild = stage.parent.child().child()
+    agent = Agent(ScriptedModel([Say("Deep. ", pause=0.1), Call("slow")], "Done.", then="Yes."), tools=[slow])
+    both = CancellationToken.any(grandchild, CancellationToken())
+    await stage.invoke(agent, "Go", under=both)
