@@ -43,6 +43,7 @@ class Habits:
     end_mark: int = 1
     hidden_reasoning: tuple[int, int] = (0, 0)
     known: bool = True  # whether its vocabulary is known here
+    drained: bool = False  # whether its streams are read to the end after a stop
     chunk_tokens: tuple[int, int] = (1, 1)
 
 
@@ -80,7 +81,7 @@ class Provider:
         found = vocabulary_of("", habits.vocabulary)
         assert found is not None
         self._vocabulary: Vocabulary = found
-        self._tokenizer = splintr.Tokenizer.from_pretrained(habits.vocabulary)
+        self._tokenizer = load(habits.vocabulary)
         self.on_token = lambda: None
 
     def input_of(self, request: ModelRequest) -> int:
@@ -147,8 +148,10 @@ class Provider:
             yield delta
         for number, (name, text) in enumerate(written):
             call_id = f"call_{len(self.owed)}_{number}"
-            owed.output += habits.per_call
+            base = owed.output + habits.per_call
+            owed.output = base + count(name)
             yield ToolCallStart(call_id, name)
+            owed.output = base
             async for delta in self._words(
                 text, owed, lambda piece, call_id=call_id: ToolCallArguments(call_id, piece), name
             ):
@@ -212,6 +215,9 @@ def _lengths(tokenizer, tokens: list[int], text: str):
     assert number == len(tokens)
 
 
+load = cache(splintr.Tokenizer.from_pretrained)
+
+
 @cache
 def adds_space(tokenizer) -> bool:
     return len(tokenizer.encode_ordinary("a b")) != 1 + len(tokenizer.encode_ordinary(" b"))
@@ -226,6 +232,9 @@ class Score:
     output_held: int = 0
     zeros: int = 0
     output_errors: list[float] = field(default_factory=list)
+    output_close: int = 0
+    output_guessed: int = 0
+    output_owed: int = 0
     input_errors: list[float] = field(default_factory=list)
     widths: list[float] = field(default_factory=list)
     open_above: int = 0

@@ -49,6 +49,8 @@ def _learn_output(scale: Scale, counted: list[Counted], output: int, reasoning: 
 def _learn_ratio(scale: Scale, kind: Kind, blocks: list[Counted], tokens: float) -> None:
     units = sum(block.units for block in blocks)
     if scale.vocabulary is not None and abs(tokens - units) <= max(_SAME, units * _SAME_SHARE):
+        if kind is not Kind.REASONING and abs(tokens - units) <= _SAME:
+            scale.calibration.learn_spread(scale.model, "end", tokens - units)
         tokens = units
     scale.calibration.learn_ratio(scale.model, scale.key(kind), units, round(tokens))
 
@@ -67,7 +69,9 @@ def _learn_calls(scale: Scale, words: list[Counted], calls: int, tokens: int) ->
         if len(written) == len(words):
             _learn_ratio(scale, Kind.JSON, words, tokens)
         return
-    scale.calibration.learn_spread(scale.model, "call out", (tokens - span.value) / calls)
+    end = scale.calibration.spread(scale.model, "end")
+    beside = tokens - span.value - (0.0 if end is None else end.mean)
+    scale.calibration.learn_spread(scale.model, "call out", beside / calls)
 
 
 def _learn_input(scale: Scale, sent: Sent, anchor: Anchor | None, tokens: int) -> None:

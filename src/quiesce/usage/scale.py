@@ -20,6 +20,8 @@ _BYTES_PER_TOKEN: Final = {Kind.PROSE: 4.4, Kind.CODE: 3.4, Kind.JSON: 3.2, Kind
 # Every run of letters is at least one token in vocabularies that split words first, which is nearly all of them.
 _WORD: Final = re.compile(r"[A-Za-z]+(?:'[a-z]+)?")
 _SAMPLE: Final = 65536
+# Short texts vary by whole tokens.
+_PAD: Final = 3.0
 
 
 class Span(NamedTuple):
@@ -71,10 +73,10 @@ class Scale:
 
     def in_tokens(self, kind: Kind, tokens: int) -> Span:
         """What a text costs that has so many tokens in the vocabulary."""
-        ratio = self.calibration.ratio(self.model, self.key(kind))
+        ratio = self.calibration.ratio(self.model, self.key(kind)) or self._from_others(self.key(kind))
         if ratio is None or abs(ratio.mean - 1) <= _AGREES:
             return Span(tokens, tokens, tokens, Provenance.TOKENIZED)
-        return _calibrated(ratio, tokens, margin=ratio.margin / 2)
+        return _calibrated(ratio, tokens)
 
     def in_bytes(self, kind: Kind, size: int, text: str) -> Span:
         """What a text of so many bytes costs."""
@@ -87,15 +89,17 @@ class Scale:
         return Span(min(max(span.value, low), high), low, high, span.source)
 
     def _learnt(self, kind: Kind, size: int) -> Span | None:
-        ratio = self.calibration.ratio(self.model, f"{kind}/bytes")
-        if ratio is not None:
-            return _calibrated(ratio, size, margin=ratio.margin)
-        others = self.calibration.ratios(self.model, "/bytes")
+        key = f"{kind}/bytes"
+        ratio = self.calibration.ratio(self.model, key) or self._from_others(key)
+        return None if ratio is None else _calibrated(ratio, size)
+
+    def _from_others(self, key: str) -> Ratio | None:
+        """What other kinds of text tell about one that has not been seen yet: not much, but more than nothing."""
+        others = self.calibration.ratios(self.model, key[key.index("/") :])
         if not others:
             return None
         mean = sum(each.mean for each in others) / len(others)
-        known = Ratio(1, mean, min(each.low for each in others) * 0.7, max(each.high for each in others) * 1.4)
-        return _calibrated(known, size, margin=known.margin)
+        return Ratio(1, mean, min(each.low for each in others) * 0.7, max(each.high for each in others) * 1.4)
 
     def key(self, kind: Kind) -> str:
         """Under which calibration keeps what this kind of text costs in this scale's unit."""
@@ -115,10 +119,9 @@ class Scale:
         return Span(max(0.0, learnt.mean) * times, low * times, high * times, Provenance.CALIBRATED)
 
 
-def _calibrated(ratio: Ratio, units: int, *, margin: float) -> Span:
-    pad = 2.0  # short texts vary by whole tokens
-    low = max(0.0, units * ratio.low * (1 - margin) - pad)
-    return Span(units * ratio.mean, low, units * ratio.high * (1 + margin) + pad, Provenance.CALIBRATED)
+def _calibrated(ratio: Ratio, units: int) -> Span:
+    low = max(0.0, units * ratio.low * (1 - ratio.margin) - _PAD)
+    return Span(units * ratio.mean, low, units * ratio.high * (1 + ratio.margin) + _PAD, Provenance.CALIBRATED)
 
 
 def _fewest(text: str) -> int:
