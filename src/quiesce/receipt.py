@@ -94,7 +94,7 @@ def _lines(receipt: Receipt) -> list[str]:
         lines.append(f"  running   {', '.join(receipt.still_running) or 'nothing is left running'}")
     tokens = receipt.usage
     if tokens.calls:
-        lines.append(f"  tokens    {tokens.input} in, {tokens.output} out ({tokens.calls} model calls)")
+        lines.append(f"  tokens    {tokens.input} in, {tokens.output} out ({_times(tokens.calls, 'model call')})")
     if tokens.cost is not None:
         lines.append(f"  cost      {tokens.cost}")
     lines.extend(_late_line(late) for late in receipt.late)
@@ -109,6 +109,10 @@ def _headline(receipt: Receipt) -> str:
     if receipt.cause is None:
         return f"Run {receipt.run_id} ended by itself ({receipt.stop_reason})."
     return f"Run {receipt.run_id} was stopped ({receipt.cause})."
+
+
+def _times(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def _duration(seconds: float) -> str:

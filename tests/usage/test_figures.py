@@ -13,7 +13,7 @@ from quiesce.events import AnswerEnd, AnswerStart, ModelCallEnded, TextDelta, Us
 from quiesce.messages import Document, Image, Text, UserMessage
 from quiesce.models.scripted import Call, Drop, Fail, Raw, Say, ScriptedModel, Stall, Think, Used
 from quiesce.retry import Retry
-from quiesce.usage import Calibration, Figure, Price, Provenance, Tier, Usage
+from quiesce.usage import Calibration, Figure, Price, Provenance, Tier, Usage, register_vocabulary
 from quiesce.usage.accounts import Accounts
 from quiesce.usage.content import Preamble
 from quiesce.usage.estimate import Heard, Sent
@@ -137,6 +137,7 @@ def test_hidden_reasoning_stays_open_above() -> None:
         result = await cut_after(agent, 9)
         assert result.usage.output.high is None
         assert result.usage.output.low >= 1
+        assert result.usage.tokens.reasoning.value is None  # unknown, not none
         assert result.usage.tokens.reasoning.high is None
 
     asyncio.run(main())
@@ -268,6 +269,36 @@ def test_a_vocabulary_that_is_off_is_corrected() -> None:
     usage = accounts.usage(talk, sent, Heard(None, blocks))
     assert usage.output.source is Provenance.CALIBRATED
     assert abs(usage.output.value - 880) < 10
+
+
+def test_a_slow_vocabulary_counts_while_the_answer_is_streamed() -> None:
+    counted: list[int] = []
+
+    def count(text: str) -> int:
+        counted.append(len(text))
+        return len(text.split())
+
+    register_vocabulary("slow words", count, slow=True)
+
+    async def main() -> None:
+        model = ScriptedModel([Say(WORDS * 200, chunk=7), Stall()])
+        model.tokenizer = "slow words"
+        run = Agent(model).start("hi")
+        left = len(WORDS * 200) // 7
+
+        def cut(event) -> None:
+            nonlocal left
+            left -= isinstance(event, TextDelta)
+            if left == 0:
+                counted.clear()
+                run.cancel()
+
+        run.tap(cut)
+        result = await run
+        assert abs(result.usage.output.value - 2200) <= 2
+        assert sum(counted) < 500  # what was left to count in the moment of the stop
+
+    asyncio.run(main())
 
 
 # --- Prices --------------------------------------------------------------------------------------------------------

@@ -176,7 +176,9 @@ class Estimator:
         hidden = _HIDDEN_TOOL_PROMPT if preamble.declarations else _HIDDEN_PROMPT
         # Providers rewrite declarations in a form of their own, shorter or longer.
         rewritten = Span(declared.value * 0.8, declared.low * 0.2, (declared.high or 0.0) * 2, declared.source)
-        return span.plus(rewritten).plus(Span(*hidden, Provenance.HEURISTIC))
+        counted = self._scale.vocabulary is not None and not preamble.declarations
+        source = Provenance.TOKENIZED if counted else Provenance.HEURISTIC
+        return span.plus(rewritten).plus(Span(*hidden, source))
 
     # --- Output -------------------------------------------------------------------------------------------------
 
@@ -265,8 +267,8 @@ class Estimator:
         if report is not None and report.reasoning is not None:
             source = Provenance.PARTIAL
             return _capped(Span(report.reasoning, report.reasoning, None, source), sent.max_tokens).figure()
-        if thought.value == 0 and thought.high == 0:
-            return NONE
+        if not thought.value:
+            return NONE if thought.high == 0 else Figure(None, 0, sent.max_tokens, Provenance.UNKNOWN)
         return _capped(self._outlook(thought, heard), sent.max_tokens).figure()
 
 

@@ -86,4 +86,4 @@ class LiveUsage:
         return str(self.snapshot())
 
     def __repr__(self) -> str:
-        return f"<usage of {self.calls} model calls: {self.input} in, {self.output} out>"
+        return f"<usage of {self.calls} model call(s): {self.input} in, {self.output} out>"

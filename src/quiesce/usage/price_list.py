@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any, Final
@@ -17,6 +18,7 @@ _PROVIDERS: Final = {
     "moonshot": "moonshotai",
     "openai-responses": "openai",
 }
+_SOLD: Final = re.compile(r"[\d-]")
 # Servers that send no bill, although others sell the same models.
 _FREE: Final = frozenset({"ollama", "ollama-chat", "llamacpp", "llama.cpp", "vllm", "local", "lmstudio", "sglang"})
 
@@ -27,7 +29,8 @@ def published_price(model: str) -> Price | None:
     provider, colon, name = model.partition(":")
     if not colon:
         provider, name = "", model
-    if provider in _FREE or not name:
+    # A name without a provider, a digit or a dash is nothing that anybody sells: spare it the import.
+    if provider in _FREE or not name or not (colon or _SOLD.search(name)):
         return None
     try:
         prices: Any = importlib.import_module("genai_prices")
