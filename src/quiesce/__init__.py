@@ -2,7 +2,7 @@
 
 from ._version import __version__
 from .agent import Agent
-from .cancellation import CancellationToken, Cause, Mode
+from .cancellation import CancellationToken, Cause, Mode, stop_on_signals
 from .errors import Cancelled, QuiesceError, ToolError
 from .limits import Limits
 from .messages import Document, Image, Text, UserMessage
@@ -38,5 +38,6 @@ __all__ = [
     "Usage",
     "UserMessage",
     "__version__",
+    "stop_on_signals",
     "tool",
 ]

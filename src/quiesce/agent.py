@@ -185,6 +185,7 @@ class Agent:
             raise
         finally:
             run.cancel("The reader left", source="disconnect")
+            run.wait_for_rest()
         run.wait()
 
     def stream_async(self, prompt: Prompt, **options: Any) -> EventStream:

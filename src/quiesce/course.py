@@ -119,6 +119,7 @@ class Course:
         self.tool_calls = 0
         self.batches: Final[list[Batch]] = []
         self.strays: Final[list[asyncio.Task[Any]]] = []
+        self.asked_during: Phase | None = None
         self.torn: tuple[tuple[str, str], ...] = ()
 
         self.finished: tuple[StopReason, Any] | None = None
@@ -127,6 +128,7 @@ class Course:
         self.first_message: Final = len(conversation.messages)
         conversation.append(prompt)
         self._view = View(conversation.messages)
+        token.watch(self._note_request)
 
     # --- Where it is --------------------------------------------------------------------------------------------
 
@@ -142,6 +144,11 @@ class Course:
     def stop_wanted(self) -> bool:
         """Whether a stop was asked for that this phase obeys."""
         return self.token.wants(STOPS_AT[self.phase])
+
+    def _note_request(self, _: object) -> None:
+        """Remember what the run was doing when a stop was first asked for. From any thread."""
+        if self.asked_during is None:
+            self.asked_during = self.phase
 
     def finish(self, reason: StopReason, output: Any = None) -> None:
         """The run has come to its own end. A stop from now on comes too late."""

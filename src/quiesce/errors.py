@@ -96,7 +96,7 @@ class ScriptError(ConfigurationError):
 class ConversationBusy(QuiesceError):
     """A run holds this conversation; a second one must wait, or use a branch of its own."""
 
-    kept = "The running answer goes on undisturbed."
+    kept = "Nothing was changed."
     todo = "Wait for it, stop it, or start on a branch with agent.fork()."
 
     def __init__(self, holder: str) -> None:

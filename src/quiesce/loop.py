@@ -210,10 +210,10 @@ async def act(course: Course) -> Phase | None:
 async def end_turn(course: Course) -> Phase | None:
     """Put the turn into the conversation: the answer and its results, or the answer and what was wrong with it."""
     turn = course.turn_messages()
-    if course.batch is None:
-        turn = (*turn, output_feedback(course))
-    else:
+    if course.batch is not None:
         course.batch.announce()
+    elif turn:  # an answer with nothing in it leaves nothing to comment on: it is asked for again, as it was
+        turn = (*turn, output_feedback(course))
     course.commit(turn)
     for message in turn:
         await announce(course, message)

@@ -127,6 +127,10 @@ class Run:
                 raise ConfigurationError("Run.wait() in the run's own loop would wait for ever.", todo="Use await.")
         return _raise_failure(self._wait_with_interrupts(timeout))
 
+    def wait_for_rest(self) -> Receipt:
+        """Block this thread until the run is at rest; returns the receipt. Never raises the run's failure."""
+        return self._wait_with_interrupts(None).receipt
+
     def _wait_with_interrupts(self, timeout: float | None) -> RunResult:
         try:
             return self._ended.result(timeout)

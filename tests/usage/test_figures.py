@@ -44,7 +44,8 @@ async def cut_after(agent: Agent, words: int, prompt="hi"):
 
 
 @pytest.mark.case("openai-agents-js#995")
-@pytest.mark.case("claude-agent-acp#844")
+@pytest.mark.case("eve#952")
+@pytest.mark.case("Reasonix#7184")
 @pytest.mark.case("get-convex/agent#293")
 def test_usage_after_a_stop_is_neither_zero_nor_missing() -> None:
     async def main() -> None:
@@ -60,7 +61,7 @@ def test_usage_after_a_stop_is_neither_zero_nor_missing() -> None:
     asyncio.run(main())
 
 
-@pytest.mark.case("Pydantic AI: cumulative values summed")
+@pytest.mark.case("pydantic-ai#cumulative-usage")
 def test_cumulative_reports_are_not_added_up() -> None:
     async def main() -> None:
         steps = [step for n in range(1, 31) for step in (Raw(TextDelta("word ")), Used(100, n, final=False))]
@@ -260,6 +261,7 @@ def test_another_conversation_has_no_anchor() -> None:
     asyncio.run(main())
 
 
+@pytest.mark.case("litellm#37185")
 def test_a_vocabulary_that_is_off_is_corrected() -> None:
     accounts, talk = Accounts("custom:tuned", tokenizer="o200k_base"), Conversation()
     sent = Sent((UserMessage((Text("hi"),)),), Preamble(None))

@@ -69,6 +69,7 @@ async def stopped_in_the_middle(model: Slow, **options):
 
 @pytest.mark.promise("P1", "P5", "P6")
 @pytest.mark.case("litellm#34147")
+@pytest.mark.case("strands#3224")
 def test_the_stop_is_at_once_and_the_bill_comes_later() -> None:
     async def main() -> None:
         model = Slow()

@@ -106,7 +106,7 @@ def test_a_tools_own_spans_hang_under_it() -> None:
     assert seen == [recorder.spans()["execute_tool where"][0].context.span_id]
 
 
-@pytest.mark.case("strands PR#4013")
+@pytest.mark.case("strands#4013")
 @pytest.mark.parametrize("mode", ["now", "kill", "after_tools"])
 def test_a_run_that_is_stopped_while_answering(mode: str) -> None:
     recorder = Recorder()

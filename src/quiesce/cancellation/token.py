@@ -62,14 +62,16 @@ class CancellationToken:
         if not changed:
             return False
         told: list[CancellationToken] = [self]
-        waiting: list[tuple[CancellationToken, Cause]] = [(self, cause)]
+        waiting: list[CancellationToken] = [self]
         while waiting:
-            token, seen = waiting.pop()
+            token = waiting.pop()
+            # What is passed on is the first cause, also by a call that only made it more urgent: a child that did not
+            # hear of the first one yet, or never will, names the same origin as its parent.
+            inherited = token._first["cause"].from_parent(cause.mode)
             for child in token._living_children():
-                inherited = seen.from_parent()
                 if child._latch(inherited):
                     told.append(child)
-                    waiting.append((child, inherited))
+                    waiting.append(child)
         for token in told:
             token._tell(cause.mode)
         return True
@@ -168,14 +170,16 @@ class CancellationToken:
         holders[0][key] = registration
         for holder in holders[1:]:
             holder[key] = _Keep(registration)
-        cause = self.cause
-        if cause is not None:
-            registration.fire(cause)
 
         def unregister() -> None:
             for holder in holders:
                 holder.pop(key, None)
 
+        registration.forget = unregister
+        cause = self.cause
+        if cause is not None:
+            registration.fire(cause)
+            unregister()  # whoever fired it may have done so before all the holders had it
         return unregister
 
     def watch(self, watcher: Callable[[Mode], None]) -> Unregister:
@@ -209,7 +213,7 @@ class CancellationToken:
                 linked._spread(cause.from_parent())
                 strongest = token.mode
                 if strongest is not None and strongest > cause.mode:
-                    linked._spread(Cause("parent", cause.reason, strongest, origin=cause.origin or cause))
+                    linked._spread(cause.from_parent(strongest))
         return linked
 
     def after(self, seconds: float, reason: str = "") -> CancellationToken:
@@ -287,16 +291,19 @@ class TokenView:
 class _Callback:
     """One registration. Whoever claims it first fires it; nobody fires it twice."""
 
-    __slots__ = ("_callback", "_claims", "token")
+    __slots__ = ("_callback", "_claims", "forget", "token")
 
     def __init__(self, token: CancellationToken, callback: Callable[[Cause], object]) -> None:
         self.token: Final = token
+        self.forget: Unregister | None = None
         self._callback: Final = callback
         self._claims: Final[dict[str, object]] = {}
 
     def fire(self, cause: Cause) -> None:
         claim = object()
         if self._claims.setdefault("fired", claim) is claim:
+            if self.forget is not None:  # a registration that has fired keeps nothing alive
+                self.forget()
             _guarded(self._callback, cause)
 
 
@@ -344,4 +351,4 @@ def _start_timer(token: CancellationToken, seconds: float, reason: str) -> None:
                 loop.call_soon_threadsafe(handle.cancel)
 
     weakref.finalize(token, stop).atexit = False
-    token.on_cancel(lambda _: stop())
+    token.watch(lambda _: stop())  # not on_cancel(), through which the parents would keep the token

@@ -122,5 +122,5 @@ def counter_in(vocabulary: Vocabulary | None) -> ByteCounter | VocabularyCounter
 
 
 def byte_length(text: str) -> int:
-    """The length in UTF-8."""
-    return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
+    """The length in UTF-8. A stream may split a character in two, and each half is a surrogate, which that refuses."""
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
