@@ -36,6 +36,7 @@ class Billed(ScriptedModel):
         return None
 
 
+@pytest.mark.leaves("tasks")  # which the end of the loop cuts
 @pytest.mark.parametrize("action", ["drain", "lookup", "cancel_at_provider", "hang_up"])
 @pytest.mark.parametrize("limits", [Limits(), Limits(tokens=10_000)], ids=["", "metered"])
 def test_the_bill_is_true_wherever_the_stop_comes(action, limits) -> None:

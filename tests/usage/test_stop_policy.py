@@ -194,6 +194,7 @@ def test_a_kill_does_not_drain() -> None:
     asyncio.run(main())
 
 
+@pytest.mark.leaves("tasks")
 @pytest.mark.promise("P5", "P6")
 def test_the_end_of_the_loop_cuts_the_drain() -> None:
     kept = {}
@@ -326,6 +327,7 @@ def test_a_request_is_cancelled_at_the_provider() -> None:
     asyncio.run(main())
 
 
+@pytest.mark.leaves("tasks")
 @pytest.mark.promise("P5")
 def test_nothing_is_looked_up_when_the_loop_ends() -> None:
     kept = {}

@@ -178,6 +178,7 @@ def test_a_run_that_is_cancelled_from_outside() -> None:
     assert run.attributes["quiesce.stop.source"] == "task"
 
 
+@pytest.mark.leaves("tasks")
 def test_a_loop_that_ends_around_a_run() -> None:
     recorder = Recorder()
 

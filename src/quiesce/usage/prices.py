@@ -58,23 +58,23 @@ class Cost(Struct, frozen=True):
     def guess(self) -> str:
         """The value in words."""
         if self.value is None:
-            return f"at least {_money(self.low)} {self.currency}" if self.low else "unknown"
-        return f"{'' if self.exact else 'about '}{_money(self.value)} {self.currency}"
+            return f"at least {self._words(self.low)} {self.currency}" if self.low else "unknown"
+        return f"{'' if self.exact else 'about '}{self._words(self.value)} {self.currency}"
 
     @property
     def interval(self) -> str:
         """The interval in words; empty when there is nothing to add to the value."""
         if self.exact or (self.value is None and self.high is None):
             return ""
-        return f"{_money(self.low)} or more" if self.high is None else f"{_money(self.low)} to {_money(self.high)}"
+        low = self._words(self.low)
+        return f"{low} or more" if self.high is None else f"{low} to {self._words(self.high)}"
+
+    def _words(self, amount: Decimal) -> str:
+        """Four places, and more where the best guess would vanish in them."""
+        return f"{amount:,.4f}" if (self.value or self.high or self.low) >= Decimal("0.01") else f"{amount:,.6f}"
 
     def __str__(self) -> str:
         return f"{self.guess} ({self.interval})" if self.interval else self.guess
-
-
-def _money(amount: Decimal) -> str:
-    """Four places, and more for amounts that would vanish in them."""
-    return f"{amount:,.4f}" if amount >= Decimal("0.01") or not amount else f"{amount:,.6f}"
 
 
 def cost_of(
