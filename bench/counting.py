@@ -1,4 +1,4 @@
-"""What counting costs: while an answer is streamed, at the moment of the stop, and compared with counting each piece."""
+"""What counting costs: while an answer is streamed, at the moment of the stop, and against counting each piece."""
 
 from __future__ import annotations
 
