@@ -27,6 +27,7 @@ from .models.base import Model, ModelRequest
 from .usage.accounts import Accounts
 from .usage.content import Preamble
 from .usage.estimate import Heard, Sent, refused
+from .usage.figure import Provenance
 from .usage.ledger import HowItEnded, Ledger, LedgerEntry, Usage, cost_of_tokens, summarise
 from .usage.stop_policy import StopPolicy
 from .usage.tally import Tally
@@ -106,7 +107,9 @@ class Bill:
         """What the current request cost to send, as far as anybody can say."""
         if self._sent is None:
             return 0
-        return self.accounts.input(self._conversation, self._sent).value or 0
+        figure = self.accounts.input(self._conversation, self._sent)
+        # A rule of thumb is too rough to stop a run for: then only what is certain counts.
+        return figure.low if figure.source is Provenance.HEURISTIC else figure.value or figure.low
 
     def close(self, ended: HowItEnded, error: ModelError | None = None) -> LedgerEntry | None:
         """Write down what the current request used and how it ended, once. None when there is none."""

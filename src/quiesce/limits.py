@@ -92,6 +92,8 @@ class Meter:
         self._tally.catch_up(answer.blocks())
         said = answer.usage
         output = max(self._tally.roughly, _said(said, "output"))
+        if not output and said is None:  # nothing was said yet that could be too much
+            return
         limits, spent = self._limits, self._spent
         if limits.output_tokens is not None and _known(spent.output) + output > limits.output_tokens:
             self._stop(f"more than {limits.output_tokens:,} output tokens")
