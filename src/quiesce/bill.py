@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from msgspec import structs
 
@@ -25,12 +25,12 @@ from .errors import (
 from .events import Delta, UsageDelta
 from .models.base import Model, ModelRequest
 from .usage.accounts import Accounts
+from .usage.answer_tally import AnswerTally
 from .usage.content import Preamble
 from .usage.estimate import Heard, Sent, refused
 from .usage.figure import Provenance
 from .usage.ledger import HowItEnded, Ledger, LedgerEntry, Usage, cost_of_tokens, summarise
 from .usage.stop_policy import StopPolicy
-from .usage.tally import Tally
 
 # Errors by which a provider turns a request away before it does any work: nothing is billed.
 _REFUSALS: Final = (
@@ -47,41 +47,55 @@ _REFUSALS: Final = (
 _ASK_AGAIN: Final = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0)
 
 
+_Question: TypeAlias = Callable[[str], Awaitable[UsageDelta | None]]
 # What the provider said, and whether the request was cancelled there.
 _Reply: TypeAlias = tuple[UsageDelta | None, bool]
+
+
+class Terms(NamedTuple):
+    """Whose requests are billed, and what a stop does about them."""
+
+    model: Model
+    accounts: Accounts
+    policy: StopPolicy
+    drains: Drains
 
 
 class Bill:
     """Opens an entry before a request is sent and closes it when it has ended, one at a time."""
 
     def __init__(
-        self,
-        run_id: str,
-        model: Model,
-        *,
-        accounts: Accounts,
-        policy: StopPolicy,
-        drains: Drains,
-        conversation: object,
-        on_change: Callable[[], None],
+        self, run_id: str, ledger: Ledger, conversation: object, on_change: Callable[[], None], terms: Terms
     ) -> None:
-        self.ledger: Final = Ledger()
-        self.accounts: Final = accounts
+        self.ledger: Final = ledger
         self._run_id: Final = run_id
-        self._model: Final = model
-        self._policy: Final = policy
-        self._drains: Final = drains
         self._conversation: Final = conversation
         self._on_change: Final = on_change
+        self._terms = terms
         self._preamble: Preamble | None = None
         self._open: str | None = None
         self._sent: Sent | None = None
         self._draft: Draft | None = None
-        self._tally: Tally | None = None
+        self._tally: AnswerTally | None = None
         self._tail: Tail | None = None
         self._overheard: Tail | None = None
         self._stream: asyncio.Task[Any] | None = None
         self._followers: Final[list[asyncio.Task[Any]]] = []
+
+    def deal_with(self, terms: Terms) -> None:
+        """From now on, requests go to another model."""
+        self._terms = terms
+        self._preamble = None
+
+    @property
+    def accounts(self) -> Accounts:
+        """The accounts with the model."""
+        return self._terms.accounts
+
+    @property
+    def entry_id(self) -> str | None:
+        """The entry of the request that is under way."""
+        return self._open
 
     # --- A request ----------------------------------------------------------------------------------------------
 
@@ -89,7 +103,7 @@ class Bill:
         """Book a request that is about to be sent."""
         if self._preamble is None:
             self._preamble = Preamble(request.instructions, request.tools, request.output_schema)
-        self._open = self.ledger.open(run_id=self._run_id, model=self._model.name, turn=turn, attempt=attempt)
+        self._open = self.ledger.open(run_id=self._run_id, model=self._terms.model.name, turn=turn, attempt=attempt)
         self._sent = Sent(request.messages, self._preamble, _most_tokens(request))
         self._draft = draft
         self._tally = None
@@ -97,7 +111,7 @@ class Bill:
         self._overheard = None
         self._stream = None
 
-    def tally(self) -> Tally:
+    def tally(self) -> AnswerTally:
         """The tally of the current answer. Once it was asked for, the answer is counted in it."""
         if self._tally is None:
             self._tally = self.accounts.tally()
@@ -119,7 +133,7 @@ class Bill:
         self._open = None
         if stream is not None and self._tail is not None:
             return self._close_followed(entry_id, sent, draft, stream, self._tail)
-        heard = self._heard(draft, bill_goes_on=ended == "failed" or self._policy.bill_goes_on)
+        heard = self._heard(draft, bill_goes_on=ended == "failed" or self._terms.policy.bill_goes_on)
         if self._tail is not None and self._tail.began:  # it came to its end before anybody could let it go on
             heard = self._tail.heard(heard)
             ended = "drained" if ended == "hung_up" and self._tail.complete else ended
@@ -161,16 +175,16 @@ class Bill:
 
     def tail(self, *, allowed: bool) -> Tail | None:
         """Who reads on after the stop; None where hanging up is right. Decided once for each request."""
-        wanted = allowed and self._policy.action == "drain" and self._drains.has_room(self._policy)
+        wanted = allowed and self._terms.policy.action == "drain" and self._terms.drains.has_room(self._terms.policy)
         if wanted and self._tail is None and self._draft is not None and self._open is not None:
-            self._tail = Tail(self._draft.usage, self._policy.bytes)
+            self._tail = Tail(self._draft.usage, self._terms.policy.bytes)
         return self._tail
 
     def adopt(self, stream: asyncio.Task[Any]) -> None:
         """Take over the task that reads the model's stream: it is not cancelled, but followed."""
         self._stream = stream
-        stream.set_name(f"draining for the receipt ({self._model.name})")
-        self._drains.follow(stream, self._policy)
+        stream.set_name(f"draining for the receipt ({self._terms.model.name})")
+        self._terms.drains.follow(stream, self._terms.policy)
         self._followers.append(stream)
 
     def _close_followed(
@@ -200,22 +214,23 @@ class Bill:
     def _ask_provider(self, entry: LedgerEntry, sent: Sent, heard: Heard) -> LedgerEntry:
         request_id = entry.request_id
         question = None if request_id is None else self._question(request_id)
-        if question is None or _loop_is_ending() or not self._drains.has_room(self._policy):
+        if question is None or _loop_is_ending() or not self._terms.drains.has_room(self._terms.policy):
             return entry
         ask, name = question
-        task = asyncio.create_task(ask(), name=f"{name} ({self._model.name})")
-        self._drains.follow(task, self._policy)
+        task = asyncio.create_task(ask(), name=f"{name} ({self._terms.model.name})")
+        self._terms.drains.follow(task, self._terms.policy)
         self._followers.append(task)
         self.ledger.expect(entry.id)
         task.add_done_callback(lambda done: self._answered(entry.id, sent, heard, done))
         return structs.replace(entry, provisional=True)
 
     def _question(self, request_id: str) -> tuple[Callable[[], Coroutine[Any, Any, _Reply]], str] | None:
-        look_up: Callable[[str], Awaitable[UsageDelta | None]] | None = getattr(self._model, "lookup_usage", None)
-        cancel: Callable[[str], Awaitable[UsageDelta | None]] | None = getattr(self._model, "cancel_request", None)
-        if self._policy.action == "lookup" and look_up is not None:
+        model = self._terms.model
+        look_up: _Question | None = getattr(model, "lookup_usage", None)
+        cancel: _Question | None = getattr(model, "cancel_request", None)
+        if self._terms.policy.action == "lookup" and look_up is not None:
             return partial(_ask, look_up, request_id), "looking the bill up"
-        if self._policy.action == "cancel_at_provider" and cancel is not None:
+        if self._terms.policy.action == "cancel_at_provider" and cancel is not None:
             return partial(_cancel, cancel, look_up, request_id), "cancelling at the provider"
         return None
 
@@ -273,7 +288,7 @@ class Bill:
             task.cancel()
 
 
-async def _ask(look_up: Callable[[str], Awaitable[UsageDelta | None]], request_id: str) -> _Reply:
+async def _ask(look_up: _Question, request_id: str) -> _Reply:
     """Ask until there is an answer; whoever follows this sets the limit."""
     for delay in _ASK_AGAIN:
         await asyncio.sleep(delay)
@@ -284,8 +299,8 @@ async def _ask(look_up: Callable[[str], Awaitable[UsageDelta | None]], request_i
 
 
 async def _cancel(
-    cancel: Callable[[str], Awaitable[UsageDelta | None]],
-    look_up: Callable[[str], Awaitable[UsageDelta | None]] | None,
+    cancel: _Question,
+    look_up: _Question | None,
     request_id: str,
 ) -> _Reply:
     report = await cancel(request_id)

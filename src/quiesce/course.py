@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple, TypeVar
 
-from .bill import Bill
+from .bill import Bill, Terms
 from .broadcast import Broadcast
 from .cancellation import BoundedShield, CancellationToken, Mode, StopScope
 from .draft import Draft
 from .drains import Drains, Tail
-from .errors import ModelError
-from .events import Event, HookFailed, LateOutcomeRecorded, ModelCallEnded
+from .errors import ModelError, ToolError
+from .events import ChildEvent, Event, HandedOver, HookFailed, LateOutcomeRecorded, ModelCallEnded
 from .hooks import AfterToolCall, BeforeToolCall, HookEvent, Hooks, OnLateOutcome
 from .limits import Limits
 from .messages import AssistantMessage, Message, Outcome, ToolCall, ToolResult, UserMessage
@@ -27,12 +27,15 @@ from .sessions import Conversation
 from .state import LEGAL, STOPS_AT, Phase
 from .tools.batch import Batch
 from .tools.tool import Tool
+from .tools.undo import UndoLog
 from .transcript import DEFAULT_CUT_NOTE, DEFAULT_FAILED_NOTE, seal_turn, unfinished
 from .usage.accounts import Accounts
 from .usage.calibration import Calibration
 from .usage.ledger import HowItEnded, Ledger
 from .usage.price_list import published_price
+from .usage.prices import Price
 from .usage.stop_policy import StopPolicy, policy_for
+from .usage.tally import Tally, spending
 
 _T = TypeVar("_T")
 
@@ -70,6 +73,26 @@ def open_accounts(model: Model, calibration: Calibration | None = None) -> Accou
     )
 
 
+def price_of(setup: Setup) -> Price | None:
+    """What the model's tokens cost: its own price, or the published one."""
+    return setup.model.price if setup.accounts is None else setup.accounts.price
+
+
+def terms_of(setup: Setup) -> Terms:
+    """On what terms a run's requests are billed."""
+    model = setup.model
+    policy = setup.stop_policy or policy_for(model.name, getattr(model, "stop_policy", None))
+    return Terms(model, setup.accounts or open_accounts(model), policy, setup.drains)
+
+
+@dataclass(frozen=True, slots=True)
+class Parentage:
+    """The run that a child run belongs to, and the call of it that started the child."""
+
+    course: Course
+    call_id: str
+
+
 class View(NamedTuple):
     """What there is to see of a conversation while a run adds to it; replaced whole, so that any thread may look."""
 
@@ -90,24 +113,33 @@ class Course:
     """Where a run is, what it has, and the few things that it can do to itself. Only for the run's own loop."""
 
     def __init__(
-        self, run_id: str, setup: Setup, conversation: Conversation, prompt: UserMessage, token: CancellationToken
+        self,
+        run_id: str,
+        setup: Setup,
+        conversation: Conversation,
+        prompt: UserMessage,
+        token: CancellationToken,
+        *,
+        parent: Parentage | None = None,
     ) -> None:
         self.run_id: Final = run_id
-        self.setup: Final = setup
+        self.setup = setup
         self.conversation: Final = conversation
         self.prompt: Final = prompt
         self.token: Final = token
         self.loop: Final = asyncio.get_running_loop()
-        self.broadcast: Final = Broadcast()
-        self.bill: Final = Bill(
-            run_id,
-            setup.model,
-            accounts=setup.accounts or open_accounts(setup.model),
-            policy=setup.stop_policy or policy_for(setup.model.name, getattr(setup.model, "stop_policy", None)),
-            drains=setup.drains,
-            conversation=conversation,
-            on_change=self.refresh_receipt,
-        )
+        self.parent: Final = None if parent is None else parent.course
+        self.call_id: Final = None if parent is None else parent.call_id
+        self.handle: Any = None
+        self.children: Final[list[Course]] = []
+        self.broadcast: Final = Broadcast() if parent is None else Broadcast(parent.course.broadcast, self._as_child)
+        ledger = Ledger() if parent is None else Ledger(parent.course.ledger)
+        self.bill: Final = Bill(run_id, ledger, conversation, self.refresh_receipt, terms_of(setup))
+        self.tally: Final = Tally()
+        self.undo_log: Final = UndoLog(None if parent is None else parent.course.undo_log)
+        self.undo_wanted: bool | None = None
+        self.undo_token: Final = CancellationToken()
+        self.successor: Setup | None = None
         self.shield: Final = BoundedShield(f"settling run {run_id}")
         self.scope: StopScope | None = None
 
@@ -129,6 +161,8 @@ class Course:
         self.first_message: Final = len(conversation.messages)
         conversation.append(prompt)
         self._view = View(conversation.messages)
+        if self.parent is not None:
+            self.parent.children.append(self)
         token.watch(self._note_request)
 
     # --- Where it is --------------------------------------------------------------------------------------------
@@ -219,6 +253,39 @@ class Course:
             for call in message.tool_calls
         }
 
+    # --- Above and below ----------------------------------------------------------------------------------------
+
+    def _as_child(self, event: Event) -> Event:
+        """An event as the readers of the run above see it."""
+        return ChildEvent(self.call_id or "", self.run_id, event)
+
+    def lineage(self) -> Iterator[Course]:
+        """This run and the runs above it, from here to the root."""
+        course: Course | None = self
+        while course is not None:
+            yield course
+            course = course.parent
+
+    def hand_over(self, agent: Any) -> None:
+        """Let another agent continue the conversation after this turn. Raises `ToolError` when that cannot be."""
+        setup: Setup = agent.setup
+        if self.successor is not None:
+            raise ToolError(f"The conversation is already handed over to {self.successor.agent}.")
+        if price_of(setup) is None and any(course.setup.limits.cost is not None for course in self.lineage()):
+            raise ToolError(f"{setup.agent} cannot take over: the run's cost is limited, and its price is not known.")
+        self.successor = setup
+
+    def take_over(self) -> None:
+        """Go on with the agent that the conversation was handed to, if it was."""
+        successor, self.successor = self.successor, None
+        if successor is None:
+            return
+        before = self.setup
+        hooks = before.hooks if before.agent == successor.agent else before.hooks.joined(successor.hooks)
+        self.setup = replace(successor, limits=before.limits, hooks=hooks)
+        self.bill.deal_with(terms_of(self.setup))
+        self.emit(HandedOver(before.agent, successor.agent))
+
     # --- Other people's code ------------------------------------------------------------------------------------
 
     async def attend(
@@ -306,8 +373,12 @@ class Course:
     def close_entry(self, ended: HowItEnded, error: ModelError | None = None) -> None:
         """Write down what the current request used and how it ended, once."""
         entry = self.bill.close(ended, error)
-        if entry is not None:
-            self.emit(ModelCallEnded(entry))
+        if entry is None:
+            return
+        spent = spending(entry)
+        for course in self.lineage():
+            course.tally.note(entry.id, spent)
+        self.emit(ModelCallEnded(entry))
 
     def tail(self) -> Tail | None:
         """Who reads the model's stream on after a stop, to learn what is billed; None where hanging up is right."""
@@ -323,10 +394,11 @@ class Course:
         return True
 
     def refresh_receipt(self) -> None:
-        """Better figures have come, or never will: the receipt says so too."""
-        if self.result is not None:
-            self.result.receipt.usage = self.ledger.usage
-            self.result.receipt.still_running = self.still_running()
+        """Better figures have come, or never will: the receipt says so too, and those of the runs above."""
+        for course in self.lineage():
+            if course.result is not None:
+                course.result.receipt.usage = course.ledger.usage
+                course.result.receipt.still_running = course.still_running()
 
     # --- The receipt --------------------------------------------------------------------------------------------
 
@@ -337,8 +409,9 @@ class Course:
     def still_running(self) -> tuple[str, ...]:
         """What could not be proved to have stopped."""
         tools = (name for batch in self.batches for name in batch.still_running())
+        below = (name for child in self.children for name in child.still_running())
         strays = (task.get_name() for task in self.strays if not task.done())
-        return (*tools, *strays, *self.bill.followed())
+        return (*tools, *strays, *self.bill.followed(), *below)
 
     def latency(self) -> float | None:
         """Seconds since the stop was asked for."""

@@ -22,7 +22,7 @@ from .events import (
     UsageDelta,
 )
 from .messages import AssistantContent, Reasoning, Text, ToolCall
-from .usage.tally import Block
+from .usage.answer_tally import Block
 
 _ILLEGAL: Final = re.compile(r"[^a-zA-Z0-9_-]")
 _LONGEST_NAME: Final = 64

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from .draft import newer
 from .events import AnswerEnd, Delta, ReasoningDelta, TextDelta, ToolCallArguments, ToolCallStart, UsageDelta
+from .usage.answer_tally import Block, BlockKind
 from .usage.estimate import Heard
 from .usage.stop_policy import StopPolicy
-from .usage.tally import Block, BlockKind
 
 
 class Tail:

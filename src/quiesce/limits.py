@@ -8,11 +8,12 @@ from typing import Final, Literal, Protocol
 
 from .cancellation import CancellationToken, Mode
 from .errors import ConfigurationError
+from .usage.answer_tally import AnswerTally, Block
 from .usage.estimate import UsageReport
 from .usage.figure import Figure
 from .usage.ledger import Usage
 from .usage.prices import Price
-from .usage.tally import Block, Tally
+from .usage.tally import Spending, Tally
 
 
 class Limits:
@@ -64,57 +65,93 @@ class Answer(Protocol):
         ...
 
 
-class Meter:
-    """Counts one answer while it is written and stops the run when that reaches a limit.
+class AnswerMeter:
+    """Counts one answer while it is written and holds it against every limit that it may reach.
 
     What is known stands in for what was not reported: the input as estimated from the last call, the output as counted.
     """
 
     def __init__(
-        self,
-        limits: Limits,
-        token: CancellationToken,
-        *,
-        spent: Usage,
-        price: Price | None,
-        tally: Tally,
-        input_estimate: int,
+        self, meters: list[Meter | SharedMeter], price: Price | None, count: AnswerTally, input_estimate: int
     ) -> None:
-        self._limits: Final = limits
-        self._spent: Final = spent
+        self._meters: Final = meters
         self._price: Final = price
-        self._token: Final = token
-        self._tally: Final = tally
+        self._count: Final = count
         self._input_estimate: Final = input_estimate
 
     def take(self, answer: Answer) -> None:
         """Count what is new, and compare."""
-        self._tally.catch_up(answer.blocks())
+        self._count.catch_up(answer.blocks())
         said = answer.usage
-        output = max(self._tally.roughly, _said(said, "output"))
-        if not output and said is None:  # nothing was said yet that could be too much
-            return
-        limits, spent = self._limits, self._spent
-        if limits.output_tokens is not None and _known(spent.output) + output > limits.output_tokens:
-            self._stop(f"more than {limits.output_tokens:,} output tokens")
-        if limits.tokens is None and limits.cost is None:
+        output = max(self._count.roughly, _said(said, "output"))
+        if not self._meters or (not output and said is None):  # nothing was said yet that could be too much
             return
         sent = _said(said, "input") or self._input_estimate
-        if limits.tokens is not None and _known(spent.input) + _known(spent.output) + sent + output > limits.tokens:
+        cost = Decimal(0)
+        if self._price is not None:
+            cost = self._price.money(sent, _said(said, "cache_read"), _said(said, "cache_write"), output)
+        now = Spending(sent, output, cost)
+        for meter in self._meters:
+            meter.check(now)
+
+
+class Meter:
+    """Watches one model call against the limits and stops the run when one is reached."""
+
+    def __init__(self, limits: Limits, spent: Usage, price: Price | None, token: CancellationToken) -> None:
+        self._limits: Final = limits
+        self._spent: Final = spent
+        self._price: Final = price
+        self._token: Final = token
+
+    def check(self, now: Spending) -> None:
+        """Compare what this call has used by now, with what earlier ones have."""
+        limits, spent = self._limits, self._spent
+        earlier = _known(spent.output)
+        if limits.output_tokens is not None and earlier + now.output > limits.output_tokens:
+            self._stop(f"more than {limits.output_tokens:,} output tokens")
+        elif limits.tokens is not None and _known(spent.input) + earlier + now.input + now.output > limits.tokens:
             self._stop(f"more than {limits.tokens:,} tokens")
-        elif limits.cost is not None and self._cost(said, sent, output) > limits.cost:
+        elif limits.cost is not None and self._before() + now.cost > limits.cost:
             self._stop(f"more than {limits.cost} {self._price.currency if self._price else ''}".rstrip())
 
-    def _cost(self, said: UsageReport | None, sent: int, output: int) -> Decimal:
+    def _before(self) -> Decimal:
         earlier = self._spent.cost
-        before = Decimal(0) if earlier is None else earlier.value or earlier.low
-        if self._price is None:
-            return before
-        read, written = _said(said, "cache_read"), _said(said, "cache_write")
-        return before + self._price.money(sent, read, written, output)
+        return Decimal(0) if earlier is None else earlier.value or earlier.low
 
     def _stop(self, what: str) -> None:
         self._token.cancel(f"The run would use {what}", source="budget", mode=Mode.NOW)
+
+
+class SharedMeter:
+    """Watches one model call of a child run against the limits of a run above it, which all its children share.
+
+    What every child has used by now counts, calls under way included. The run whose limit is reached is the one that is
+    stopped, and with it everything below.
+    """
+
+    def __init__(
+        self, limits: Limits, tally: Tally, price: Price | None, token: CancellationToken, entry_id: str
+    ) -> None:
+        self._limits: Final = limits
+        self._tally: Final = tally
+        self._price: Final = price
+        self._token: Final = token
+        self._entry_id: Final = entry_id
+
+    def check(self, now: Spending) -> None:
+        """Write down what this call has used by now, and compare what all have used."""
+        limits, tally = self._limits, self._tally
+        tally.note(self._entry_id, now)
+        if limits.output_tokens is not None and tally.output > limits.output_tokens:
+            self._stop(f"more than {limits.output_tokens:,} output tokens")
+        elif limits.tokens is not None and tally.input + tally.output > limits.tokens:
+            self._stop(f"more than {limits.tokens:,} tokens")
+        elif limits.cost is not None and tally.cost > limits.cost:
+            self._stop(f"more than {limits.cost} {self._price.currency if self._price else ''}".rstrip())
+
+    def _stop(self, what: str) -> None:
+        self._token.cancel(f"The run and its children would use {what}", source="budget", mode=Mode.NOW)
 
 
 def _said(report: UsageReport | None, field: Literal["input", "output", "cache_read", "cache_write"]) -> int:

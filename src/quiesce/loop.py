@@ -31,7 +31,7 @@ from .events import (
     TurnStarted,
 )
 from .hooks import AfterModelCall, BeforeModelCall, BeforeRun, OnMessage
-from .limits import Meter
+from .limits import AnswerMeter, Meter, SharedMeter
 from .messages import Message, Text, UserMessage
 from .models.base import ModelRequest
 from .output import OutputMismatch
@@ -221,6 +221,7 @@ async def end_turn(course: Course) -> Phase | None:
     elif turn:  # an answer with nothing in it leaves nothing to comment on: it is asked for again, as it was
         turn = (*turn, output_feedback(course))
     course.commit(turn)
+    course.take_over()
     for message in turn:
         await announce(course, message)
     return Phase.TURN_START
@@ -255,19 +256,22 @@ def build_request(course: Course) -> ModelRequest:
     )
 
 
-def build_meter(course: Course) -> Meter | None:
-    """What counts this answer while it grows: for a limit that can be reached inside it, or a slow vocabulary."""
+def build_meter(course: Course) -> AnswerMeter | None:
+    """What counts this answer while it grows: for a limit of this run, or of one above it, that can be reached inside
+    it, or because its vocabulary is slow.
+    """
     limits, bill = course.setup.limits, course.bill
-    if not limits.inside_answers and not bill.accounts.counts_slowly:
+    price = bill.accounts.price
+    meters: list[Meter | SharedMeter] = []
+    if limits.inside_answers:
+        meters.append(Meter(limits, bill.spent, price, course.token))
+    for above in course.lineage():
+        if above is not course and above.setup.limits.inside_answers:
+            assert bill.entry_id is not None
+            meters.append(SharedMeter(above.setup.limits, above.tally, price, above.token, bill.entry_id))
+    if not meters and not bill.accounts.counts_slowly:
         return None
-    return Meter(
-        limits,
-        course.token,
-        spent=bill.spent,
-        price=bill.accounts.price,
-        tally=bill.tally(),
-        input_estimate=bill.input_estimate(),
-    )
+    return AnswerMeter(meters, price, bill.tally(), bill.input_estimate())
 
 
 PHASES: Final[dict[Phase, Callable[[Course], Awaitable[Phase | None]]]] = {

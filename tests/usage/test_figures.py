@@ -15,12 +15,12 @@ from quiesce.models.scripted import Call, Drop, Fail, Raw, Say, ScriptedModel, S
 from quiesce.retry import Retry
 from quiesce.usage import Calibration, Figure, Price, Provenance, Tier, Usage, register_vocabulary
 from quiesce.usage.accounts import Accounts
+from quiesce.usage.answer_tally import Block
 from quiesce.usage.content import Preamble
 from quiesce.usage.estimate import Heard, Sent
 from quiesce.usage.figure import NONE, reported, total
 from quiesce.usage.ledger import Ledger, TokenUsage
 from quiesce.usage.prices import cost_of
-from quiesce.usage.tally import Block
 
 pytestmark = pytest.mark.promise("P6")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 from weakref import WeakKeyDictionary
 
+from .answer_tally import AnswerTally
 from .calibration import Calibration
 from .estimate import Anchor, Estimator, Heard, Sent
 from .figure import Figure
@@ -12,7 +13,6 @@ from .ledger import TokenUsage
 from .lessons import learn
 from .prices import Price
 from .scale import Scale
-from .tally import Tally
 from .vocabulary import vocabulary_of
 
 
@@ -33,9 +33,9 @@ class Accounts:
         self._estimator: Final = Estimator(self._scale)
         self._anchors: Final[WeakKeyDictionary[object, Anchor]] = WeakKeyDictionary()
 
-    def tally(self) -> Tally:
+    def tally(self) -> AnswerTally:
         """A tally for one answer, in the model's vocabulary."""
-        return Tally(self._scale.vocabulary)
+        return AnswerTally(self._scale.vocabulary)
 
     @property
     def counts_slowly(self) -> bool:

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from ..messages import Message
+from .answer_tally import AnswerTally, Block, Counted
 from .content import Kind, Preamble, Weight, weigh
 from .figure import NONE, UNKNOWN, Figure, Provenance, reported
 from .ledger import TokenUsage
 from .scale import NOTHING, Scale, Span
-from .tally import Block, Counted, Tally
 
 # What providers add around each message and each call: role, separators, ids. Value, low, high.
 _PER_MESSAGE: Final = (4.0, 0.0, 16.0)
@@ -90,7 +90,7 @@ class Heard:
     report: UsageReport | None = None
     blocks: tuple[Block, ...] = ()
     since: tuple[Block, ...] | None = None
-    tally: Tally | None = None
+    tally: AnswerTally | None = None
     complete: bool = False
     # Whether the provider may bill more than was heard: it goes on after the hang-up, or broke off by itself.
     bill_goes_on: bool = False
@@ -186,7 +186,7 @@ class Estimator:
         report = heard.report
         if report is not None and report.final and report.output is not None:
             return reported(report.output), NONE if report.reasoning is None else reported(report.reasoning)
-        counted = (heard.tally or Tally(self._scale.vocabulary)).counted(heard.blocks)
+        counted = (heard.tally or AnswerTally(self._scale.vocabulary)).counted(heard.blocks)
         if not any(block.units for block in counted) and (report is None or not report.output):
             high = sent.max_tokens
             return Figure(None, 0, high, Provenance.UNKNOWN), self._unstreamed(counted, high)

@@ -91,10 +91,15 @@ class Ledger:
     """Entries are opened when a request is sent and closed when it ends; nothing is ever removed.
 
     A closed entry may be superseded once by a better figure. A run writes its own ledger; reading is safe from any
-    thread. A ledger shows the entries of those it has absorbed, as they are at that moment.
+    thread. A ledger shows the entries of those it has absorbed, as they are at that moment. What a child run writes is
+    written to the ledger `above` it too, as it happens.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, above: Ledger | None = None) -> None:
+        self._above: Final = above
+        self._below: Final[list[Ledger]] = []
+        if above is not None:
+            above._below.append(self)
         self._entries: Final[dict[str, LedgerEntry]] = {}
         self._absorbed: Final[list[Ledger]] = []
         self._expected: Final[dict[str, Future[None]]] = {}
@@ -103,8 +108,14 @@ class Ledger:
     def open(self, *, run_id: str, model: str, turn: int, attempt: int) -> str:
         """Book a request that is about to be sent; returns the entry's id."""
         entry_id = f"{run_id}/{next(self._numbers)}"
-        self._entries[entry_id] = LedgerEntry(entry_id, run_id, model, turn, attempt)
+        self._write(LedgerEntry(entry_id, run_id, model, turn, attempt))
         return entry_id
+
+    def _write(self, entry: LedgerEntry) -> None:
+        ledger: Ledger | None = self
+        while ledger is not None:
+            ledger._entries[entry.id] = entry
+            ledger = ledger._above
 
     def update(
         self,
@@ -125,7 +136,7 @@ class Ledger:
             request_id=request_id or self._entries[entry_id].request_id,
             error=error,
         )
-        self._entries[entry_id] = entry
+        self._write(entry)
         return entry
 
     # --- Better figures -----------------------------------------------------------------------------------------
@@ -135,7 +146,7 @@ class Ledger:
         future: Future[None] = Future()
         future.set_running_or_notify_cancel()  # so that a waiter who is cancelled cannot cancel it for the others
         self._expected[entry_id] = future
-        self._entries[entry_id] = structs.replace(self._entries[entry_id], provisional=True)
+        self._write(structs.replace(self._entries[entry_id], provisional=True))
 
     def supersede(
         self, entry_id: str, usage: TokenUsage, *, price: Price | None = None, ended: HowItEnded | None = None
@@ -144,9 +155,8 @@ class Ledger:
         entry = self._entries[entry_id]
         if entry.supersedes:
             return False
-        self._entries[entry_id] = structs.replace(
-            entry, usage=usage, cost=cost_of_tokens(price, usage), ended=ended or entry.ended, supersedes=True
-        )
+        cost = cost_of_tokens(price, usage)
+        self._write(structs.replace(entry, usage=usage, cost=cost, ended=ended or entry.ended, supersedes=True))
         return True
 
     def settle(self, entry_id: str, ended: HowItEnded | None = None) -> LedgerEntry:
@@ -154,7 +164,7 @@ class Ledger:
         entry = structs.replace(self._entries[entry_id], provisional=False)
         if ended is not None:
             entry = structs.replace(entry, ended=ended)
-        self._entries[entry_id] = entry
+        self._write(entry)
         expected = self._expected.pop(entry_id, None)
         if expected is not None:
             expected.set_result(None)
@@ -163,7 +173,8 @@ class Ledger:
     def expected(self) -> tuple[Future[None], ...]:
         """One future for each entry that better figures may come for, done when they have come or never will."""
         own = tuple(self._expected.copy().values())
-        return (*own, *(future for ledger in tuple(self._absorbed) for future in ledger.expected()))
+        others = (*tuple(self._below), *tuple(self._absorbed))
+        return tuple(dict.fromkeys((*own, *(future for ledger in others for future in ledger.expected()))))
 
     # --- Reading ------------------------------------------------------------------------------------------------
 
@@ -175,8 +186,13 @@ class Ledger:
     @property
     def entries(self) -> tuple[LedgerEntry, ...]:
         """All entries, in the order in which the requests were sent, those of absorbed ledgers after one's own."""
-        own = tuple(self._entries.values())
-        return (*own, *(entry for ledger in tuple(self._absorbed) for entry in ledger.entries))
+        if not self._absorbed:
+            return tuple(self._entries.values())
+        entries = self._entries.copy()
+        for ledger in tuple(self._absorbed):
+            for entry in ledger.entries:  # a run and its child may both be of the agent whose ledger this is
+                entries[entry.id] = entry
+        return tuple(entries.values())
 
     @property
     def usage(self) -> Usage:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from .answer_tally import AnswerTally, Counted
 from .content import Kind, weigh
 from .estimate import Anchor, Heard, Sent
 from .figure import Provenance
 from .scale import NOTHING, Scale, Span
-from .tally import Counted, Tally
 
 # A count this close to what was reported is the same count: ends of answers cost a token or two.
 _SAME: Final = 4
@@ -23,7 +23,7 @@ def learn(scale: Scale, sent: Sent, heard: Heard, anchor: Anchor | None) -> None
     if report is None:
         return
     if report.final and heard.complete and report.output is not None:
-        tally = heard.tally or Tally(scale.vocabulary)
+        tally = heard.tally or AnswerTally(scale.vocabulary)
         _learn_output(scale, tally.counted(heard.blocks), report.output, report.reasoning)
     if report.input is not None:
         _learn_input(scale, sent, anchor, report.input)
