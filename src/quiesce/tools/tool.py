@@ -129,7 +129,7 @@ class Tool:
         """
 
         def register(given: _F) -> _F:
-            arguments = frozenset(self.spec.schema["properties"])
+            arguments = frozenset(inspect.signature(self.function).parameters)
             self.compensation = Compensation(given, tool_name=self.name, arguments=arguments, timeout=timeout)
             return given
 
