@@ -95,6 +95,7 @@ class Course:
         self.strays: Final[list[asyncio.Task[Any]]] = []
         self.asked_during: Phase | None = None
         self.torn: tuple[tuple[str, str], ...] = ()
+        self.late: Final[list[LateOutcome]] = []
 
         self.finished: tuple[StopReason, Any] | None = None
         self.error: Exception | None = None
@@ -240,8 +241,7 @@ class Course:
     def record_late(self, outcome: LateOutcome) -> None:
         """A call that was left behind has ended. From the loop, or from the tool's thread once the loop has closed."""
         receipt = self.result.receipt if self.result is not None else None
-        if receipt is not None:
-            receipt.late.append(outcome)
+        self.late.append(outcome)
         if self.loop.is_closed():
             return
         self.emit(LateOutcomeRecorded(outcome))
@@ -249,6 +249,18 @@ class Course:
         if self.setup.hooks.wanting(OnLateOutcome):
             task = self.loop.create_task(self.setup.hooks.call(event, self.hook_failed), name="hooks for OnLateOutcome")
             self.strays.append(task)
+
+    def cancel_tool(self, call_id: str, reason: str) -> bool:
+        """Stop one call of the current turn. From any thread; whether there was one to stop."""
+        batch = self.batch
+        if batch is None or not batch.has_call(call_id):
+            return False
+        why = f"This call was stopped on request ({reason})." if reason else "This call was stopped on request."
+        try:
+            self.loop.call_soon_threadsafe(batch.cancel_call, call_id, why)
+        except RuntimeError:  # the loop has closed
+            return False
+        return True
 
     # --- The bill -----------------------------------------------------------------------------------------------
 

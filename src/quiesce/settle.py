@@ -181,6 +181,7 @@ def _write_result(course: Course, hit: Phase, waited_for: tuple[str, ...]) -> Ru
         usage=course.ledger.usage,
         kept_text=len(last.text) if isinstance(last, AssistantMessage) and last.cut else 0,
         waited_for=waited_for,
+        late=course.late,
         asked_during=course.asked_during if stopped else None,
     )
     course.result = RunResult(
