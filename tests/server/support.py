@@ -47,7 +47,6 @@ class Served:
 
         return asyncio.run_coroutine_threadsafe(call(), self.loop).result(30)
 
-
     def pause(self, seconds: float) -> None:
         """Wait until the server's own clock has moved on: its timers that were due have then been called."""
         assert self.loop is not None

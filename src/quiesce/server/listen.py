@@ -128,6 +128,11 @@ def _protocol(header_timeout: float) -> type[H11Protocol]:
             else:
                 self._forget_timer()
 
+        def on_response_complete(self) -> None:
+            super().on_response_complete()
+            if self.conn.their_state is h11.IDLE and self.conn.trailing_data[0]:  # the next one has begun already
+                self._await_head(self.transport.abort)
+
         def connection_lost(self, exc: Exception | None) -> None:
             self._forget_timer()
             super().connection_lost(exc)
