@@ -161,3 +161,9 @@ async def async_frames(lines: AsyncIterator[str]) -> AsyncIterator[tuple[int, st
             number = int(line[4:])
         elif line.startswith("event: "):
             yield number, line[7:]
+
+
+def free_port() -> int:
+    """A port that nobody listens on right now."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return listener.getsockname()[1]

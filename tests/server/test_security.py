@@ -275,13 +275,15 @@ def test_slow_clients_are_let_go():
 
 
 def test_a_trickle_of_header_bytes_does_not_buy_time():
-    with serving(talker(), settings=Settings(header_timeout=0.3)) as served:
-        with socket.create_connection(("127.0.0.1", served.port), timeout=20) as loris:
-            loris.sendall(b"GET / HTTP/1.1\r\n")
-            with pytest.raises(OSError):
-                for number in range(400):
-                    loris.sendall(b"X-%d: y\r\n" % number)
-                    served.pause(0.05)
+    with (
+        serving(talker(), settings=Settings(header_timeout=0.3)) as served,
+        socket.create_connection(("127.0.0.1", served.port), timeout=20) as loris,
+    ):
+        loris.sendall(b"GET / HTTP/1.1\r\n")
+        with pytest.raises(OSError):
+            for number in range(400):
+                loris.sendall(b"X-%d: y\r\n" % number)
+                served.pause(0.05)
 
 
 def test_a_head_that_never_ends_is_refused():
