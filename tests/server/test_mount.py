@@ -143,9 +143,7 @@ uvicorn.run(app, port=PORT)
 def test_sigterm_to_somebodys_server_ends_the_runs_and_so_their_streams(tmp_path: Path):
     port = free_port()
     (tmp_path / "host.py").write_text(HOST.replace("PORT", str(port)))
-    child = subprocess.Popen(
-        [sys.executable, "host.py"], cwd=tmp_path, stderr=subprocess.PIPE, text=True, env={**os.environ}
-    )
+    child = subprocess.Popen([sys.executable, "host.py"], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
     try:
         assert child.stderr is not None
         next(line for line in child.stderr if "running on" in line)
