@@ -1,6 +1,6 @@
 """From the HTTP cancel call to the provider's connection closed, seen at the provider.
 
-Three parties: `quiesce serve` in a process of its own; a provider that streams a word every 5 ms; and a client that
+Three parties: `quiesce serve` in a process of its own; a provider that streams a word every 20 ms; and a client that
 reads the run's events and then posts the stop. Provider and client share a process, and so a clock. The time of a bare
 request to the same server is given beside it.
 """
@@ -8,6 +8,7 @@ request to the same server is given beside it.
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import socket
 import statistics
@@ -15,13 +16,12 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
-
-import httpx2
+from typing import Self
 
 from bench._loopback import PROVIDER
 
 STOPS = 200
-EVERY = 0.005
+EVERY = 0.02
 
 
 class Provider:
@@ -48,28 +48,53 @@ class Provider:
             await asyncio.sleep(EVERY)
 
 
+class Wire:
+    """One keep-alive connection to the server: a client that costs next to nothing, so that the server is measured."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+
+    async def __aenter__(self) -> Self:
+        self._reader, self._writer = await asyncio.open_connection("127.0.0.1", self._port)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._writer.close()
+
+    def send(self, method: str, path: str, body: bytes = b"") -> None:
+        head = f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n"
+        kind = "Content-Type: application/json\r\n" if body else ""
+        self._writer.write(f"{head}{kind}\r\n".encode() + body)
+
+    async def answer(self) -> bytes:
+        head = await self._reader.readuntil(b"\r\n\r\n")
+        length = next(line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:"))
+        return await self._reader.readexactly(int(length.split(b":")[1]))
+
+    async def until(self, event: bytes) -> None:
+        await self._reader.readuntil(b"event: " + event + b"\n")
+
+
 async def measure(port: int, provider: Provider) -> dict[str, list[float]]:
     """The times, in milliseconds."""
     times: dict[str, list[float]] = {"stop": [], "at rest": [], "bare request": []}
-    async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=30, trust_env=False) as client:
+    async with Wire(port) as wire:
         for number in range(STOPS):
             name = f"run-{number}"
-            run_id = (await client.post("/runs", json={"prompt": name})).json()["run"]["id"]
-            async with client.stream("GET", f"/runs/{run_id}/events") as events:
-                lines = events.aiter_lines()
-                async for line in lines:
-                    if line == "event: text":
-                        break
+            wire.send("POST", "/runs", b'{"prompt":"%s"}' % name.encode())
+            run_id = json.loads(await wire.answer())["run"]["id"]
+            async with Wire(port) as events:
+                events.send("GET", f"/runs/{run_id}/events")
+                await events.until(b"text")
                 begun = time.perf_counter()
-                stopping = asyncio.create_task(client.post(f"/runs/{run_id}/cancel", json={"reason": "bench"}))
+                wire.send("POST", f"/runs/{run_id}/cancel", b'{"reason":"bench"}')
                 times["stop"].append(((await provider.closed[name]) - begun) * 1000)
-                async for line in lines:
-                    if line == "event: run_ended":
-                        break
+                await events.until(b"run_ended")
                 times["at rest"].append((time.perf_counter() - begun) * 1000)
-                await stopping
+                await wire.answer()
             begun = time.perf_counter()
-            await client.get("/healthz")
+            wire.send("GET", "/healthz")
+            await wire.answer()
             times["bare request"].append((time.perf_counter() - begun) * 1000)
     return times
 
