@@ -125,8 +125,14 @@ def check_answer(draft: Draft) -> None:
 
 
 def retry_or_raise(course: Course, error: ModelError) -> Phase:
-    """Try again later, unless people have begun to read the answer: then what they read stays, and the run fails."""
+    """Try again later, unless people have begun to read the answer: then what they read stays, and the run fails.
+
+    A connection that breaks after the answer is complete has cost nothing.
+    """
     draft = course.draft
+    if draft is not None and draft.complete and draft.content() and error.retryable:
+        course.close_entry("completed")  # the connection broke after the last word: nothing is missing
+        return Phase.ANSWERED
     course.close_entry("failed")
     if draft is not None and draft.has_content and not draft.complete:
         if isinstance(error, StreamBroken) or not error.retryable:
