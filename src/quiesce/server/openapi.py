@@ -244,7 +244,7 @@ def _paths(settings: Settings) -> _Json:
                 body="CancelTool",
                 optional_body=True,
                 parameters=(_RUN, _CALL),
-                errors=(404, 409, 501),
+                errors=(404,),
             )
         },
         "/sessions": {

@@ -14,10 +14,12 @@ from .endpoint import Call, answer
 from .problem import Problem
 from .record import RunRecord
 from .views import (
+    Accepted,
     AgentList,
     AgentView,
     CancelAnswer,
     CancelRun,
+    CancelTool,
     Health,
     Nothing,
     RunAnswer,
@@ -84,6 +86,13 @@ async def cancel_run(call: Call) -> Response:
     if run is not None and wait is not None:
         await _at_rest(run, wait)
     return _cancel_answer(record, accepted=accepted)
+
+
+async def cancel_tool(call: Call) -> Response:
+    """`POST /runs/{id}/tools/{call}/cancel`: the run goes on."""
+    run, wanted = call.record.run, call.body(CancelTool)
+    accepted = run is not None and run.cancel_tool(call.request.path_params["call"], wanted.reason)
+    return answer(Accepted(accepted), 202)
 
 
 def _cancel_answer(record: RunRecord, *, accepted: bool) -> Response:
@@ -161,11 +170,6 @@ async def steer_run(call: Call) -> Response:
 async def resume_run(call: Call) -> Response:
     """`POST /runs/{id}/resume`."""
     raise not_yet(f"resume run {call.record.id}")
-
-
-async def cancel_tool(call: Call) -> Response:
-    """`POST /runs/{id}/tools/{call}/cancel`."""
-    raise not_yet(f"stop one tool of run {call.record.id}")
 
 
 async def undo_run(call: Call) -> Response:
