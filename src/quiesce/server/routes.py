@@ -85,6 +85,8 @@ async def cancel_run(call: Call) -> Response:
     accepted = run is not None and run.cancel(wanted.reason, mode=wanted.mode, source=wanted.source)
     if run is not None and wait is not None:
         await _at_rest(run, wait)
+    if wanted.undo:  # after the stop, which must not be lost for this
+        raise not_yet("undo; the stop was asked for all the same")
     return _cancel_answer(record, accepted=accepted)
 
 
