@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 
 import anyio
@@ -22,6 +23,7 @@ from .views import (
     CancelTool,
     Health,
     Nothing,
+    ReceiptAnswer,
     RunAnswer,
     RunDetail,
     RunList,
@@ -82,11 +84,9 @@ async def cancel_run(call: Call) -> Response:
     record, wanted = call.record, call.body(CancelRun)
     wait = call.number("wait", float, least=0, most=call.desk.settings.max_wait)
     run = record.run
-    accepted = run is not None and run.cancel(wanted.reason, mode=wanted.mode, source=wanted.source)
+    accepted = run is not None and run.cancel(wanted.reason, mode=wanted.mode, source=wanted.source, undo=wanted.undo)
     if run is not None and wait is not None:
         await _at_rest(run, wait)
-    if wanted.undo:  # after the stop, which must not be lost for this
-        raise not_yet("undo; the stop was asked for all the same")
     return _cancel_answer(record, accepted=accepted)
 
 
@@ -105,6 +105,18 @@ async def _at_rest(run: Run, seconds: float) -> None:
     """Wait for the end of a run, for some time. Giving up here does not touch the run."""
     with anyio.move_on_after(seconds if math.isfinite(seconds) else None):
         await run.stopped()
+
+
+async def undo_run(call: Call) -> Response:
+    """`POST /runs/{id}/undo`: 200 when everything was tried, 202 when that takes longer than the client waits."""
+    record = call.record
+    call.body(Nothing)
+    wait = call.number("wait", float, least=0, most=call.desk.settings.max_wait)
+    if record.result is None:
+        raise Problem(409, "running", "The run is still going on.", todo="Stop it first, or stop it with undo: true.")
+    undoing = call.desk.undo(record, record.result)
+    await asyncio.wait((undoing,), timeout=call.desk.settings.max_wait if wait is None else wait)
+    return answer(ReceiptAnswer(record.result.receipt), 200 if undoing.done() else 202)
 
 
 # --- Sessions ------------------------------------------------------------------------------------------------------
@@ -172,12 +184,6 @@ async def steer_run(call: Call) -> Response:
 async def resume_run(call: Call) -> Response:
     """`POST /runs/{id}/resume`."""
     raise not_yet(f"resume run {call.record.id}")
-
-
-async def undo_run(call: Call) -> Response:
-    """`POST /runs/{id}/undo`."""
-    call.body(Nothing)
-    raise not_yet(f"undo run {call.record.id}")
 
 
 async def continue_run(call: Call) -> Response:

@@ -38,11 +38,14 @@ class StartRun(Struct, forbid_unknown_fields=True):
 
 
 class CancelRun(Struct, forbid_unknown_fields=True):
-    """The body of `POST /runs/{id}/cancel`. `undo` takes back what the run's tools can take back, after the stop."""
+    """The body of `POST /runs/{id}/cancel`.
+
+    `undo` takes back what the run's completed calls did, before the run ends; false withdraws that.
+    """
 
     reason: Reason = ""
     mode: Mode = Mode.NOW
-    undo: bool = False
+    undo: bool | None = None
     source: Literal["user", "remote"] = "user"
 
 
