@@ -199,7 +199,7 @@ class Desk:
     # --- Undoing ------------------------------------------------------------------------------------------------
 
     def undo(self, record: RunRecord, result: RunResult) -> asyncio.Task[None]:
-        """Take back what a run did; the receipt says what came of it. It goes on when the client that asked has gone."""
+        """Take back what a run did; the receipt says what came of it. Goes on when the client that asked has gone."""
         undoing = self._undoing.get(record.id)
         if undoing is None:
             self.check_open()
