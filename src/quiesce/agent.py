@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 from .cancellation import CancellationToken, Cause, Mode, Source
 from .cancellation.cause import parse_mode
 from .continuing import CONTINUE, Continue
-from .course import Course, OnPrompt, Opening, Parentage, Setup
+from .course import Course, OnPrompt, Opening, Parentage, Setup, open_accounts, price_of
 from .errors import ConfigurationError, ConversationBusy, DuplicateTool, UnknownMode
 from .events import Event, RunEnded
 from .hooks import Hook, HookEvent, Hooks
@@ -30,11 +30,15 @@ from .sessions import Conversation
 from .stream import EventStream
 from .subagents import agent_tool
 from .sync import portal
+from .telemetry import Telemetry
 from .tools.context import ToolContext
 from .tools.parent import run_of_call
 from .tools.tool import Tool, Toolset
 from .transcript import DEFAULT_CUT_NOTE, user_message
-from .usage.ledger import Ledger, Usage
+from .usage.calibration import Calibration
+from .usage.ledger import Ledger
+from .usage.live import LiveUsage
+from .usage.stop_policy import StopAction, StopPolicy, policy_for
 
 OnBusy: TypeAlias = Literal["refuse", "queue", "steer", "cancel_previous"]
 
@@ -58,6 +62,9 @@ class Agent:
                    turn), "steer" (is said in the running run) or "cancel_previous" (stops what came before)
     on_prompt      what a plain prompt does while a person is being asked: "cancel_pending" (what waits is not run) or
                    "refuse" (raises `InterruptPending`)
+    stop_policy    what a stop does about the request, for the bill; by default what is right for the provider
+    calibration    what earlier calls have taught about token counts; see `quiesce.usage.Calibration`
+    telemetry      OpenTelemetry spans; see `quiesce.telemetry`
     """
 
     def __init__(
@@ -81,6 +88,9 @@ class Agent:
         conversation: Conversation | None = None,
         on_busy: OnBusy = "refuse",
         on_prompt: OnPrompt = "cancel_pending",
+        stop_policy: StopPolicy | StopAction | None = None,
+        calibration: Calibration | None = None,
+        telemetry: Telemetry | None = None,
     ) -> None:
         if not cut_note.strip():
             raise ConfigurationError("cut_note is blank.", todo="Providers refuse blank text: use a short sentence.")
@@ -97,10 +107,12 @@ class Agent:
         self._on_prompt: Final[OnPrompt] = on_prompt
         self._active: Final[dict[str, Run]] = {}
         self._armed: Final[dict[str, Cause]] = {}
+        self._telemetry: Final = telemetry
         self._ledger: Final = Ledger()
+        resolved = resolve_model(model)
         self._setup: Final = Setup(
             agent=name,
-            model=resolve_model(model),
+            model=resolved,
             instructions=instructions,
             tools=_tool_table(tools),
             hooks=self._hooks,
@@ -112,6 +124,8 @@ class Agent:
             cut_note=cut_note,
             state=self.state,
             settings=settings,
+            accounts=open_accounts(resolved, calibration),
+            stop_policy=policy_for(resolved.name, getattr(resolved, "stop_policy", None), stop_policy),
         )
 
     # --- Looking ------------------------------------------------------------------------------------------------
@@ -147,9 +161,15 @@ class Agent:
         return self._setup.tools
 
     @property
-    def usage(self) -> Usage:
-        """What all runs that have ended used."""
-        return self._ledger.usage
+    def usage(self) -> LiveUsage:
+        """What all runs of this agent have used, those that have not ended included."""
+        return LiveUsage(self._ledger)
+
+    @property
+    def calibration(self) -> Calibration:
+        """What this agent's calls have taught about its model's token counts; `dump()` it to keep it."""
+        assert self._setup.accounts is not None
+        return self._setup.accounts.calibration
 
     def __repr__(self) -> str:
         return f"<Agent {self.name} {self._setup.model.name}>"
@@ -260,6 +280,9 @@ class Agent:
         course.attach()
         run = Run(course, timeout=seconds, on_end=self._on_run_end)
         self._active[run.id] = run
+        self._ledger.absorb(run.ledger)
+        if self._telemetry is not None:
+            run.tap(self._telemetry.follow(run.id, self.name, setup.model.name))
         armed = self._armed.pop("cause", None)
         if armed is not None:
             own_token.cancel(armed.reason, mode=armed.mode, source=armed.source)
@@ -331,16 +354,16 @@ class Agent:
         setup = self._setup if limits is None else replace(self._setup, limits=limits)
         if output_type is not None:
             setup = replace(setup, output=OutputSpec(output_type))
-        if setup.limits.cost is not None and setup.model.price is None:
+        assert setup.accounts is not None
+        if setup.limits.cost is not None and setup.accounts.price is None:
             raise ConfigurationError(
                 f"Limits(cost=...) needs a price, and none is known for {setup.model.name}.",
-                todo="Limit tokens instead, or give the model a price.",
+                todo="Install quiesce[prices], give the model a price, or limit tokens instead.",
             )
         return setup
 
     def _on_run_end(self, run: Run) -> None:
         self._active.pop(run.id, None)
-        self._ledger.absorb(run.ledger)
 
     # --- Stopping -----------------------------------------------------------------------------------------------
 
@@ -420,7 +443,7 @@ def _parentage(context: ToolContext, setup: Setup) -> Parentage:
         raise ConfigurationError(
             "A child run must be started in the event loop of its parent.", todo="Make the tool an async function."
         )
-    if setup.model.price is None and any(each.setup.limits.cost is not None for each in course.lineage()):
+    if price_of(setup) is None and any(each.setup.limits.cost is not None for each in course.lineage()):
         raise ConfigurationError(
             f"The parent's Limits(cost=...) needs a price, and none is known for {setup.model.name}.",
             todo="Limit tokens instead, or give the model a price.",

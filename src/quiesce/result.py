@@ -13,7 +13,7 @@ from .sessions import Conversation
 from .sync import portal
 from .tools.undo import UndoLog
 from .transcript import resting_place
-from .usage.ledger import Usage
+from .usage.live import LiveUsage
 from .usage.prices import Cost
 
 StopReason: TypeAlias = Literal[
@@ -31,13 +31,14 @@ class RunResult:
     `interrupts` is what a person is asked, when `stop_reason` is "interrupt". `unsaid` is what the run was told (with
     `steer`, `enqueue`, or as a prompt that had to wait) and did not say before it ended: it is in no conversation, and
     nobody will say it unless you do.
+    `usage` is up to date whenever one looks: after a stop, `await result.usage.final()` waits for better figures.
     """
 
     run_id: str
     stop_reason: StopReason
     messages: tuple[Message, ...]
     new_messages: tuple[Message, ...]
-    usage: Usage
+    usage: LiveUsage
     receipt: Receipt
     output: Any = None
     error: Exception | None = None
