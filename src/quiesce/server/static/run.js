@@ -57,7 +57,8 @@ class RunPage {
     this.element = h(
       "div",
       { class: "page run-page" },
-      h("div", { class: "run-head" }, h("a", { href: "#/", class: "back" }, "All runs"), this.title, h("div", { class: "run-line" }, this.pill, this.meta)),
+      h("div", { class: "run-head" }, h("a", { href: "#/", class: "back" }, "All runs"), this.title, this.meta),
+      h("div", { class: "run-line" }, this.pill),
       this.pictureCard,
       this.earlier,
       this.conversation.element,
@@ -141,8 +142,11 @@ class RunPage {
     this.#head();
     this.conversation.update(this.story);
     this.#tick();
-    this.composer.setMode(this.#mode());
+    const mode = this.#mode();
+    this.composer.setMode(mode);
+    this.element.dataset.mode = mode;
     this.composer.setLabel(this.over ? (this.run.session ? "Next prompt" : "New conversation (this run has no session)") : "Draft");
+    this.wasWatching = atBottom;
     if (atBottom && !this.over) scrollTo(0, document.documentElement.scrollHeight);
   }
 
@@ -178,6 +182,7 @@ class RunPage {
 
   #stateWords() {
     const { story, run } = this;
+    if (story.end?.stop_reason === "interrupt") return [...ending("interrupt"), ""];
     if (story.end) return [...ending(story.end.stop_reason), ` after ${duration(story.end.at - story.startedAt)}`];
     if (run.state === "crashed") return ["Crashed", "bad", ""];
     if (run.state === "ended") return [...ending(run.stop_reason), ""];
@@ -189,8 +194,7 @@ class RunPage {
 
   #stoppingWords() {
     const { story, stopping } = this;
-    const running = story.runningTools.map((tool) => tool.name);
-    const waiting = running.length ? running : [];
+    const waiting = story.runningTools.map((tool) => tool.name);
     const since = stopping ? (performance.now() - stopping.since) / 1000 : story.stop ? this.#now() - story.stop.at : 0;
     const forced = stopping?.mode === "kill" ? "Forcing the stop" : "Stopping";
     if (stopping && !stopping.delivered && stopping.troubled) return ["Stop not delivered yet: trying again", "bad", `, ${whole(since)} s`];
@@ -209,6 +213,7 @@ class RunPage {
     if (interrupts.length) this.asked.replaceChildren(approvals(interrupts, (answers) => this.#answer(answers)));
     if (receipt) this.receipt.replaceChildren(receiptCard(receipt, this.run.error ?? this.story.end?.error, this.#actions(receipt)));
     this.conversation.update(this.story);
+    if (this.wasWatching) (this.asked.firstElementChild ?? this.receipt).scrollIntoView({ block: "nearest" });
   }
 
   #tellEarlier() {

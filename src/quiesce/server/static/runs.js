@@ -122,7 +122,7 @@ class Row {
     const waiting = run.state === "stopping" && run.waiting_for.length ? `: waiting for ${run.waiting_for.join(", ")}` : "";
     this.pill.dataset.tone = tone;
     say(this.word, word + waiting);
-    say(this.tail, run.text_tail.trim());
+    say(this.tail, run.text_tail.length < 200 ? run.text_tail.trim() : `… ${run.text_tail.trim()}`);
     const out = run.usage?.output;
     const money = cost(run.usage?.cost);
     const took = run.ended_at === null ? "" : duration(run.ended_at - run.created_at);

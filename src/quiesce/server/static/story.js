@@ -101,8 +101,8 @@ export class Story {
     this.bytes += utf8.encode(text).length;
     const total = this.settledTokens + Math.ceil(this.bytes / BYTES_PER_TOKEN);
     const last = this.tokens.at(-1);
-    if (last && at - last.at < 0.02) last.total = total;
-    else this.tokens.push({ at, total });
+    if (last?.growing && at - last.at < 0.02) last.total = total;
+    else this.tokens.push({ at, total, growing: true });
   }
 }
 

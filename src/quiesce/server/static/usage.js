@@ -8,7 +8,7 @@ import { cost, count, money, tokens } from "./words.js";
 const HEIGHT = 220;
 const FOOT = 26;
 const SIDE = 64;
-const HEAD = 14;
+const HEAD = 18;
 
 export function usagePage(place, shell) {
   document.title = "Usage · Quiesce";
@@ -85,7 +85,7 @@ function amount(value, days) {
 }
 
 function chart(days, width) {
-  const most = Math.max(...days.map((day) => Math.max(day.value, day.high ?? 0)), 1e-9);
+  const most = Math.max(...days.map((day) => Math.max(day.value, day.high ?? day.value * 1.15)), 1e-9);
   const room = width - SIDE - 8;
   const slot = Math.min(96, room / Math.max(1, days.length));
   const bottom = HEIGHT - FOOT;

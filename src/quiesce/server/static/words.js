@@ -76,7 +76,7 @@ export function ago(at, now = Date.now() / 1000) {
 }
 
 export const WHO = {
-  user: "You, or somebody else with this console",
+  user: "A person",
   deadline: "Its time was up",
   budget: "Its budget was used up",
   disconnect: "Nobody was reading any more",

@@ -1,0 +1,28 @@
+"""What the tests do on the console's pages, in a person's words."""
+
+from __future__ import annotations
+
+from playwright.sync_api import Page, expect
+
+
+def prompt(page: Page, text: str) -> str:
+    """Write a prompt and send it; the id of the run that was started."""
+    page.fill("#draft", text)
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/#/runs/*")
+    return page.url.rpartition("/")[2]
+
+
+def state_is(page: Page, text: str) -> None:
+    """Wait until the state line contains this."""
+    expect(page.locator("#state-line")).to_contain_text(text)
+
+
+def run_state(page: Page, text: str) -> None:
+    """Wait until the announced state is exactly this."""
+    expect(page.locator("#state")).to_have_text(text)
+
+
+def answer(page: Page, text: str) -> None:
+    """Wait until the agent has said this."""
+    page.locator(".entry.assistant .words", has_text=text).first.wait_for()
