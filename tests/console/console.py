@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from playwright.sync_api import Page, expect
 
+# The machine may be busy; nothing here waits longer than it must.
+expect.set_options(timeout=20_000)
+
 
 def prompt(page: Page, text: str) -> str:
     """Write a prompt and send it; the id of the run that was started."""

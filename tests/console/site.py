@@ -46,10 +46,10 @@ SCRIPTS: dict[str, list[Answer]] = {
         [Say("Found it: the target is called `parser`. Now the build. ", chunk=3, pause=0.03), Call("build", {"target": "parser"}), Used(input=1060, output=48)],
         [Say("The build is done."), Used(input=1200, output=9)],
     ],
+    "measure": [[Say("I measure it. "), Call("measure", {}), Used(input=300, output=20)], [Say("It is long."), Used(input=330, output=5)]],
     "stubborn": [[Say("This takes a while. "), Call("stubborn", {}), Used(input=300, output=20)], "Done."],
     "nasty": [
         [Think(NASTY), Say(NASTY), Call("nasty", {"path": NASTY}), Used(input=10, output=10)],
-        [Say(NASTY), Call(f"tool{NASTY}", {"path": NASTY})],
         [Say(NASTY), Used(input=10, output=10)],
     ],
     "deploy": [[Say("The tests pass. I would like to deploy to production."), Used(input=200, output=14)]],
@@ -78,6 +78,13 @@ async def search(query: str) -> str:
     """Search."""
     await asyncio.sleep(0.25)
     return f"1 result for {query}: parser"
+
+
+@tool
+async def measure() -> str:
+    """Measure."""
+    await asyncio.sleep(2)
+    return "42"
 
 
 @tool(grace=20)
@@ -115,7 +122,7 @@ async def nasty(path: str, ctx: ToolContext) -> str:
 
 def application(*, with_keys: bool) -> GoingOn:
     model = ByPrompt(name="scripted", price=PRICE)
-    agent = Agent(model, name="writer", tools=[search, build, stubborn, nasty])
+    agent = Agent(model, name="writer", tools=[search, measure, build, stubborn, nasty])
     other = Agent(model, name=f"other {NASTY}")
     keys = Keys({"tests": hash_key(KEY)}) if with_keys else None
     return GoingOn(create_app(agent, other, keys=keys))

@@ -154,7 +154,7 @@ def test_nothing_that_a_run_says_becomes_markup(page: Page, site: Site) -> None:
     run_state(page, "Finished")
     for details in page.locator("details").all():
         details.evaluate("e => { e.open = true; }")
-    for place in (".entry.user .words", ".entry.assistant .words", ".tool-name", ".tool pre", "h1"):
+    for place in (".entry.user .words", ".entry.assistant .words", ".tool pre", "h1"):
         expect(page.locator(place, has_text="<img src=x").first).to_be_visible()
     clean(page)
     page.goto(site.url)
@@ -163,6 +163,47 @@ def test_nothing_that_a_run_says_becomes_markup(page: Page, site: Site) -> None:
     clean(page)
     page.goto(f"{site.url}#/runs/{NASTY}")
     run_state(page, "Not found")
+    clean(page)
+
+
+def test_events_that_are_all_poison_stay_text(page: Page, site: Site) -> None:
+    """What the core would never let through, in every field that a page shows."""
+    page.goto(site.url)
+    call = {"type": "tool_call", "id": NASTY, "name": NASTY, "arguments": {NASTY: NASTY}}
+    result = {"call_id": NASTY, "name": NASTY, "content": [{"type": "document", "name": NASTY}], "outcome": NASTY}
+    cause = {"source": NASTY, "reason": NASTY, "mode": NASTY, "at": 1.0, "origin": None}
+    tokens = dict.fromkeys(("input", "output"), {"value": 1, "low": 1, "high": NASTY, "source": NASTY})
+    receipt = {
+        "stop_reason": NASTY, "cause": cause, "mode": NASTY, "phase": NASTY, "latency": 0.1, "asked_during": NASTY,
+        "calls": [{"call_id": NASTY, "name": NASTY, "outcome": NASTY, "ok": False, "seconds": None}],
+        "still_running": [NASTY], "waited_for": [NASTY], "kept_text": 3,
+        "late": [{"name": NASTY, "ok": True, "after": 1}],
+        "usage": {"calls": 1, "tokens": tokens, "cost": {"value": "1", "low": "0", "high": "2", "currency": NASTY}},
+    }  # fmt: skip
+    events = [
+        {"type": "model_call_started", "turn": NASTY, "attempt": 1, "model": NASTY},
+        {"type": "retry_scheduled", "attempt": 1, "delay": 1.0, "error": NASTY},
+        {"type": "hook_failed", "hook": NASTY, "event": NASTY, "error": NASTY},
+        {"type": "output_rejected", "error": NASTY, "retry": 1},
+        {"type": "tool_started", "call": call},
+        {"type": "tool_progress", "call_id": NASTY, "name": NASTY, "progress": {"message": NASTY}},
+        {"type": "child", "call_id": NASTY, "run_id": NASTY, "event": {"type": "text", "text": NASTY}},
+        {"type": "tool_ended", "result": result},
+        {"type": "stop_requested", "cause": cause, "waiting_for": [NASTY]},
+        {"type": "run_ended", "stop_reason": NASTY, "receipt": receipt, "error": NASTY},
+    ]
+    body = "".join(f"id: {n}\nat: {n}.5\ndata: {json.dumps(event)}\n\n" for n, event in enumerate(events, 1))
+    page.route("**/events", lambda route: route.fulfill(body=body, content_type="text/event-stream"))
+
+    def without_receipt(route) -> None:
+        response = route.fetch()
+        route.fulfill(response=response, json=response.json() | {"receipt": None})
+
+    page.route(re.compile(r"/runs/[0-9a-f]+$"), without_receipt)
+    prompt(page, "hello")
+    page.locator("#receipt").wait_for()
+    for place in (".tool-name", ".tool pre", ".child", "#receipt", ".notice", "svg.timeline"):
+        expect(page.locator(place, has_text="<img src=x").first).to_be_attached()
     clean(page)
 
 

@@ -102,17 +102,17 @@ def test_stopping_again_escalates(page: Page, site: Site) -> None:
     run_state(page, "Stopped")
     expect(page.locator("#receipt [data-fact='At rest']")).to_contain_text("forced")
     expect(page.locator("#receipt .receipt-tools li")).to_contain_text("abandoned, may still be running")
-    expect(page.locator("#receipt .left")).to_contain_text("Still running: stubborn")
+    expect(page.locator("#receipt .left")).to_contain_text("Still running: tool stubborn")
 
 
-def test_stop_after_this_turn_lets_the_tool_finish_its_step(page: Page, site: Site) -> None:
+def test_stop_after_this_turn_lets_the_tool_finish(page: Page, site: Site) -> None:
     page.goto(site.url)
-    prompt(page, "build it")
-    page.get_by_role("group", name="Tool search").wait_for()
+    prompt(page, "measure it")
+    page.get_by_role("group", name="Tool measure").wait_for()
     page.locator("#stop-later").click()
     run_state(page, "Stopped")
     expect(page.locator("#receipt [data-fact='At rest']")).to_contain_text("after the turn")
-    expect(page.locator("#receipt .receipt-tools li")).to_have_text(re.compile("search.*completed"))
+    expect(page.locator("#receipt .receipt-tools li")).to_have_text(re.compile("measure.*completed"))
 
 
 @pytest.mark.promise("P8")

@@ -48,7 +48,7 @@ export class Conversation {
 function userEntry(entry) {
   const text = h("div", { class: "words" });
   text.textContent = textOf(entry.content);
-  return { element: h("article", { class: "entry user", "aria-label": "You" }, h("h3", { class: "who" }, "You"), text), update() {} };
+  return { element: h("article", { class: "entry user", "aria-label": "You" }, h("h2", { class: "who" }, "You"), text), update() {} };
 }
 
 function notice(entry) {
@@ -61,7 +61,7 @@ class Answer {
     this.blocks = new Map();
     this.body = h("div", { class: "blocks" });
     this.note = h("p", { class: "notice cut", hidden: true });
-    this.element = h("article", { class: "entry assistant", "aria-label": "Agent" }, h("h3", { class: "who" }, "Agent"), this.body, this.note);
+    this.element = h("article", { class: "entry assistant", "aria-label": "Agent" }, h("h2", { class: "who" }, "Agent"), this.body, this.note);
   }
 
   update(entry) {
