@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Coroutine, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Coroutine, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple, TypeVar
 
 from .broadcast import Broadcast
 from .cancellation import BoundedShield, CancellationToken, StopScope
 from .draft import Draft
-from .events import Event, HookFailed, LateOutcomeRecorded, ModelCallEnded
+from .errors import ToolError
+from .events import ChildEvent, Event, HandedOver, HookFailed, LateOutcomeRecorded, ModelCallEnded
 from .hooks import AfterToolCall, BeforeToolCall, HookEvent, Hooks, OnLateOutcome
 from .limits import Limits
 from .messages import AssistantMessage, Message, Outcome, ToolCall, ToolResult, UserMessage
@@ -24,9 +25,11 @@ from .sessions import Conversation
 from .state import LEGAL, STOPS_AT, Phase
 from .tools.batch import Batch
 from .tools.tool import Tool
+from .tools.undo import UndoLog
 from .transcript import DEFAULT_CUT_NOTE, DEFAULT_FAILED_NOTE, seal_turn, unfinished
 from .usage.estimate import usage_of
 from .usage.ledger import HowItEnded, Ledger, Usage, summarise
+from .usage.tally import Tally, spending
 
 _T = TypeVar("_T")
 
@@ -51,6 +54,14 @@ class Setup:
     settings: dict[str, Any] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Parentage:
+    """The run that a child run belongs to, and the call of it that started the child."""
+
+    course: Course
+    call_id: str
+
+
 class View(NamedTuple):
     """What there is to see of a conversation while a run adds to it; replaced whole, so that any thread may look."""
 
@@ -71,16 +82,32 @@ class Course:
     """Where a run is, what it has, and the few things that it can do to itself. Only for the run's own loop."""
 
     def __init__(
-        self, run_id: str, setup: Setup, conversation: Conversation, prompt: UserMessage, token: CancellationToken
+        self,
+        run_id: str,
+        setup: Setup,
+        conversation: Conversation,
+        prompt: UserMessage,
+        token: CancellationToken,
+        *,
+        parent: Parentage | None = None,
     ) -> None:
         self.run_id: Final = run_id
-        self.setup: Final = setup
+        self.setup = setup
         self.conversation: Final = conversation
         self.prompt: Final = prompt
         self.token: Final = token
         self.loop: Final = asyncio.get_running_loop()
-        self.broadcast: Final = Broadcast()
-        self.ledger: Final = Ledger()
+        self.parent: Final = None if parent is None else parent.course
+        self.call_id: Final = None if parent is None else parent.call_id
+        self.handle: Any = None
+        self.children: Final[list[Course]] = []
+        self.broadcast: Final = Broadcast() if parent is None else Broadcast(parent.course.broadcast, self._as_child)
+        self.ledger: Final = Ledger() if parent is None else Ledger(parent.course.ledger)
+        self.tally: Final = Tally()
+        self.undo_log: Final = UndoLog(None if parent is None else parent.course.undo_log)
+        self.undo_wanted: bool | None = None
+        self.undo_token: Final = CancellationToken()
+        self.successor: Setup | None = None
         self.shield: Final = BoundedShield(f"settling run {run_id}")
         self.scope: StopScope | None = None
 
@@ -95,6 +122,7 @@ class Course:
         self.strays: Final[list[asyncio.Task[Any]]] = []
         self.asked_during: Phase | None = None
         self.torn: tuple[tuple[str, str], ...] = ()
+        self.late: Final[list[LateOutcome]] = []
 
         self.finished: tuple[StopReason, Any] | None = None
         self.error: Exception | None = None
@@ -102,6 +130,8 @@ class Course:
         self.first_message: Final = len(conversation.messages)
         conversation.append(prompt)
         self._view = View(conversation.messages)
+        if self.parent is not None:
+            self.parent.children.append(self)
         token.watch(self._note_request)
 
     # --- Where it is --------------------------------------------------------------------------------------------
@@ -192,6 +222,38 @@ class Course:
             for call in message.tool_calls
         }
 
+    # --- Above and below ----------------------------------------------------------------------------------------
+
+    def _as_child(self, event: Event) -> Event:
+        """An event as the readers of the run above see it."""
+        return ChildEvent(self.call_id or "", self.run_id, event)
+
+    def lineage(self) -> Iterator[Course]:
+        """This run and the runs above it, from here to the root."""
+        course: Course | None = self
+        while course is not None:
+            yield course
+            course = course.parent
+
+    def hand_over(self, agent: Any) -> None:
+        """Let another agent continue the conversation after this turn. Raises `ToolError` when that cannot be."""
+        setup: Setup = agent.setup
+        if self.successor is not None:
+            raise ToolError(f"The conversation is already handed over to {self.successor.agent}.")
+        if setup.model.price is None and any(course.setup.limits.cost is not None for course in self.lineage()):
+            raise ToolError(f"{setup.agent} cannot take over: the run's cost is limited, and its price is not known.")
+        self.successor = setup
+
+    def take_over(self) -> None:
+        """Go on with the agent that the conversation was handed to, if it was."""
+        successor, self.successor = self.successor, None
+        if successor is None:
+            return
+        before = self.setup
+        hooks = before.hooks if before.agent == successor.agent else before.hooks.joined(successor.hooks)
+        self.setup = replace(successor, limits=before.limits, hooks=hooks)
+        self.emit(HandedOver(before.agent, successor.agent))
+
     # --- Other people's code ------------------------------------------------------------------------------------
 
     async def attend(self, work: Coroutine[Any, Any, _T], name: str) -> _T:
@@ -240,8 +302,7 @@ class Course:
     def record_late(self, outcome: LateOutcome) -> None:
         """A call that was left behind has ended. From the loop, or from the tool's thread once the loop has closed."""
         receipt = self.result.receipt if self.result is not None else None
-        if receipt is not None:
-            receipt.late.append(outcome)
+        self.late.append(outcome)
         if self.loop.is_closed():
             return
         self.emit(LateOutcomeRecorded(outcome))
@@ -249,6 +310,18 @@ class Course:
         if self.setup.hooks.wanting(OnLateOutcome):
             task = self.loop.create_task(self.setup.hooks.call(event, self.hook_failed), name="hooks for OnLateOutcome")
             self.strays.append(task)
+
+    def cancel_tool(self, call_id: str, reason: str) -> bool:
+        """Stop one call of the current turn. From any thread; whether there was one to stop."""
+        batch = self.batch
+        if batch is None or not batch.has_call(call_id):
+            return False
+        why = f"This call was stopped on request ({reason})." if reason else "This call was stopped on request."
+        try:
+            self.loop.call_soon_threadsafe(batch.cancel_call, call_id, why)
+        except RuntimeError:  # the loop has closed
+            return False
+        return True
 
     # --- The bill -----------------------------------------------------------------------------------------------
 
@@ -272,6 +345,9 @@ class Course:
             request_id=None if draft is None else draft.request_id,
         )
         self.entry_id = None
+        spent = spending(entry)
+        for course in self.lineage():
+            course.tally.note(entry.id, spent)
         self.emit(ModelCallEnded(entry))
 
     @property
@@ -288,7 +364,8 @@ class Course:
     def still_running(self) -> tuple[str, ...]:
         """What could not be proved to have stopped."""
         tools = (name for batch in self.batches for name in batch.still_running())
-        return (*tools, *(task.get_name() for task in self.strays if not task.done()))
+        below = (name for child in self.children for name in child.still_running())
+        return (*tools, *(task.get_name() for task in self.strays if not task.done()), *below)
 
     def latency(self) -> float | None:
         """Seconds since the stop was asked for."""

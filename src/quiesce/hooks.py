@@ -145,9 +145,21 @@ class Hooks:
         """Register a hook, for the events given or for those that its first parameter names."""
         self._hooks.append((events or _wanted(hook), hook))
 
+    def copy(self) -> Hooks:
+        """The same hooks, to add others to."""
+        twin = Hooks()
+        twin._hooks.extend(self._hooks)
+        return twin
+
     def wanting(self, event: type[HookEvent]) -> list[Hook]:
         """The hooks for an event, in the order in which they were registered."""
         return [hook for events, hook in self._hooks if issubclass(event, events)]
+
+    def joined(self, others: Hooks) -> Hooks:
+        """These hooks, then those others."""
+        both = Hooks()
+        both._hooks.extend((*self._hooks, *others._hooks))
+        return both
 
     async def call(self, event: HookEvent, on_failure: OnFailure) -> None:
         """Call each hook that wants this event, one after the other."""

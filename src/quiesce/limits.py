@@ -11,6 +11,7 @@ from .usage.counting import ByteCounter
 from .usage.figure import Figure, Provenance
 from .usage.ledger import TokenUsage, Usage
 from .usage.prices import Price, cost_of
+from .usage.tally import Spending, Tally
 
 
 class Limits:
@@ -75,18 +76,52 @@ class Meter:
     def _cost(self, sent: int, output: int) -> Decimal:
         earlier = self._spent.cost
         before = Decimal(0) if earlier is None else earlier.value or earlier.low
-        usage = TokenUsage(_guess(sent), _guess(output))
-        now = cost_of(
-            self._price,
-            input=usage.input,
-            cache_read=usage.cache_read,
-            cache_write=usage.cache_write,
-            output=usage.output,
-        )
-        return before + (now.value or Decimal(0) if now is not None else Decimal(0))
+        return before + _price_of(self._price, sent, output)
 
     def _stop(self, what: str) -> None:
         self._token.cancel(f"The run would use {what}", source="budget", mode=Mode.NOW)
+
+
+class SharedMeter:
+    """Watches one model call of a child run against the limits of a run above it, which all its children share.
+
+    What every child has used by now counts, calls under way included. The run whose limit is reached is the one that is
+    stopped, and with it everything below.
+    """
+
+    def __init__(
+        self, limits: Limits, tally: Tally, price: Price | None, token: CancellationToken, entry_id: str
+    ) -> None:
+        self._limits: Final = limits
+        self._tally: Final = tally
+        self._price: Final = price
+        self._token: Final = token
+        self._entry_id: Final = entry_id
+
+    def check(self, counter: ByteCounter, input_tokens: int | None, output_tokens: int | None) -> None:
+        """Write down what this call has used by now, and compare what all have used."""
+        output = max(counter.tokens, output_tokens or 0)
+        sent = input_tokens or 0
+        cost = _price_of(self._price, sent, output)
+        limits, tally = self._limits, self._tally
+        tally.note(self._entry_id, Spending(sent, output, cost))
+        if limits.output_tokens is not None and tally.output > limits.output_tokens:
+            self._stop(f"more than {limits.output_tokens:,} output tokens")
+        elif limits.tokens is not None and tally.input + tally.output > limits.tokens:
+            self._stop(f"more than {limits.tokens:,} tokens")
+        elif limits.cost is not None and tally.cost > limits.cost:
+            self._stop(f"more than {limits.cost} {self._price.currency if self._price else ''}".rstrip())
+
+    def _stop(self, what: str) -> None:
+        self._token.cancel(f"The run and its children would use {what}", source="budget", mode=Mode.NOW)
+
+
+def _price_of(price: Price | None, sent: int, output: int) -> Decimal:
+    usage = TokenUsage(_guess(sent), _guess(output))
+    cost = cost_of(
+        price, input=usage.input, cache_read=usage.cache_read, cache_write=usage.cache_write, output=usage.output
+    )
+    return Decimal(0) if cost is None else cost.value or Decimal(0)
 
 
 def _guess(tokens: int) -> Figure:

@@ -33,7 +33,7 @@ from .events import (
     UsageDelta,
 )
 from .hooks import AfterModelCall, BeforeModelCall, BeforeRun, OnMessage
-from .limits import Meter
+from .limits import Meter, SharedMeter
 from .messages import Message, Text, UserMessage
 from .models.base import ModelRequest
 from .output import OutputMismatch
@@ -125,8 +125,14 @@ def check_answer(draft: Draft) -> None:
 
 
 def retry_or_raise(course: Course, error: ModelError) -> Phase:
-    """Try again later, unless people have begun to read the answer: then what they read stays, and the run fails."""
+    """Try again later, unless people have begun to read the answer: then what they read stays, and the run fails.
+
+    A connection that breaks after the answer is complete has cost nothing.
+    """
     draft = course.draft
+    if draft is not None and draft.complete and draft.content() and error.retryable:
+        course.close_entry("completed")  # the connection broke after the last word: nothing is missing
+        return Phase.ANSWERED
     course.close_entry("failed")
     if draft is not None and draft.has_content and not draft.complete:
         if isinstance(error, StreamBroken) or not error.retryable:
@@ -207,6 +213,7 @@ async def end_turn(course: Course) -> Phase | None:
     elif turn:  # an answer with nothing in it leaves nothing to comment on: it is asked for again, as it was
         turn = (*turn, output_feedback(course))
     course.commit(turn)
+    course.take_over()
     for message in turn:
         await announce(course, message)
     return Phase.TURN_START
@@ -244,8 +251,8 @@ def build_request(course: Course) -> ModelRequest:
 class AnswerMeter:
     """Holds an answer against the limits while it grows."""
 
-    def __init__(self, meter: Meter) -> None:
-        self._meter: Final = meter
+    def __init__(self, meters: list[Meter | SharedMeter]) -> None:
+        self._meters: Final = meters
         self._counter: Final = ByteCounter()
 
     def take(self, delta: object, draft: Draft) -> None:
@@ -258,15 +265,21 @@ class AnswerMeter:
             case _:
                 return
         said = draft.usage
-        self._meter.check(self._counter, said and said.input, said and said.output)
+        for meter in self._meters:
+            meter.check(self._counter, said and said.input, said and said.output)
 
 
 def build_meter(course: Course) -> AnswerMeter | None:
-    """A meter for this answer, if a limit can be reached inside it."""
-    limits = course.setup.limits
-    if not limits.inside_answers:
-        return None
-    return AnswerMeter(Meter(limits, course.spent, course.setup.model.price, course.token))
+    """A meter for this answer, if a limit can be reached inside it: the run's own, or that of a run above it."""
+    limits, price = course.setup.limits, course.setup.model.price
+    meters: list[Meter | SharedMeter] = []
+    if limits.inside_answers:
+        meters.append(Meter(limits, course.spent, price, course.token))
+    for above in course.lineage():
+        if above is not course and above.setup.limits.inside_answers:
+            assert course.entry_id is not None
+            meters.append(SharedMeter(above.setup.limits, above.tally, price, above.token, course.entry_id))
+    return AnswerMeter(meters) if meters else None
 
 
 PHASES: Final[dict[Phase, Callable[[Course], Awaitable[Phase | None]]]] = {

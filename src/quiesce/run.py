@@ -22,6 +22,7 @@ from .receipt import Receipt
 from .result import RunResult
 from .settle import settle, settle_at_once
 from .state import Phase
+from .tools.parent import current_run
 from .usage.ledger import Ledger, Usage
 
 # Settling is bounded by the graces of the tools; this is for the machine to be slow in.
@@ -38,6 +39,7 @@ class Run:
     def __init__(self, course: Course, *, timeout: float | None, on_end: Callable[[Run], None]) -> None:
         self._course: Final = course
         self._on_end: Final = on_end
+        course.handle = self
         self._ended: Final[concurrent.futures.Future[RunResult]] = concurrent.futures.Future()
         self._ended.set_running_or_notify_cancel()  # so that a waiter who is cancelled cannot cancel it for the others
         self._deadline: Final = (
@@ -83,20 +85,41 @@ class Run:
         """The record of the run's model calls."""
         return self._course.ledger
 
+    @property
+    def children(self) -> tuple[Run, ...]:
+        """The runs that this run's tools have started and that have not ended. Each can be stopped alone."""
+        return tuple(child.handle for child in self._course.children if child.phase is not Phase.ENDED)
+
     def __repr__(self) -> str:
         return f"<Run {self.id} {self.phase.value}>"
 
     # --- Stopping -----------------------------------------------------------------------------------------------
 
-    def cancel(self, reason: str = "", *, mode: str = Mode.NOW, source: Source = "user") -> bool:
+    def cancel(
+        self, reason: str = "", *, mode: str = Mode.NOW, source: Source = "user", undo: bool | None = None
+    ) -> bool:
         """Ask the run to stop. Returns at once, whether or not this changed anything; a run that has ended stays ended.
 
         From any thread, task or signal handler, any number of times; a later call can only make the stop more urgent.
+        `undo=True` also takes back what the run's completed calls did, before the run ends (see `@tool.undo`);
+        `undo=False` withdraws that, and stops an undo that is under way, as does a stop that becomes `kill`.
         Raises `UnknownMode` for a mode that does not exist; the stop is then made in mode `now`.
         """
         if self._ended.done():
             return False
+        if undo is not None:
+            self._course.undo_wanted = undo
+        if undo is False:
+            self._course.undo_token.cancel(reason or "undo=False", source=source)
         return self._course.token.cancel(reason, mode=mode, source=source)
+
+    def cancel_tool(self, call_id: str, reason: str = "") -> bool:
+        """Stop one tool call, by its policy, and let the run go on: the model is told that the call was stopped.
+
+        Returns at once; False when no such call is waiting or running. From any thread or task. A call that ends in the
+        same instant keeps its result.
+        """
+        return not self._ended.done() and self._course.cancel_tool(call_id, reason)
 
     def deadline_passed(self, timeout: float) -> None:
         """What the timer of `timeout=` calls."""
@@ -110,6 +133,10 @@ class Run:
         Being cancelled here does not stop the run.
         """
         return _raise_failure(await asyncio.wrap_future(self._ended))
+
+    async def outcome(self) -> RunResult:
+        """Wait for the run to end, like `result()`, and never raise its failure: that is in `error` then."""
+        return await asyncio.wrap_future(self._ended)
 
     async def stopped(self) -> Receipt:
         """Wait until the run is at rest; returns the receipt. Does not stop the run, and never raises its failure."""
@@ -201,6 +228,7 @@ class Run:
     async def _live(self) -> None:
         """The run's one task: play, settle, and pass on an outside cancellation when all is at rest."""
         course = self._course
+        current_run.set(course)
         cancelled_from_outside = False
         try:
             with StopScope(course.token) as course.scope:
@@ -219,21 +247,28 @@ class Run:
             raise asyncio.CancelledError
 
     def _on_task_end(self, task: asyncio.Task[None]) -> None:
-        error = None if task.cancelled() else task.exception()
-        if (
-            self._course.phase is not Phase.ENDED
-        ):  # cancelled before its first step, or broken: it must end all the same
-            if isinstance(error, Exception):
-                self._course.error = error
-            else:
-                self._course.token.cancel("The task was cancelled before it began", source="task")
-            settle_at_once(self._course)
         if self._deadline is not None:
             self._deadline.cancel()
-        result = self._course.result
-        assert result is not None
-        self._on_end(self)
-        self._ended.set_result(result)
+        try:
+            if self._course.phase is not Phase.ENDED:
+                self._end_anyway(None if task.cancelled() else task.exception())
+        except Exception as error:  # a bug of ours; whoever waits must hear of it rather than wait for ever
+            self._course.conversation.release(self.id)
+            self._ended.set_exception(error)
+        else:
+            result = self._course.result
+            assert result is not None
+            self._ended.set_result(result)
+        finally:
+            self._on_end(self)
+
+    def _end_anyway(self, error: BaseException | None) -> None:
+        """The task was cancelled before its first step, or is broken: the run must come to rest all the same."""
+        if isinstance(error, Exception):
+            self._course.error = error
+        else:
+            self._course.token.cancel("The task was cancelled before it began", source="task")
+        settle_at_once(self._course)
 
 
 def _raise_failure(result: RunResult) -> RunResult:

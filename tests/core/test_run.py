@@ -8,11 +8,11 @@ import threading
 
 import pytest
 
+import quiesce.loop
 import quiesce.run
 from quiesce import Agent, CancellationToken, Mode, tool
 from quiesce.cancellation.signals import stop_on_signals
 from quiesce.errors import ConfigurationError, RunError, UnknownMode
-from quiesce.events import RunStarted
 from quiesce.messages import UserMessage
 from quiesce.models.scripted import Call, Say, ScriptedModel, Stall
 from quiesce.transcript import faults
@@ -40,17 +40,15 @@ async def test_events_can_be_read_only_in_the_runs_own_loop():
     await asyncio.get_running_loop().shutdown_default_executor()
 
 
-async def test_something_that_breaks_inside_the_run_is_a_failure_not_a_stop():
+async def test_something_that_breaks_inside_the_run_is_a_failure_not_a_stop(monkeypatch):
+    def broken(course: object) -> None:
+        raise ZeroDivisionError("in the loop")
+
+    monkeypatch.setattr(quiesce.loop, "build_request", broken)
     agent = Agent(scripted())
-    run = agent.start("go")
-
-    def broken(event: object) -> None:
-        if isinstance(event, RunStarted):
-            raise ZeroDivisionError("in a tap")
-
-    run.tap(broken)
-    with pytest.raises(RunError, match="ZeroDivisionError: in a tap"):
-        await run
+    with pytest.raises(RunError, match="ZeroDivisionError: in the loop"):
+        await agent.start("go")
+    monkeypatch.undo()
     assert faults(agent.messages) == ()
     await answers(agent)
 

@@ -91,7 +91,7 @@ def test_a_callback_that_raises_harms_nobody(caplog):
     token, heard = CancellationToken(), []
 
     def broken(cause: Cause) -> None:
-        raise KeyboardInterrupt
+        raise SystemExit
 
     token.on_cancel(broken)
     token.on_cancel(heard.append)

@@ -72,8 +72,9 @@ class CancellationToken:
                 if child._latch(inherited):
                     told.append(child)
                     waiting.append(child)
-        for token in told:
-            token._tell(cause.mode)
+        interrupts = [interrupt for token in told for interrupt in token._tell(cause.mode)]
+        if interrupts:
+            raise interrupts[0]
         return True
 
     def _latch(self, cause: Cause) -> bool:
@@ -91,12 +92,12 @@ class CancellationToken:
         children = (ref() for ref in self._children.copy().values())
         return [child for child in children if child is not None]
 
-    def _tell(self, mode: Mode) -> None:
-        for watcher in self._watchers.copy().values():
-            _guarded(watcher, mode)
+    def _tell(self, mode: Mode) -> list[KeyboardInterrupt]:
+        """Tell everybody who watches this token. A Ctrl-C that comes meanwhile is kept for when all have been told."""
         cause = self._first["cause"]
-        for callback in self._once.copy().values():
-            callback.fire(cause)
+        told = [_guarded(watcher, mode) for watcher in self._watchers.copy().values()]
+        told += [callback.fire(cause) for callback in self._once.copy().values()]
+        return [interrupt for interrupt in told if interrupt is not None]
 
     # --- Looking --------------------------------------------------------------------------------------------------
 
@@ -178,8 +179,10 @@ class CancellationToken:
         registration.forget = unregister
         cause = self.cause
         if cause is not None:
-            registration.fire(cause)
+            interrupt = registration.fire(cause)
             unregister()  # whoever fired it may have done so before all the holders had it
+            if interrupt is not None:
+                raise interrupt
         return unregister
 
     def watch(self, watcher: Callable[[Mode], None]) -> Unregister:
@@ -190,8 +193,9 @@ class CancellationToken:
         key = next(_keys)
         self._watchers[key] = watcher
         mode = self.mode
-        if mode is not None:
-            _guarded(watcher, mode)
+        interrupt = None if mode is None else _guarded(watcher, mode)
+        if interrupt is not None:
+            raise interrupt
         return lambda: self._watchers.pop(key, None) and None
 
     # --- Linking --------------------------------------------------------------------------------------------------
@@ -299,12 +303,13 @@ class _Callback:
         self._callback: Final = callback
         self._claims: Final[dict[str, object]] = {}
 
-    def fire(self, cause: Cause) -> None:
+    def fire(self, cause: Cause) -> KeyboardInterrupt | None:
         claim = object()
-        if self._claims.setdefault("fired", claim) is claim:
-            if self.forget is not None:  # a registration that has fired keeps nothing alive
-                self.forget()
-            _guarded(self._callback, cause)
+        if self._claims.setdefault("fired", claim) is not claim:
+            return None
+        if self.forget is not None:  # a registration that has fired keeps nothing alive
+            self.forget()
+        return _guarded(self._callback, cause)
 
 
 class _Keep(_Callback):
@@ -316,15 +321,18 @@ class _Keep(_Callback):
         super().__init__(kept.token, kept.fire)
 
     def fire(self, cause: Cause) -> None:
-        """The derived token fires its own registrations."""
+        """Nothing: the derived token fires its own registrations."""
 
 
-def _guarded(function: Callable[[_T], object], argument: _T) -> None:
-    """Call somebody's function where nothing may be raised."""
+def _guarded(function: Callable[[_T], object], argument: _T) -> KeyboardInterrupt | None:
+    """Call somebody's function where nothing may be raised. A Ctrl-C that comes while it runs is handed back."""
     try:
         function(argument)
+    except KeyboardInterrupt as interrupt:
+        return interrupt
     except BaseException:  # a callback that fails must not keep the stop from the others
         _log.exception("A cancellation callback raised; the stop goes on.")
+    return None
 
 
 def _start_timer(token: CancellationToken, seconds: float, reason: str) -> None:

@@ -5,17 +5,33 @@ from __future__ import annotations
 import functools
 import inspect
 import re
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias, get_type_hints, overload
+from collections.abc import Callable, Sequence
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Final,
+    Literal,
+    Protocol,
+    TypeAlias,
+    TypeVar,
+    get_type_hints,
+    overload,
+    runtime_checkable,
+)
 
 from ..errors import InvalidTool, ToolError
 from ..models.base import ToolSpec
+from .compensation import DEFAULT_UNDO_TIMEOUT, Compensation
 from .context import ToolContext
-from .policy import OnStop, StopPolicy, stop_policy
+from .policy import LAST_BREATH, OnStop, StopPolicy, stop_policy
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
+    from .processes.parcel import Parcel
+
+_F = TypeVar("_F", bound=Callable[..., Any])
 Kind: TypeAlias = Literal["sync", "async", "generator"]
 
 _NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
@@ -39,6 +55,9 @@ class Tool:
         description: str | None = None,
         on_stop: OnStop | None = None,
         grace: float | None = None,
+        timeout: float | None = None,
+        max_memory: int | None = None,
+        max_cpu: float | None = None,
         sequential: bool = False,
     ) -> None:
         functools.update_wrapper(self, function)
@@ -50,8 +69,18 @@ class Tool:
                 todo="Use up to 64 letters, digits, '_' and '-': @tool(name=...).",
             )
         self.kind: Final = _kind(function)
-        self.policy: Final[StopPolicy] = stop_policy(on_stop, grace, is_async=self.kind != "sync")
+        self.policy: Final[StopPolicy] = stop_policy(
+            on_stop,
+            grace,
+            is_async=self.kind != "sync",
+            timeout=timeout,
+            max_memory=max_memory,
+            max_cpu=max_cpu,
+        )
         self.sequential: Final = sequential
+        self.compensation: Compensation | None = None
+        self.last_breath = LAST_BREATH
+        """How long a call may take to unwind when no grace is left."""
         summary, self._notes = _read_docstring(inspect.getdoc(function) or "")
         self.description: Final = description or summary or self.name
 
@@ -64,12 +93,47 @@ class Tool:
 
     @functools.cached_property
     def spec(self) -> ToolSpec:
-        """The tool as a model sees it."""
+        """The tool as a model sees it. Raises `InvalidTool` when it can have none, or could not be run."""
+        if self.policy.on_stop == "kill":
+            self.parcel()
         return ToolSpec(self.name, self.description, self._arguments[0].json_schema())
+
+    def parcel(self) -> Parcel:
+        """The function as it goes to a worker process. Raises `InvalidTool` when it cannot."""
+        from .processes.parcel import CannotTravel, pack
+
+        try:
+            return pack(self.function)
+        except CannotTravel as error:
+            raise InvalidTool(
+                f"Tool {self.name!r} cannot run in a process of its own: {error}.",
+                todo="Define it at the top of a module, or create what it needs inside it.",
+            ) from None
 
     @functools.cached_property
     def _arguments(self) -> tuple[_ArgumentType, str | None]:
         return _argument_type(self.function, self.name, self._notes)
+
+    @overload
+    def undo(self, function: _F, /) -> _F: ...
+    @overload
+    def undo(self, function: None = None, /, *, timeout: float = ...) -> Callable[[_F], _F]: ...
+    def undo(
+        self, function: Callable[..., Any] | None = None, /, *, timeout: float = DEFAULT_UNDO_TIMEOUT
+    ) -> Callable[..., Any]:
+        """Register the function that takes back what a call of this tool did: `@build.undo`.
+
+        Sync or async; it takes the tool's arguments by name, as many as it needs, and what the tool returned as
+        `result`. It is called at most once for each completed call, by `run.cancel(undo=True)` or `result.undo()`, and
+        given up after `timeout` seconds. Raises `InvalidTool` for a parameter that is none of those.
+        """
+
+        def register(given: _F) -> _F:
+            arguments = frozenset(inspect.signature(self.function).parameters)
+            self.compensation = Compensation(given, tool_name=self.name, arguments=arguments, timeout=timeout)
+            return given
+
+        return register if function is None else register(function)
 
     @property
     def context_parameter(self) -> str | None:
@@ -79,6 +143,16 @@ class Tool:
     def validate(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """The arguments as the function wants them. Raises `ToolError`, in words for the model, if they do not fit."""
         return self._arguments[0].validate(arguments)
+
+
+@runtime_checkable
+class Toolset(Protocol):
+    """Several tools that come together. An agent takes those that there are when it is made."""
+
+    @property
+    def tools(self) -> Sequence[Tool]:
+        """The tools."""
+        ...
 
 
 class _ArgumentType:
@@ -199,13 +273,18 @@ def tool(
     description: str | None = None,
     on_stop: OnStop | None = None,
     grace: float | None = None,
+    timeout: float | None = None,
+    max_memory: int | None = None,
+    max_cpu: float | None = None,
     sequential: bool = False,
 ) -> Callable[[Callable[..., Any]], Tool]: ...
 def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Tool | Callable[[Callable[..., Any]], Tool]:
     """Make a function a tool: its type hints become the schema, its docstring the description.
 
     Sync functions run in a thread, async ones in a task; an async generator reports each value that it yields as
-    progress, and the last one is its result. `on_stop` and `grace` say what a stop means for it (see `StopPolicy`).
+    progress, and the last one is its result. `on_stop` and `grace` say what a stop means for it (see `StopPolicy`);
+    with `on_stop="kill"` it runs in a process of its own, which `max_memory` (bytes) and `max_cpu` (seconds) can limit.
+    A call that takes longer than `timeout` seconds is stopped in the same way, and the model is told.
     `sequential=True` keeps it from running beside other sequential tools of the same turn.
 
     Raises `InvalidTool` or `ConfigurationError` when that cannot work.

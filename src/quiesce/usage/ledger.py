@@ -80,18 +80,26 @@ class Usage(Struct, frozen=True):
 class Ledger:
     """Entries are opened when a request is sent and closed when it ends; nothing is ever removed.
 
-    A closed entry may be superseded once by a better figure. Not thread-safe: a run writes its own ledger.
+    A closed entry may be superseded once by a better figure. Not thread-safe: a run writes its own ledger. What a child
+    run writes is written to the ledger `above` it too, as it happens.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, above: Ledger | None = None) -> None:
+        self._above: Final = above
         self._entries: dict[str, LedgerEntry] = {}
         self._numbers: Final = itertools.count(1)
 
     def open(self, *, run_id: str, model: str, turn: int, attempt: int) -> str:
         """Book a request that is about to be sent; returns the entry's id."""
         entry_id = f"{run_id}/{next(self._numbers)}"
-        self._entries[entry_id] = LedgerEntry(entry_id, run_id, model, turn, attempt)
+        self._write(LedgerEntry(entry_id, run_id, model, turn, attempt))
         return entry_id
+
+    def _write(self, entry: LedgerEntry) -> None:
+        ledger: Ledger | None = self
+        while ledger is not None:
+            ledger._entries[entry.id] = entry
+            ledger = ledger._above
 
     def update(
         self,
@@ -110,7 +118,7 @@ class Ledger:
             ended=ended,
             request_id=request_id or self._entries[entry_id].request_id,
         )
-        self._entries[entry_id] = entry
+        self._write(entry)
         return entry
 
     def supersede(
@@ -120,13 +128,11 @@ class Ledger:
         entry = self._entries[entry_id]
         if entry.supersedes:
             return False
-        self._entries[entry_id] = structs.replace(
-            entry, usage=usage, cost=_cost(price, usage), ended=ended, supersedes=True
-        )
+        self._write(structs.replace(entry, usage=usage, cost=_cost(price, usage), ended=ended, supersedes=True))
         return True
 
     def absorb(self, other: Ledger) -> None:
-        """Take over the entries of a child run."""
+        """Take over the entries of a run."""
         self._entries.update(other._entries)
 
     @property

@@ -1,0 +1,183 @@
+"""The pool of worker processes, in the host.
+
+A worker serves one call at a time, and is used again as long as a call leaves it as it was: no child, no thread, no
+closed output. Otherwise, and after every stop, it is ended with all that it started, and another takes its place.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import pickle
+import socket
+import threading
+from contextlib import ExitStack, suppress
+from typing import Final
+
+from ...cancellation import Cause
+from ...errors import ConfigurationError
+from .containment import Containment, live_processes, nursery
+from .frames import encode
+from .keeper import WorkerJob
+from .link import Link
+from .parcel import Parcel
+from .worker import WarmFrame
+
+# Workers that are kept for the next call. More are started when more calls run at once.
+MOST_IDLE: Final = 4
+
+
+class Worker:
+    """One worker process with its keeper, as the host sees them."""
+
+    def __init__(self) -> None:
+        with ExitStack() as opened:
+            ours, theirs = socket.socketpair()
+            opened.callback(ours.close)
+            pipes = [os.pipe() for _ in range(3)]
+            (stop_reader, stop_writer), (out_reader, out_writer), (err_reader, err_writer) = pipes
+            for handle in (stop_writer, out_reader, err_reader):
+                opened.callback(os.close, handle)
+            handles = (theirs.fileno(), stop_reader, out_writer, err_writer)
+            try:
+                self.containment: Final = Containment(WorkerJob(), handles)
+            finally:
+                theirs.close()
+                for handle in handles[1:]:
+                    os.close(handle)
+            opened.pop_all()
+        os.set_blocking(stop_writer, False)
+        self._stop_writer = stop_writer
+        self.containment.begin()
+        self.channel: Final = Link(ours)
+        self.stdout: Final = Link(out_reader)
+        self.stderr: Final = Link(err_reader)
+        self.known: Final[set[str]] = set()
+        self.env: dict[str, str] | None = None
+        self._told = False
+
+    @property
+    def usable(self) -> bool:
+        """Whether it is still there. For a worker that is idle."""
+        self.containment.look()
+        return self.containment.exit is None and self.containment.failure is None and not self.containment.gone
+
+    def warm(self, parcel: Parcel) -> None:
+        """Have it import what a call will need."""
+        if parcel.how == "name":
+            self.known.add(parcel.key)
+            self.channel.post(encode(WarmFrame(parcel)))
+
+    def tell(self, cause: Cause) -> None:
+        """Let the tool see that a stop was asked for."""
+        if not self._told:
+            self._told = True
+            with suppress(OSError):
+                os.write(self._stop_writer, pickle.dumps(cause))
+
+    @property
+    def told(self) -> bool:
+        """Whether its token is closed, for good."""
+        return self._told
+
+    def detach(self) -> None:
+        """Leave the loop of the call that has ended."""
+        for link in (self.channel, self.stdout, self.stderr):
+            link.detach()
+        self.containment.detach()
+
+    def close(self) -> None:
+        """Let go of it. If it is still there, it ends now."""
+        for link in (self.channel, self.stdout, self.stderr):
+            link.close()
+        self.containment.close()
+        handle, self._stop_writer = self._stop_writer, -1
+        if handle >= 0:
+            os.close(handle)
+
+    @property
+    def handles(self) -> set[int]:
+        """What it keeps open in this process."""
+        links = (self.channel, self.stdout, self.stderr, self.containment)
+        return {self._stop_writer, *(link.handle for link in links)}
+
+    def drop(self) -> None:
+        """After a fork of the host, in the child: this worker belongs to the parent."""
+        for link in (self.channel, self.stdout, self.stderr, self.containment):
+            link.drop()
+        os.close(self._stop_writer)
+
+
+class Pool:
+    """The idle workers of this process. Safe from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._idle: Final[list[Worker]] = []
+        self._busy: Final[set[Worker]] = set()
+
+    def lease(self, key: str) -> Worker:
+        """A worker: one that knows the function, if possible; a new one, if need be."""
+        with self._lock:
+            while self._idle:
+                place = next((n for n, idle in enumerate(self._idle) if key in idle.known), len(self._idle) - 1)
+                worker = self._idle.pop(place)
+                if worker.usable:
+                    break
+                worker.close()
+            else:
+                worker = Worker()
+            self._busy.add(worker)
+            return worker
+
+    def give_back(self, worker: Worker) -> None:
+        """Keep a worker for the next call."""
+        worker.detach()
+        with self._lock:
+            self._busy.discard(worker)
+            if len(self._idle) < MOST_IDLE:
+                self._idle.append(worker)
+                return
+        worker.close()
+
+    def discard(self, worker: Worker, parcel: Parcel) -> None:
+        """Close a worker that has ended, and have another one ready for the next call of the same function."""
+        worker.close()
+        with self._lock:
+            self._busy.discard(worker)
+            if not self._idle:
+                with suppress(OSError, ConfigurationError):  # the next call tries again, and says what is wrong
+                    spare = Worker()
+                    spare.warm(parcel)
+                    self._idle.append(spare)
+
+    def shut_down(self) -> None:
+        """End every idle worker and the nursery. Calls that run go on; the next one starts new workers."""
+        with self._lock:
+            leaving = [*self._idle]
+            self._idle.clear()
+        for worker in leaving:
+            worker.close()
+        nursery.close()
+
+    def kept(self) -> set[int]:
+        """The handles that stay open for the next call. For those who look for leaks."""
+        with self._lock:
+            return nursery.handles.union(*(worker.handles for worker in self._idle))
+
+    def forget(self) -> None:
+        """After a fork of the host, in the child: these workers belong to the parent."""
+        self._lock = threading.Lock()
+        workers = {*self._idle, *self._busy}
+        for owned in (*workers, *(live_processes - {worker.containment for worker in workers})):
+            owned.drop()
+        self._idle.clear()
+        self._busy.clear()
+        live_processes.clear()
+        nursery.forget()
+
+
+pool: Final = Pool()
+atexit.register(pool.shut_down)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=pool.forget)
