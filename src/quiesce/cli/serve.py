@@ -26,6 +26,7 @@ def add_parser(subparsers: Subparsers) -> None:
         "--disconnect-grace", type=float, default=10.0, metavar="S", help="seconds that a reader may be away"
     )
     parser.add_argument("--max-runs", type=int, default=100, metavar="N", help="runs at a time, per key")
+    parser.add_argument("--max-streams", type=int, default=200, metavar="N", help="open event streams, per key")
     parser.add_argument("--max-body", type=int, default=8 * 1024 * 1024, metavar="BYTES")
     parser.add_argument("--heartbeat", type=float, default=15.0, metavar="S")
     parser.add_argument("--cors-origin", action="append", default=[], metavar="ORIGIN", help="another site that may")
@@ -54,6 +55,7 @@ def run(options: argparse.Namespace) -> int:
     settings = Settings(
         max_body=options.max_body,
         max_runs_per_key=options.max_runs,
+        max_streams_per_key=options.max_streams,
         heartbeat=options.heartbeat,
         on_disconnect=options.on_disconnect,
         disconnect_grace=options.disconnect_grace,

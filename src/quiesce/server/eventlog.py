@@ -74,7 +74,7 @@ class MemoryLog:
 
     def append(self, event: Event) -> None:
         """Write down what happened."""
-        frame = encode(self.last + 1, event)
+        frame = encode(self.last + 1, event, time.time())
         self._frames.append(frame)
         self._size += len(frame) + _FRAME
         if self._size > self._max and len(self._frames) > 1:
@@ -133,13 +133,13 @@ class MemoryLog:
         self._dropped += count
 
 
-def encode(number: int, event: Event) -> bytes:
+def encode(number: int, event: Event, at: float) -> bytes:
     """One server-sent event. Works for whatever a tool reports as its progress.
 
-    `at` is when it happened, for those who draw the run; readers that do not know the field skip it, as the format asks.
+    `at` is a field of ours, which other clients pass over: when it happened, for those who read it later.
     """
-    kind = event.__struct_config__.tag
-    return b"id: %d\nevent: %s\nat: %.3f\ndata: %s\n\n" % (number, str(kind).encode(), time.time(), to_json(event))
+    kind = str(event.__struct_config__.tag).encode()
+    return b"id: %d\nevent: %s\nat: %.3f\ndata: %s\n\n" % (number, kind, at, to_json(event))
 
 
 def encode_gap(first: int, last: int) -> bytes:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import signal
 import socket
+import sys
 from collections.abc import Callable
 from types import FrameType
 from typing import Any, Final
@@ -25,6 +27,8 @@ from .streams import ABORT
 _log: Final = logging.getLogger("quiesce.server")
 # After the last run has ended, its readers get this long to take the last events.
 _LAST_WORDS: Final = 5
+# What is left then is cancelled, and gets this long.
+_LAST_BREATH: Final = 1.0
 _KEEP_ALIVE: Final = 30
 _MAX_HEAD: Final = 64 * 1024
 
@@ -39,14 +43,37 @@ def serve(
 ) -> None:
     """Serve agents until SIGTERM or SIGINT; then drain, and return.
 
-    Raises `ConfigurationError` for a host that others can reach when there are no keys.
+    A tool that cannot be stopped at all does not keep the process alive: its receipt says `abandoned`, and the process
+    is ended with exit code 0. Raises `ConfigurationError` for a host that others can reach when there are no keys.
     """
     if keys is None and not is_loopback(host):
         raise ConfigurationError(
             f"{host} can be reached from other machines, and there are no API keys.",
             todo="Start with --key-file (see `quiesce key`), or listen on 127.0.0.1.",
         )
-    server(create_app(*agents, settings=settings, keys=keys), host=host, port=port, log_level=log_level).run()
+    listening = server(create_app(*agents, settings=settings, keys=keys), host=host, port=port, log_level=log_level)
+
+    async def main() -> None:
+        await listening.serve()
+        await _leave_nobody_waiting()
+
+    with asyncio.Runner(loop_factory=listening.config.get_loop_factory()) as runner:
+        runner.run(main())
+
+
+async def _leave_nobody_waiting() -> None:
+    """A loop closes only when all its tasks have ended, so one that ignores its cancellation would hold it for ever."""
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        await asyncio.wait(tasks, timeout=_LAST_BREATH)
+    stubborn = [task.get_name() for task in tasks if not task.done()]
+    if stubborn:
+        _log.error("ends although these cannot be stopped: %s", ", ".join(stubborn))
+        logging.shutdown()
+        sys.stdout.flush()
+        os._exit(0)
 
 
 def server(app: Application, *, host: str = "127.0.0.1", port: int = 0, log_level: str = "info") -> DrainingServer:
@@ -127,6 +154,11 @@ def _protocol(header_timeout: float) -> type[H11Protocol]:
                 self._await_head(self.transport.abort)
             else:
                 self._forget_timer()
+
+        def on_response_complete(self) -> None:
+            super().on_response_complete()
+            if self.conn.their_state is h11.IDLE and self.conn.trailing_data[0]:  # the next one has begun already
+                self._await_head(self.transport.abort)
 
         def connection_lost(self, exc: Exception | None) -> None:
             self._forget_timer()
