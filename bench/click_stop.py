@@ -121,7 +121,6 @@ def serve(provider_port: int) -> None:
 
 def measure(clicks: int) -> list[float]:
     from playwright.sync_api import sync_playwright
-
     from tests.console.browser import ARGUMENTS, find_chromium
 
     provider = Provider()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -78,7 +78,6 @@ def browser() -> Iterator[Browser]:
         browser.close()
 
 
-
 @pytest.fixture
 def context(browser: Browser) -> Iterator[BrowserContext]:
     context = browser.new_context(viewport={"width": 1200, "height": 900})
@@ -96,5 +95,3 @@ def page(context: BrowserContext) -> Iterator[Page]:
     page.on("console", lambda message: problems.append(message.text) if "Content Security" in message.text else None)
     yield page
     assert not problems, problems
-
-

@@ -26,6 +26,29 @@ def run_state(page: Page, text: str) -> None:
     expect(page.locator("#state")).to_have_text(text)
 
 
+def watch(page: Page) -> None:
+    """Note everything that the state line says from now on; `seen` and `announced` tell. Nothing short is missed so."""
+    page.evaluate("""() => {
+      window.seen = [];
+      window.announced = [];
+      const line = document.getElementById("state-line");
+      const state = document.getElementById("state");
+      const note = (list, text) => { if (list.at(-1) !== text) list.push(text); };
+      const look = () => { note(window.seen, line.textContent); note(window.announced, state.textContent); };
+      new MutationObserver(look).observe(line, { childList: true, subtree: true });
+    }""")
+
+
+def seen(page: Page) -> list[str]:
+    """What the state line has said since `watch`."""
+    return page.evaluate("window.seen")
+
+
+def announced(page: Page) -> list[str]:
+    """What a screen reader has read out of it."""
+    return page.evaluate("window.announced")
+
+
 def answer(page: Page, text: str) -> None:
     """Wait until the agent has said this."""
     page.locator(".entry.assistant .words", has_text=text).first.wait_for()

@@ -1,4 +1,4 @@
-"""The parts of the HTTP contract about going on (steer, resume, continue, undo), around the real application.
+"""The parts of the HTTP contract about going on (steer, resume, continue), around the real application.
 
 They come with the core's interrupts. Until the server has them, the console is tried against these: the runs, their
 events and everything else are the server's own.
@@ -24,7 +24,7 @@ from quiesce.server.gate import ANONYMOUS
 from quiesce.server.record import RunRecord
 from quiesce.server.views import RunAnswer, RunView, StartRun
 
-_PATH: Final = re.compile(r"/runs/(?P<id>[^/]+)/(?P<verb>steer|resume|continue|undo)")
+_PATH: Final = re.compile(r"/runs/(?P<id>[^/]+)/(?P<verb>steer|resume|continue)")
 
 
 class Steered(Struct, frozen=True, tag="steered"):
@@ -67,8 +67,6 @@ class GoingOn:
                 record.log.append(Steered(message))  # type: ignore[arg-type]
                 record.log.append(MessageAdded(message))
                 return Response(b'{"accepted":true}', 202, media_type="application/json")
-            case "undo":
-                return _json({"receipt": record.receipt}, 200)
             case "continue":
                 return self._start(record, "hello, go on")
             case _:
@@ -105,7 +103,9 @@ def _let_it_ask(record: RunRecord, names: list[str]) -> None:
 
     def asking_view() -> RunView:
         plain = view()
-        return plain if plain.state != "ended" else structs.replace(plain, stop_reason="interrupt", interrupts=interrupts)
+        return (
+            plain if plain.state != "ended" else structs.replace(plain, stop_reason="interrupt", interrupts=interrupts)
+        )
 
     record.view = asking_view  # type: ignore[method-assign]
 
@@ -121,7 +121,8 @@ class _Asking:
         if isinstance(event, RunEnded):
             for interrupt in self._interrupts:
                 self._log.append(InterruptRaised(interrupt))  # type: ignore[arg-type]
-            event = structs.replace(event, stop_reason="interrupt", receipt=structs.replace(event.receipt, stop_reason="interrupt"))  # fmt: skip
+            receipt = structs.replace(event.receipt, stop_reason="interrupt")
+            event = structs.replace(event, stop_reason="interrupt", receipt=receipt)
         self._log.append(event)
 
     def __getattr__(self, name: str) -> Any:

@@ -17,7 +17,7 @@ from quiesce import Agent, tool
 from quiesce.events import Delta
 from quiesce.messages import AssistantMessage, UserMessage
 from quiesce.models.base import ModelRequest
-from quiesce.models.scripted import Answer, Call, Pause, Say, ScriptedModel, Stall, Think, Used
+from quiesce.models.scripted import Answer, Call, Say, ScriptedModel, Think, Used
 from quiesce.server.app import create_app
 from quiesce.server.keys import Keys, hash_key
 from quiesce.server.listen import server
@@ -33,29 +33,43 @@ NASTY = '<img src=x onerror="window.hacked=1"><script>window.hacked=1</script>"\
 
 STORY = (
     "The harbour lay still. Somebody had left a lamp burning on the quay, and its light moved with the water as if it "
-    "were looking for the boat that it belonged to. Nobody came. After a while the first gulls woke up and argued about "
-    "the day, and the lamp, which had been so important in the dark, could hardly be seen any more.\n\n"
+    "were looking for the boat that it belonged to. Nobody came. After a while the first gulls woke up and argued "
+    "about the day, and the lamp, which had been so important in the dark, could hardly be seen any more.\n\n"
 )
 
 SCRIPTS: dict[str, list[Answer]] = {
     "hello": [[Say("Hello there."), Used(input=12, output=4)]],
     "stream": [[Used(input=1240, output=1, final=False), Say(STORY * 40, chunk=6, pause=0.02)]],
-    "stall": [[Say("One moment"), Stall()]],
     "build": [
-        [Think("The parser has changed, so it must be built."), Say("I will build it first. ", chunk=3, pause=0.05), Call("search", {"query": "build target"}), Used(input=820, output=61)],
-        [Say("Found it: the target is called `parser`. Now the build. ", chunk=3, pause=0.03), Call("build", {"target": "parser"}), Used(input=1060, output=48)],
+        [
+            Think("The parser has changed, so it must be built."),
+            Say("I will build it first. ", chunk=3, pause=0.05),
+            Call("search", {"query": "build target"}),
+            Used(input=820, output=61),
+        ],
+        [
+            Say("Found it: the target is called `parser`. Now the build. ", chunk=3, pause=0.03),
+            Call("build", {"target": "parser"}),
+            Used(input=1060, output=48),
+        ],
         [Say("The build is done."), Used(input=1200, output=9)],
     ],
-    "measure": [[Say("I measure it. "), Call("measure", {}), Used(input=300, output=20)], [Say("It is long."), Used(input=330, output=5)]],
-    "stubborn": [[Say("This takes a while. "), Call("stubborn", {}), Used(input=300, output=20)], "Done."],
+    "measure": [
+        [Say("I measure it. "), Call("measure"), Used(input=300, output=20)],
+        [Say("It is long."), Used(input=330, output=5)],
+    ],
+    "write": [
+        [Say("I write the file. "), Call("write", {"path": "notes.txt"}), Used(input=90, output=15)],
+        [Say(STORY * 40, chunk=6, pause=0.02)],
+    ],
+    "stubborn": [[Say("This takes a while. "), Call("stubborn"), Used(input=300, output=20)], "Done."],
     "nasty": [
         [Think(NASTY), Say(NASTY), Call("nasty", {"path": NASTY}), Used(input=10, output=10)],
         [Say(NASTY), Used(input=10, output=10)],
     ],
     "deploy": [[Say("The tests pass. I would like to deploy to production."), Used(input=200, output=14)]],
     "ask": [[Say("I would like to deploy to two places."), Used(input=200, output=14)]],
-    "slow": [[Pause(1.5), Say("It took its time."), Used(input=12, output=6)]],
-}  # fmt: skip
+}
 
 
 class ByPrompt(ScriptedModel):
@@ -85,6 +99,17 @@ async def measure() -> str:
     """Measure."""
     await asyncio.sleep(2)
     return "42"
+
+
+@tool
+async def write(path: str) -> str:
+    """Write a file."""
+    return f"wrote {path}"
+
+
+@write.undo
+async def unwrite(path: str) -> None:
+    """Nothing was written, so there is nothing to delete."""
 
 
 @tool(grace=20)
@@ -122,7 +147,7 @@ async def nasty(path: str, ctx: ToolContext) -> str:
 
 def application(*, with_keys: bool) -> GoingOn:
     model = ByPrompt(name="scripted", price=PRICE)
-    agent = Agent(model, name="writer", tools=[search, measure, build, stubborn, nasty])
+    agent = Agent(model, name="writer", tools=[search, measure, write, build, stubborn, nasty])
     other = Agent(model, name=f"other {NASTY}")
     keys = Keys({"tests": hash_key(KEY)}) if with_keys else None
     return GoingOn(create_app(agent, other, keys=keys))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ from playwright.sync_api import Browser, Page, expect
 from quiesce.server.app import STATIC
 
 from .conftest import Site
-from .console import answer, prompt, run_state, state_is
+from .console import prompt, run_state, state_is
 from .site import NASTY
 
 pytestmark = [pytest.mark.promise("P4"), pytest.mark.timeout(180)]
@@ -64,9 +63,8 @@ def test_phone_width(browser: Browser, site: Site) -> None:
     assert box is not None
     assert box["height"] >= 40
     assert box["y"] + box["height"] <= 640  # in reach without scrolling
-    stop.tap()
-    state_is(page, "Stopping: waiting for build")
     expect(page.locator("#state-line")).to_be_in_viewport()
+    stop.tap()
     run_state(page, "Stopped")
     page.locator("#receipt").wait_for()
     fits(page)
@@ -85,24 +83,24 @@ def fits(page: Page) -> None:
 def test_the_state_is_announced_and_the_seconds_are_not(page: Page, site: Site) -> None:
     page.goto(site.url)
     prompt(page, "build it")
-    page.get_by_role("group", name="Tool build").wait_for()
-    state = page.locator("#state")
-    expect(state).to_have_attribute("aria-live", "polite")
+    page.get_by_role("group", name="Tool build").locator(".tool-progress").wait_for()
+    expect(page.locator("#state")).to_have_attribute("aria-live", "polite")
+    watch(page)
     page.keyboard.press("Escape")
-    run_state(page, "Stopping: waiting for build")  # exactly: the seconds stand beside it, outside of what is read out
-    state_is(page, "Stopping: waiting for build, 1 s")
     run_state(page, "Stopped")
+    assert announced(page)[-2:] == ["Stopping: waiting for build", "Stopped"]
+    assert "Stopping: waiting for build, 1 s" in seen(page)
 
 
 AXE = "axe_playwright_python"
 
 
 @pytest.fixture
-def axe() -> Iterator[str]:
+def axe() -> str:
     package = pytest.importorskip(AXE, reason="THE CONSOLE'S ACCESSIBILITY IS NOT TESTED: axe is not installed")
     scripts = list(Path(package.__file__).parent.rglob("axe.min.js"))
     assert scripts
-    yield scripts[0].read_text("utf-8")
+    return scripts[0].read_text("utf-8")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -172,11 +170,12 @@ def test_events_that_are_all_poison_stay_text(page: Page, site: Site) -> None:
     call = {"type": "tool_call", "id": NASTY, "name": NASTY, "arguments": {NASTY: NASTY}}
     result = {"call_id": NASTY, "name": NASTY, "content": [{"type": "document", "name": NASTY}], "outcome": NASTY}
     cause = {"source": NASTY, "reason": NASTY, "mode": NASTY, "at": 1.0, "origin": None}
-    tokens = dict.fromkeys(("input", "output"), {"value": 1, "low": 1, "high": NASTY, "source": NASTY})
+    tokens = {name: {"value": 1, "low": 1, "high": NASTY, "source": NASTY} for name in ("input", "output")}
     receipt = {
         "stop_reason": NASTY, "cause": cause, "mode": NASTY, "phase": NASTY, "latency": 0.1, "asked_during": NASTY,
         "calls": [{"call_id": NASTY, "name": NASTY, "outcome": NASTY, "ok": False, "seconds": None}],
         "still_running": [NASTY], "waited_for": [NASTY], "kept_text": 3,
+        "undo": [{"name": NASTY, "outcome": NASTY, "detail": NASTY}],
         "late": [{"name": NASTY, "ok": True, "after": 1}],
         "usage": {"calls": 1, "tokens": tokens, "cost": {"value": "1", "low": "0", "high": "2", "currency": NASTY}},
     }  # fmt: skip
@@ -242,7 +241,9 @@ def test_the_policy_of_the_page_stops_inline_scripts(page: Page, site: Site) -> 
 
 
 def test_the_modules_have_no_way_to_markup() -> None:
-    ways = re.compile(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|DOMParser|srcdoc|https?://(?!www\.w3\.org)")
+    ways = re.compile(
+        r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|DOMParser|srcdoc|https?://(?!www\.w3\.org)"
+    )
     for module in sorted(STATIC.glob("*.js")):
         assert not ways.search(module.read_text("utf-8")), module.name
     page = (STATIC / "index.html").read_text("utf-8")

@@ -1,7 +1,7 @@
 // The receipt as a card: what the stop did, what it cost, and what is left.
 
 import { h } from "./dom.js";
-import { cost, count, DURING, duration, ending, MODE, OUTCOME, tokens, WHO } from "./words.js";
+import { cost, count, DURING, duration, ending, MODE, OUTCOME, tokens, UNDONE, WHO } from "./words.js";
 
 /** The card for a receipt. `actions` are the buttons: [{ id, label, primary, title, run }]. */
 export function receiptCard(receipt, error, actions) {
@@ -13,6 +13,7 @@ export function receiptCard(receipt, error, actions) {
     error ? h("p", { class: "problem" }, error) : "",
     h("dl", { class: "facts" }, ...facts(receipt).map(([name, ...value]) => h("div", { "data-fact": name }, h("dt", {}, name), h("dd", {}, ...value)))),
     receipt.calls.length ? tools(receipt.calls) : "",
+    receipt.undo?.length ? undone(receipt.undo) : "",
     left(receipt),
     receipt.late?.length ? late(receipt.late) : "",
     h("div", { class: "row actions" }, ...actions.map(button)),
@@ -69,6 +70,20 @@ function tools(calls) {
         h("span", { class: "tool-name" }, call.name),
         h("span", {}, outcome(call)),
         h("span", { class: "note" }, call.seconds === null ? "" : duration(call.seconds))))),
+  );
+}
+
+function undone(each) {
+  return h(
+    "div",
+    { class: "receipt-tools", id: "undone" },
+    h("h3", {}, "Undo"),
+    h("ul", {}, ...each.map((one) =>
+      h("li", { "data-outcome": one.outcome === "undone" ? "completed" : one.outcome === "failed" ? "failed" : "unknown" },
+        h("span", { class: "tool-dot", "aria-hidden": "true" }),
+        h("span", { class: "tool-name" }, one.name),
+        h("span", {}, UNDONE[one.outcome] ?? String(one.outcome)),
+        h("span", { class: "note" }, one.detail ?? "")))),
   );
 }
 

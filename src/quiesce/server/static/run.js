@@ -313,7 +313,10 @@ class RunPage {
       const { receipt } = await undoRun(this.id);
       this.lastReceipt = receipt;
       this.#settled();
-      this.shell.announce("Undone.");
+      const all = receipt.undo ?? [];
+      const done = all.filter((each) => each.outcome === "undone").length;
+      this.shell.announce(all.length ? `${done} of ${all.length} undone.` : "There was nothing to undo.");
+      document.getElementById("action-undo")?.focus();
     } catch (error) {
       this.#complain(error);
     }

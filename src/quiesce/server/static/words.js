@@ -109,7 +109,13 @@ export const OUTCOME = {
   killed: "killed",
   abandoned: "abandoned, may still be running",
   unknown: "unknown",
+};
+
+export const UNDONE = {
   undone: "undone",
+  failed: "the undo failed",
+  not_undone: "not undone",
+  unknown: "not known whether it is undone",
 };
 
 export const MODE = {
