@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import threading
 import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
@@ -27,6 +28,7 @@ from quiesce.usage.prices import Price
 from .going_on import GoingOn
 from .wire import Wire
 
+CLOSING = threading.Event()
 PRICE = Price(Decimal(3), Decimal(15))
 KEY = "the-key-of-the-console-tests"
 NASTY = '<img src=x onerror="window.hacked=1"><script>window.hacked=1</script>"\'>{{7*7}}'
@@ -129,7 +131,7 @@ async def build(target: str, ctx: ToolContext) -> str:
 async def stubborn() -> str:
     """Does not want to stop: only force makes the run go on without it."""
     end = time.monotonic() + 40
-    while time.monotonic() < end:
+    while time.monotonic() < end and not CLOSING.is_set():
         try:
             await asyncio.sleep(end - time.monotonic())
         except asyncio.CancelledError:
@@ -171,6 +173,7 @@ async def main() -> None:
         elif command == "mend":
             await wire.open()
         print("ok", flush=True)
+    CLOSING.set()
     await wire.cut()
     direct.drain()
     direct.drain()

@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, Page, expect
 from quiesce.server.app import STATIC
 
 from .conftest import Site
-from .console import prompt, run_state, state_is
+from .console import announced, prompt, run_state, seen, state_is, watch
 from .site import NASTY
 
 pytestmark = [pytest.mark.promise("P4"), pytest.mark.timeout(180)]
