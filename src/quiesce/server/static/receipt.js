@@ -20,6 +20,17 @@ export function receiptCard(receipt, error, actions) {
   );
 }
 
+/** The card for a run that left no receipt, because its process ended before it could. */
+export function lostCard(actions) {
+  return h(
+    "section",
+    { class: "card receipt bad", "aria-labelledby": "receipt-title", id: "receipt" },
+    h("h2", { id: "receipt-title" }, "Crashed"),
+    h("p", {}, "The server ended in the middle of this run. What was said is kept; what its tools were doing, and what it cost, is not known."),
+    h("div", { class: "row actions" }, ...actions.map(button)),
+  );
+}
+
 function facts(receipt) {
   const rows = [];
   const cause = receipt.cause;

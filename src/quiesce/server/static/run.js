@@ -6,7 +6,7 @@ import { Composer } from "./composer.js";
 import { Conversation } from "./conversation.js";
 import { h, say, show } from "./dom.js";
 import { follow } from "./follow.js";
-import { receiptCard } from "./receipt.js";
+import { lostCard, receiptCard } from "./receipt.js";
 import { before, retell, Story } from "./story.js";
 import { timeline } from "./timeline.js";
 import { duration, ending } from "./words.js";
@@ -211,7 +211,9 @@ class RunPage {
     const receipt = this.lastReceipt ?? this.story.end?.receipt;
     const interrupts = this.run.interrupts ?? [];
     if (interrupts.length) this.asked.replaceChildren(approvals(interrupts, (answers) => this.#answer(answers)));
-    if (receipt) this.receipt.replaceChildren(receiptCard(receipt, this.run.error ?? this.story.end?.error, this.#actions(receipt)));
+    const actions = this.#actions(receipt);
+    const error = this.run.error ?? this.story.end?.error;
+    this.receipt.replaceChildren(receipt ? receiptCard(receipt, error, actions) : lostCard(actions));
     this.conversation.update(this.story);
     if (this.wasWatching) (this.asked.firstElementChild ?? this.receipt).scrollIntoView({ block: "nearest" });
   }
@@ -282,13 +284,14 @@ class RunPage {
 
   #actions(receipt) {
     const crashed = this.run.state === "crashed";
-    const cut = receipt.stop_reason !== "end_turn" || crashed;
-    const waits = receipt.stop_reason === "interrupt";
+    const reason = receipt?.stop_reason ?? this.run.stop_reason;
+    const cut = reason !== "end_turn" || crashed;
+    const waits = reason === "interrupt";
     return [
       cut && !waits && { id: "continue", label: "Continue", primary: true, title: "Let the model go on where it was stopped", run: () => this.#go(continueRun(this.id)) },
       { id: "steer", label: "Steer", title: "Say what to do instead", run: () => this.composer.focus("What should it do instead?") },
       { id: "retry", label: "Retry", title: "Ask the same again", run: () => this.#retry() },
-      receipt.calls.length > 0 && { id: "undo", label: "Undo", title: "Take back what the tools did, where they can", run: () => this.#undo() },
+      receipt?.calls.length > 0 && { id: "undo", label: "Undo", title: "Take back what the tools did, where they can", run: () => this.#undo() },
     ].filter(Boolean);
   }
 
