@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 
 from .cancellation import CancellationToken, Cause, Mode, Source
 from .cancellation.cause import parse_mode
-from .course import Course, Parentage, Setup
+from .course import Course, Parentage, Setup, open_accounts, price_of
 from .errors import ConfigurationError, DuplicateTool, UnknownMode
 from .events import Event, RunEnded
 from .hooks import Hook, HookEvent, Hooks
@@ -27,11 +27,15 @@ from .sessions import Conversation
 from .stream import EventStream
 from .subagents import agent_tool
 from .sync import portal
+from .telemetry import Telemetry
 from .tools.context import ToolContext
 from .tools.parent import run_of_call
 from .tools.tool import Tool, Toolset
 from .transcript import DEFAULT_CUT_NOTE, user_message
-from .usage.ledger import Ledger, Usage
+from .usage.calibration import Calibration
+from .usage.ledger import Ledger
+from .usage.live import LiveUsage
+from .usage.stop_policy import StopAction, StopPolicy, policy_for
 
 
 class Agent:
@@ -48,6 +52,9 @@ class Agent:
     output_type    the type of the answer: pydantic model, dataclass, union ...
     messages       a conversation to continue
     cut_note       what the model is told where an answer was stopped
+    stop_policy    what a stop does about the request, for the bill; by default what is right for the provider
+    calibration    what earlier calls have taught about token counts; see `quiesce.usage.Calibration`
+    telemetry      OpenTelemetry spans; see `quiesce.telemetry`
     """
 
     def __init__(
@@ -68,6 +75,9 @@ class Agent:
         state: dict[str, Any] | None = None,
         cut_note: str = DEFAULT_CUT_NOTE,
         settings: dict[str, Any] | None = None,
+        stop_policy: StopPolicy | StopAction | None = None,
+        calibration: Calibration | None = None,
+        telemetry: Telemetry | None = None,
     ) -> None:
         if not cut_note.strip():
             raise ConfigurationError("cut_note is blank.", todo="Providers refuse blank text: use a short sentence.")
@@ -80,10 +90,12 @@ class Agent:
         self._conversation = Conversation(tuple(messages))
         self._active: Final[dict[str, Run]] = {}
         self._armed: Final[dict[str, Cause]] = {}
+        self._telemetry: Final = telemetry
         self._ledger: Final = Ledger()
+        resolved = resolve_model(model)
         self._setup: Final = Setup(
             agent=name,
-            model=resolve_model(model),
+            model=resolved,
             instructions=instructions,
             tools=_tool_table(tools),
             hooks=self._hooks,
@@ -95,6 +107,8 @@ class Agent:
             cut_note=cut_note,
             state=self.state,
             settings=settings,
+            accounts=open_accounts(resolved, calibration),
+            stop_policy=policy_for(resolved.name, getattr(resolved, "stop_policy", None), stop_policy),
         )
 
     # --- Looking ------------------------------------------------------------------------------------------------
@@ -125,9 +139,15 @@ class Agent:
         return self._setup.tools
 
     @property
-    def usage(self) -> Usage:
-        """What all runs that have ended used."""
-        return self._ledger.usage
+    def usage(self) -> LiveUsage:
+        """What all runs of this agent have used, those that have not ended included."""
+        return LiveUsage(self._ledger)
+
+    @property
+    def calibration(self) -> Calibration:
+        """What this agent's calls have taught about its model's token counts; `dump()` it to keep it."""
+        assert self._setup.accounts is not None
+        return self._setup.accounts.calibration
 
     def __repr__(self) -> str:
         return f"<Agent {self.name} {self._setup.model.name}>"
@@ -220,6 +240,9 @@ class Agent:
         course = Course(run_id, setup, held, message, own_token, parent=parent)
         run = Run(course, timeout=seconds, on_end=self._on_run_end)
         self._active[run_id] = run
+        self._ledger.absorb(run.ledger)
+        if self._telemetry is not None:
+            run.tap(self._telemetry.follow(run_id, self.name, setup.model.name))
         armed = self._armed.pop("cause", None)
         if armed is not None:
             own_token.cancel(armed.reason, mode=armed.mode, source=armed.source)
@@ -239,16 +262,16 @@ class Agent:
         setup = self._setup if limits is None else replace(self._setup, limits=limits)
         if output_type is not None:
             setup = replace(setup, output=OutputSpec(output_type))
-        if setup.limits.cost is not None and setup.model.price is None:
+        assert setup.accounts is not None
+        if setup.limits.cost is not None and setup.accounts.price is None:
             raise ConfigurationError(
                 f"Limits(cost=...) needs a price, and none is known for {setup.model.name}.",
-                todo="Limit tokens instead, or give the model a price.",
+                todo="Install quiesce[prices], give the model a price, or limit tokens instead.",
             )
         return setup
 
     def _on_run_end(self, run: Run) -> None:
         self._active.pop(run.id, None)
-        self._ledger.absorb(run.ledger)
 
     # --- Stopping -----------------------------------------------------------------------------------------------
 
@@ -316,7 +339,7 @@ def _parentage(context: ToolContext, setup: Setup) -> Parentage:
         raise ConfigurationError(
             "A child run must be started in the event loop of its parent.", todo="Make the tool an async function."
         )
-    if setup.model.price is None and any(each.setup.limits.cost is not None for each in course.lineage()):
+    if price_of(setup) is None and any(each.setup.limits.cost is not None for each in course.lineage()):
         raise ConfigurationError(
             f"The parent's Limits(cost=...) needs a price, and none is known for {setup.model.name}.",
             todo="Limit tokens instead, or give the model a price.",

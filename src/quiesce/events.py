@@ -200,6 +200,7 @@ class RunEnded(Struct, frozen=True, tag="run_ended"):
     stop_reason: str
     receipt: Receipt
     error: str | None = None
+    error_type: str | None = None
 
 
 Event: TypeAlias = (

@@ -10,7 +10,7 @@ from .messages import AssistantMessage, Message
 from .receipt import Receipt, UndoReceipt
 from .sync import portal
 from .tools.undo import UndoLog
-from .usage.ledger import Usage
+from .usage.live import LiveUsage
 from .usage.prices import Cost
 
 StopReason: TypeAlias = Literal[
@@ -25,13 +25,14 @@ class RunResult:
     `messages` is the whole conversation, always valid; `new_messages` is this run's part of it. `output` is the
     structured output, or None unless `output_type` was given and the run finished. `agent` is the agent that spoke
     last. `children` are the results of the runs that this run's tools started, each with the `call_id` of that call.
+    `usage` is up to date whenever one looks: after a stop, `await result.usage.final()` waits for better figures.
     """
 
     run_id: str
     stop_reason: StopReason
     messages: tuple[Message, ...]
     new_messages: tuple[Message, ...]
-    usage: Usage
+    usage: LiveUsage
     receipt: Receipt
     output: Any = None
     error: Exception | None = None

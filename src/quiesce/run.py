@@ -23,7 +23,8 @@ from .result import RunResult
 from .settle import settle, settle_at_once
 from .state import Phase
 from .tools.parent import current_run
-from .usage.ledger import Ledger, Usage
+from .usage.ledger import Ledger
+from .usage.live import LiveUsage
 
 # Settling is bounded by the graces of the tools; this is for the machine to be slow in.
 _SLACK: Final = 30.0
@@ -71,9 +72,9 @@ class Run:
         return self._course.messages
 
     @property
-    def usage(self) -> Usage:
-        """What the run has used so far."""
-        return self._course.ledger.usage
+    def usage(self) -> LiveUsage:
+        """What the run has used so far, the answer that is being written included."""
+        return LiveUsage(self._course.ledger, self._course.bill.usage)
 
     @property
     def course(self) -> Course:

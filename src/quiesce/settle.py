@@ -24,6 +24,7 @@ from .result import RunResult, StopReason
 from .state import Phase
 from .tools.policy import LAST_BREATH
 from .transcript import close
+from .usage.live import LiveUsage
 
 # How long a stopped run waits for the model's connection to close, which takes a fraction of a millisecond.
 HANG_UP_GRACE: Final = 0.5
@@ -226,7 +227,7 @@ def _write_result(course: Course, hit: Phase, waited_for: tuple[str, ...]) -> Ru
         reason,
         messages,
         new,
-        receipt.usage,
+        LiveUsage(course.ledger),
         receipt,
         output=output,
         error=course.error,
@@ -261,6 +262,8 @@ def end(course: Course) -> None:
         result.receipt.latency = course.latency()
     result.receipt.still_running = course.still_running()
     course.conversation.release(course.run_id)
-    last = RunEnded(result.stop_reason, result.receipt, None if result.error is None else str(result.error))
+    error = result.error
+    failure = (None, None) if error is None else (str(error), type(error).__name__)
+    last = RunEnded(result.stop_reason, result.receipt, *failure)
     course.enter(Phase.ENDED)
     course.broadcast.close(last)
