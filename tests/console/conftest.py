@@ -9,15 +9,11 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
 from .browser import ARGUMENTS, find_chromium
 
 ROOT: Final = Path(__file__).parents[2]
-
-try:
-    from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
-except ImportError:  # pragma: no cover
-    sync_playwright = None  # type: ignore[assignment]
 
 
 class Site:
@@ -67,8 +63,6 @@ def keyed_site() -> Iterator[Site]:
 
 @pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
-    if sync_playwright is None:
-        pytest.skip("THE CONSOLE IS NOT TESTED: the package playwright is not installed")
     chromium = find_chromium()
     if chromium is None:
         pytest.skip("THE CONSOLE IS NOT TESTED: no chromium here (apt-get install chromium, or set CHROMIUM)")

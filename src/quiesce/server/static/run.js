@@ -78,11 +78,7 @@ class RunPage {
     this.resizing.observe(this.picture);
     try {
       await this.#look();
-      await follow(this.id, {
-        signal: this.left.signal,
-        onEvent: (event, at) => this.#happened(event, at),
-        onLine: (problem) => this.#line(problem),
-      });
+      await this.#follow();
       if (!this.left.signal.aborted) await this.#look();
       this.#settled();
     } catch (error) {
@@ -91,6 +87,19 @@ class RunPage {
       this.#complain(error);
     } finally {
       clearInterval(this.ticker);
+    }
+  }
+
+  async #follow() {
+    try {
+      await follow(this.id, {
+        signal: this.left.signal,
+        onEvent: (event, at) => this.#happened(event, at),
+        onLine: (problem) => this.#line(problem),
+      });
+    } catch (error) {
+      // The events of a run that is over may be gone; the conversation and the receipt are not.
+      if (!(error instanceof ApiError) || !this.over) throw error;
     }
   }
 
