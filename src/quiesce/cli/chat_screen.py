@@ -50,7 +50,7 @@ Screen { layout: vertical; background: $background; }
 #hint.stopping { color: $text-warning; background: $warning-muted; }
 #composer { height: auto; min-height: 1; max-height: 8; margin: 0 1; border: round $primary; padding: 0 1; }
 .said { color: $text-accent; margin: 0 0 1 0; }
-.answer { margin: 0 0 1 0; padding: 0; background: transparent; }
+.answer { margin: 0; padding: 0; background: transparent; }
 .thinking { color: $text-muted; text-style: italic; margin: 0 0 1 0; padding: 0 0 0 2; }
 .tool { padding: 0 0 0 2; margin: 0 0 1 0; }
 .note { color: $text-muted; margin: 0 0 1 0; padding: 0 0 0 2; }

@@ -16,7 +16,6 @@ from .clean import call_line, clean, one_line
 
 _SPINNER: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _TURNS_PER_SECOND: Final = 10
-_NARROW: Final = 60
 _WORDS: Final = {
     Outcome.COMPLETED: "done",
     Outcome.NEVER_STARTED: "never started",
@@ -104,23 +103,23 @@ class Answer(Markdown):
 
     def __init__(self) -> None:
         super().__init__("", classes="answer", open_links=False)
-        self._text = ""
-        self._stream: Any = None
+        self._whole = ""
+        self._pieces: Any = None
 
     async def add(self, text: str) -> None:
         """Show some more of it. Pieces that come faster than they can be drawn are drawn together."""
-        self._text += clean(text)
-        if self._stream is None:
-            self._stream = Markdown.get_stream(self)
-        await self._stream.write(clean(text))
+        self._whole += clean(text)
+        if self._pieces is None:
+            self._pieces = Markdown.get_stream(self)
+        await self._pieces.write(clean(text))
 
     async def finish(self) -> None:
         """Nothing more comes: everything that came is on the screen now."""
-        if self._stream is not None:
-            await self._stream.stop()
-            self._stream = None
-        if self.source != self._text:
-            await self.update(self._text)
+        if self._pieces is not None:
+            await self._pieces.stop()
+            self._pieces = None
+        if self.source != self._whole:
+            await self.update(self._whole)
 
 
 class Thinking(Static):
@@ -141,8 +140,7 @@ class ToolLine(Static):
 
     def __init__(self, call: ToolCall) -> None:
         super().__init__("", classes="tool")
-        self._name: Final = call.name
-        self._title: Final = call_line(call.name, call.arguments, 70)
+        self._call_line: Final = call_line(call.name, call.arguments, 70)
         self._since: Final = time.monotonic()
         self._progress: Any = None
         self._result: ToolResult | None = None
@@ -159,22 +157,22 @@ class ToolLine(Static):
 
     def turn(self) -> None:
         """Draw it anew."""
-        self.update(self._running() if self._result is None else self._ended(self._result))
+        self.update(self._draw_running() if self._result is None else self._draw_ended(self._result))
 
-    def _running(self) -> Text:
+    def _draw_running(self) -> Text:
         took = time.monotonic() - self._since
         spinner = _SPINNER[int(took * _TURNS_PER_SECOND) % len(_SPINNER)]
-        line = Text.assemble((f"{spinner} ", "bold yellow" if self.is_waited_for else "bold cyan"), self._title)
+        line = Text.assemble((f"{spinner} ", "bold yellow" if self.is_waited_for else "bold cyan"), self._call_line)
         words = progress_words(self._progress)
         if words:
             line.append(f"  {words}", "cyan" if fraction(self._progress) is not None else "dim")
         line.append(f"  {took:.0f} s", "dim")
         return line
 
-    def _ended(self, result: ToolResult) -> Text:
+    def _draw_ended(self, result: ToolResult) -> Text:
         good = result.outcome is Outcome.COMPLETED and not result.is_error
         took = time.monotonic() - self._since
-        line = Text.assemble(("✓ " if good else "✗ ", "bold green" if good else "bold red"), self._title)
+        line = Text.assemble(("✓ " if good else "✗ ", "bold green" if good else "bold red"), self._call_line)
         word = _WORDS[result.outcome] if not (result.is_error and good) else "failed"
         if result.outcome is not Outcome.COMPLETED:
             line.append(f"  {word}", "red")
