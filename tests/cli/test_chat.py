@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import re
 import signal
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
 
-from .tmux import Screen, needs_tmux, screen
+from .tmux import Screen, needs_tmux, screen, wait_for_end
 
 pytest.importorskip("textual")
 pytestmark = [needs_tmux, pytest.mark.promise("P4")]
@@ -200,13 +199,10 @@ def test_it_ends_with_its_terminal_and_on_sigterm(how: str) -> None:
         pid = shown.pid()
         if how == "SIGTERM":
             os.kill(pid, signal.SIGTERM)
-            shown.wait("EXIT 0")
+            shown.wait("EXIT 143")
         else:
             shown.hang_up()
-        end = time.monotonic() + 30
-        while os.path.exists(f"/proc/{pid}"):
-            assert time.monotonic() < end, "it still runs"
-            time.sleep(0.02)
+        wait_for_end(pid)
 
 
 def test_text_cannot_give_the_terminal_orders() -> None:

@@ -6,6 +6,7 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -78,7 +79,31 @@ class Screen:
             time.sleep(0.03)
 
     def close(self) -> None:
+        """Close the window for good; whatever still ran in it must end by itself."""
+        try:
+            left = [self.pid()]
+        except (subprocess.CalledProcessError, IndexError, OSError):
+            left = []
         subprocess.run(["tmux", "-L", self._socket, "kill-server"], capture_output=True, timeout=30, check=False)
+        for pid in left:
+            wait_for_end(pid)
+
+
+def wait_for_end(pid: int, seconds: float = 30.0) -> None:
+    """Wait until a process that is not our child is gone."""
+    end = time.monotonic() + seconds
+    while is_alive(pid):
+        if time.monotonic() > end:
+            os.kill(pid, signal.SIGKILL)
+            raise AssertionError(f"process {pid} did not end when its terminal was closed")
+        time.sleep(0.02)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 @contextmanager

@@ -23,12 +23,13 @@ def run(options: argparse.Namespace) -> int:
     from .chat_talk import Talk
 
     talk = Talk(chosen_agent(options))
-    if not options.plain and sys.stdin.isatty() and sys.stdout.isatty():
+    if not options.plain and all(each.isatty() for each in (sys.stdin, sys.stdout, sys.stderr)):
         if find_spec("textual") is not None:
             from .chat_screen import ChatApp
 
-            ChatApp(talk).run()
-            return 0
+            app = ChatApp(talk)
+            app.run()
+            return app.return_code or 0
         print('For the full screen: pip install "quiesce[tui]"', file=sys.stderr)
     from .chat_plain import PlainChat
 

@@ -31,6 +31,7 @@ from ..events import (
     ToolStarted,
 )
 from ..messages import ToolCall
+from .chat_driver import lenient
 from .chat_talk import Talk
 from .chat_widgets import Answer, Composer, HintLine, Note, Said, Thinking, ToolLine
 from .chat_words import answer_command, hint
@@ -75,6 +76,7 @@ class ChatApp(App[None]):
 
     def __init__(self, talk: Talk) -> None:
         super().__init__()
+        self.driver_class = lenient(self.driver_class)
         self._talk: Final = talk
         self._tools: Final[dict[str, ToolLine]] = {}
         self._writing: Answer | Thinking | None = None
@@ -191,20 +193,20 @@ class ChatApp(App[None]):
         return self._talk.run is None and time.monotonic() - self._last_interrupt < _TWICE
 
     def _on_signal(self, name: str) -> None:
-        self._leave(name)
+        self._leave(name, 128 + getattr(signal, name))
 
-    def _leave(self, why: str = "The chat is left") -> None:
+    def _leave(self, why: str = "The chat is left", code: int = 0) -> None:
         """Go, when all is at rest."""
         if not self._is_leaving:
             self._is_leaving = True
-            self.run_worker(self._leave_at_rest(why))
+            self.run_worker(self._leave_at_rest(why, code))
 
-    async def _leave_at_rest(self, why: str) -> None:
+    async def _leave_at_rest(self, why: str, code: int) -> None:
         run = self._talk.run
         if run is not None:
             self._talk.stop(why)
             await run.stopped()
-        self.exit()
+        self.exit(return_code=code)
 
     async def _command(self, line: str) -> None:
         answer = answer_command(self._talk, line)
