@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import time
+import os
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 from quiesce import Agent, ToolContext, tool
 from quiesce.errors import AuthenticationFailed
+from quiesce.events import Delta
+from quiesce.models.base import ModelRequest
 from quiesce.models.scripted import Call, Fail, Pause, Say, ScriptedModel, Stall, Used
 
 WORDS = "Bread is flour, water, salt and time. "
@@ -16,10 +20,10 @@ WORDS = "Bread is flour, water, salt and time. "
 @tool(on_stop="cancel", grace=30)
 async def build(target: str, ctx: ToolContext) -> str:
     """Build something, slowly, and do not hurry when asked to stop."""
-    for step in range(1, 4):
-        ctx.report({"done": step, "total": 10, "message": f"step {step}"})
-        await asyncio.sleep(0.05)
     try:
+        for step in range(1, 4):
+            ctx.report({"done": step, "total": 10, "message": f"step {step}"})
+            await asyncio.sleep(0.05)
         await asyncio.sleep(600)
     except asyncio.CancelledError:
         await asyncio.sleep(600)  # takes its grace
@@ -32,14 +36,6 @@ async def look(what: str) -> str:
     """Look something up."""
     await asyncio.sleep(0.05)
     return f"{what}: fine"
-
-
-@tool(on_stop="abandon", grace=0.05)
-def mark_and_wait(path: str) -> str:
-    """Say that it has begun, then take half a second."""
-    Path(path).touch()
-    time.sleep(0.5)
-    return "done"
 
 
 def short() -> Agent:
@@ -93,3 +89,20 @@ def failing() -> Agent:
 def hostile() -> Agent:
     """Tries to give the terminal orders."""
     return Agent(ScriptedModel("Before\x1b]0;owned\x07\x1b[2Jafter"), name="hostile")
+
+
+class TellsOfItsEnd(ScriptedModel):
+    """Makes the file that $CLOSED names when its stream has been closed."""
+
+    @asynccontextmanager
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[AsyncIterator[Delta]]:
+        try:
+            async with super().stream(request) as deltas:
+                yield deltas
+        finally:
+            Path(os.environ["CLOSED"]).touch()
+
+
+def flood() -> Agent:
+    """Says far more than a pipe holds."""
+    return Agent(TellsOfItsEnd([Say(WORDS * 20_000, chunk=60, pause=0.001), Stall()]), name="flood")

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import pty
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import termios
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 import msgspec
 import pytest
@@ -153,16 +157,32 @@ def test_a_reader_that_leaves_is_a_stop_even_while_nothing_is_written(agent: str
 
 
 @pytest.mark.promise("P1")
-def test_a_reader_that_does_not_read_does_not_hold_up_the_stop() -> None:
-    """The pipe is full, so the command waits in a write; the run must see the stop all the same."""
-    with running("endless", "hi", "--json") as process:
+def test_a_reader_that_does_not_read_does_not_hold_up_the_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pipe is full, so the command waits in a write; the model's stream must be closed all the same."""
+    closed = tmp_path / "closed"
+    monkeypatch.setenv("CLOSED", str(closed))
+    with running("flood", "hi", "--json") as process:
         assert process.stdout is not None
-        # What one pipe holds is far less than this agent says; the first events show that it is under way.
-        read_until(process, b'"text"')
+        fcntl.fcntl(process.stdout, fcntl.F_SETPIPE_SZ, 4096)
+        wait_until(lambda: waiting_to_be_read(process.stdout) > 3900)
         process.send_signal(signal.SIGINT)
+        wait_until(closed.exists)
+        assert process.poll() is None  # it still waits for its reader
         out, _ = process.communicate(timeout=30)
     assert process.returncode == 130
     assert b'"run_ended"' in out
+
+
+def waiting_to_be_read(pipe: IO[bytes] | None) -> int:
+    assert pipe is not None
+    return int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, b"\0\0\0\0"), sys.byteorder)
+
+
+def wait_until(condition: Callable[[], object], seconds: float = 30.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
 
 
 # --- JSON lines -----------------------------------------------------------------------------------------------------

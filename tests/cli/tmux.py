@@ -24,10 +24,12 @@ needs_tmux = pytest.mark.skipif(shutil.which("tmux") is None, reason="NOT TESTED
 class Screen:
     """A tmux server of its own with one pane, in which the `quiesce` command runs."""
 
-    def __init__(self, arguments: str, width: int, height: int) -> None:
+    def __init__(self, arguments: str, width: int, height: int, program: str) -> None:
         self._socket = f"quiesce-{uuid.uuid4().hex[:8]}"
-        command = f"{shlex.quote(sys.executable)} -m quiesce.cli {arguments}; echo EXIT $?; exec cat"
-        self._tmux("-f", "/dev/null", "new-session", "-d", "-x", str(width), "-y", str(height), f"sh -c {shlex.quote(command)}")
+        command = f"trap : INT; {shlex.quote(sys.executable)} {program} {arguments}; echo EXIT $?; exec cat"
+        self._tmux(
+            "-f", "/dev/null", "new-session", "-d", "-x", str(width), "-y", str(height), f"sh -c {shlex.quote(command)}"
+        )
 
     def _tmux(self, *arguments: str) -> str:
         done = subprocess.run(
@@ -107,8 +109,8 @@ def is_alive(pid: int) -> bool:
 
 
 @contextmanager
-def screen(arguments: str, width: int = 100, height: int = 30) -> Iterator[Screen]:
-    shown = Screen(arguments, width, height)
+def screen(arguments: str, width: int = 100, height: int = 30, program: str = "-m quiesce.cli") -> Iterator[Screen]:
+    shown = Screen(arguments, width, height, program)
     try:
         yield shown
     finally:

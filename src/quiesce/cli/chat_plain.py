@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any, Final
 
@@ -19,15 +19,13 @@ from .chat_talk import Talk
 from .chat_words import answer_command, hint
 from .clean import call_line, clean, one_line
 
-_SIGNALS: Final = tuple(
-    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
-)
+_SIGNALS: Final = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 # Two that come later than this, with nothing between them, are two first ones.
 _TWICE: Final = 2.0
 
 
 class PlainChat:
-    """A chat on standard input and output. A line said while the agent runs steers it; from a pipe, it waits its turn."""
+    """A chat on standard input and output. A line that comes while the agent runs steers it; from a pipe, it waits."""
 
     def __init__(self, talk: Talk) -> None:
         self._talk: Final = talk
@@ -145,7 +143,7 @@ class PlainChat:
                 self._print(f"  {'+' if good else 'x'} {result.name}: {one_line(result.text, 100)}")
             case RetryScheduled(attempt, delay, error):
                 self._print(f"  ! try {attempt} failed ({one_line(error, 80)}); again in {delay:.1f} s")
-            case StopRequested():
+            case StopRequested(cause) if cause.source != "user":
                 self._print(f"  {hint(self._talk, 'Ctrl-C')}")
             case RunEnded(reason, receipt, error):
                 self._end_line()
@@ -214,10 +212,8 @@ def _read_lines(loop: asyncio.AbstractEventLoop, lines: asyncio.Queue[str | None
     """
 
     def tell(line: str | None) -> None:
-        try:
+        with suppress(RuntimeError):  # the chat is over
             loop.call_soon_threadsafe(lines.put_nowait, line)
-        except RuntimeError:  # the chat is over
-            pass
 
     def read() -> None:
         rest = b""

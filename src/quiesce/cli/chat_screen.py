@@ -267,7 +267,9 @@ class ChatApp(App[None]):
             case StopRequested():
                 self._show_hint()
             case RetryScheduled(attempt, delay, error):
-                await self._add(Note(f"Try {attempt} failed: {one_line(error, 200)} Again in {delay:.1f} s.", "problem"))
+                await self._add(
+                    Note(f"Try {attempt} failed: {one_line(error, 200)} Again in {delay:.1f} s.", "problem")
+                )
             case OutputRejected(error):
                 await self._add(Note(f"The answer did not fit: {one_line(error, 200)}"))
             case HookFailed(name, _, error):

@@ -136,7 +136,9 @@ def answer_command(talk: Talk, line: str) -> str | None:
         case "quit" | "exit" | "q":
             return None
         case _:
-            return f"There is no command /{clean(name)}; /help lists them. To say it to the agent, put a space before it."
+            return (
+                f"There is no command /{clean(name)}; /help lists them. To say it to the agent, put a space before it."
+            )
 
 
 def _ps(talk: Talk) -> str:

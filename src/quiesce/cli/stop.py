@@ -86,7 +86,9 @@ def _stop(server: Remote, run_id: str, options: argparse.Namespace) -> int:
         print(f"{run_id}: was at rest already.")
         return ASKED
     waiting = ", ".join(answer["run"]["waiting_for"])
-    print(f"{run_id}: {'stopping' if answer['accepted'] else 'stopping already'}{waiting and f', waiting for {waiting}'}.")
+    print(
+        f"{run_id}: {'stopping' if answer['accepted'] else 'stopping already'}{waiting and f', waiting for {waiting}'}."
+    )
     if options.wait is None:
         return ASKED
     print(f"quiesce: {run_id} is not at rest after {options.wait:g} s.", file=sys.stderr)
