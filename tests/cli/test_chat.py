@@ -49,7 +49,7 @@ def test_esc_stops_the_answer_and_keeps_what_was_said_and_the_draft() -> None:
         shown.press("Escape")  # nothing to stop: nothing happens
         shown.press("Enter")
         said = shown.wait("Very well.")
-        assert "› a draft" in said
+        assert re.search(r"\S a draft", said)
         assert draft(said) == ""
 
 
@@ -106,7 +106,7 @@ def test_enter_while_running_steers() -> None:
         shown.type("shorter please")
         shown.press("Enter")
         after = shown.wait(lambda text: "Very well." in text and AT_REST in text)
-        assert re.search(r"› shorter please", after)
+        assert "shorter please" in after
         assert "Bread is" in after
 
 

@@ -132,7 +132,7 @@ def test_a_second_and_third_signal_are_more_urgent() -> None:
         process.send_signal(signal.SIGTERM)
         read_until(process, b'"stop_requested"')
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=30)
+        _, err = process.communicate(timeout=30)
     assert process.returncode == 130
     assert b"build: cancelled while running" in err
     assert b"mode kill" in err

@@ -56,7 +56,8 @@ Screen { layout: vertical; background: $background; }
 .tool { padding: 0 0 0 2; margin: 0 0 1 0; }
 .note { color: $text-muted; margin: 0 0 1 0; padding: 0 0 0 2; }
 .problem { color: $text-error; margin: 0 0 1 0; padding: 0 0 0 2; }
-.receipt { border: round $warning; border-title-color: $text-warning; padding: 0 1; margin: 0 0 1 0; width: auto; max-width: 100%; }
+.receipt { border: round $warning; border-title-color: $text-warning; padding: 0 1; margin: 0 0 1 0;
+           width: auto; max-width: 100%; }
 """
 
 
@@ -266,18 +267,22 @@ class ChatApp(App[None]):
                 self._tools.pop(result.call_id).finish(result)
             case StopRequested():
                 self._show_hint()
-            case RetryScheduled(attempt, delay, error):
-                await self._add(
-                    Note(f"Try {attempt} failed: {one_line(error, 200)} Again in {delay:.1f} s.", "problem")
-                )
-            case OutputRejected(error):
-                await self._add(Note(f"The answer did not fit: {one_line(error, 200)}"))
-            case HookFailed(name, _, error):
-                await self._add(Note(f"The hook {name} failed: {one_line(error, 200)}", "problem"))
             case RunEnded():
                 await self._end(event)
             case _:
-                pass
+                await self._show_trouble(event)
+
+    async def _show_trouble(self, event: Event) -> None:
+        match event:
+            case RetryScheduled(attempt, delay, error):
+                what = f"Try {attempt} failed: {one_line(error, 200)} Again in {delay:.1f} s."
+            case OutputRejected(error):
+                what = f"The answer did not fit: {one_line(error, 200)}"
+            case HookFailed(name, _, error):
+                what = f"The hook {name} failed: {one_line(error, 200)}"
+            case _:
+                return
+        await self._add(Note(what, "problem"))
 
     async def _answer(self) -> Answer:
         if not isinstance(self._writing, Answer):

@@ -16,6 +16,7 @@ from .clean import call_line, clean, one_line
 
 _SPINNER: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _TURNS_PER_SECOND: Final = 10
+_MARK: Final = "\N{SINGLE RIGHT-POINTING ANGLE QUOTATION MARK} "
 _WORDS: Final = {
     Outcome.COMPLETED: "done",
     Outcome.NEVER_STARTED: "never started",
@@ -87,7 +88,7 @@ class Said(Static):
     """What the person said."""
 
     def __init__(self, text: str, mark: str = "") -> None:
-        shown = Text.assemble(("› ", "bold"), clean(text), (f"  {mark}" if mark else "", "dim"))
+        shown = Text.assemble((_MARK, "bold"), clean(text), (f"  {mark}" if mark else "", "dim"))
         super().__init__(shown, classes="said")
 
 
