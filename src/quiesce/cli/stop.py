@@ -86,9 +86,8 @@ def _stop(server: Remote, run_id: str, options: argparse.Namespace) -> int:
         print(f"{run_id}: was at rest already.")
         return ASKED
     waiting = ", ".join(answer["run"]["waiting_for"])
-    print(
-        f"{run_id}: {'stopping' if answer['accepted'] else 'stopping already'}{waiting and f', waiting for {waiting}'}."
-    )
+    word = "stopping" if answer["accepted"] else "stopping already"
+    print(clean(f"{run_id}: {word}, waiting for {waiting}." if waiting else f"{run_id}: {word}."))
     if options.wait is None:
         return ASKED
     print(f"quiesce: {run_id} is not at rest after {options.wait:g} s.", file=sys.stderr)
