@@ -10,10 +10,11 @@ import pytest
 
 from quiesce import Agent, CancellationToken
 from quiesce import run as run_module
-from quiesce.events import Event, RunEnded
+from quiesce.errors import ServerError
+from quiesce.events import AnswerEnd, Event, RunEnded, TextDelta
 from quiesce.hooks import BeforeRun
 from quiesce.sync import Portal
-from quiesce.testing import ScriptedModel, Stall
+from quiesce.testing import Fail, Raw, Say, ScriptedModel, Stall
 
 pytestmark = pytest.mark.promise("P7", "P8")
 
@@ -119,3 +120,17 @@ def _interrupted_once(original: Any) -> Any:
         return original(self, timeout)
 
     return result
+
+
+def test_a_model_that_fails_after_its_last_word_has_answered() -> None:
+    model = ScriptedModel([Say("Hello."), Raw(AnswerEnd()), Fail(ServerError("late"))], "Hello again.")
+    heard: list[Event] = []
+
+    async def main() -> str:
+        run = Agent(model).start("Go")
+        run.tap(heard.append)
+        return (await run.result()).text
+
+    assert asyncio.run(main()) == "Hello."
+    assert "".join(event.text for event in heard if isinstance(event, TextDelta)) == "Hello."
+    assert len(model.requests) == 1
