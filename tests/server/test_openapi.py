@@ -28,7 +28,7 @@ CHECKS = (
 def _schemathesis(url: str, directory: Path, *options: str) -> None:
     script = Path(sys.executable).with_name("schemathesis")
     command = [str(script), "run", f"{url}/openapi.json", "--checks", ",".join(CHECKS), "--no-color", *options]
-    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=3000)
+    done = subprocess.run(command, check=False, cwd=directory, capture_output=True, text=True, timeout=3000)
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
 
 

@@ -279,3 +279,60 @@ def test_a_failed_run_says_so():
         run_id = start(client)
         assert read_events(client, run_id)[-1][2]["stop_reason"] == "error"
         assert client.get(f"/runs/{run_id}").json()["run"]["error"]
+
+
+@pytest.mark.promise("P4")
+def test_one_tool_call_is_stopped_and_the_run_goes_on():
+    @tool
+    async def dig() -> str:
+        await asyncio.sleep(3600)
+        return "gold"
+
+    model = ScriptedModel([Call("dig", id="call_1")], then="No gold.")
+    with serving(Agent(model, tools=[dig])) as served, served.client() as client:
+        run_id = start(client)
+        with client.stream("GET", f"/runs/{run_id}/events") as response:
+            events = frames(response.iter_lines())
+            next(event for event in events if event[1] == "tool_started")
+            assert client.post(f"/runs/{run_id}/tools/call_9/cancel").json() == {"accepted": False}
+            stopped = client.post(f"/runs/{run_id}/tools/call_1/cancel", json={"reason": "too deep"})
+            assert (stopped.status_code, stopped.json()) == (202, {"accepted": True})
+            assert list(events)[-1][2]["stop_reason"] == "end_turn"
+        assert client.get(f"/runs/{run_id}").json()["receipt"]["calls"][0]["outcome"] == "cancelled"
+        assert client.post(f"/runs/{run_id}/tools/call_1/cancel").json() == {"accepted": False}
+
+
+@pytest.mark.promise("P4")
+def test_what_a_run_did_is_undone_on_request():
+    written: list[str] = []
+
+    @tool
+    async def write(name: str) -> str:
+        written.append(name)
+        return name
+
+    @write.undo
+    async def unwrite(result: str) -> None:
+        written.remove(result)
+
+    model = ScriptedModel(
+        [Call("write", {"name": "a"})],
+        "Done.",
+        [Call("write", {"name": "b"})],
+        then=[Say("Now"), Stall()],
+    )
+    with serving(Agent(model, tools=[write])) as served, served.client() as client:
+        first = start(client)
+        read_events(client, first)
+        assert written == ["a"]
+        undone = client.post(f"/runs/{first}/undo", json={})
+        assert undone.status_code == 200
+        assert [each["outcome"] for each in undone.json()["receipt"]["undo"]] == ["undone"]
+        assert written == []
+        assert len(client.post(f"/runs/{first}/undo").json()["receipt"]["undo"]) == 1
+        second = start(client)
+        wait_for_text(client, second)
+        assert client.post(f"/runs/{second}/undo").status_code == 409
+        stopped = client.post(f"/runs/{second}/cancel?wait=10", json={"undo": True}).json()
+        assert [each["outcome"] for each in stopped["receipt"]["undo"]] == ["undone"]
+        assert written == []

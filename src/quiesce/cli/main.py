@@ -7,6 +7,7 @@ arguments and returns the exit code. Modules must be cheap to import; what is he
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -37,6 +38,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return run(options)
     except QuiesceError as error:
         print(f"quiesce: {error}", file=sys.stderr)
+        return 1
+    except BrokenPipeError:  # the reader of our output has left, which is their right
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
 
 

@@ -8,15 +8,11 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
-from ..errors import QuiesceError
+from ..errors import ServerProblem
 
 DEFAULT_URL: Final = "http://127.0.0.1:8765"
 URL_VARIABLE: Final = "QUIESCE_URL"
 KEY_VARIABLE: Final = "QUIESCE_API_KEY"
-
-
-class ServerProblem(QuiesceError):
-    """A server that cannot be reached, or that refused."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -9,10 +9,11 @@ from typing import Any, Final
 import msgspec
 
 from ..cancellation import Mode
+from ..errors import ServerProblem
 from ..receipt import Receipt
 from .clean import clean
 from .main import Subparsers
-from .remote import Remote, ServerProblem, add_options, connected
+from .remote import Remote, add_options, connected
 
 ASKED: Final = 0
 NOT_AT_REST: Final = 3

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
+import logging
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from typing import Final
@@ -10,8 +12,10 @@ from typing import Final
 import msgspec
 
 from ..agent import Agent
+from ..cancellation import CancellationToken
 from ..errors import ConfigurationError
 from ..messages import Text, UserMessage
+from ..result import RunResult
 from ..run import Run
 from .eventlog import MemoryLog, to_json
 from .problem import Problem, no_run
@@ -23,6 +27,7 @@ from .views import StartRun
 
 # Idempotency keys that are remembered, of all API keys together.
 _REMEMBERED: Final = 10_000
+_log: Final = logging.getLogger("quiesce.server")
 _RETRY_AFTER: Final = {"Retry-After": "1"}
 
 
@@ -35,6 +40,9 @@ class Desk:
         self.sessions: Final = Sessions(settings.keep_sessions)
         self.usage: Final = UsageBook()
         self.draining = False
+        self.shutdown: Final = CancellationToken()
+        """Cancelled when the time for draining is almost over."""
+        self._undoing: Final[dict[str, asyncio.Task[None]]] = {}
         self._of: Final[dict[str, dict[str, RunRecord]]] = {}
         self._active: Final[dict[str, RunRecord]] = {}
         self._kept_bytes = 0
@@ -187,6 +195,31 @@ class Desk:
         if not self._streams[record.owner]:
             del self._streams[record.owner]
         record.reader_left()
+
+    # --- Undoing ------------------------------------------------------------------------------------------------
+
+    def undo(self, record: RunRecord, result: RunResult) -> asyncio.Task[None]:
+        """Take back what a run did; the receipt says what came of it. Goes on when the client that asked has gone."""
+        undoing = self._undoing.get(record.id)
+        if undoing is None:
+            self.check_open()
+            undoing = asyncio.get_running_loop().create_task(self._undo(result), name=f"undo of run {record.id}")
+            self._undoing[record.id] = undoing
+            undoing.add_done_callback(lambda task: self._undo_ended(record.id, task))
+        return undoing
+
+    def _undo_ended(self, run_id: str, task: asyncio.Task[None]) -> None:
+        self._undoing.pop(run_id, None)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("the undo of run %s failed", run_id, exc_info=error)
+
+    async def _undo(self, result: RunResult) -> None:
+        await result.undo(self.shutdown)
+
+    @property
+    def undoing(self) -> tuple[asyncio.Task[None], ...]:
+        """What is being undone right now."""
+        return tuple(self._undoing.values())
 
     # --- Ending and forgetting ----------------------------------------------------------------------------------
 

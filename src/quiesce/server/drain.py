@@ -40,11 +40,15 @@ class Drain:
         loop = asyncio.get_running_loop()
         begun, seconds = loop.time(), self._desk.settings.drain
         runs = [record.run for record in self._desk.active if record.run is not None]
-        ends = [loop.create_task(run.stopped(), name=f"end of run {run.id}") for run in runs]
+        ends: list[asyncio.Task[Any]] = [*self._desk.undoing]
+        ends += [loop.create_task(run.stopped(), name=f"end of run {run.id}") for run in runs]
         impatient = loop.create_task(hurry.wait(), name="drain in a hurry")
         try:
             for step, (_, mode) in enumerate(_LADDER):
-                _stop(runs, Mode.KILL if hurry.is_set() else mode)
+                urgent = Mode.KILL if hurry.is_set() else mode
+                _stop(runs, urgent)
+                if urgent is Mode.KILL:
+                    self._desk.shutdown.cancel(_REASON, source="shutdown")
                 until = _LADDER[step + 1][0] if step + 1 < len(_LADDER) else 1.0
                 await _wait(ends, impatient, begun + until * seconds - loop.time())
         finally:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -73,7 +74,7 @@ class MemoryLog:
 
     def append(self, event: Event) -> None:
         """Write down what happened."""
-        frame = encode(self.last + 1, event)
+        frame = encode(self.last + 1, event, time.time())
         self._frames.append(frame)
         self._size += len(frame) + _FRAME
         if self._size > self._max and len(self._frames) > 1:
@@ -132,10 +133,13 @@ class MemoryLog:
         self._dropped += count
 
 
-def encode(number: int, event: Event) -> bytes:
-    """One server-sent event. Works for whatever a tool reports as its progress."""
-    kind = event.__struct_config__.tag
-    return b"id: %d\nevent: %s\ndata: %s\n\n" % (number, str(kind).encode(), to_json(event))
+def encode(number: int, event: Event, at: float) -> bytes:
+    """One server-sent event. Works for whatever a tool reports as its progress.
+
+    `at` is a field of ours, which other clients pass over: when it happened, for those who read it later.
+    """
+    kind = str(event.__struct_config__.tag).encode()
+    return b"id: %d\nevent: %s\nat: %.3f\ndata: %s\n\n" % (number, kind, at, to_json(event))
 
 
 def encode_gap(first: int, last: int) -> bytes:

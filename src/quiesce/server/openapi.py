@@ -191,7 +191,7 @@ def _paths(settings: Settings) -> _Json:
                 body="CancelRun",
                 optional_body=True,
                 parameters=(_RUN, wait),
-                errors=(404, 501),
+                errors=(404,),
             )
         },
         "/runs/{id}/steer": {
@@ -217,12 +217,15 @@ def _paths(settings: Settings) -> _Json:
         "/runs/{id}/undo": {
             "post": _operation(
                 "Take back what the run's tools can take back",
-                {200: ("ReceiptAnswer", "The receipt.")},
+                {
+                    200: ("ReceiptAnswer", "Everything was tried; the receipt says what came of it."),
+                    202: ("ReceiptAnswer", "It is under way."),
+                },
                 id="undo_run",
                 body="Nothing",
                 optional_body=True,
-                parameters=(_RUN,),
-                errors=(404, 409, 501),
+                parameters=(_RUN, wait),
+                errors=(404, 409, 503),
             )
         },
         "/runs/{id}/continue": {
@@ -244,7 +247,7 @@ def _paths(settings: Settings) -> _Json:
                 body="CancelTool",
                 optional_body=True,
                 parameters=(_RUN, _CALL),
-                errors=(404, 409, 501),
+                errors=(404,),
             )
         },
         "/sessions": {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 
 import anyio
@@ -14,12 +15,15 @@ from .endpoint import Call, answer
 from .problem import Problem
 from .record import RunRecord
 from .views import (
+    Accepted,
     AgentList,
     AgentView,
     CancelAnswer,
     CancelRun,
+    CancelTool,
     Health,
     Nothing,
+    ReceiptAnswer,
     RunAnswer,
     RunDetail,
     RunList,
@@ -80,10 +84,17 @@ async def cancel_run(call: Call) -> Response:
     record, wanted = call.record, call.body(CancelRun)
     wait = call.number("wait", float, least=0, most=call.desk.settings.max_wait)
     run = record.run
-    accepted = run is not None and run.cancel(wanted.reason, mode=wanted.mode, source=wanted.source)
+    accepted = run is not None and run.cancel(wanted.reason, mode=wanted.mode, source=wanted.source, undo=wanted.undo)
     if run is not None and wait is not None:
         await _at_rest(run, wait)
     return _cancel_answer(record, accepted=accepted)
+
+
+async def cancel_tool(call: Call) -> Response:
+    """`POST /runs/{id}/tools/{call}/cancel`: the run goes on."""
+    run, wanted = call.record.run, call.body(CancelTool)
+    accepted = run is not None and run.cancel_tool(call.request.path_params["call"], wanted.reason)
+    return answer(Accepted(accepted), 202)
 
 
 def _cancel_answer(record: RunRecord, *, accepted: bool) -> Response:
@@ -94,6 +105,18 @@ async def _at_rest(run: Run, seconds: float) -> None:
     """Wait for the end of a run, for some time. Giving up here does not touch the run."""
     with anyio.move_on_after(seconds if math.isfinite(seconds) else None):
         await run.stopped()
+
+
+async def undo_run(call: Call) -> Response:
+    """`POST /runs/{id}/undo`: 200 when everything was tried, 202 when that takes longer than the client waits."""
+    record = call.record
+    call.body(Nothing)
+    wait = call.number("wait", float, least=0, most=call.desk.settings.max_wait)
+    if record.result is None:
+        raise Problem(409, "running", "The run is still going on.", todo="Stop it first, or stop it with undo: true.")
+    undoing = call.desk.undo(record, record.result)
+    await asyncio.wait((undoing,), timeout=call.desk.settings.max_wait if wait is None else wait)
+    return answer(ReceiptAnswer(record.result.receipt), 200 if undoing.done() else 202)
 
 
 # --- Sessions ------------------------------------------------------------------------------------------------------
@@ -161,17 +184,6 @@ async def steer_run(call: Call) -> Response:
 async def resume_run(call: Call) -> Response:
     """`POST /runs/{id}/resume`."""
     raise not_yet(f"resume run {call.record.id}")
-
-
-async def cancel_tool(call: Call) -> Response:
-    """`POST /runs/{id}/tools/{call}/cancel`."""
-    raise not_yet(f"stop one tool of run {call.record.id}")
-
-
-async def undo_run(call: Call) -> Response:
-    """`POST /runs/{id}/undo`."""
-    call.body(Nothing)
-    raise not_yet(f"undo run {call.record.id}")
 
 
 async def continue_run(call: Call) -> Response:

@@ -38,11 +38,14 @@ class StartRun(Struct, forbid_unknown_fields=True):
 
 
 class CancelRun(Struct, forbid_unknown_fields=True):
-    """The body of `POST /runs/{id}/cancel`. `undo` takes back what the run's tools can take back, after the stop."""
+    """The body of `POST /runs/{id}/cancel`.
+
+    `undo` takes back what the run's completed calls did, before the run ends; false withdraws that.
+    """
 
     reason: Reason = ""
     mode: Mode = Mode.NOW
-    undo: bool = False
+    undo: bool | None = None
     source: Literal["user", "remote"] = "user"
 
 
@@ -58,10 +61,21 @@ class SteerRun(Struct, forbid_unknown_fields=True):
     text: Annotated[str, Meta(min_length=1)]
 
 
+class Answer(Struct, forbid_unknown_fields=True):
+    """What a person says to one interrupt.
+
+    For an approval: true, false, `{"type": "approve"}` (with `arguments` to call the tool with others) or
+    `{"type": "deny", "reason": ...}`. For a question: any value.
+    """
+
+    id: str
+    answer: Any
+
+
 class ResumeRun(Struct, forbid_unknown_fields=True):
     """The body of `POST /runs/{id}/resume`."""
 
-    answers: list[dict[str, Any]]
+    answers: list[Answer]
 
 
 class Nothing(Struct, forbid_unknown_fields=True):
