@@ -222,7 +222,19 @@ def test_a_terminal_gets_no_orders_and_a_pipe_gets_the_text_as_it_is() -> None:
     assert b"after" in shown
 
 
-def test_output_to_a_file_and_to_nowhere(tmp_path: Path) -> None:
+def test_output_to_a_file(tmp_path: Path) -> None:
     with (tmp_path / "out").open("wb") as out:
         assert subprocess.run(argv("short", "hi", "-q"), cwd=ROOT, stdout=out, timeout=60, check=False).returncode == 0
     assert (tmp_path / "out").read_text() == "Hello there.\n"
+
+
+@pytest.mark.promise("P1")
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="NOT TESTED: there is no /dev/full here")
+def test_a_full_disk_stops_the_run_and_is_1() -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            argv("endless", "hi"), cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False
+        )
+    assert done.returncode == 1
+    assert "The output could not be written: No space left on device." in done.stderr
+    assert "Traceback" not in done.stderr

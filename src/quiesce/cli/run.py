@@ -37,7 +37,7 @@ PIPE_CLOSED: Final = 128 + 13
 _CODES: Final = f"""\
 exit codes:
   {FINISHED}    the run finished
-  {FAILED}    it failed
+  {FAILED}    it failed, or its output could not be written
   {BAD_USAGE}    the command makes no sense; nothing was started
   {CANCELLED}    it was stopped: by --timeout, a limit, a tool or a hook
   {WAITING}    it waits for a person's answer
@@ -88,6 +88,9 @@ def _run(agent: Agent, prompt: str, options: argparse.Namespace) -> int:
         print(clean(str(receipt)), file=sys.stderr)
     if end.stop_reason == "error":
         print(f"quiesce: {clean(end.error or 'The run failed.')}", file=sys.stderr)
+    if out.failure:
+        print(f"quiesce: {out.failure}", file=sys.stderr)
+        return FAILED
     return _exit_code(end, signals.received)
 
 
@@ -142,6 +145,7 @@ class _Output:
         self._as_json: Final = as_json
         self._is_terminal: Final = sys.stdout.isatty()
         self._tells_of_tools: Final = sys.stderr.isatty() and not as_json
+        self.failure = ""
         self._is_open = True
         self._line_is_open = False
 
@@ -169,7 +173,8 @@ class _Output:
 
     def reader_left(self) -> None:
         """Whoever read the output is gone: a stop, as gentle as that of the first signal."""
-        self._run.cancel("The reader closed the pipe", mode=Mode.AFTER_TOOLS, source="disconnect")
+        why = self.failure or "The reader closed the pipe"
+        self._run.cancel(why, mode=Mode.AFTER_TOOLS, source="disconnect")
 
     def _note(self, line: str) -> None:
         self._end_line()
@@ -186,12 +191,14 @@ class _Output:
         try:
             sys.stdout.write(text)
             sys.stdout.flush()
-        except BrokenPipeError:
+        except OSError as error:
             self._is_open = False
             # What is still in the buffer is written again when the process ends; it must find a reader then.
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, sys.stdout.fileno())
             os.close(nowhere)
+            if not isinstance(error, BrokenPipeError):  # a full disk, for one
+                self.failure = f"The output could not be written: {error.strerror}."
             self.reader_left()
 
 
