@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -35,7 +35,7 @@ class Screen:
         done = subprocess.run(
             ["tmux", "-L", self._socket, *arguments],
             cwd=ROOT,
-            env={**os.environ, "TERM": "xterm-256color", "LC_ALL": "C.UTF-8"},
+            env={**without_size(os.environ), "TERM": "xterm-256color", "LC_ALL": "C.UTF-8"},
             capture_output=True,
             text=True,
             timeout=30,
@@ -89,6 +89,11 @@ class Screen:
         subprocess.run(["tmux", "-L", self._socket, "kill-server"], capture_output=True, timeout=30, check=False)
         for pid in left:
             wait_for_end(pid)
+
+
+def without_size(environment: Mapping[str, str]) -> dict[str, str]:
+    """Programs believe these rather than the terminal, and pytest-xdist sets them."""
+    return {name: value for name, value in environment.items() if name not in ("COLUMNS", "LINES")}
 
 
 def wait_for_end(pid: int, seconds: float = 30.0) -> None:

@@ -117,10 +117,14 @@ class ChatApp(App[None]):
     def _show_hint(self) -> None:
         talk = self._talk
         state = "rest" if talk.run is None else "running" if talk.asked is None else "stopping"
-        keys = "Enter sends · /help · Ctrl-C twice leaves" if talk.run is None else "Enter steers · Tab queues"
+        queued = f"{len(talk.queue)} queued"
+        if talk.run is None:
+            keys = ("Enter sends · /help · Ctrl-C twice leaves", "Enter sends · /help", "/help")
+        elif talk.queue:
+            keys = (f"Enter steers · Tab queues · {queued}", queued)
+        else:
+            keys = ("Enter steers · Tab queues",)
         says = "Ctrl-C again leaves" if self._is_about_to_leave() else hint(talk)
-        if talk.run is not None and talk.queue:
-            keys = f"{keys} ({len(talk.queue)} queued)"
         self.query_one(HintLine).show(says, keys, state)
         title = ("quiesce", self._talk.agent.name, self._talk.agent.setup.model.name, self._talk.session_name)
         self.query_one("#title", Static).update(Text(one_line("  ·  ".join(title), max(20, self.size.width - 2))))
@@ -197,8 +201,10 @@ class ChatApp(App[None]):
         self._leave(name, 128 + getattr(signal, name))
 
     def _leave(self, why: str = "The chat is left", code: int = 0) -> None:
-        """Go, when all is at rest."""
-        if not self._is_leaving:
+        """Go, when all is at rest; asked again, more urgently."""
+        if self._is_leaving:
+            self._talk.stop(why)
+        else:
             self._is_leaving = True
             self.run_worker(self._leave_at_rest(why, code))
 

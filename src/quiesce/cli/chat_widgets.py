@@ -16,6 +16,7 @@ from .clean import call_line, clean, one_line
 
 _SPINNER: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _TURNS_PER_SECOND: Final = 10
+_BETWEEN: Final = " · "
 _MARK: Final = "\N{SINGLE RIGHT-POINTING ANGLE QUOTATION MARK} "
 _WORDS: Final = {
     Outcome.COMPLETED: "done",
@@ -187,8 +188,9 @@ class ToolLine(Static):
 class HintLine(Static):
     """What Esc will do now, always; and the other keys where there is room."""
 
-    def show(self, hint: str, keys: str, state: str) -> None:
-        """Show this. `state` is one of rest, running and stopping."""
+    def show(self, hint: str, keys: tuple[str, ...], state: str) -> None:
+        """Show the hint, and the first of `keys` that fits. `state` is one of rest, running and stopping."""
         self.set_classes(state)
-        room = self.size.width - len(hint) - 4
-        self.update(Text.assemble((hint, "bold"), (f"  ·  {keys}" if room > len(keys) else "", "dim")))
+        room = self.content_size.width - len(hint) - len(_BETWEEN)
+        fitting = next((each for each in keys if len(each) <= room), None)
+        self.update(Text.assemble((hint, "bold"), ("" if fitting is None else f"{_BETWEEN}{fitting}", "dim")))
