@@ -226,10 +226,10 @@ class ChatApp(App[None]):
     # --- A run ------------------------------------------------------------------------------------------------------
 
     async def _steer(self, text: str) -> None:
-        stopping = self._talk.asked is not None
+        is_said_now = self._talk.steer(text)
         await self._settle_writing()
-        await self._add(Said(text, "when it has stopped" if stopping else "steers"))
-        self._talk.steer(text)
+        await self._add(Said(text, "steers") if is_said_now else Note(f"queued: {one_line(text, 200)}"))
+        self._show_hint()
 
     async def _say(self, text: str) -> None:
         """Start a run. Its events are followed beside the keys."""

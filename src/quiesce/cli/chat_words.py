@@ -37,6 +37,10 @@ def hint(talk: Talk, stop_key: str = "Esc") -> str:
         return f"{waiting}At rest: {stop_key} has nothing to stop"
     if talk.asked is not None:
         return f"{_stopping(talk)} · {_again(talk, stop_key)}"
+    if talk.steering_since is not None:
+        names = ", ".join(dict.fromkeys(clean(tool.name) for tool in talk.tools.values()))
+        waiting = f"waiting for {names}, {time.monotonic() - talk.steering_since:.0f} s" if names else "in a moment"
+        return f"Steering: {waiting} · {stop_key} stops the run"
     return f"{stop_key} {_would_stop(talk)}"
 
 
