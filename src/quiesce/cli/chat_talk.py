@@ -11,6 +11,7 @@ from ..agent import Agent
 from ..cancellation import Mode
 from ..errors import RunError
 from ..events import Event, RunEnded, RunStarted, Steered, StopRequested, ToolEnded, ToolProgress, ToolStarted
+from ..interrupts import Answers, Interrupt
 from ..receipt import Receipt
 from ..result import RunResult
 from ..run import Run
@@ -54,6 +55,8 @@ class Talk:
         self.asked: Mode | None = None
         self.asked_at = 0.0
         self.steering_since: float | None = None
+        self.asking: tuple[Interrupt, ...] = ()
+        self.answers: dict[str, Any] = {}
 
     @property
     def session(self) -> Session:
@@ -67,12 +70,12 @@ class Talk:
 
     # --- Speaking -----------------------------------------------------------------------------------------------
 
-    def say(self, prompt: str) -> Run:
-        """Start a run. Raises what `agent.start` raises."""
+    def say(self, prompt: str | Answers) -> Run:
+        """Start a run, with a prompt or with answers to what was asked. Raises what `agent.start` raises."""
         before = len(self.session.conversation.messages)
         run = self.agent.start(prompt, conversation=self.session.conversation)
         self.session.marks.append(before)
-        self.run, self.asked = run, None
+        self.run, self.asked, self.asking, self.answers = run, None, (), {}
         self.tools.clear()
         return run
 
@@ -87,6 +90,22 @@ class Talk:
             return True
         self.queue.appendleft(prompt)
         return False
+
+    def answer(self, answer: Any) -> Interrupt | None:
+        """Answer the first question that is open; returns it, or None when nothing is asked."""
+        if not self.asking:
+            return None
+        first, *rest = self.asking
+        self.asking = tuple(rest)
+        self.answers[first.id] = answer
+        return first
+
+    def take_answers(self) -> dict[str, Any] | None:
+        """The answers to go on with, once every question has one."""
+        if self.asking or not self.answers:
+            return None
+        answers, self.answers = self.answers, {}
+        return answers
 
     # --- Stopping -----------------------------------------------------------------------------------------------
 
@@ -139,14 +158,16 @@ class Talk:
         except RunError as error:
             if error.result is not None:
                 self._put_back(error.result)
-        was_stopped = self.receipts[-1].cause is not None or self.receipts[-1].stop_reason == "error"
+        last = self.receipts[-1]
+        was_stopped = last.cause is not None or last.stop_reason in ("error", "interrupt")
         self.run, self.asked, self.steering_since = None, None, None
         self.tools.clear()
         # After a stop nothing starts by itself: whoever stopped it may have changed their mind about the rest as well.
         return self.queue.popleft() if self.queue and not was_stopped else None
 
     def _put_back(self, result: RunResult) -> None:
-        """What the run accepted and did not come to say is not lost."""
+        """What the run asks of the person; and what it accepted and did not come to say is not lost."""
+        self.asking = result.interrupts
         self.queue.extendleft(message.text for message in reversed(result.unsaid))
 
     # --- Sessions -----------------------------------------------------------------------------------------------
