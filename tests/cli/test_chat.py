@@ -246,3 +246,5 @@ def test_a_tool_that_needs_approval_waits_for_it(answer: str, outcome: str) -> N
         after = shown.wait(lambda text: "As you wish." in text and AT_REST in text)
         assert outcome in after
         assert ("is gone" in after) == (answer == "/approve")
+        command(shown, "/undo")
+        shown.wait("Took 4 messages out of the conversation")

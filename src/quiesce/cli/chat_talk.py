@@ -55,7 +55,6 @@ class Talk:
         self.asked: Mode | None = None
         self.asked_at = 0.0
         self.steering_since: float | None = None
-        self.asking: tuple[Interrupt, ...] = ()
         self.answers: dict[str, Any] = {}
 
     @property
@@ -68,14 +67,20 @@ class Talk:
         """Whether a run is going on, and be it to its end."""
         return self.run is not None
 
+    @property
+    def asking(self) -> tuple[Interrupt, ...]:
+        """What the person is asked and has not answered."""
+        return tuple(each for each in self.session.conversation.interrupts if each.id not in self.answers)
+
     # --- Speaking -----------------------------------------------------------------------------------------------
 
     def say(self, prompt: str | Answers) -> Run:
         """Start a run, with a prompt or with answers to what was asked. Raises what `agent.start` raises."""
         before = len(self.session.conversation.messages)
         run = self.agent.start(prompt, conversation=self.session.conversation)
-        self.session.marks.append(before)
-        self.run, self.asked, self.asking, self.answers = run, None, (), {}
+        if isinstance(prompt, str):  # answers go on with the prompt before them
+            self.session.marks.append(before)
+        self.run, self.asked, self.answers = run, None, {}
         self.tools.clear()
         return run
 
@@ -95,8 +100,7 @@ class Talk:
         """Answer the first question that is open; returns it, or None when nothing is asked."""
         if not self.asking:
             return None
-        first, *rest = self.asking
-        self.asking = tuple(rest)
+        first = self.asking[0]
         self.answers[first.id] = answer
         return first
 
@@ -166,8 +170,7 @@ class Talk:
         return self.queue.popleft() if self.queue and not was_stopped else None
 
     def _put_back(self, result: RunResult) -> None:
-        """What the run asks of the person; and what it accepted and did not come to say is not lost."""
-        self.asking = result.interrupts
+        """What the run accepted and did not come to say is not lost."""
         self.queue.extendleft(message.text for message in reversed(result.unsaid))
 
     # --- Sessions -----------------------------------------------------------------------------------------------
@@ -178,6 +181,7 @@ class Talk:
         is_new = name not in self.sessions
         self.sessions.setdefault(name, Session())
         self.session_name = name
+        self.answers = {}
         return is_new
 
     def undo(self) -> int:
