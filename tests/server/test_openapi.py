@@ -46,13 +46,13 @@ def _schemathesis(url: str, directory: Path, *options: str) -> None:
 
 def test_no_operation_fails_or_breaks_the_document(tmp_path: Path):
     with serving(talker(), settings=Settings(max_runs_per_key=2000)) as served:
-        _schemathesis(served.url, tmp_path, "--max-examples", "4", "--phases", "coverage,fuzzing", "--seed", "1")
+        _schemathesis(served.url, tmp_path, "--phases", "coverage", "--seed", "1")
 
 
 @pytest.mark.proof
 def test_no_operation_fails_or_breaks_the_document_at_length(tmp_path: Path):
     with serving(talker(), settings=Settings(max_runs_per_key=2000)) as served:
-        _schemathesis(served.url, tmp_path, "--max-examples", "200")
+        _schemathesis(served.url, tmp_path, "--max-examples", "100")
 
 
 def test_every_reference_of_the_document_resolves():
