@@ -307,3 +307,10 @@ class ModelProtocolError(ModelError):
 
 class ToolError(QuiesceError):
     """Raise this in a tool to give the model an error in your own words."""
+
+
+# --- A server, seen from the command line ---------------------------------------------------------------------------
+
+
+class ServerProblem(QuiesceError):
+    """A Quiesce server could not be reached, or refused what was asked of it."""
