@@ -23,7 +23,7 @@ from .receipt import CallReceipt, Receipt, Undone
 from .result import RunResult, StopReason
 from .state import Phase
 from .tools.policy import LAST_BREATH
-from .transcript import close
+from .transcript import close, resting_place
 from .usage.live import LiveUsage
 
 # How long a stopped run waits for the model's connection to close, which takes a fraction of a millisecond.
@@ -37,8 +37,8 @@ END_HOOK_GRACE: Final = 10.0
 async def settle(course: Course) -> None:
     """Bring the run to rest, whatever it was doing."""
     hit = _enter_settling(course)
-    urgent, forget_urgent = _when(course, Mode.KILL)
-    any_stop, forget_any = _when(course, Mode.AFTER_TURN)
+    urgent, forget_urgent = when(course, Mode.KILL)
+    any_stop, forget_any = when(course, Mode.AFTER_TURN)
     try:
         waited_for = await _stop_everything(course, urgent)
         await _undo(course)
@@ -68,6 +68,7 @@ def _enter_settling(course: Course) -> Phase:
     hit = course.phase
     course.enter(Phase.SETTLING)
     course.scope = None
+    course.inbox.close()
     if course.draft is not None:
         course.draft.close()
     _finish_if_answered(course)
@@ -77,6 +78,8 @@ def _enter_settling(course: Course) -> Phase:
 def _finish_if_answered(course: Course) -> None:
     """An answer that is complete and asks for nothing more is the end of the run, even if a stop came just then."""
     draft, answer = course.draft, course.answer
+    if course.to_say or not course.inbox.empty:  # there was more to do
+        return
     if course.finished or course.error or draft is None or draft.ended is None or answer is None or answer.tool_calls:
         return
     with suppress(OutputMismatch):
@@ -138,7 +141,7 @@ def _undo_note(course: Course) -> str:
     return "".join(parts)
 
 
-def _when(course: Course, mode: Mode) -> tuple[asyncio.Future[None], Any]:
+def when(course: Course, mode: Mode) -> tuple[asyncio.Future[None], Any]:
     """A future that is done once a stop at least as urgent as `mode` is asked for, and the way to forget it."""
     reached: asyncio.Future[None] = course.loop.create_future()
 
@@ -185,15 +188,25 @@ async def _bound(course: Course, task: asyncio.Task[None], seconds: float, unles
 
 def seal(course: Course) -> tuple[Message, ...]:
     """Put what the turn amounts to into the conversation, so that the next prompt can follow. One step."""
+    if not course.has_floor:  # the conversation was another run's all the time
+        return ()
     answer = course.answer
     if answer is not None and answer.tool_calls and course.batch is None:  # asked for, and never begun
         course.begin_batch(answer.tool_calls)
+    if course.finished is not None and course.finished[0] == "interrupt" and course.token.cancelled:
+        course.finished = None  # the stop came before the question was out: nobody is asked any more
+    if course.finished is not None and course.finished[0] == "interrupt":
+        assert answer is not None
+        assert course.batch is not None
+        course.batch.announce(finished_only=True)
+        course.suspend(answer, course.batch)
+        return ()
     if course.batch is not None:
         course.batch.announce()
     course.close_entry("completed" if course.draft is not None and course.draft.complete else "hung_up")
     note = (course.setup.failed_note if course.error else course.setup.cut_note) + _undo_note(course)
     added = close(course.turn_messages(), course.conversation.messages, note)
-    course.torn = course.draft.torn_calls() if course.draft is not None else ()
+    course.torn += course.draft.torn_calls() if course.draft is not None else ()
     course.commit(added)
     for message in added:
         course.emit(MessageAdded(message))
@@ -203,9 +216,9 @@ def seal(course: Course) -> tuple[Message, ...]:
 def _write_result(course: Course, hit: Phase, waited_for: tuple[str, ...]) -> RunResult:
     reason, output = _verdict(course)
     stopped = reason in ("cancelled", "limit")
-    messages = course.conversation.messages
-    new = messages[course.first_message :]
-    last = new[-1]
+    messages = course.messages if course.has_floor else resting_place(course.conversation.messages)
+    new = messages[course.first_message :] if course.has_floor else ()
+    last = new[-1] if new else None
     receipt = Receipt(
         run_id=course.run_id,
         stop_reason=reason,
@@ -222,6 +235,7 @@ def _write_result(course: Course, hit: Phase, waited_for: tuple[str, ...]) -> Ru
         late=course.late,
         asked_during=course.asked_during if stopped else None,
     )
+    unsaid = (*course.to_say, *course.inbox.take())
     course.result = RunResult(
         course.run_id,
         reason,
@@ -231,6 +245,8 @@ def _write_result(course: Course, hit: Phase, waited_for: tuple[str, ...]) -> Ru
         receipt,
         output=output,
         error=course.error,
+        interrupts=course.conversation.interrupts if reason == "interrupt" else (),
+        unsaid=unsaid if course.has_floor or course.prompt is None else (course.prompt, *unsaid),
         agent=course.setup.agent,
         call_id=course.call_id,
         undo_log=course.undo_log,

@@ -1,5 +1,5 @@
 """Where conversations live."""
 
-from .memory import Conversation
+from .memory import Conversation, ConversationState
 
-__all__ = ["Conversation"]
+__all__ = ["Conversation", "ConversationState"]
