@@ -10,7 +10,7 @@ from .receipt import Receipt
 from .result import RunResult
 from .retry import Retry
 from .run import Run
-from .sessions import Conversation
+from .sessions import Conversation, Session
 from .tools.context import ToolContext
 from .tools.tool import Tool, tool
 from .usage import Price, Usage
@@ -31,6 +31,7 @@ __all__ = [
     "Retry",
     "Run",
     "RunResult",
+    "Session",
     "Text",
     "Tool",
     "ToolContext",

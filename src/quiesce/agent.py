@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Callable, Iterable, Iterator
+from os import PathLike
 from queue import SimpleQueue
 from typing import Any, Final, Literal
 
@@ -22,7 +23,7 @@ from .output import OutputSpec
 from .result import RunResult
 from .retry import Retry
 from .run import Run
-from .sessions import Conversation
+from .sessions import Conversation, Session, Store
 from .stream import EventStream
 from .sync import portal
 from .tools.tool import Tool
@@ -44,6 +45,10 @@ class Agent:
     output_type    the type of the answer: pydantic model, dataclass, union ...
     messages       a conversation to continue
     cut_note       what the model is told where an answer was stopped
+    session        the name of a conversation that is saved as it goes on, or a `Session`
+    store          where: a `Store`, a path or a URL; the user's own SQLite file unless said otherwise
+    session_wait   seconds to wait for a session that another process has, before `SessionBusy`
+    on_store_failure   "stop" a run that can no longer be saved, or "continue" it in memory
     """
 
     def __init__(
@@ -64,6 +69,10 @@ class Agent:
         state: dict[str, Any] | None = None,
         cut_note: str = DEFAULT_CUT_NOTE,
         settings: dict[str, Any] | None = None,
+        session: str | Session | None = None,
+        store: Store | str | PathLike[str] | None = None,
+        session_wait: float = 0.0,
+        on_store_failure: Literal["stop", "continue"] = "stop",
     ) -> None:
         if not cut_note.strip():
             raise ConfigurationError("cut_note is blank.", todo="Providers refuse blank text: use a short sentence.")
@@ -73,7 +82,11 @@ class Agent:
         self.state: Final[dict[str, Any]] = {} if state is None else state
         self._hooks: Final = Hooks(hooks)
         self._timeout: Final = _seconds(timeout)
-        self._conversation = Conversation(tuple(messages))
+        self._conversation = (
+            Conversation(tuple(messages))
+            if session is None and store is None
+            else _session(session, store, tuple(messages), session_wait, on_store_failure)
+        )
         self._active: Final[dict[str, Run]] = {}
         self._armed: Final[dict[str, Cause]] = {}
         self._ledger: Final = Ledger()
@@ -109,6 +122,11 @@ class Agent:
     def conversation(self) -> Conversation:
         """The conversation that prompts go to unless a call names another one."""
         return self._conversation
+
+    @property
+    def session(self) -> Session | None:
+        """The session, if this agent's conversation is one."""
+        return self._conversation if isinstance(self._conversation, Session) else None
 
     @property
     def active_runs(self) -> tuple[Run, ...]:
@@ -273,9 +291,34 @@ class Agent:
         return twin
 
     def clear(self) -> None:
-        """Forget the conversation. Raises `ConversationBusy` while a run holds it."""
+        """Forget the conversation. Raises `ConversationBusy` while a run holds it.
+
+        Raises `ConfigurationError` for a session: delete that from its store instead.
+        """
+        if isinstance(self._conversation, Session):
+            raise ConfigurationError(
+                f"{self._conversation!r} is not forgotten so easily.", todo="Use session.store.delete(session.name)."
+            )
         self._conversation.hold("clear")
         self._conversation = Conversation()
+
+
+def _session(
+    session: str | Session | None,
+    store: Store | str | PathLike[str] | None,
+    messages: tuple[Message, ...],
+    wait: float,
+    on_store_failure: Literal["stop", "continue"],
+) -> Session:
+    if session is None:
+        raise ConfigurationError("A store without a session.", todo="Name the conversation: session=...")
+    if messages:
+        raise ConfigurationError("Both messages and a session.", todo="Import the messages into the session first.")
+    if isinstance(session, Session):
+        if store is not None or wait or on_store_failure != "stop":
+            raise ConfigurationError("A Session has its own store and options.", todo="Give them to Session(...).")
+        return session
+    return Session(session, store, wait=wait, on_store_failure=on_store_failure)
 
 
 def _tool_table(tools: Iterable[Tool | Callable[..., Any]]) -> dict[str, Tool]:

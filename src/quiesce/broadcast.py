@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from typing import Final, Self
+from typing import Final, Protocol, Self
 
 from .events import Event
 
@@ -13,6 +13,22 @@ from .events import Event
 HIGH_WATER: Final = 1024
 # After so many events without a pause the run lets the loop breathe, or a model that never waits would starve it.
 BREATH: Final = 256
+
+
+# So many events may wait at the gate before the run waits for it.
+GATE_HIGH_WATER: Final = 8192
+
+
+class Gate(Protocol):
+    """Holds events back until something has happened to them: until they are saved, say. Then it delivers them."""
+
+    @property
+    def backlog(self) -> int:
+        """How many events wait here."""
+        ...
+
+    def take(self, event: Event) -> None:
+        """Hold an event back for now. Never waits."""
 
 
 class Broadcast:
@@ -24,11 +40,16 @@ class Broadcast:
         self._taps: Final[list[Callable[[Event], None]]] = []
         self._last: Event | None = None
         self._room: asyncio.Future[None] | None = None
+        self.gate: Gate | None = None
+        """Where events go first; None means straight to the readers."""
         self.unbreathed = 0
 
     def push(self, event: Event) -> None:
         """Hand an event to all readers. Never waits; `breathe()` is where the run waits for slow ones."""
         self.unbreathed += 1
+        if self.gate is not None:
+            self.gate.take(event)
+            return
         for buffer in self._buffers:
             buffer.events.append(event)
             wake = buffer.wake
@@ -38,19 +59,38 @@ class Broadcast:
             for tap in tuple(self._taps):
                 tap(event)
 
+    def deliver(self, events: Sequence[Event]) -> None:
+        """Hand out events that were held back at the gate."""
+        for buffer in self._buffers:
+            buffer.events.extend(events)
+            wake = buffer.wake
+            if wake is not None and not wake.done():
+                wake.set_result(None)
+        if self._taps:
+            for event in events:
+                for tap in tuple(self._taps):
+                    tap(event)
+        self.make_room()
+
     async def breathe(self) -> None:
-        """Let others run, and wait until no reader is too far behind."""
+        """Let others run, and wait until neither a reader nor the gate is too far behind."""
         self.unbreathed = 0
         await asyncio.sleep(0)
-        while any(len(buffer.events) >= HIGH_WATER for buffer in self._buffers):
+        while self._crowded():
             self._room = self._loop.create_future()
             try:
                 await self._room
             finally:
                 self._room = None
 
+    def _crowded(self) -> bool:
+        if self.gate is not None and self.gate.backlog >= GATE_HIGH_WATER:
+            return True
+        return any(len(buffer.events) >= HIGH_WATER for buffer in self._buffers)
+
     def close(self, last: Event) -> None:
         """Hand out the last event there will ever be."""
+        self.gate = None
         self.push(last)
         self._last = last
         for buffer in self._buffers:

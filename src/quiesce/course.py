@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeVar
 
 from .broadcast import Broadcast
 from .cancellation import BoundedShield, CancellationToken, StopScope
 from .draft import Draft
+from .errors import StoreError
 from .events import Event, HookFailed, LateOutcomeRecorded, ModelCallEnded
 from .hooks import AfterToolCall, BeforeToolCall, HookEvent, Hooks, OnLateOutcome
 from .limits import Limits
@@ -98,7 +99,11 @@ class Course:
         self.finished: tuple[StopReason, Any] | None = None
         self.error: Exception | None = None
         self.result: RunResult | None = None
-        self.first_message: Final = len(conversation.messages)
+        self.journal: Final = conversation.journal(self)
+        self.broadcast.gate = self.journal
+        self._has_session = False
+        self.unsaved: StoreError | None = None
+        self.first_message = len(conversation.messages)
         conversation.append(prompt)
         self._view = View(conversation.messages)
 
@@ -170,6 +175,45 @@ class Course:
         self.conversation.append(*turn)
         self._view = View(self.conversation.messages)
 
+    # --- What is saved ------------------------------------------------------------------------------------------
+
+    @property
+    def agent(self) -> str:
+        """The agent's name."""
+        return self.setup.agent
+
+    def deliver(self, events: Sequence[Event]) -> None:
+        """Hand the readers events that are saved now."""
+        self.broadcast.deliver(events)
+
+    def fail(self, error: StoreError) -> None:
+        """The store failed: end the run, unless it is ending already; then settling says what was not saved."""
+        if self.phase not in (Phase.SETTLING, Phase.ENDED) and self.error is None:
+            self.error = error
+            if self.scope is not None:
+                self.scope.close()
+
+    async def durable(self) -> None:
+        """Wait until everything that happened so far is saved, where there is a store to save it in."""
+        if self.journal is not None:
+            await self.journal.durable()
+
+    def take_over(self) -> None:
+        """The session was opened, once: what is stored comes before the prompt."""
+        if not self._has_session:
+            self._has_session = True
+            self.first_message = len(self.conversation.messages) - 1
+            self._view = View(self.conversation.messages)
+
+    async def before_start(self, call: ToolCall) -> None:
+        """Write down that a tool is about to run, before it does."""
+        if self.journal is not None:
+            await self.journal.intend(call.id)
+
+    def idempotency_key(self, call: ToolCall) -> str:
+        """The same for the same call, whatever happens to the process in between."""
+        return f"{self.conversation.id}/{call.id}"
+
     @property
     def answer(self) -> AssistantMessage | None:
         """The current answer, as far as it has come."""
@@ -205,6 +249,7 @@ class Course:
     async def call_hooks(self, event: HookEvent) -> None:
         """Call the hooks for an event, from the run's own task."""
         if self.setup.hooks.wanting(type(event)):
+            await self.durable()
             await self.attend(self.setup.hooks.call(event, self.hook_failed), f"hooks for {type(event).__name__}")
 
     def hook_failed(self, name: str, event: HookEvent, error: BaseException) -> None:
@@ -221,6 +266,8 @@ class Course:
     async def before_tool(self, call: ToolCall) -> ToolResult | None:
         """Ask the hooks; a result means that the tool need not run."""
         event = BeforeToolCall(self.run_id, self.token, call)
+        if self.setup.hooks.wanting(BeforeToolCall):
+            await self.durable()
         await self.setup.hooks.call(event, self.hook_failed)
         return event.replacement
 

@@ -187,6 +187,22 @@ class LateOutcomeRecorded(Struct, frozen=True, tag="late_outcome"):
     outcome: LateOutcome
 
 
+class SessionRecovered(Struct, frozen=True, tag="session_recovered"):
+    """The session's last run, in some process, ended in a crash. What it left was sealed.
+
+    `unknown` are the tool calls of which nobody knows whether they ran.
+    """
+
+    run_id: str
+    unknown: tuple[ToolCall, ...] = ()
+
+
+class StoreFailed(Struct, frozen=True, tag="store_failed"):
+    """The session can no longer be saved; the run goes on in memory, as `on_store_failure="continue"` has it."""
+
+    error: str
+
+
 class RunEnded(Struct, frozen=True, tag="run_ended"):
     """The run is at rest. Exactly one of these, always the last."""
 
@@ -211,5 +227,7 @@ Event: TypeAlias = (
     | StopRequested
     | ChildEvent
     | LateOutcomeRecorded
+    | SessionRecovered
+    | StoreFailed
     | RunEnded
 )

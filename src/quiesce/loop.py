@@ -37,6 +37,7 @@ from .limits import Meter
 from .messages import Message, Text, UserMessage
 from .models.base import ModelRequest
 from .output import OutputMismatch
+from .sessions.journal import Journal
 from .state import Phase
 from .usage.counting import ByteCounter
 
@@ -52,10 +53,20 @@ async def play(course: Course) -> None:
 
 async def begin(course: Course) -> Phase | None:
     """The prompt is in the conversation already; say so."""
+    if course.journal is not None:
+        await open_session(course.journal, course)
     course.emit(RunStarted(course.run_id, course.setup.agent))
     await announce(course, course.prompt)
     await course.call_hooks(BeforeRun(course.run_id, course.token, course.prompt))
     return Phase.TURN_START
+
+
+async def open_session(journal: Journal, course: Course) -> None:
+    """Wait until the session is ours. Raises a `StoreError` when it cannot be."""
+    await asyncio.wait((journal.opening,))
+    if journal.error is not None:
+        raise journal.error
+    course.take_over()
 
 
 async def start_turn(course: Course) -> Phase | None:
@@ -76,6 +87,7 @@ async def call_model(course: Course) -> Phase | None:
     draft = course.begin_answer()
     request = build_request(course)
     await course.call_hooks(BeforeModelCall(course.run_id, course.token, request, course.attempt))
+    await course.durable()
     if course.stop_wanted:
         return None
     course.open_entry()

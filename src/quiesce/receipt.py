@@ -36,7 +36,8 @@ class Receipt(Struct):
 
     `cause` is None when the run ended by itself. `latency` is the time in seconds from the request to the end.
     `still_running` names what could not be proved to have stopped; empty means that nothing is left. Late outcomes of
-    abandoned calls are appended to `late` when they land.
+    abandoned calls are appended to `late` when they land. `saved` says whether the conversation is in its store (None:
+    it has none), and `unsaved` why not.
     """
 
     run_id: str
@@ -50,6 +51,8 @@ class Receipt(Struct):
     usage: Usage
     kept_text: int = 0
     waited_for: tuple[str, ...] = ()
+    saved: bool | None = None
+    unsaved: str = ""
     late: list[LateOutcome] = field(default_factory=list)
 
     def __str__(self) -> str:
@@ -97,6 +100,8 @@ def _lines(receipt: Receipt) -> list[str]:
         lines.append(f"  tokens    {tokens.input} in, {tokens.output} out ({tokens.calls} model calls)")
     if tokens.cost is not None:
         lines.append(f"  cost      {tokens.cost}")
+    if receipt.saved is False:
+        lines.append(f"  NOT SAVED {receipt.unsaved}")
     lines.extend(_late_line(late) for late in receipt.late)
     return lines
 

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from .cancellation import Mode
 from .course import Course
+from .errors import StoreUnavailable
 from .events import MessageAdded, RunEnded, StopRequested
 from .hooks import AfterRun, HookEvent, OnMessage, OnStop
 from .loop import finish
@@ -21,12 +22,16 @@ from .messages import AssistantMessage, Message, Outcome
 from .output import OutputMismatch
 from .receipt import CallReceipt, Receipt
 from .result import RunResult, StopReason
+from .sessions.journal import State
+from .sessions.records import encode
 from .state import Phase
 from .tools.policy import LAST_BREATH
 from .transcript import close
 
 # How long a stopped run waits for the model's connection to close, which takes a fraction of a millisecond.
 HANG_UP_GRACE: Final = 0.5
+# How long the end of a run waits for the store. What is not saved by then is said so on the receipt.
+SAVE_GRACE: Final = 2.0
 # How long hooks may take that hear of a stop, or of the end of a run that was stopped.
 STOP_HOOK_GRACE: Final = 1.0
 # How long hooks may take that hear of the end of a run that finished by itself. A stop ends that wait.
@@ -40,7 +45,9 @@ async def settle(course: Course) -> None:
     any_stop, forget_any = _when(course, Mode.AFTER_TURN)
     try:
         waited_for = await _stop_everything(course, urgent)
+        await _finish_opening(course)
         added = seal(course)
+        await _save(course)
         result = _write_result(course, hit, waited_for)
         bound, unless = (STOP_HOOK_GRACE, urgent) if result.receipt.cause else (END_HOOK_GRACE, any_stop)
         for message in added:
@@ -49,6 +56,7 @@ async def settle(course: Course) -> None:
     finally:
         forget_urgent()
         forget_any()
+    await _save_end(course, result)
     end(course)
 
 
@@ -56,6 +64,8 @@ def settle_at_once(course: Course) -> None:
     """Bring a run to rest that never came to wait for anything: its task was cancelled before it began."""
     hit = course.phase if course.phase in (Phase.SETTLING, Phase.ENDED) else _enter_settling(course)
     if course.result is None:
+        if course.journal is not None:
+            course.unsaved = course.journal.error or StoreUnavailable("The run ended before it could be saved.")
         seal(course)
         _write_result(course, hit, ())
     end(course)
@@ -142,6 +152,45 @@ async def _bound(course: Course, task: asyncio.Task[None], seconds: float, unles
             course.strays.append(task)
 
 
+# --- Saving --------------------------------------------------------------------------------------------------------
+
+
+async def _finish_opening(course: Course) -> None:
+    """A stop may come while the session is being opened: then that is finished first, so that the prompt is kept."""
+    journal = course.journal
+    if journal is None:
+        return
+    journal.hurry()
+    if not journal.opening.done():
+        await course.shield.wait((journal.opening,), seconds=SAVE_GRACE)
+    if journal.opened:
+        course.take_over()
+
+
+async def _save(course: Course) -> None:
+    """Bring the sealed conversation into the store. A failure there is the failure of a run that finished."""
+    journal = course.journal
+    if journal is None:
+        return
+    if journal.opened:
+        await course.shield.wait((journal.attempted(),), seconds=SAVE_GRACE)
+    error = journal.error
+    if error is None and not journal.all_saved:
+        error = StoreUnavailable(f"The store did not answer within {SAVE_GRACE:g} s.")
+    course.unsaved = error
+    if course.finished and course.error is None and journal.error is not None and journal.state is State.FAILED:
+        course.error = journal.error
+
+
+async def _save_end(course: Course, result: RunResult) -> None:
+    """Write down how the run ended, and let the session go."""
+    journal = course.journal
+    if journal is not None and course.unsaved is None:
+        await course.shield.wait((journal.attempted(),), seconds=SAVE_GRACE)
+        ended = journal.finish(result.stop_reason, encode(result.receipt))
+        await course.shield.wait((ended,), seconds=SAVE_GRACE)
+
+
 # --- Sealing: no waiting from here to the end ----------------------------------------------------------------------
 
 
@@ -180,6 +229,8 @@ def _write_result(course: Course, hit: Phase, waited_for: tuple[str, ...]) -> Ru
         usage=course.ledger.usage,
         kept_text=len(last.text) if isinstance(last, AssistantMessage) and last.cut else 0,
         waited_for=waited_for,
+        saved=None if course.journal is None else course.unsaved is None,
+        unsaved="" if course.unsaved is None else str(course.unsaved),
     )
     course.result = RunResult(
         course.run_id, reason, messages, new, receipt.usage, receipt, output=output, error=course.error
@@ -209,6 +260,8 @@ def end(course: Course) -> None:
     if result.receipt.cause is not None:
         result.receipt.latency = course.latency()
     result.receipt.still_running = course.still_running()
+    if course.journal is not None:
+        course.journal.close()
     course.conversation.release(course.run_id)
     last = RunEnded(result.stop_reason, result.receipt, None if result.error is None else str(result.error))
     course.enter(Phase.ENDED)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 
 from pydantic import BaseModel
 
@@ -19,6 +21,7 @@ from quiesce.hooks import (
     OnMessage,
     OnStop,
 )
+from quiesce.sessions.sqlite import SQLiteStore
 from quiesce.testing import (
     Call,
     Drop,
@@ -34,6 +37,7 @@ from quiesce.testing import (
     Used,
 )
 
+SHARED_MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
 Workload = Callable[[Stage], Awaitable[object]]
 WORKLOADS: dict[str, Workload] = {}
 
@@ -419,3 +423,27 @@ async def token_tree(stage: Stage) -> None:
     agent = Agent(ScriptedModel([Say("Deep. ", pause=0.1), Call("slow")], "Done.", then="Yes."), tools=[slow])
     both = CancellationToken.any(grandchild, CancellationToken())
     await stage.invoke(agent, "Go", under=both)
+
+
+# --- With a store ----------------------------------------------------------------------------------------------------
+
+
+def in_a_store(stage: Stage) -> SQLiteStore:
+    folder = tempfile.TemporaryDirectory(prefix="quiesce-", dir=SHARED_MEMORY)
+    store = SQLiteStore(Path(folder.name) / "sessions.db", synchronous="normal")
+    stage.on_close(folder.cleanup)
+    stage.on_close(lambda: store.close().result())
+    return store
+
+
+@workload
+async def session_with_tools(stage: Stage) -> None:
+    calls = [Call("slow", {"seconds": 1}), Call("quick")]
+    model = ScriptedModel([Say("Saved: ", pause=0.1), *calls], Say("It slept.", pause=0.1), then="Yes.")
+    await stage.invoke(Agent(model, tools=[quick, slow], session="work", store=in_a_store(stage)), "Go")
+
+
+@workload
+async def session_that_is_read(stage: Stage) -> None:
+    model = ScriptedModel(Say("Read me when I am safe.", chunk=4, pause=0.1), then="Yes.")
+    await stage.read(Agent(model, session="work", store=in_a_store(stage)), "Tell")

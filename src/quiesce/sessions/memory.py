@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Final
+import uuid
+from typing import TYPE_CHECKING, Final
 
 from ..errors import ConversationBusy, InvalidConversation
 from ..messages import AssistantMessage, Message
 from ..transcript import faults
+
+if TYPE_CHECKING:
+    from .journal import Journal, RunHost
 
 
 class Conversation:
@@ -23,6 +27,12 @@ class Conversation:
             raise InvalidConversation(found)
         self._messages = messages
         self._holder: Final[dict[str, str]] = {}
+        self._id: Final = uuid.uuid4().hex
+
+    @property
+    def id(self) -> str:
+        """What tells this conversation from all others."""
+        return self._id
 
     @property
     def messages(self) -> tuple[Message, ...]:
@@ -44,6 +54,11 @@ class Conversation:
         """Give the conversation back."""
         if self._holder.get("run") == run_id:
             self._holder.pop("run", None)
+
+    def journal(self, host: RunHost) -> Journal | None:
+        """Where a run that holds the conversation writes what happens; nowhere, for one that is only in memory."""
+        del host
+        return None
 
     def append(self, *messages: Message) -> None:
         """Add messages, all in one step."""

@@ -42,6 +42,13 @@ class ToolHost(Protocol):
     def emit(self, event: Event) -> None:
         """Tell the run's readers."""
 
+    async def before_start(self, call: ToolCall) -> None:
+        """Write down that a tool is about to run, before it does."""
+
+    def idempotency_key(self, call: ToolCall) -> str:
+        """The same for the same call, whatever happens to the process in between."""
+        ...
+
     async def before_tool(self, call: ToolCall) -> ToolResult | None:
         """Ask the hooks; a result means that the tool need not run."""
 
@@ -105,6 +112,7 @@ class CallRecord:
         except ToolError as error:
             self._finish(failed(self.call, str(error)))
             return
+        await self._host.before_start(self.call)
         if self._host.token.wants(Mode.AFTER_TOOLS):  # the last look before anything happens
             return
         self.stage = Stage.RUNNING
@@ -168,6 +176,7 @@ class CallRecord:
 
         return ToolContext(
             run_id=host.run_id,
+            idempotency_key=host.idempotency_key(self.call),
             call_id=self.call.id,
             tool_name=self.call.name,
             token=TokenView(host.token),

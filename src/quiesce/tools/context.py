@@ -11,7 +11,7 @@ from ..cancellation import TokenView
 class ToolContext:
     """Given to a tool that has a parameter of this type. Safe to use from the tool's thread."""
 
-    __slots__ = ("_cancel", "_report", "call_id", "run_id", "state", "token", "tool_name")
+    __slots__ = ("_cancel", "_report", "call_id", "idempotency_key", "run_id", "state", "token", "tool_name")
 
     def __init__(
         self,
@@ -23,10 +23,13 @@ class ToolContext:
         state: dict[str, Any],
         report: Callable[[Any], None],
         cancel: Callable[[str], None],
+        idempotency_key: str = "",
     ) -> None:
         self.run_id: Final = run_id
         self.call_id: Final = call_id
         self.tool_name: Final = tool_name
+        self.idempotency_key: Final = idempotency_key
+        """The same for the same call of the same session, also in another process after a crash; unlike any other."""
         self.token: Final = token
         """Tells whether, and why, the run was asked to stop. To look at and to wait for."""
         self.state: Final = state
