@@ -22,7 +22,7 @@ from .messages import AssistantMessage, Message, Outcome
 from .output import OutputMismatch
 from .receipt import CallReceipt, Receipt
 from .result import RunResult, StopReason
-from .sessions.journal import State
+from .sessions.journal import Journal
 from .sessions.records import encode
 from .state import Phase
 from .tools.policy import LAST_BREATH
@@ -47,7 +47,8 @@ async def settle(course: Course) -> None:
         waited_for = await _stop_everything(course, urgent)
         await _finish_opening(course)
         added = seal(course)
-        await _save(course)
+        if _somebody_looks(course):  # before the end is written down: then what they see must be saved first
+            await _save(course)
         result = _write_result(course, hit, waited_for)
         bound, unless = (STOP_HOOK_GRACE, urgent) if result.receipt.cause else (END_HOOK_GRACE, any_stop)
         for message in added:
@@ -56,7 +57,8 @@ async def settle(course: Course) -> None:
     finally:
         forget_urgent()
         forget_any()
-    await _save_end(course, result)
+    if not await _save_end(course, result):
+        _write_result(course, hit, waited_for)
     end(course)
 
 
@@ -167,28 +169,38 @@ async def _finish_opening(course: Course) -> None:
         course.take_over()
 
 
+def _somebody_looks(course: Course) -> bool:
+    hooks = course.setup.hooks
+    return bool(hooks.wanting(OnMessage) or hooks.wanting(AfterRun))
+
+
 async def _save(course: Course) -> None:
-    """Bring the sealed conversation into the store. A failure there is the failure of a run that finished."""
-    journal = course.journal
-    if journal is None:
-        return
-    if journal.opened:
-        await course.shield.wait((journal.attempted(),), seconds=SAVE_GRACE)
-    error = journal.error
-    if error is None and not journal.all_saved:
-        error = StoreUnavailable(f"The store did not answer within {SAVE_GRACE:g} s.")
-    course.unsaved = error
-    if course.finished and course.error is None and journal.error is not None and journal.state is State.FAILED:
-        course.error = journal.error
-
-
-async def _save_end(course: Course, result: RunResult) -> None:
-    """Write down how the run ended, and let the session go."""
+    """Bring everything so far into the store."""
     journal = course.journal
     if journal is not None and course.unsaved is None:
+        if journal.opened:
+            await course.shield.wait((journal.attempted(),), seconds=SAVE_GRACE)
+        _note_unsaved(course, journal)
+
+
+async def _save_end(course: Course, result: RunResult) -> bool:
+    """Write down how the run ended, and let the session go. False when that makes the result another one."""
+    journal = course.journal
+    if journal is None or course.unsaved is not None:
+        return True
+    if journal.busy:
         await course.shield.wait((journal.attempted(),), seconds=SAVE_GRACE)
-        ended = journal.finish(result.stop_reason, encode(result.receipt))
-        await course.shield.wait((ended,), seconds=SAVE_GRACE)
+    await course.shield.wait((journal.finish(result.stop_reason, encode(result.receipt)),), seconds=SAVE_GRACE)
+    _note_unsaved(course, journal)
+    return course.unsaved is None
+
+
+def _note_unsaved(course: Course, journal: Journal) -> None:
+    """What could not be saved is said; to a run that had finished, it is a failure."""
+    if not journal.all_saved:
+        course.unsaved = journal.error or StoreUnavailable(f"The store did not answer within {SAVE_GRACE:g} s.")
+        if course.finished and course.error is None and journal.failed:
+            course.error = course.unsaved
 
 
 # --- Sealing: no waiting from here to the end ----------------------------------------------------------------------

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 
 from pydantic import BaseModel
 
-from quiesce import Agent, CancellationToken, Limits, Retry, ToolContext, ToolError, tool
+from quiesce import Agent, CancellationToken, Limits, Retry, Tool, ToolContext, ToolError, tool
 from quiesce.errors import ConnectionFailed, RateLimited, ServerError
 from quiesce.hooks import (
     AfterModelCall,
@@ -21,6 +22,7 @@ from quiesce.hooks import (
     OnMessage,
     OnStop,
 )
+from quiesce.sessions.records import decode_messages
 from quiesce.sessions.sqlite import SQLiteStore
 from quiesce.testing import (
     Call,
@@ -428,22 +430,35 @@ async def token_tree(stage: Stage) -> None:
 # --- With a store ----------------------------------------------------------------------------------------------------
 
 
-def in_a_store(stage: Stage) -> SQLiteStore:
-    folder = tempfile.TemporaryDirectory(prefix="quiesce-", dir=SHARED_MEMORY)
-    store = SQLiteStore(Path(folder.name) / "sessions.db", synchronous="normal")
-    stage.on_close(folder.cleanup)
-    stage.on_close(lambda: store.close().result())
-    return store
+_folder = tempfile.TemporaryDirectory(prefix="quiesce-", dir=SHARED_MEMORY)
+_store = SQLiteStore(Path(_folder.name) / "sessions.db")
+_numbers = itertools.count()
+
+
+def saved_agent(stage: Stage, model: ScriptedModel, tools: Sequence[Tool] = ()) -> Agent:
+    """An agent with a session of its own. In the end, what the store has must be what the agent shows."""
+    agent = Agent(model, tools=tools, session=f"work {next(_numbers)}", store=_store)
+
+    def check() -> None:
+        assert agent.session is not None
+        snapshot = _store.load(agent.session.name).result()
+        assert not snapshot.unfinished, "P9: a run that has ended is not marked so"
+        assert snapshot.info.holder is None, "P9: the lease was not given back"
+        assert decode_messages(snapshot.messages) == agent.messages, "P9: the store has another conversation"
+
+    stage.on_close(check)
+    stage.on_close(lambda: _store.close().result())
+    return agent
 
 
 @workload
 async def session_with_tools(stage: Stage) -> None:
     calls = [Call("slow", {"seconds": 1}), Call("quick")]
     model = ScriptedModel([Say("Saved: ", pause=0.1), *calls], Say("It slept.", pause=0.1), then="Yes.")
-    await stage.invoke(Agent(model, tools=[quick, slow], session="work", store=in_a_store(stage)), "Go")
+    await stage.invoke(saved_agent(stage, model, [quick, slow]), "Go")
 
 
 @workload
 async def session_that_is_read(stage: Stage) -> None:
     model = ScriptedModel(Say("Read me when I am safe.", chunk=4, pause=0.1), then="Yes.")
-    await stage.read(Agent(model, session="work", store=in_a_store(stage)), "Tell")
+    await stage.read(saved_agent(stage, model), "Tell")

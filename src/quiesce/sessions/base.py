@@ -5,7 +5,7 @@ from __future__ import annotations
 from concurrent.futures import Future
 from typing import Protocol, runtime_checkable
 
-from .records import Batch, Holder, Lease, RunRecord, SessionInfo, Snapshot
+from .records import Batch, Holder, Lease, RunRecord, SessionInfo, Snapshot, Taken
 
 
 @runtime_checkable
@@ -23,10 +23,10 @@ class Store(Protocol):
         """Where this is, for people; without passwords."""
         ...
 
-    def acquire(self, session: str, holder: Holder, *, seconds: float) -> Future[Lease]:
+    def acquire(self, session: str, holder: Holder, *, seconds: float, known: int | None = None) -> Future[Taken]:
         """Take the session, which is made if there is none. Fails with `SessionBusy` while somebody else has it.
 
-        A lease that has expired, whose holder's process is gone, or that the same `owner` had, is taken over.
+        Comes with everything that is stored, unless that is still at the revision `known`. A lease that has expired, whose holder's process is gone, or that the same `owner` had, is taken over.
         """
         ...
 

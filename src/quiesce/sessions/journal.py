@@ -74,7 +74,6 @@ class Journal:
         self._values: dict[str, bytes] = {}
         self._begin: RunBegin | None = RunBegin(host.agent, time.time())
         self._rows = 0
-        self._taken = 0
         self._written = 0
         self._on_its_way: Batch | None = None
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
@@ -85,6 +84,7 @@ class Journal:
         self._failing_since: float | None = None
         self._pause = _FIRST_PAUSE
         self._told = 0
+        self._marked = False
         self._last: Batch | None = None
         self._ended = False
         self._lease: Lease | None = None
@@ -111,7 +111,7 @@ class Journal:
         self._lease = lease
         self.state = State.OPEN
         self._scheduled = False
-        self._beat()
+        self._heartbeat = self._loop.call_later(lease.seconds / 3, self._beat)
         for crash in self._session.crashes:
             self.take(SessionRecovered(crash.run_id, crash.unknown))
         self._schedule()
@@ -131,7 +131,6 @@ class Journal:
     def take(self, event: JournalRow) -> None:
         """Queue an event. It reaches the readers when it is saved."""
         self._queue.append(event)
-        self._taken += 1
         if not self._scheduled:
             self._schedule()
 
@@ -139,6 +138,7 @@ class Journal:
         """Queue messages that are in the conversation now; what the journal says up to here is settled by them."""
         if self.state is not State.CLOSED:
             self._messages.extend(messages)
+            self._marked = True
             self.take(Commit(len(messages)))
 
     def set_value(self, key: str, value: bytes) -> None:
@@ -148,6 +148,7 @@ class Journal:
 
     async def intend(self, call_id: str) -> None:
         """Note that a tool is about to run, and wait until that is saved."""
+        self._marked = True
         self.take(ToolIntended(call_id))
         await self.durable()
 
@@ -173,9 +174,25 @@ class Journal:
         return done
 
     @property
+    def _taken(self) -> int:
+        """How many entries there were so far. Counted when asked, so that taking one costs next to nothing."""
+        on_their_way = 0 if self._on_its_way is None else len(self._on_its_way.entries)
+        return self._written + on_their_way + len(self._queue)
+
+    @property
     def backlog(self) -> int:
         """How many entries are not saved yet and hold the run up."""
         return 0 if self.state is State.DEGRADED else self._taken - self._written
+
+    @property
+    def busy(self) -> bool:
+        """Whether something is on its way to the store."""
+        return self._on_its_way is not None
+
+    @property
+    def failed(self) -> bool:
+        """Whether the run is to end because the store failed."""
+        return self.state is State.FAILED
 
     @property
     def all_saved(self) -> bool:
@@ -215,6 +232,7 @@ class Journal:
         batch.messages, self._messages = self._messages, []
         batch.values, self._values = self._values, {}
         batch.begin, self._begin = self._begin, None
+        batch.marked, self._marked = self._marked, False
         batch.first_message = self._session.saved
         self._rows += len(batch.entries)
         return batch
@@ -237,8 +255,8 @@ class Journal:
             return
         self._on_its_way = None
         self._failing_since, self._pause = None, _FIRST_PAUSE
-        self._tell(batch.entries, self._written)
-        self._written += len(batch.entries)
+        told_up_to, self._written = self._written, self._written + len(batch.entries)
+        self._tell(batch.entries, told_up_to, marked=batch.marked)
         self._session.wrote(len(batch.messages), future.result())
         if batch is self._last:
             self._ended = True
@@ -257,15 +275,19 @@ class Journal:
             elif not waiter.done():
                 waiter.set_result(None)
 
-    def _tell(self, entries: list[JournalRow], first: int) -> None:
-        """Hand the readers what they have not had yet; `first` is the number of the first entry."""
+    def _tell(self, entries: list[JournalRow], first: int, *, marked: bool = True) -> None:
+        """Hand the readers what they have not had yet; `first` is the number of the first entry.
+
+        `marked` says that some entries may be marks of the journal, which are not for readers.
+        """
         if self._told > first:
             entries = entries[self._told - first :]
             first = self._told
         self._told = first + len(entries)
-        events = [entry for entry in entries if entry.__class__ is not Commit and entry.__class__ is not ToolIntended]
-        if events:
-            self._host.deliver(cast("list[Event]", events))
+        if marked:
+            entries = [each for each in entries if each.__class__ is not Commit and each.__class__ is not ToolIntended]
+        if entries:
+            self._host.deliver(cast("list[Event]", entries))
 
     def _tell_all(self) -> None:
         """Hand the readers everything, saved or not."""
@@ -330,7 +352,7 @@ class Journal:
         Everything else must have been saved before.
         """
         done: asyncio.Future[None] = self._loop.create_future()
-        if self.state is not State.OPEN or self._on_its_way is not None:
+        if self.state is not State.OPEN or self.busy:
             done.set_result(None)
             return done
         self._stop_timer()

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 from msgspec import Struct, field, structs
 
 from ..errors import LeaseLost, SessionNotFound
-from .records import Batch, Holder, Lease, RunRecord, SessionInfo, Snapshot, check_free
+from .records import Batch, Holder, Lease, RunRecord, SessionInfo, Snapshot, Taken, check_free
 
 _T = TypeVar("_T")
 
@@ -54,9 +54,9 @@ class MemoryStore:
             outcome.set_exception(error)
         return outcome
 
-    def acquire(self, session: str, holder: Holder, *, seconds: float) -> Future[Lease]:
+    def acquire(self, session: str, holder: Holder, *, seconds: float, known: int | None = None) -> Future[Taken]:
         """See `Store.acquire`."""
-        return self._done(self._acquire, session, holder, seconds)
+        return self._done(self._acquire, session, holder, seconds, known)
 
     def renew(self, lease: Lease) -> Future[None]:
         """See `Store.renew`."""
@@ -120,7 +120,7 @@ class MemoryStore:
             raise LeaseLost(f"Somebody else writes session {lease.session!r} now.")
         return kept
 
-    def _acquire(self, session: str, holder: Holder, seconds: float) -> Lease:
+    def _acquire(self, session: str, holder: Holder, seconds: float, known: int | None) -> Taken:
         now = self._clock()
         if session not in self._sessions:
             self._sessions[session] = _Kept(SessionInfo(session, uuid.uuid4().hex, now, now, 0, 0, 0))
@@ -128,7 +128,8 @@ class MemoryStore:
         kept = self._sessions[session]
         kept.info = structs.replace(kept.info, fence=kept.info.fence + 1, holder=holder)
         kept.expires = now + seconds
-        return Lease(session, kept.info.id, kept.info.fence, kept.info.revision, seconds, holder.owner)
+        lease = Lease(session, kept.info.id, kept.info.fence, kept.info.revision, seconds, holder.owner)
+        return Taken(lease, None if lease.revision == known else self._load(session))
 
     def _renew(self, lease: Lease) -> None:
         self._held(lease).expires = self._clock() + lease.seconds

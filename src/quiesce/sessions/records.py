@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import operator
 import os
 import socket
 from collections.abc import Iterable, Sequence
@@ -86,9 +88,9 @@ class Lease(Struct, frozen=True):
 
 
 class Commit(Struct, frozen=True, tag="commit"):
-    """From here on, everything before is in the conversation, which has so many messages now."""
+    """Everything before this is settled: so many messages were put into the conversation."""
 
-    length: int
+    messages: int
 
 
 class ToolIntended(Struct, frozen=True, tag="tool_intended"):
@@ -131,6 +133,8 @@ class Batch:
         self.begin: RunBegin | None = None
         self.end: RunEnd | None = None
         self.values: dict[str, bytes] = {}
+        self.marked = True
+        """Whether some entries are marks, which are not for readers."""
         self.release = False
         self.urgent = True
         """Whether this must survive even a power cut; what only says that a run is over need not."""
@@ -197,34 +201,41 @@ def check_free(info: SessionInfo, wanted_by: Holder | None) -> None:
         raise SessionBusy(info.name, str(holder), info.expires_in)
 
 
+class Taken(Struct, frozen=True):
+    """A session that was taken: the lease, and what is stored unless the taker has that already."""
+
+    lease: Lease
+    snapshot: Snapshot | None
+
+
 # --- Encoding ------------------------------------------------------------------------------------------------------
 
 
 def merge(entries: Iterable[JournalRow]) -> list[JournalRow]:
-    """The same rows with neighbouring pieces of the same text joined."""
+    """The same rows with neighbouring pieces of the same text joined. Most rows are text, so that goes fast."""
     merged: list[JournalRow] = []
-    pieces: list[str] = []
-
-    def join() -> None:
-        if pieces:
-            merged.append(TextDelta("".join(pieces)))
-            pieces.clear()
-
-    for entry in entries:
-        if entry.__class__ is TextDelta:
-            pieces.append(entry.text)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownArgumentType, reportUnknownMemberType]
-            continue
-        join()
-        last = merged[-1] if merged else None
-        match entry, last:
-            case ReasoningDelta(text, None, None), ReasoningDelta(before, None, None):
-                merged[-1] = ReasoningDelta(before + text)
-            case ToolCallArguments(call_id, text), ToolCallArguments(same, before) if call_id == same:
-                merged[-1] = ToolCallArguments(call_id, before + text)
-            case _:
-                merged.append(entry)
-    join()
+    for kind, alike in itertools.groupby(entries, type):
+        if kind is TextDelta:
+            merged.append(TextDelta("".join(map(_text_of, alike))))
+        elif kind is ReasoningDelta or kind is ToolCallArguments:
+            for entry in alike:
+                _add_piece(merged, entry)
+        else:
+            merged.extend(alike)
     return merged
+
+
+def _add_piece(merged: list[JournalRow], entry: JournalRow) -> None:
+    match entry, merged[-1] if merged else None:
+        case ReasoningDelta(text, None, None), ReasoningDelta(before, None, None):
+            merged[-1] = ReasoningDelta(before + text)
+        case ToolCallArguments(call_id, text), ToolCallArguments(same, before) if call_id == same:
+            merged[-1] = ToolCallArguments(call_id, before + text)
+        case _:
+            merged.append(entry)
+
+
+_text_of: Final = operator.attrgetter("text")
 
 
 def _stand_in(value: Any) -> Any:

@@ -12,14 +12,14 @@ SQLITE_MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
             holder BLOB, expires REAL NOT NULL DEFAULT 0)""",
         """CREATE TABLE messages (
             session TEXT NOT NULL, position INTEGER NOT NULL, run TEXT NOT NULL, payload BLOB NOT NULL,
-            PRIMARY KEY (session, position)) WITHOUT ROWID""",
+            PRIMARY KEY (session, position))""",
         """CREATE TABLE runs (
             session TEXT NOT NULL, run TEXT NOT NULL, agent TEXT NOT NULL, started REAL NOT NULL,
             status TEXT NOT NULL DEFAULT 'running', reason TEXT NOT NULL DEFAULT '', ended REAL,
             detail BLOB NOT NULL DEFAULT x'6e756c6c', PRIMARY KEY (session, run)) WITHOUT ROWID""",
         """CREATE TABLE journal (
             session TEXT NOT NULL, run TEXT NOT NULL, seq INTEGER NOT NULL, payload BLOB NOT NULL,
-            PRIMARY KEY (session, run, seq)) WITHOUT ROWID""",
+            PRIMARY KEY (session, run, seq))""",
         """CREATE TABLE session_values (
             session TEXT NOT NULL, key TEXT NOT NULL, value BLOB NOT NULL, PRIMARY KEY (session, key)) WITHOUT ROWID""",
         "CREATE TABLE store_values (key TEXT NOT NULL PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID",

@@ -14,7 +14,7 @@ from ..transcript import faults
 from .base import Store
 from .journal import Journal, RunHost
 from .memory import Conversation
-from .records import Batch, Lease, RunEnd, Snapshot, decode_messages, decode_row, encode, holder
+from .records import Batch, Lease, RunEnd, Snapshot, Taken, decode_messages, decode_row, encode, holder
 from .recovery import Crash, Torn
 from .where import resolve_store
 
@@ -124,22 +124,21 @@ class Session(Conversation):
 
         Seals what a crash has torn. Raises `SessionBusy` or another `StoreError`. For the run's journal.
         """
-        lease = await self._acquire(patient)
+        taken = await self._acquire(patient)
         try:
-            if lease.revision != self._revision:
-                snapshot = await asyncio.wrap_future(self.store.load(self.name))
-                await self._take_over(lease, snapshot)
+            if taken.snapshot is not None:
+                await self._take_over(taken.lease, taken.snapshot)
         except BaseException:
-            self.store.release(lease)
+            self.store.release(taken.lease)
             raise
-        self._stored_id = lease.session_id
-        return lease
+        self._stored_id = taken.lease.session_id
+        return taken.lease
 
-    async def _acquire(self, patient: asyncio.Future[None]) -> Lease:
+    async def _acquire(self, patient: asyncio.Future[None]) -> Taken:
         loop = asyncio.get_running_loop()
         give_up = loop.time() + self.wait
         while True:
-            asked = self.store.acquire(self.name, holder(self._owner), seconds=self.lease)
+            asked = self.store.acquire(self.name, holder(self._owner), seconds=self.lease, known=self._revision)
             try:
                 return await asyncio.shield(asyncio.wrap_future(asked))
             except asyncio.CancelledError:
@@ -150,10 +149,10 @@ class Session(Conversation):
                     raise
             await asyncio.wait((patient,), timeout=min(_ASK_AGAIN, max(0.0, give_up - loop.time())))
 
-    def _give_back(self, asked: Future[Lease]) -> None:
+    def _give_back(self, asked: Future[Taken]) -> None:
         """Nobody waits for this lease any more."""
         if not asked.cancelled() and asked.exception() is None:
-            self.store.release(asked.result())
+            self.store.release(asked.result().lease)
 
     async def _take_over(self, lease: Lease, snapshot: Snapshot) -> None:
         """What is stored, sealed where a crash has torn it, becomes what is here; unsaved messages stay at its end."""

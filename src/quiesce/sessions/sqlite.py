@@ -15,7 +15,6 @@ from typing import Any, Final
 import msgspec
 
 from ..errors import (
-    ConfigurationError,
     LeaseLost,
     SessionNotFound,
     StoreDamaged,
@@ -24,7 +23,7 @@ from ..errors import (
     StoreReadOnly,
     StoreUnavailable,
 )
-from .records import Batch, Holder, Lease, RunRecord, SessionInfo, Snapshot, check_free, encode
+from .records import Batch, Holder, Lease, RunRecord, SessionInfo, Snapshot, Taken, check_free, encode
 from .schema import SQLITE_MIGRATIONS
 from .worker import Worker
 
@@ -36,15 +35,13 @@ _INFO: Final = "name, id, created, updated, length, revision, fence, holder, exp
 class SQLiteStore:
     """Sessions in the file at `path`, which is made when it is first written.
 
-    `synchronous="full"` (the default) survives a power cut; `"normal"` survives the end of the process, is faster, and
-    may lose the last moments before a power cut. Raises `ConfigurationError` for any other value.
+    What is saved survives the end of the process, however it ends. `power_safe=True` makes every batch wait for the
+    disk, so that it survives a power cut too; without it the last moments before one may be lost, never the rest.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, synchronous: str = "full") -> None:
-        if synchronous not in ("full", "normal"):
-            raise ConfigurationError(f"synchronous={synchronous!r}.", todo="Use 'full' or 'normal'.")
+    def __init__(self, path: str | os.PathLike[str], *, power_safe: bool = False) -> None:
         self.path: Final = Path(path).expanduser().absolute()
-        self._synchronous: Final = synchronous
+        self._power_safe: Final = power_safe
         self._worker: Final = Worker(f"quiesce-store-{self.path.name}")
         self._connection: sqlite3.Connection | None = None
         self._process = 0
@@ -60,9 +57,9 @@ class SQLiteStore:
 
     # --- The protocol: each hands its work to the store's thread ------------------------------------------------
 
-    def acquire(self, session: str, holder: Holder, *, seconds: float) -> Future[Lease]:
+    def acquire(self, session: str, holder: Holder, *, seconds: float, known: int | None = None) -> Future[Taken]:
         """See `Store.acquire`."""
-        return self._worker.submit(self._acquire, session, holder, seconds)
+        return self._worker.submit(self._acquire, session, holder, seconds, known)
 
     def renew(self, lease: Lease) -> Future[None]:
         """See `Store.renew`."""
@@ -110,7 +107,7 @@ class SQLiteStore:
 
     # --- Writing ------------------------------------------------------------------------------------------------
 
-    def _acquire(self, session: str, holder: Holder, seconds: float) -> Lease:
+    def _acquire(self, session: str, holder: Holder, seconds: float, known: int | None) -> Taken:
         with self._transaction(durable=False) as db:
             now = time.time()
             db.execute(
@@ -123,7 +120,8 @@ class SQLiteStore:
                 "UPDATE sessions SET fence = fence + 1, holder = ?, expires = ? WHERE id = ?",
                 (encode(holder), now + seconds, info.id),
             )
-            return Lease(session, info.id, info.fence + 1, info.revision, seconds, holder.owner)
+            lease = Lease(session, info.id, info.fence + 1, info.revision, seconds, holder.owner)
+            return Taken(lease, None if info.revision == known else self._snapshot(db, info))
 
     def _renew(self, lease: Lease) -> None:
         with self._transaction(durable=False) as db:
@@ -198,16 +196,18 @@ class SQLiteStore:
 
     def _load(self, session: str) -> Snapshot:
         with self._transaction(reading=True) as db:
-            info = self._info(db, session)
-            messages = db.execute("SELECT payload FROM messages WHERE session = ? ORDER BY position", (info.id,))
-            payloads = [row[0] for row in messages]
-            if len(payloads) != info.length:
-                raise StoreDamaged(f"Session {session!r} has {len(payloads)} of its {info.length} messages.")
-            open_runs = db.execute(
-                "SELECT run FROM runs WHERE session = ? AND status = 'running' ORDER BY started, run", (info.id,)
-            ).fetchall()
-            values = db.execute("SELECT key, value FROM session_values WHERE session = ?", (info.id,)).fetchall()
-            return Snapshot(info, payloads, {run: self._rows(db, info.id, run) for (run,) in open_runs}, dict(values))
+            return self._snapshot(db, self._info(db, session))
+
+    def _snapshot(self, db: sqlite3.Connection, info: SessionInfo) -> Snapshot:
+        messages = db.execute("SELECT payload FROM messages WHERE session = ? ORDER BY position", (info.id,))
+        payloads = [row[0] for row in messages]
+        if len(payloads) != info.length:
+            raise StoreDamaged(f"Session {info.name!r} has {len(payloads)} of its {info.length} messages.")
+        open_runs = db.execute(
+            "SELECT run FROM runs WHERE session = ? AND status = 'running' ORDER BY started, run", (info.id,)
+        ).fetchall()
+        values = db.execute("SELECT key, value FROM session_values WHERE session = ?", (info.id,)).fetchall()
+        return Snapshot(info, payloads, {run: self._rows(db, info.id, run) for (run,) in open_runs}, dict(values))
 
     def _rows(self, db: sqlite3.Connection, session_id: str, run_id: str) -> list[bytes]:
         found = db.execute(
@@ -267,7 +267,7 @@ class SQLiteStore:
 
     def _relax(self, db: sqlite3.Connection, *, relaxed: bool) -> None:
         """A lease need not survive a power cut, so taking one need not wait for the disk."""
-        if self._synchronous == "full" and relaxed is not self._relaxed:
+        if self._power_safe and relaxed is not self._relaxed:
             db.execute(f"PRAGMA synchronous = {'NORMAL' if relaxed else 'FULL'}")
             self._relaxed = relaxed
 
@@ -286,7 +286,7 @@ class SQLiteStore:
         db = sqlite3.connect(self.path, timeout=_LOCK_PATIENCE, isolation_level=None, check_same_thread=False)
         try:
             db.execute("PRAGMA journal_mode = WAL")
-            db.execute(f"PRAGMA synchronous = {self._synchronous.upper()}")
+            db.execute(f"PRAGMA synchronous = {'FULL' if self._power_safe else 'NORMAL'}")
             self._migrate(db)
         except BaseException:
             db.close()
