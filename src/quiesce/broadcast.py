@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from typing import Final, Protocol, Self
+from typing import Any, Final, Protocol, Self
 
 from .events import Event
 
@@ -20,15 +20,25 @@ GATE_HIGH_WATER: Final = 8192
 
 
 class Gate(Protocol):
-    """Holds events back until something has happened to them: until they are saved, say. Then it delivers them."""
+    """Holds events back until something has happened to them: until they are saved, say. Then it delivers them.
+
+    Events are put into `queue` directly, because every chunk comes by here; an `idle` gate is then told to `begin()`.
+    """
+
+    @property
+    def queue(self) -> list[Any]:
+        """Where to put events."""
+        ...
+
+    idle: bool
+
+    def begin(self) -> None:
+        """There is something in the queue. Never waits."""
 
     @property
     def backlog(self) -> int:
         """How many events wait here."""
         ...
-
-    def take(self, event: Event) -> None:
-        """Hold an event back for now. Never waits."""
 
 
 class Broadcast:
@@ -47,8 +57,11 @@ class Broadcast:
     def push(self, event: Event) -> None:
         """Hand an event to all readers. Never waits; `breathe()` is where the run waits for slow ones."""
         self.unbreathed += 1
-        if self.gate is not None:
-            self.gate.take(event)
+        gate = self.gate
+        if gate is not None:
+            gate.queue.append(event)
+            if gate.idle:
+                gate.begin()
             return
         for buffer in self._buffers:
             buffer.events.append(event)

@@ -26,7 +26,8 @@ class Store(Protocol):
     def acquire(self, session: str, holder: Holder, *, seconds: float, known: int | None = None) -> Future[Taken]:
         """Take the session, which is made if there is none. Fails with `SessionBusy` while somebody else has it.
 
-        Comes with everything that is stored, unless that is still at the revision `known`. A lease that has expired, whose holder's process is gone, or that the same `owner` had, is taken over.
+        Comes with everything that is stored, unless that is still at the revision `known`. A lease that has expired,
+        whose holder's process is gone, or that the same `owner` had, is taken over.
         """
         ...
 

@@ -69,7 +69,7 @@ class Journal:
         self._session: Final = session
         self._host: Final = host
         self._loop: Final = asyncio.get_running_loop()
-        self._queue: list[JournalRow] = []
+        self.queue: Final[list[JournalRow]] = []
         self._messages: list[Message] = []
         self._values: dict[str, bytes] = {}
         self._begin: RunBegin | None = RunBegin(host.agent, time.time())
@@ -79,7 +79,7 @@ class Journal:
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
         self._timer: asyncio.TimerHandle | None = None
         self._heartbeat: asyncio.TimerHandle | None = None
-        self._scheduled = True
+        self.idle = False
         self._wrote_at = 0.0
         self._failing_since: float | None = None
         self._pause = _FIRST_PAUSE
@@ -110,11 +110,11 @@ class Journal:
             return
         self._lease = lease
         self.state = State.OPEN
-        self._scheduled = False
+        self.idle = True
         self._heartbeat = self._loop.call_later(lease.seconds / 3, self._beat)
         for crash in self._session.crashes:
             self.take(SessionRecovered(crash.run_id, crash.unknown))
-        self._schedule()
+        self.begin()
 
     def hurry(self) -> None:
         """The run is to stop: no more waiting for a session that somebody else has."""
@@ -130,9 +130,9 @@ class Journal:
 
     def take(self, event: JournalRow) -> None:
         """Queue an event. It reaches the readers when it is saved."""
-        self._queue.append(event)
-        if not self._scheduled:
-            self._schedule()
+        self.queue.append(event)
+        if self.idle:
+            self.begin()
 
     def commit(self, messages: tuple[Message, ...]) -> None:
         """Queue messages that are in the conversation now; what the journal says up to here is settled by them."""
@@ -170,14 +170,14 @@ class Journal:
             done.set_result(None)
         else:
             self._waiting.append((self._taken, done))
-            self._schedule()
+            self.begin()
         return done
 
     @property
     def _taken(self) -> int:
         """How many entries there were so far. Counted when asked, so that taking one costs next to nothing."""
         on_their_way = 0 if self._on_its_way is None else len(self._on_its_way.entries)
-        return self._written + on_their_way + len(self._queue)
+        return self._written + on_their_way + len(self.queue)
 
     @property
     def backlog(self) -> int:
@@ -201,13 +201,13 @@ class Journal:
 
     # --- Writing ------------------------------------------------------------------------------------------------
 
-    def _schedule(self) -> None:
+    def begin(self) -> None:
         """Write what is queued: at once if somebody waits for it or the last write was a while ago, else soon."""
         if self.state is State.DEGRADED:
             self._tell_all()
-        if self.state is not State.OPEN or self._on_its_way is not None or not self._queue:
+        if self.state is not State.OPEN or self._on_its_way is not None or not self.queue:
             return
-        self._scheduled = True
+        self.idle = False
         pause = self._wrote_at + LINGER - self._loop.time()
         if self._waiting or pause <= 0:
             self._stop_timer()
@@ -223,12 +223,13 @@ class Journal:
     def _write(self) -> None:
         """Send off everything that is queued."""
         self._timer = None
-        if self.state is State.OPEN and self._on_its_way is None and self._queue:
+        if self.state is State.OPEN and self._on_its_way is None and self.queue:
             self._send(self._gather())
 
     def _gather(self) -> Batch:
         batch = Batch(self._host.run_id, first_row=self._rows)
-        batch.entries, self._queue = self._queue, []
+        batch.entries = self.queue.copy()
+        self.queue.clear()
         batch.messages, self._messages = self._messages, []
         batch.values, self._values = self._values, {}
         batch.begin, self._begin = self._begin, None
@@ -263,8 +264,8 @@ class Journal:
         if self.state is State.DEGRADED:
             self.state, self.error = State.OPEN, None
         self._wake(self._written)
-        self._scheduled = False
-        self._schedule()
+        self.idle = True
+        self.begin()
 
     def _wake(self, written: float) -> None:
         """Let those go on who waited for no more than so many entries."""
@@ -292,7 +293,7 @@ class Journal:
     def _tell_all(self) -> None:
         """Hand the readers everything, saved or not."""
         on_their_way = [] if self._on_its_way is None else self._on_its_way.entries
-        self._tell([*on_their_way, *self._queue], self._written)
+        self._tell([*on_their_way, *self.queue], self._written)
 
     # --- When the store fails -----------------------------------------------------------------------------------
 
@@ -313,13 +314,13 @@ class Journal:
                 return
         self._on_its_way = None
         # It goes back to where it came from, so that readers can be told in the end.
-        self._queue[:0] = batch.entries
+        self.queue[:0] = batch.entries
         self._end_with(failure)
 
     def _degrade(self, failure: StoreError) -> None:
         """Go on in memory. Readers get what happens at once, and writing is tried again now and then."""
         self.state, self.error = State.DEGRADED, failure
-        self._scheduled = False
+        self.idle = True
         self.take(StoreFailed(str(failure)))
         self._wake(float("inf"))
 

@@ -6,7 +6,7 @@ import os
 import sqlite3
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Generator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -134,7 +134,7 @@ class SQLiteStore:
     def _hold(self, db: sqlite3.Connection, lease: Lease, change: str, values: tuple[Any, ...]) -> int:
         """Change the session's row, if the lease is the newest there is. Gives the revision."""
         row = db.execute(
-            f"UPDATE sessions SET {change} WHERE id = ? AND fence = ? RETURNING revision",  # noqa: S608 - no outside text
+            f"UPDATE sessions SET {change} WHERE id = ? AND fence = ? RETURNING revision",
             (*values, lease.session_id, lease.fence),
         ).fetchone()
         if row is None:
@@ -185,7 +185,7 @@ class SQLiteStore:
             info = self._info(db, session)
             check_free(info, None)
             for table in ("messages", "journal", "runs", "session_values"):
-                db.execute(f"DELETE FROM {table} WHERE session = ?", (info.id,))  # noqa: S608 - a name from this line
+                db.execute(f"DELETE FROM {table} WHERE session = ?", (info.id,))
             db.execute("DELETE FROM sessions WHERE id = ?", (info.id,))
 
     def _put(self, key: str, value: bytes) -> None:
@@ -217,7 +217,7 @@ class SQLiteStore:
 
     def _sessions(self) -> list[SessionInfo]:
         with self._transaction(reading=True) as db:
-            return [_session(row) for row in db.execute(f"SELECT {_INFO} FROM sessions ORDER BY updated DESC, name")]  # noqa: S608
+            return [_session(row) for row in db.execute(f"SELECT {_INFO} FROM sessions ORDER BY updated DESC, name")]
 
     def _runs(self, session: str) -> list[RunRecord]:
         with self._transaction(reading=True) as db:
@@ -239,7 +239,7 @@ class SQLiteStore:
             return None if row is None else row[0]
 
     def _info(self, db: sqlite3.Connection, session: str) -> SessionInfo:
-        row = db.execute(f"SELECT {_INFO} FROM sessions WHERE name = ?", (session,)).fetchone()  # noqa: S608
+        row = db.execute(f"SELECT {_INFO} FROM sessions WHERE name = ?", (session,)).fetchone()
         if row is None:
             raise SessionNotFound(f"There is no session {session!r} in {self.url}.")
         return _session(row)
@@ -247,7 +247,7 @@ class SQLiteStore:
     # --- The connection -----------------------------------------------------------------------------------------
 
     @contextmanager
-    def _transaction(self, *, durable: bool = True, reading: bool = False) -> Iterator[sqlite3.Connection]:
+    def _transaction(self, *, durable: bool = True, reading: bool = False) -> Generator[sqlite3.Connection]:
         """One transaction. Anything that goes wrong undoes it, and what SQLite says becomes a `StoreError`."""
         try:
             db = self._connected()
@@ -296,7 +296,7 @@ class SQLiteStore:
     def _migrate(self, db: sqlite3.Connection) -> None:
         """Bring the schema to the newest version, each step in its own transaction."""
         newest = len(SQLITE_MIGRATIONS)
-        while (version := db.execute("PRAGMA user_version").fetchone()[0]) != newest:
+        while (version := _version(db)) != newest:
             if version > newest:
                 raise StoreError(
                     f"{self.path} was written by a newer Quiesce (schema {version}, this one knows {newest}).",
@@ -305,7 +305,7 @@ class SQLiteStore:
                 )
             db.execute("BEGIN IMMEDIATE")
             try:
-                if db.execute("PRAGMA user_version").fetchone()[0] == version:  # nobody else was faster
+                if _version(db) == version:  # nobody else was faster
                     for statement in SQLITE_MIGRATIONS[version]:
                         db.execute(statement)
                     db.execute(f"PRAGMA user_version = {version + 1}")
@@ -340,6 +340,10 @@ class SQLiteStore:
                 return StoreFull(said, todo="Check the disk: it is full, over quota, or broken. Then prompt again.")
             case _:
                 return StoreError(said)
+
+
+def _version(db: sqlite3.Connection) -> int:
+    return int(db.execute("PRAGMA user_version").fetchone()[0])
 
 
 def _session(row: tuple[Any, ...]) -> SessionInfo:

@@ -1,0 +1,5 @@
+"""The `quiesce` command."""
+
+from .main import main
+
+__all__ = ["main"]
