@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -43,7 +43,7 @@ def add_to(commands: Any) -> None:
 
 
 @contextmanager
-def _opened(options: argparse.Namespace) -> Iterator[Store]:
+def _opened(options: argparse.Namespace) -> Generator[Store]:
     store = resolve_store(options.store)
     try:
         yield store

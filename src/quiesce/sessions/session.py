@@ -6,7 +6,7 @@ import asyncio
 import time
 import uuid
 from concurrent.futures import Future
-from typing import Final, Literal, TypeAlias, get_args
+from typing import Final, Literal, NamedTuple, TypeAlias, get_args
 
 from ..errors import ConfigurationError, SessionBusy, SessionNotFound, StoreDamaged, StoreError
 from ..messages import Message
@@ -14,7 +14,7 @@ from ..transcript import faults
 from .base import Store
 from .journal import Journal, RunHost
 from .memory import Conversation
-from .records import Batch, Lease, RunEnd, Snapshot, Taken, decode_messages, decode_row, encode, holder
+from .records import Batch, Lease, RunBegin, RunEnd, Snapshot, Taken, decode_messages, decode_row, encode, holder
 from .recovery import Crash, Torn
 from .where import resolve_store
 
@@ -24,6 +24,13 @@ OnStoreFailure: TypeAlias = Literal["stop", "continue"]
 LEASE: Final = 30.0
 # How often a session that somebody else has is asked for again while `wait` lasts.
 _ASK_AGAIN: Final = 0.2
+
+
+class _Behind(NamedTuple):
+    """A run that went on in memory, and the length of the conversation at its end."""
+
+    run_id: str
+    length: int
 
 
 class Session(Conversation):
@@ -64,6 +71,8 @@ class Session(Conversation):
         self._stored_id: str | None = None
         self._owner: Final = uuid.uuid4().hex
         self._revision: int | None = None
+        self._fence = 0
+        self._behind: _Behind | None = None
         self._journal: Journal | None = None
 
     def __repr__(self) -> str:
@@ -115,8 +124,9 @@ class Session(Conversation):
             journal, self._journal = self._journal, None
             if journal is not None and not journal.all_saved:
                 self._revision = None
-                if self.on_store_failure == "stop":
-                    self._messages = self._messages[: self.saved]
+                if journal.opened and self.on_store_failure == "continue":
+                    self._behind = _Behind(run_id, len(self._messages))
+                self._messages = self._messages[: self.saved if self._behind is None else self._behind.length]
         super().release(run_id)
 
     async def open(self, patient: asyncio.Future[None]) -> Lease:
@@ -131,7 +141,7 @@ class Session(Conversation):
         except BaseException:
             self.store.release(taken.lease)
             raise
-        self._stored_id = taken.lease.session_id
+        self._stored_id, self._fence = taken.lease.session_id, taken.lease.fence
         return taken.lease
 
     async def _acquire(self, patient: asyncio.Future[None]) -> Taken:
@@ -155,10 +165,14 @@ class Session(Conversation):
             self.store.release(asked.result().lease)
 
     async def _take_over(self, lease: Lease, snapshot: Snapshot) -> None:
-        """What is stored, sealed where a crash has torn it, becomes what is here; unsaved messages stay at its end."""
+        """What is stored, sealed where a crash has torn it, becomes what is here; what is new here follows it."""
         stored = decode_messages(snapshot.messages)
         crashes: list[Crash] = []
         revision = snapshot.info.revision
+        new = self._messages[self.saved if self._behind is None else self._behind.length :]
+        behind = await self._catch_up(lease, snapshot)
+        if behind:
+            stored, revision = (*stored[: self.saved], *behind), None
         for run_id, rows in snapshot.unfinished.items():
             torn = Torn(stored, map(decode_row, rows))
             crash = Crash(run_id, torn.unknown, torn.kept_text)
@@ -168,13 +182,25 @@ class Session(Conversation):
             revision = await asyncio.wrap_future(self.store.write(lease, batch))
             stored = (*stored, *batch.messages)
             crashes.append(crash)
-        unsaved = self._messages[self.saved :]
-        found = faults((*stored, *unsaved))
+        found = faults((*stored, *new))
         if found:
             raise StoreDamaged(f"Session {self.name!r} is not a valid conversation: {'; '.join(found[:3])}.")
-        self._messages = (*stored, *unsaved)
-        self.saved, self._revision = len(stored), revision
+        self._messages = (*stored, *new)
+        self.saved, self._revision, self._behind = len(stored), revision, None
         self.crashes, self.values = tuple(crashes), dict(snapshot.values)
+
+    async def _catch_up(self, lease: Lease, snapshot: Snapshot) -> tuple[Message, ...]:
+        """Save what an earlier run left in memory only, unless somebody else has written since. Gives what it was."""
+        behind = self._behind
+        if behind is None or lease.fence != self._fence + 1:
+            return ()
+        batch = Batch(behind.run_id)
+        batch.messages, batch.first_message = list(self._messages[self.saved : behind.length]), self.saved
+        batch.begin = RunBegin("", time.time())
+        batch.end = RunEnd("ended", "saved late", time.time())
+        await asyncio.wrap_future(self.store.write(lease, batch))
+        snapshot.unfinished.pop(behind.run_id, None)
+        return tuple(batch.messages)
 
     def wrote(self, messages: int, revision: int) -> None:
         """So many more messages are in the store. For the run's journal."""
