@@ -11,12 +11,14 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import resource
 import signal
 import sys
 import threading
 from typing import Any
 
 from quiesce import Agent, Session, ToolContext, tool
+from quiesce.errors import StoreError
 from quiesce.events import RunEnded, TextDelta, ToolEnded
 from quiesce.sessions.postgres import PostgresStore
 from quiesce.sessions.records import encode
@@ -117,9 +119,13 @@ def note(file: int, *words: str) -> None:
 def child(job: dict[str, Any]) -> None:
     fuse = Fuse(job.get("point"), job.get("count", 0))
     url = job["store"]
-    store = fused_postgres(url, fuse) if url.startswith("postgres") else fused_sqlite(url, fuse)
     acks = os.open(job["acks"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     witness = os.open(job["witness"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    if job.get("file_limit") is not None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (job["file_limit"], resource.RLIM_INFINITY))
+    if job.get("user") is not None:
+        os.setresuid(job["user"], job["user"], job["user"])
+    store = fused_postgres(url, fuse) if url.startswith("postgres") else fused_sqlite(url, fuse)
 
     @tool
     async def work(job: str, ctx: ToolContext) -> str:
@@ -136,15 +142,16 @@ def child(job: dict[str, Any]) -> None:
             fuse("model:called")
             return super().stream(request)
 
+    more = "more " * job.get("more", 0)
+
     async def main() -> None:
         for turn in range(job["prompts"]):
             label = f"{job['label']}.{turn}"
             calls = [Call("work", {"job": f"{label}.{n}"}, id=f"call_{label}_{n}".replace(".", "_")) for n in range(2)]
-            model = Watched(
-                [Say(f"<{label}> here it comes, word by word. ", chunk=6, pause=0.0005), *calls],
-                Say(f"<{label}> and that was all.", chunk=6, pause=0.0005),
-            )
-            agent = Agent(model, tools=[work], session=Session(job["session"], store, wait=20))
+            begin = Say(f"<{label}> here it comes, word by word. " + more, chunk=200 if more else 6, pause=0.0005)
+            model = Watched([begin, *calls], Say(f"<{label}> and that was all.", chunk=6, pause=0.0005))
+            session = Session(job["session"], store, wait=20, on_store_failure=job.get("failure", "stop"))
+            agent = Agent(model, tools=[work], session=session)
             async for event in agent.stream_async(f"prompt {label}"):
                 match event:
                     case TextDelta(text):
@@ -152,11 +159,14 @@ def child(job: dict[str, Any]) -> None:
                     case ToolEnded(result):
                         note(acks, "result", label, result.call_id, result.text)
                     case RunEnded(reason, receipt):
-                        assert receipt.saved, receipt.unsaved
-                        note(acks, "ended", label, reason, encode(agent.messages).decode())
+                        kind = "ended" if receipt.saved else "unsaved"
+                        note(acks, kind, label, reason, encode(agent.messages).decode(), receipt.unsaved)
                 fuse("delivered")
 
-    asyncio.run(main())
+    try:
+        asyncio.run(main())
+    except StoreError as error:
+        note(acks, "failed", job["label"], type(error).__name__, str(error))
 
 
 def start(job: dict[str, Any]) -> int:
@@ -173,7 +183,20 @@ def start(job: dict[str, Any]) -> int:
     return pid
 
 
+def warm_up() -> None:
+    """Have everything imported that a run needs: a child that has become another user may not find it any more."""
+
+    @tool
+    async def nothing(word: str) -> str:
+        """Do nothing."""
+        return word
+
+    model = ScriptedModel([Call("nothing", {"word": "x"})], "Done.")
+    asyncio.run(Agent(model, tools=[nothing], session="warm", store="memory").invoke_async("Go"))
+
+
 def main() -> None:
+    warm_up()
     for line in sys.stdin:
         job = json.loads(line)
         pid = start(job)
