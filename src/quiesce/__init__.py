@@ -3,6 +3,7 @@
 from ._version import __version__
 from .agent import Agent
 from .cancellation import CancellationToken, Cause, Mode
+from .context import Summarise, Trim
 from .errors import Cancelled, QuiesceError, ToolError
 from .limits import Limits
 from .messages import Document, Image, Text, UserMessage
@@ -32,10 +33,12 @@ __all__ = [
     "Run",
     "RunResult",
     "Session",
+    "Summarise",
     "Text",
     "Tool",
     "ToolContext",
     "ToolError",
+    "Trim",
     "Usage",
     "UserMessage",
     "__version__",

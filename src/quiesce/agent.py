@@ -11,6 +11,7 @@ from typing import Any, Final, Literal
 
 from .cancellation import CancellationToken, Cause, Mode, Source
 from .cancellation.cause import parse_mode
+from .context import Context
 from .course import Course, Setup
 from .errors import ConfigurationError, DuplicateTool, UnknownMode
 from .events import Event, RunEnded
@@ -45,6 +46,7 @@ class Agent:
     output_type    the type of the answer: pydantic model, dataclass, union ...
     messages       a conversation to continue
     cut_note       what the model is told where an answer was stopped
+    context        how a long conversation is kept inside the window: `Trim` or `Summarise`
     session        the name of a conversation that is saved as it goes on, or a `Session`
     store          where: a `Store`, a path or a URL; the user's own SQLite file unless said otherwise
     session_wait   seconds to wait for a session that another process has, before `SessionBusy`
@@ -69,6 +71,7 @@ class Agent:
         state: dict[str, Any] | None = None,
         cut_note: str = DEFAULT_CUT_NOTE,
         settings: dict[str, Any] | None = None,
+        context: Context | None = None,
         session: str | Session | None = None,
         store: Store | str | PathLike[str] | None = None,
         session_wait: float = 0.0,
@@ -104,6 +107,7 @@ class Agent:
             cut_note=cut_note,
             state=self.state,
             settings=settings,
+            context=context,
         )
 
     # --- Looking ------------------------------------------------------------------------------------------------

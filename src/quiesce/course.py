@@ -8,15 +8,18 @@ from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeVar
 
+import msgspec
+
 from .broadcast import Broadcast
 from .cancellation import BoundedShield, CancellationToken, StopScope
+from .context import Context, Summary, is_summarised
 from .draft import Draft
-from .errors import StoreError
-from .events import Event, HookFailed, LateOutcomeRecorded, ModelCallEnded
+from .errors import ModelError, ModelProtocolError, StoreError
+from .events import ContextReduced, Event, HookFailed, LateOutcomeRecorded, ModelCallEnded
 from .hooks import AfterToolCall, BeforeToolCall, HookEvent, Hooks, OnLateOutcome
 from .limits import Limits
 from .messages import AssistantMessage, Message, Outcome, ToolCall, ToolResult, UserMessage
-from .models.base import Model
+from .models.base import Model, ModelRequest
 from .output import OutputSpec
 from .receipt import CallReceipt, LateOutcome
 from .result import RunResult, StopReason
@@ -25,11 +28,12 @@ from .sessions import Conversation
 from .state import LEGAL, STOPS_AT, Phase
 from .tools.batch import Batch
 from .tools.tool import Tool
-from .transcript import DEFAULT_CUT_NOTE, DEFAULT_FAILED_NOTE, seal_turn, unfinished
+from .transcript import DEFAULT_CUT_NOTE, DEFAULT_FAILED_NOTE, check, seal_turn, unfinished
 from .usage.estimate import usage_of
 from .usage.ledger import HowItEnded, Ledger, Usage, summarise
 
 _T = TypeVar("_T")
+_SUMMARY: Final = "context.summary"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +54,7 @@ class Setup:
     failed_note: str = DEFAULT_FAILED_NOTE
     state: dict[str, Any] = field(default_factory=dict)
     settings: dict[str, Any] | None = None
+    context: Context | None = None
 
 
 class View(NamedTuple):
@@ -290,6 +295,57 @@ class Course:
             task = self.loop.create_task(self.setup.hooks.call(event, self.hook_failed), name="hooks for OnLateOutcome")
             self.strays.append(task)
 
+    # --- Keeping inside the window (`ContextHost`) --------------------------------------------------------------
+
+    async def fitted(self) -> tuple[Message, ...]:
+        """What to send of the conversation."""
+        messages = self.conversation.messages
+        if self.setup.context is None:
+            return messages
+        fitted = await self.setup.context.fit(messages, self)
+        if fitted is not messages:
+            check(fitted)
+            self.emit(ContextReduced(len(messages) - len(fitted), is_summarised(fitted)))
+        return fitted
+
+    @property
+    def summary(self) -> Summary | None:
+        """The last summary of the conversation."""
+        found = self.conversation.values.get(_SUMMARY)
+        return None if found is None else msgspec.json.decode(found, type=Summary)
+
+    def keep_summary(self, summary: Summary) -> None:
+        """Remember a summary, with the session where there is one."""
+        written = msgspec.json.encode(summary)
+        self.conversation.values[_SUMMARY] = written
+        if self.journal is not None:
+            self.journal.set_value(_SUMMARY, written)
+
+    async def ask(self, request: ModelRequest, model: Model | None) -> Draft:
+        """Ask a model something on the side: stoppable, and booked in the ledger. Raises a `ModelError`."""
+        asked = model or self.setup.model
+        draft = Draft()
+        entry_id = self.ledger.open(run_id=self.run_id, model=asked.name, turn=self.turn, attempt=self.attempt)
+        ended: HowItEnded = "hung_up"
+        try:
+            await self.durable()
+            await self.attend(_collect(asked, request, draft), "model call on the side")
+            ended = "completed" if draft.complete else "failed"
+        except ModelError:
+            ended = "failed"
+            raise
+        finally:
+            draft.close()
+            entry = self.ledger.update(
+                entry_id,
+                usage_of(draft.usage, draft.written()),
+                price=asked.price,
+                ended=ended,
+                request_id=draft.request_id,
+            )
+            self.emit(ModelCallEnded(entry))
+        return draft
+
     # --- The bill -----------------------------------------------------------------------------------------------
 
     def open_entry(self) -> None:
@@ -334,3 +390,17 @@ class Course:
         """Seconds since the stop was asked for."""
         cause = self.token.cause
         return None if cause is None else time.perf_counter() - cause.clock
+
+
+async def _collect(model: Model, request: ModelRequest, draft: Draft) -> None:
+    """Take a whole answer, for nobody to read."""
+    try:
+        async with model.stream(request) as deltas:
+            async for delta in deltas:
+                if not draft.is_open:
+                    return
+                draft.add(delta)
+    except ModelError:
+        raise
+    except Exception as error:
+        raise ModelProtocolError(f"The model raised {type(error).__name__}: {error}.") from error

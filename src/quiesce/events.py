@@ -187,6 +187,16 @@ class LateOutcomeRecorded(Struct, frozen=True, tag="late_outcome"):
     outcome: LateOutcome
 
 
+class ContextReduced(Struct, frozen=True, tag="context_reduced"):
+    """The conversation is longer than the agent's `context` allows: `left_out` of its messages are not sent.
+
+    `summarised` says that a summary stands in their place. The conversation itself keeps them.
+    """
+
+    left_out: int
+    summarised: bool = False
+
+
 class SessionRecovered(Struct, frozen=True, tag="session_recovered"):
     """The session's last run, in some process, ended in a crash. What it left was sealed.
 
@@ -227,6 +237,7 @@ Event: TypeAlias = (
     | StopRequested
     | ChildEvent
     | LateOutcomeRecorded
+    | ContextReduced
     | SessionRecovered
     | StoreFailed
     | RunEnded

@@ -84,8 +84,9 @@ async def start_turn(course: Course) -> Phase | None:
 async def call_model(course: Course) -> Phase | None:
     """Send the conversation and listen to the answer."""
     course.attempt += 1
+    messages = await course.fitted()
     draft = course.begin_answer()
-    request = build_request(course)
+    request = build_request(course, messages)
     await course.call_hooks(BeforeModelCall(course.run_id, course.token, request, course.attempt))
     await course.durable()
     if course.stop_wanted:
@@ -241,11 +242,11 @@ async def announce(course: Course, message: Message) -> None:
     await course.call_hooks(OnMessage(course.run_id, course.token, message))
 
 
-def build_request(course: Course) -> ModelRequest:
+def build_request(course: Course, messages: tuple[Message, ...]) -> ModelRequest:
     """What the model is sent."""
     setup = course.setup
     return ModelRequest(
-        messages=course.conversation.messages,
+        messages=messages,
         instructions=setup.instructions,
         tools=tuple(tool.spec for tool in setup.tools.values()),
         output_schema=None if setup.output is None else setup.output.schema,

@@ -10,7 +10,20 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from quiesce import Agent, CancellationToken, Limits, Retry, Tool, ToolContext, ToolError, tool
+from quiesce import (
+    Agent,
+    CancellationToken,
+    Limits,
+    Retry,
+    Summarise,
+    Text,
+    Tool,
+    ToolContext,
+    ToolError,
+    Trim,
+    UserMessage,
+    tool,
+)
 from quiesce.errors import ConnectionFailed, RateLimited, ServerError
 from quiesce.hooks import (
     AfterModelCall,
@@ -22,6 +35,7 @@ from quiesce.hooks import (
     OnMessage,
     OnStop,
 )
+from quiesce.messages import AssistantMessage, Message
 from quiesce.sessions.records import decode_messages
 from quiesce.sessions.sqlite import SQLiteStore
 from quiesce.testing import (
@@ -462,3 +476,30 @@ async def session_with_tools(stage: Stage) -> None:
 async def session_that_is_read(stage: Stage) -> None:
     model = ScriptedModel(Say("Read me when I am safe.", chunk=4, pause=0.1), then="Yes.")
     await stage.read(saved_agent(stage, model), "Tell")
+
+
+# --- Long conversations ----------------------------------------------------------------------------------------------
+
+
+def earlier(exchanges: int) -> list[Message]:
+    said: list[Message] = []
+    for number in range(exchanges):
+        said += [UserMessage((Text(f"Question {number}?"),)), AssistantMessage((Text(f"Answer {number}. " * 5),))]
+    return said
+
+
+@workload
+async def trimmed_context(stage: Stage) -> None:
+    model = ScriptedModel([Say("Look: ", pause=0.1), Call("quick")], Say("Short.", pause=0.1), then="Yes.")
+    await stage.invoke(Agent(model, tools=[quick], messages=earlier(6), context=Trim(messages=4)), "Go")
+
+
+@workload
+async def summarised_context(stage: Stage) -> None:
+    model = ScriptedModel(
+        [Say("In short: questions.", chunk=4, pause=0.1), Used(50, 5)],
+        [Say("Look: ", pause=0.1), Call("quick")],
+        Say("Done.", pause=0.1),
+        then="Yes.",
+    )
+    await stage.invoke(Agent(model, tools=[quick], messages=earlier(6), context=Summarise(100, keep=40)), "Go")

@@ -28,6 +28,8 @@ class Conversation:
         self._messages = messages
         self._holder: Final[dict[str, str]] = {}
         self._id: Final = uuid.uuid4().hex
+        self.values: dict[str, bytes] = {}
+        """Small named values that go with the conversation, and are saved with it where it is saved."""
 
     @property
     def id(self) -> str:

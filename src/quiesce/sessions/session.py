@@ -64,8 +64,6 @@ class Session(Conversation):
         self.on_store_failure: Final[OnStoreFailure] = on_store_failure
         self.crashes: tuple[Crash, ...] = ()
         """The runs that were found to have crashed when the session was last opened here."""
-        self.values: dict[str, bytes] = {}
-        """Small named values that are saved with the conversation; see `Journal.set_value`."""
         self.saved = 0
         """How many of the messages are known to be in the store."""
         self._stored_id: str | None = None
