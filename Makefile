@@ -24,6 +24,9 @@ $(VENV)/.core: pyproject.toml
 $(VENV)/.dev: $(VENV)/.core tools/groups.py
 	$(if $(UV),$(UV) pip install -q --python $(BIN)/python,$(BIN)/python -m pip install -q --disable-pip-version-check) \
 		$$($(BIN)/python tools/groups.py test lint)
+	@$(if $(UV),$(UV) pip install -q --python $(BIN)/python,$(BIN)/python -m pip install -q --disable-pip-version-check) \
+		$$($(BIN)/python tools/groups.py test-local) \
+		|| echo "There is no llama.cpp for this machine: the tests with a real model will be skipped."
 	@touch $@
 
 demo: $(VENV)/.core

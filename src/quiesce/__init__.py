@@ -2,7 +2,7 @@
 
 from ._version import __version__
 from .agent import Agent
-from .cancellation import CancellationToken, Cause, Mode
+from .cancellation import CancellationToken, Cause, Mode, stop_on_signals
 from .context import Summarise, Trim
 from .errors import Cancelled, QuiesceError, ToolError
 from .limits import Limits
@@ -42,5 +42,6 @@ __all__ = [
     "Usage",
     "UserMessage",
     "__version__",
+    "stop_on_signals",
     "tool",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from os import PathLike
 from queue import SimpleQueue
 from typing import Any, Final, Literal
@@ -152,8 +153,7 @@ class Agent:
 
         Raises what `start` and `Run.wait` raise. Ctrl-C stops the run, and is raised when it is at rest.
         """
-        background = portal()
-        return background.call(lambda: self.start(prompt, **options)).wait()
+        return portal().call(lambda: self.start(prompt, **options), if_interrupted=_interrupt).wait()
 
     async def invoke_async(self, prompt: Prompt, **options: Any) -> RunResult:
         """Run and wait for the result. Options as for `start`.
@@ -175,7 +175,7 @@ class Agent:
             run.tap(events.put)
             return run
 
-        run = portal().call(begin)
+        run = portal().call(begin, if_interrupted=_interrupt)
         try:
             event = events.get()
             while not isinstance(event, RunEnded):
@@ -187,6 +187,7 @@ class Agent:
             raise
         finally:
             run.cancel("The reader left", source="disconnect")
+            run.wait_for_rest()
         run.wait()
 
     def stream_async(self, prompt: Prompt, **options: Any) -> EventStream:
@@ -233,8 +234,6 @@ class Agent:
         return run
 
     def _setup_with(self, limits: Limits | None, output_type: Any) -> Setup:
-        from dataclasses import replace
-
         setup = self._setup if limits is None else replace(self._setup, limits=limits)
         if output_type is not None:
             setup = replace(setup, output=OutputSpec(output_type))
@@ -290,8 +289,11 @@ class Agent:
         """An agent with the same configuration and a branch of this conversation, to use beside this one."""
         twin = object.__new__(Agent)
         twin.__dict__.update(self.__dict__)
+        hooks = self._hooks.copy()
         twin._conversation = self._conversation.branch()
-        twin.__dict__.update(_active={}, _armed={}, _ledger=Ledger())
+        twin.__dict__.update(
+            _active={}, _armed={}, _ledger=Ledger(), _hooks=hooks, _setup=replace(self._setup, hooks=hooks)
+        )
         return twin
 
     def clear(self) -> None:
@@ -334,6 +336,11 @@ def _tool_table(tools: Iterable[Tool | Callable[..., Any]]) -> dict[str, Tool]:
         _ = each.spec  # a tool that has no schema fails here, not in the middle of a run
         table[each.name] = each
     return table
+
+
+def _interrupt(run: Run) -> None:
+    """Ctrl-C came while the run was being started."""
+    run.cancel("Ctrl-C", source="signal")
 
 
 def _seconds(timeout: float | None) -> float | None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, Final, Protocol, Self
 
 from .events import Event
+
+_log: Final = logging.getLogger("quiesce")
 
 # A reader that falls this far behind makes the run wait for it.
 HIGH_WATER: Final = 1024
@@ -70,7 +73,14 @@ class Broadcast:
                 wake.set_result(None)
         if self._taps:
             for tap in tuple(self._taps):
-                tap(event)
+                self._call(tap, event)
+
+    def _call(self, tap: Callable[[Event], None], event: Event) -> None:
+        try:
+            tap(event)
+        except Exception:  # whoever listens must not be able to harm the run, or the others who listen
+            _log.exception("A tap raised; it will hear no more.")
+            self._taps.remove(tap)
 
     def deliver(self, events: Sequence[Event]) -> None:
         """Hand out events that were held back at the gate."""
@@ -82,7 +92,7 @@ class Broadcast:
         if self._taps:
             for event in events:
                 for tap in tuple(self._taps):
-                    tap(event)
+                    self._call(tap, event)
         self.make_room()
 
     async def breathe(self) -> None:

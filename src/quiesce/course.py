@@ -99,7 +99,9 @@ class Course:
         self.entry_id: str | None = None
         self.batches: Final[list[Batch]] = []
         self.strays: Final[list[asyncio.Task[Any]]] = []
+        self.asked_during: Phase | None = None
         self.torn: tuple[tuple[str, str], ...] = ()
+        self.late: Final[list[LateOutcome]] = []
 
         self.finished: tuple[StopReason, Any] | None = None
         self.error: Exception | None = None
@@ -111,6 +113,7 @@ class Course:
         self.first_message = len(conversation.messages)
         conversation.append(prompt)
         self._view = View(conversation.messages)
+        token.watch(self._note_request)
 
     # --- Where it is --------------------------------------------------------------------------------------------
 
@@ -126,6 +129,11 @@ class Course:
     def stop_wanted(self) -> bool:
         """Whether a stop was asked for that this phase obeys."""
         return self.token.wants(STOPS_AT[self.phase])
+
+    def _note_request(self, _: object) -> None:
+        """Remember what the run was doing when a stop was first asked for. From any thread."""
+        if self.asked_during is None:
+            self.asked_during = self.phase
 
     def finish(self, reason: StopReason, output: Any = None) -> None:
         """The run has come to its own end. A stop from now on comes too late."""
@@ -285,8 +293,7 @@ class Course:
     def record_late(self, outcome: LateOutcome) -> None:
         """A call that was left behind has ended. From the loop, or from the tool's thread once the loop has closed."""
         receipt = self.result.receipt if self.result is not None else None
-        if receipt is not None:
-            receipt.late.append(outcome)
+        self.late.append(outcome)
         if self.loop.is_closed():
             return
         self.emit(LateOutcomeRecorded(outcome))
@@ -345,6 +352,18 @@ class Course:
             )
             self.emit(ModelCallEnded(entry))
         return draft
+
+    def cancel_tool(self, call_id: str, reason: str) -> bool:
+        """Stop one call of the current turn. From any thread; whether there was one to stop."""
+        batch = self.batch
+        if batch is None or not batch.has_call(call_id):
+            return False
+        why = f"This call was stopped on request ({reason})." if reason else "This call was stopped on request."
+        try:
+            self.loop.call_soon_threadsafe(batch.cancel_call, call_id, why)
+        except RuntimeError:  # the loop has closed
+            return False
+        return True
 
     # --- The bill -----------------------------------------------------------------------------------------------
 

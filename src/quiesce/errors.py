@@ -86,6 +86,13 @@ class UnknownModel(ConfigurationError):
     """A model name that no provider here understands."""
 
 
+class MissingExtra(ConfigurationError, ImportError):
+    """A part of Quiesce needs a package that is not installed."""
+
+    def __init__(self, what: str, package: str, extra: str) -> None:
+        super().__init__(f"{what} needs the package {package!r}.", todo=f"Install it: pip install 'quiesce[{extra}]'.")
+
+
 class ScriptError(ConfigurationError):
     """A scripted model was asked for more than its script holds, or the script makes no sense."""
 
@@ -96,7 +103,7 @@ class ScriptError(ConfigurationError):
 class ConversationBusy(QuiesceError):
     """A run holds this conversation; a second one must wait, or use a branch of its own."""
 
-    kept = "The running answer goes on undisturbed."
+    kept = "Nothing was changed."
     todo = "Wait for it, stop it, or start on a branch with agent.fork()."
 
     def __init__(self, holder: str) -> None:
@@ -183,6 +190,12 @@ class ConnectionFailed(ModelError):
 
     retryable = True
     todo = "Check the network, the base_url and the proxy settings."
+
+
+class ProxyFailed(ConnectionFailed):
+    """The proxy between here and the provider refused, or could not be reached. Retried."""
+
+    todo = "Check the proxy's address and login: HTTPS_PROXY, HTTP_PROXY, ALL_PROXY, NO_PROXY."
 
 
 class TLSFailed(ModelError):

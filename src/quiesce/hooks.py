@@ -26,7 +26,7 @@ from .messages import AssistantMessage, Message, ToolCall, ToolResult, UserMessa
 from .models.base import ModelRequest
 from .receipt import LateOutcome, Receipt
 from .result import RunResult
-from .tools.output import completed
+from .tools.output import completed, fitting
 
 
 class HookEvent:
@@ -83,7 +83,8 @@ class _ToolHookEvent(HookEvent):
 
     def replace(self, value: Any) -> None:
         """Answer the call with `value` (whatever a tool may return, or a `ToolResult`) instead of the tool's result."""
-        self._replacement = value if isinstance(value, ToolResult) else completed(self.call, value)
+        made = fitting if isinstance(value, ToolResult) else completed
+        self._replacement = made(self.call, value)
 
     @property
     def replacement(self) -> ToolResult | None:
@@ -144,6 +145,12 @@ class Hooks:
         """Register a hook, for the events given or for those that its first parameter names."""
         self._hooks.append((events or _wanted(hook), hook))
 
+    def copy(self) -> Hooks:
+        """The same hooks, to add others to."""
+        twin = Hooks()
+        twin._hooks.extend(self._hooks)
+        return twin
+
     def wanting(self, event: type[HookEvent]) -> list[Hook]:
         """The hooks for an event, in the order in which they were registered."""
         return [hook for events, hook in self._hooks if issubclass(event, events)]
@@ -167,6 +174,8 @@ def hook_name(hook: Hook) -> str:
 
 
 def _wanted(hook: Hook) -> tuple[type[HookEvent], ...]:
+    if not callable(hook):
+        raise _not_a_hook(hook)
     target = hook if inspect.isroutine(hook) else hook.__call__
     try:
         hints = get_type_hints(target)

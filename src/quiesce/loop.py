@@ -138,8 +138,14 @@ def check_answer(draft: Draft) -> None:
 
 
 def retry_or_raise(course: Course, error: ModelError) -> Phase:
-    """Try again later, unless people have begun to read the answer: then what they read stays, and the run fails."""
+    """Try again later, unless people have begun to read the answer: then what they read stays, and the run fails.
+
+    A connection that breaks after the answer is complete has cost nothing.
+    """
     draft = course.draft
+    if draft is not None and draft.complete and draft.content() and error.retryable:
+        course.close_entry("completed")  # the connection broke after the last word: nothing is missing
+        return Phase.ANSWERED
     course.close_entry("failed")
     if draft is not None and draft.has_content and not draft.complete:
         if isinstance(error, StreamBroken) or not error.retryable:
@@ -215,10 +221,10 @@ async def act(course: Course) -> Phase | None:
 async def end_turn(course: Course) -> Phase | None:
     """Put the turn into the conversation: the answer and its results, or the answer and what was wrong with it."""
     turn = course.turn_messages()
-    if course.batch is None:
-        turn = (*turn, output_feedback(course))
-    else:
+    if course.batch is not None:
         course.batch.announce()
+    elif turn:  # an answer with nothing in it leaves nothing to comment on: it is asked for again, as it was
+        turn = (*turn, output_feedback(course))
     course.commit(turn)
     for message in turn:
         await announce(course, message)

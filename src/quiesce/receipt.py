@@ -34,7 +34,8 @@ class CallReceipt(Struct, frozen=True):
 class Receipt(Struct):
     """What happened from "stop seen" to "at rest".
 
-    `cause` is None when the run ended by itself. `latency` is the time in seconds from the request to the end.
+    `cause` is None when the run ended by itself. `phase` is where the stop took effect, `asked_during` where it was
+    asked for: a patient stop waits in between. `latency` is the time in seconds from the request to the end.
     `still_running` names what could not be proved to have stopped; empty means that nothing is left. Late outcomes of
     abandoned calls are appended to `late` when they land. `saved` says whether the conversation is in its store (None:
     it has none), and `unsaved` why not.
@@ -51,6 +52,7 @@ class Receipt(Struct):
     usage: Usage
     kept_text: int = 0
     waited_for: tuple[str, ...] = ()
+    asked_during: Phase | None = None
     saved: bool | None = None
     unsaved: str = ""
     late: list[LateOutcome] = field(default_factory=list)
@@ -83,12 +85,13 @@ _DURING = {
 def _lines(receipt: Receipt) -> list[str]:
     lines = [_headline(receipt)]
     if receipt.cause is not None:
-        lines.append(f"  when      {_DURING.get(receipt.phase, receipt.phase.value)}")
+        lines.append(f"  when      {_when(receipt)}")
         if receipt.latency is not None:
             lines.append(f"  at rest   {_duration(receipt.latency)} after the request, mode {receipt.mode}")
         if receipt.waited_for:
             lines.append(f"  waited    for {', '.join(receipt.waited_for)}")
-        lines.append(f"  kept      {receipt.kept_text:,} characters of the last answer")
+        if receipt.kept_text:
+            lines.append(f"  kept      {receipt.kept_text:,} characters of the answer that was cut")
     for index, call in enumerate(receipt.calls):
         word = _PLAIN[call.outcome] if call.ok else f"{_PLAIN[call.outcome]} with an error"
         took = "" if call.seconds is None else f" ({_duration(call.seconds)})"
@@ -97,7 +100,8 @@ def _lines(receipt: Receipt) -> list[str]:
         lines.append(f"  running   {', '.join(receipt.still_running) or 'nothing is left running'}")
     tokens = receipt.usage
     if tokens.calls:
-        lines.append(f"  tokens    {tokens.input} in, {tokens.output} out ({tokens.calls} model calls)")
+        calls = f"{tokens.calls} model call{'' if tokens.calls == 1 else 's'}"
+        lines.append(f"  tokens    {tokens.input} in, {tokens.output} out ({calls})")
     if tokens.cost is not None:
         lines.append(f"  cost      {tokens.cost}")
     if receipt.saved is False:
@@ -108,6 +112,14 @@ def _lines(receipt: Receipt) -> list[str]:
 
 def _late_line(late: LateOutcome) -> str:
     return f"  later     {late.name} {'finished' if late.ok else 'failed'} {_duration(late.after)} after the end"
+
+
+def _when(receipt: Receipt) -> str:
+    took_effect = _DURING.get(receipt.phase, receipt.phase.value)
+    asked = None if receipt.asked_during is None else _DURING.get(receipt.asked_during)
+    if asked is None or asked == took_effect or receipt.mode in (Mode.NOW, Mode.KILL):
+        return took_effect
+    return f"asked for {asked}, took effect {took_effect}"
 
 
 def _headline(receipt: Receipt) -> str:

@@ -98,6 +98,14 @@ class Run:
             return False
         return self._course.token.cancel(reason, mode=mode, source=source)
 
+    def cancel_tool(self, call_id: str, reason: str = "") -> bool:
+        """Stop one tool call, by its policy, and let the run go on: the model is told that the call was stopped.
+
+        Returns at once; False when no such call is waiting or running. From any thread or task. A call that ends in the
+        same instant keeps its result.
+        """
+        return not self._ended.done() and self._course.cancel_tool(call_id, reason)
+
     def deadline_passed(self, timeout: float) -> None:
         """What the timer of `timeout=` calls."""
         self._course.token.cancel(f"{timeout:g} s have passed", source="deadline")
@@ -125,6 +133,10 @@ class Run:
             if asyncio.get_running_loop() is self._course.loop:
                 raise ConfigurationError("Run.wait() in the run's own loop would wait for ever.", todo="Use await.")
         return _raise_failure(self._wait_with_interrupts(timeout))
+
+    def wait_for_rest(self) -> Receipt:
+        """Block this thread until the run is at rest; returns the receipt. Never raises the run's failure."""
+        return self._wait_with_interrupts(None).receipt
 
     def _wait_with_interrupts(self, timeout: float | None) -> RunResult:
         try:
@@ -215,21 +227,28 @@ class Run:
             raise asyncio.CancelledError
 
     def _on_task_end(self, task: asyncio.Task[None]) -> None:
-        error = None if task.cancelled() else task.exception()
-        if (
-            self._course.phase is not Phase.ENDED
-        ):  # cancelled before its first step, or broken: it must end all the same
-            if isinstance(error, Exception):
-                self._course.error = error
-            else:
-                self._course.token.cancel("The task was cancelled before it began", source="task")
-            settle_at_once(self._course)
         if self._deadline is not None:
             self._deadline.cancel()
-        result = self._course.result
-        assert result is not None
-        self._on_end(self)
-        self._ended.set_result(result)
+        try:
+            if self._course.phase is not Phase.ENDED:
+                self._end_anyway(None if task.cancelled() else task.exception())
+        except Exception as error:  # a bug of ours; whoever waits must hear of it rather than wait for ever
+            self._course.conversation.release(self.id)
+            self._ended.set_exception(error)
+        else:
+            result = self._course.result
+            assert result is not None
+            self._ended.set_result(result)
+        finally:
+            self._on_end(self)
+
+    def _end_anyway(self, error: BaseException | None) -> None:
+        """The task was cancelled before its first step, or is broken: the run must come to rest all the same."""
+        if isinstance(error, Exception):
+            self._course.error = error
+        else:
+            self._course.token.cancel("The task was cancelled before it began", source="task")
+        settle_at_once(self._course)
 
 
 def _raise_failure(result: RunResult) -> RunResult:

@@ -146,6 +146,7 @@ async def _call_hooks(course: Course, event: HookEvent, seconds: float, unless: 
 
 async def _bound(course: Course, task: asyncio.Task[None], seconds: float, unless: asyncio.Future[None]) -> None:
     """Wait for a task within a bound, then cancel it; one that does not even end then is named on the receipt."""
+    await course.shield.wait((task,), seconds=0)  # let it begin: hooks that need no waiting hear of a kill as well
     await course.shield.wait((task,), seconds=seconds, unless=unless)
     if not task.done():
         task.cancel()
@@ -241,6 +242,8 @@ def _write_result(course: Course, hit: Phase, waited_for: tuple[str, ...]) -> Ru
         usage=course.ledger.usage,
         kept_text=len(last.text) if isinstance(last, AssistantMessage) and last.cut else 0,
         waited_for=waited_for,
+        late=course.late,
+        asked_during=course.asked_during if stopped else None,
         saved=None if course.journal is None else course.unsaved is None,
         unsaved="" if course.unsaved is None else str(course.unsaved),
     )

@@ -37,8 +37,11 @@ class Portal:
         """Whether the caller is in this very thread."""
         return threading.current_thread() is self._thread
 
-    def call(self, function: Callable[[], _T]) -> _T:
-        """Call a function in the loop's thread, in the caller's context, and wait for what it returns or raises."""
+    def call(self, function: Callable[[], _T], *, if_interrupted: Callable[[_T], object] | None = None) -> _T:
+        """Call a function in the loop's thread, in the caller's context, and wait for what it returns or raises.
+
+        When Ctrl-C ends the wait, `if_interrupted` gets what the function returns after all.
+        """
         outcome: Future[_T] = Future()
         context = contextvars.copy_context()
 
@@ -49,7 +52,13 @@ class Portal:
                 outcome.set_exception(error)
 
         self._loop.call_soon_threadsafe(work)
-        return outcome.result()
+        try:
+            return outcome.result()
+        except KeyboardInterrupt:
+            if if_interrupted is not None:
+                hand_over = if_interrupted
+                outcome.add_done_callback(lambda late: None if late.exception() else hand_over(late.result()))
+            raise
 
     def close(self) -> None:
         """Cancel what still runs, let it settle, and end the thread."""

@@ -47,6 +47,8 @@ SENTENCES: Final[Mapping[Outcome, str]] = {
     Outcome.UNKNOWN: "No result yet: whether it ran is not known.",
 }
 
+_USER_PARTS: Final = (Text, Image, Document)
+_ASSISTANT_PARTS: Final = (Text, Reasoning, ToolCall, CutNote)
 _IDENTIFIER: Final = re.compile(r"[a-zA-Z0-9_-]+")
 _MAY_FOLLOW: Final[Mapping[str, frozenset[str]]] = {
     "start": frozenset({"user"}),
@@ -82,15 +84,15 @@ def _faults(messages: tuple[Message, ...]) -> Iterator[str]:
             yield f"message {place}: {role} after {before}"
         match message:
             case UserMessage(content):
-                yield from _content_faults(place, content)
+                yield from _content_faults(place, content, _USER_PARTS)
             case AssistantMessage(content):
-                yield from _content_faults(place, content)
+                yield from _content_faults(place, content, _ASSISTANT_PARTS)
                 yield from _call_faults(place, message.tool_calls, ids)
             case ToolMessage(results):
                 if tuple(result.call_id for result in results) != tuple(call.id for call in asked):
                     yield f"message {place}: results do not answer the calls one by one, in order"
                 for result in results:
-                    yield from _content_faults(place, result.content)
+                    yield from _content_faults(place, result.content, _USER_PARTS)
         asked = message.tool_calls if isinstance(message, AssistantMessage) else ()
         before = role
     if asked:
@@ -107,10 +109,12 @@ def _role(message: Message) -> str:
             return "tool"
 
 
-def _content_faults(place: int, content: tuple[object, ...]) -> Iterator[str]:
+def _content_faults(place: int, content: tuple[object, ...], allowed: tuple[type, ...]) -> Iterator[str]:
     if not content:
         yield f"message {place}: no content"
     for part in content:
+        if not isinstance(part, allowed):
+            yield f"message {place}: a {type(part).__name__} has no place there"
         match part:
             case Text(text) | CutNote(text):
                 if not text.strip():
@@ -123,10 +127,8 @@ def _content_faults(place: int, content: tuple[object, ...]) -> Iterator[str]:
             case Image(_, data, url) | Document(_, data, url):
                 if not data and not url:
                     yield f"message {place}: an attachment with neither data nor url"
-            case ToolCall():
-                pass
             case _:
-                yield f"message {place}: a {type(part).__name__} is not content"
+                pass
 
 
 def _call_faults(place: int, calls: tuple[ToolCall, ...], ids: set[str]) -> Iterator[str]:

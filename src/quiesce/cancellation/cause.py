@@ -83,9 +83,9 @@ class Cause(Struct, frozen=True):
     clock: float = field(default_factory=time.perf_counter)
     origin: Cause | None = None
 
-    def from_parent(self) -> Cause:
-        """The same request as a child token sees it."""
-        return Cause("parent", self.reason, self.mode, self.at, self.clock, self.origin or self)
+    def from_parent(self, mode: Mode | None = None) -> Cause:
+        """The same request as a child token sees it; `mode` is what it has become since, if that is more urgent."""
+        return Cause("parent", self.reason, mode or self.mode, self.at, self.clock, self.origin or self)
 
     def __str__(self) -> str:
         who = self.source if self.origin is None else f"{self.source} ({self.origin.source})"

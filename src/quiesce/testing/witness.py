@@ -17,10 +17,15 @@ class Witness:
         self.entered: Final[Counter[str]] = Counter()
         self.returned: Final[Counter[str]] = Counter()
         self.raised: Final[Counter[str]] = Counter()
+        self.unseen: Final[set[str]] = set()
+        """Tools that run in processes of their own, where no witness can follow."""
 
     def watch(self, tools: dict[str, Tool]) -> None:
         """Put a witness into each tool of an agent's table."""
         for name, tool in tools.items():
+            if tool.policy.on_stop == "kill":
+                self.unseen.add(name)
+                continue
             watched = copy.copy(tool)
             watched.__dict__["function"] = self._watched(tool)
             tools[name] = watched

@@ -11,7 +11,6 @@ from ..cancellation import BoundedShield, Mode
 from ..messages import ToolCall, ToolResult
 from ..receipt import CallReceipt
 from .call import CallRecord, ToolHost
-from .policy import LAST_BREATH
 from .tool import Tool
 
 
@@ -37,10 +36,20 @@ class Batch:
 
     def _advance(self, lane: deque[CallRecord]) -> None:
         """Start the lane's next call, unless a stop was asked for."""
+        while lane and lane[0].result is not None:  # cancelled before its turn came
+            lane.popleft()
         if lane and not self._host.token.wants(Mode.AFTER_TOOLS):
-            lane.popleft().start().add_done_callback(lambda _: self._on_end(lane))
+            lane.popleft().start(lambda: self._on_rest(lane))
 
-    def _on_end(self, lane: deque[CallRecord]) -> None:
+    def cancel_call(self, call_id: str, why: str) -> bool:
+        """Stop one call by its policy; the others, and the turn, go on. Whether it was there and not over."""
+        return any(record.stop_alone(why) for record in self.records if record.call.id == call_id)
+
+    def has_call(self, call_id: str) -> bool:
+        """Whether a call with this id is here and has no result yet. From any thread."""
+        return any(record.call.id == call_id and record.result is None for record in self.records)
+
+    def _on_rest(self, lane: deque[CallRecord]) -> None:
         self._advance(lane)
         self._check_done()
 
@@ -76,7 +85,7 @@ class Batch:
     async def _give_up(self, records: list[CallRecord], shield: BoundedShield) -> None:
         """The grace is over. A task that was allowed to finish is cancelled now; what still runs is left behind."""
         cancelled = [record.task for record in records if record.cancel_at_last() and record.task is not None]
-        await shield.wait(cancelled, seconds=LAST_BREATH)
+        await shield.wait(cancelled, seconds=max((record.last_breath for record in records), default=0.0))
         for record in records:
             if record.running:
                 record.leave_behind()
@@ -97,11 +106,11 @@ class Batch:
 
     def still_running(self) -> tuple[str, ...]:
         """The names of the calls that were left behind and have not ended since."""
-        return tuple(f"tool {record.call.name} ({record.call.id})" for record in self.records if record.still_running)
+        return tuple(record.remains for record in self.records if record.still_running)
 
     def waiting_for(self) -> tuple[str, ...]:
-        """The names of the tools that run right now."""
-        return tuple(record.call.name for record in self._running())
+        """The names of the tools that run right now, and what they are protected in."""
+        return tuple(record.label for record in self._running())
 
 
 def _lanes(records: tuple[CallRecord, ...], *, sequential: bool) -> list[deque[CallRecord]]:

@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+from collections.abc import Callable
 from contextlib import aclosing, suppress
 from enum import Enum
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from ..cancellation import CancellationToken, Mode, TokenView
-from ..errors import Cancelled, ToolError
+from ..cancellation import CancellationToken, Mode, Source, TokenView
+from ..errors import ToolError
 from ..events import Event, ToolEnded, ToolProgress, ToolStarted
 from ..messages import Outcome, ToolCall, ToolResult
 from ..receipt import CallReceipt, LateOutcome
-from ..transcript import unfinished
-from .context import ToolContext
+from .context import Shield, ToolContext
 from .output import completed, describe, failed
-from .policy import LAST_BREATH
+from .policy import LAST_BREATH, REAPING
+from .program import ProcessResult, Program
 from .thread import ThreadCall, ThreadOutcome
 from .tool import Tool
+from .verdict import died, note, raised, stopped
+
+if TYPE_CHECKING:
+    from .processes.printed import Printed
+    from .processes.workers import WorkerCall
+
+_log: Final = logging.getLogger("quiesce")
 
 
 class ToolHost(Protocol):
@@ -76,12 +85,24 @@ class CallRecord:
         self.call: Final = call
         self.tool: Final = tool
         self._host: Final = host
-        self._clock: Final = asyncio.get_running_loop().time
+        self._loop: Final = asyncio.get_running_loop()
+        self._clock: Final = self._loop.time
+        self._token: Final = host.token.child()
         self.stage = Stage.WAITING
         self.result: ToolResult | None = None
         self.task: asyncio.Task[None] | None = None
         self._thread: ThreadCall | None = None
+        self._worker: WorkerCall | None = None
+        self._programs: Final[list[Program]] = []
+        self._shields: Final[list[str]] = []
+        self._shield_note = ""
+        self._timer: asyncio.TimerHandle | None = None
+        self._on_rest: Callable[[], None] = lambda: None
         self.left_behind = False
+        self._stop_mode: Mode | None = None
+        self._stop_deadline: float | None = None
+        self._held_back = False
+        self._why_alone = ""
         self._announced = False
         self._started_at: float | None = None
         self._ended_at: float | None = None
@@ -89,12 +110,12 @@ class CallRecord:
 
     # --- Running ------------------------------------------------------------------------------------------------
 
-    def start(self) -> asyncio.Task[None]:
-        """Begin, in a task of its own that can be stopped, and left behind, without the others."""
+    def start(self, on_rest: Callable[[], None]) -> None:
+        """Begin, in a task of its own. `on_rest` is called, once, when nobody needs to wait for the call any more."""
+        self._on_rest = on_rest
         self.stage = Stage.PREPARING
-        self.task = asyncio.create_task(self._perform(), name=f"quiesce tool {self.call.name} {self.call.id}")
+        self.task = self._loop.create_task(self._perform(), name=f"quiesce tool {self.call.name} {self.call.id}")
         self.task.add_done_callback(self._on_task_end)
-        return self.task
 
     async def _perform(self) -> None:
         replacement = await self._host.before_tool(self.call)
@@ -117,14 +138,13 @@ class CallRecord:
             return
         self.stage = Stage.RUNNING
         self._started_at = self._clock()
+        self._set_timer(tool.policy.timeout, self._on_timeout)
         self._host.emit(ToolStarted(self.call))
         try:
             value = await self._invoke(tool, arguments)
-        except asyncio.CancelledError:
-            if self._thread is None:
-                self._finish(unfinished(self.call, Outcome.CANCELLED))
-            elif not self.left_behind:
-                self.leave_behind()
+        except asyncio.CancelledError as error:
+            if self._settle_cancelled(error):
+                return
             raise
         except GeneratorExit:  # the loop was closed around a run that was still going on
             raise
@@ -133,10 +153,43 @@ class CallRecord:
         else:
             self._finish(completed(self.call, value))
 
+    def _settle_cancelled(self, error: asyncio.CancelledError) -> bool:
+        """The tool was cancelled. Whether the task goes on: when only this call was stopped, or the tool did it."""
+        task = self.task
+        assert task is not None
+        if not task.cancelling():
+            self._finish(failed(self.call, describe(error)))
+            return True
+        still_there = self._thread is not None or (self._worker is not None and not self._worker.settled)
+        if not still_there:
+            ended_a_process = self._worker is not None or bool(self._programs)
+            self._finish(self._stopped(Outcome.KILLED if ended_a_process else Outcome.CANCELLED))
+        elif not self.left_behind:
+            self.leave_behind()
+        if self._why_alone and not self._host.token.stop_now and task.cancelling() == 1:
+            task.uncancel()
+            return True
+        return False
+
     def _failure(self, error: BaseException) -> ToolResult:
-        if isinstance(error, Cancelled) and self._host.token.cancelled:
-            return unfinished(self.call, Outcome.CANCELLED)
-        return failed(self.call, str(error) if isinstance(error, ToolError) else describe(error))
+        from .processes.ended import ProcessEnded
+
+        policy = None if self.tool is None else self.tool.policy
+        if isinstance(error, ProcessEnded) and policy is not None:
+            if self._stop_mode is not None:
+                return self._stopped(Outcome.KILLED)
+            return died(self.call, error, policy, self._printed())
+        _log.debug("Tool %s (%s) raised.", self.call.name, self.call.id, exc_info=error)
+        return raised(self.call, error, policy, stopping=self._token.cancelled)
+
+    def _stopped(self, outcome: Outcome) -> ToolResult:
+        return stopped(self.call, outcome, self._why_alone, self._printed())
+
+    def _printed(self) -> list[Printed]:
+        sources: list[WorkerCall | Program] = [*self._programs]
+        if self._worker is not None:
+            sources.append(self._worker)
+        return [stream for source in sources for stream in (source.stdout, source.stderr)]
 
     def _checked(self) -> tuple[Tool, dict[str, Any]]:
         """The tool and its arguments. Raises `ToolError`, in words for the model, when the call cannot be made."""
@@ -147,6 +200,8 @@ class CallRecord:
         return self.tool, self.tool.validate(self.call.arguments)
 
     async def _invoke(self, tool: Tool, arguments: dict[str, Any]) -> Any:
+        if tool.policy.on_stop == "kill":
+            return await self._invoke_in_process(tool, arguments)
         if tool.context_parameter is not None:
             arguments = {**arguments, tool.context_parameter: self._context()}
         match tool.kind:
@@ -163,37 +218,23 @@ class CallRecord:
                         self._report(last)
                 return last
 
-    def _context(self) -> ToolContext:
-        loop = asyncio.get_running_loop()
+    async def _invoke_in_process(self, tool: Tool, arguments: dict[str, Any]) -> Any:
+        from .processes.workers import WorkerCall, WorkerRequest
+
         host = self._host
-
-        def report(progress: Any) -> None:
-            with suppress(RuntimeError):  # the loop has closed: a tool that was left behind talks to nobody
-                loop.call_soon_threadsafe(self._report, progress)
-
-        def cancel(reason: str) -> None:
-            host.token.cancel(reason or f"tool {self.call.name} asked for it", source="tool")
-
-        return ToolContext(
-            run_id=host.run_id,
-            idempotency_key=host.idempotency_key(self.call),
-            call_id=self.call.id,
-            tool_name=self.call.name,
-            token=TokenView(host.token),
-            state=host.state,
-            report=report,
-            cancel=cancel,
+        key = host.idempotency_key(self.call)
+        request = WorkerRequest(
+            tool, arguments, self.call.id, host.run_id, self._token, self._cancel_run, host.state, self._report, key
         )
-
-    def _report(self, progress: Any) -> None:
-        if not self.left_behind:
-            self._host.emit(ToolProgress(self.call.id, self.call.name, progress))
+        self._worker = WorkerCall(request)
+        return await self._worker.wait()
 
     def _finish(self, result: ToolResult) -> None:
         if self.stage is Stage.DONE:
             return
         self.stage = Stage.DONE
         self._ended_at = self._clock()
+        self._set_timer(None)
         if not self.left_behind:
             self.result = result
             return
@@ -209,6 +250,64 @@ class CallRecord:
         error = None if task.cancelled() else task.exception()
         if error is not None:  # only a hook's own machinery can fail here; the call must be answered all the same
             self._finish(failed(self.call, describe(error)))
+        self._come_to_rest()
+
+    def _come_to_rest(self) -> None:
+        self._set_timer(None)
+        if self._why_alone and self.result is None:
+            self._finish(self._stopped(Outcome.NEVER_STARTED))
+        if self._why_alone and not self._host.token.stop_now:
+            self.announce()
+        on_rest, self._on_rest = self._on_rest, lambda: None
+        on_rest()
+
+    # --- What the tool is given ---------------------------------------------------------------------------------
+
+    def _context(self) -> ToolContext:
+        def report(progress: Any) -> None:
+            with suppress(RuntimeError):  # the loop has closed: a tool that was left behind talks to nobody
+                self._loop.call_soon_threadsafe(self._report, progress)
+
+        options: dict[str, Any] = {}
+        if self.tool is not None and self.tool.kind != "sync":  # a thread cannot be interrupted anyway
+            options["shield"] = self._shield
+            options["run_process"] = self._run_process
+        return ToolContext(
+            run_id=self._host.run_id,
+            call_id=self.call.id,
+            idempotency_key=self._host.idempotency_key(self.call),
+            tool_name=self.call.name,
+            token=TokenView(self._token),
+            state=self._host.state,
+            report=report,
+            cancel=self._cancel_run,
+            **options,
+        )
+
+    def _cancel_run(self, reason: str) -> None:
+        self._host.token.cancel(reason or f"tool {self.call.name} asked for it", source="tool")
+
+    def _report(self, progress: Any) -> None:
+        if not self.left_behind:
+            self._host.emit(ToolProgress(self.call.id, self.call.name, progress))
+
+    async def _run_process(self, argv: Any, *, report: bool, **options: Any) -> ProcessResult:
+        program = Program(argv, report=self._report if report else None, grace=self._grace_left, **options)
+        self._programs.append(program)
+        try:
+            return await program.run()
+        finally:
+            if self._stop_mode is None:  # nobody stopped it: what it printed is the tool's to tell
+                self._programs.remove(program)
+
+    def _shield(self, name: str) -> Shield:
+        return Shield(name, lambda: self._shields.append(name), self._leave_shield)
+
+    def _leave_shield(self) -> None:
+        self._shields.pop()
+        if self._held_back and not self._shields and self.task is not None:
+            self._held_back = False
+            self.task.cancel()
 
     # --- Stopping -----------------------------------------------------------------------------------------------
 
@@ -217,18 +316,55 @@ class CallRecord:
         """Whether something of this call is still under way that could be waited for."""
         return self.task is not None and not self.task.done() and not self.left_behind
 
+    @property
+    def label(self) -> str:
+        """What a stop waits for, when it waits for this call."""
+        return f"{self.call.name} ({', '.join(filter(None, self._shields))})" if any(self._shields) else self.call.name
+
     def grace(self, mode: Mode) -> float:
-        """How long a stop in this mode waits for the call."""
+        """How long a stop in this mode waits for the call before it gives it up."""
         if self.stage is not Stage.RUNNING or self.tool is None:
             return LAST_BREATH
+        own = 0.0 if mode is Mode.KILL else self.tool.policy.grace
+        if self._worker is not None or (self._has_programs and not self._spared(mode)):
+            return own + REAPING  # the process is killed when its grace is over; this is for the kernel to be slow in
         if mode is Mode.KILL:
             return 0.0 if self.tool.kind == "sync" else LAST_BREATH
-        return self.tool.policy.grace
+        return own
+
+    @property
+    def last_breath(self) -> float:
+        """How long the call may take to end once it is cancelled at last."""
+        return REAPING if self._has_programs else LAST_BREATH
+
+    @property
+    def _has_programs(self) -> bool:
+        return any(not program.gone for program in self._programs)
+
+    def _grace_left(self) -> float:
+        if self._stop_deadline is None:
+            return 0.0 if self.tool is None else self.tool.policy.grace
+        return max(0.0, self._stop_deadline - self._clock())
 
     def request_stop(self, mode: Mode) -> None:
         """Ask the call to stop, as its policy has it. A call whose tool has not begun, or has ended, just stops."""
         assert self.task is not None
-        if not self._spared(mode):
+        self._stop_mode = mode
+        if self.stage is not Stage.RUNNING or self.tool is None:
+            self.task.cancel()
+            return
+        deadline = self._clock() + (0.0 if mode is Mode.KILL else self.tool.policy.grace)
+        self._stop_deadline = deadline if self._stop_deadline is None else min(self._stop_deadline, deadline)
+        if self._worker is not None:
+            self._worker.stop(self._grace_left())
+        elif self._spared(mode):
+            pass
+        elif self._shields and mode is not Mode.KILL:
+            self._held_back = True
+            self._shield_note = f"The stop waited for its protected part: {self.label}."
+        else:
+            for program in self._programs:
+                program.stop(self._grace_left())
             self.task.cancel()
 
     def _spared(self, mode: Mode) -> bool:
@@ -240,35 +376,84 @@ class CallRecord:
 
     def cancel_at_last(self) -> bool:
         """Cancel a task that was allowed to finish and has not. Whether there was one."""
-        may_finish = self.tool is not None and self.tool.kind != "sync" and self.tool.policy.on_stop == "finish"
-        if self.task is None or self.stage is not Stage.RUNNING or not may_finish or self.task.cancelling():
+        if self.task is None or self.stage is not Stage.RUNNING or self.tool is None or self._worker is not None:
+            return False
+        may_finish = self.tool.kind != "sync" and self.tool.policy.on_stop == "finish"
+        if not (may_finish or self._held_back) or self.task.cancelling():
             return False
         return self.task.cancel()
 
     def leave_behind(self) -> None:
         """Give the call up: it did not stop. What it does from now on is a late outcome."""
         assert self.task is not None
+        if self.left_behind:
+            return
         thread = self._thread
         if thread is not None and thread.outcome is not None:  # it ended in this very instant
             self._on_thread_end(thread.outcome)
             return
         if self.stage is Stage.RUNNING:
-            self.result = unfinished(self.call, Outcome.ABANDONED)
+            self.result = self._stopped(Outcome.ABANDONED)
         self.left_behind = True
         self._stopped_waiting_at = self._clock()
+        for program in self._programs:
+            program.stop(0.0)
         if thread is not None:
             self.task.cancel()  # the task only waited; the thread is what is left
+        self._come_to_rest()
+
+    # --- Stopping this call alone -------------------------------------------------------------------------------
+
+    def stop_alone(self, why: str, *, source: Source = "user") -> bool:
+        """Stop this call by its policy, and let the turn go on. `why` opens its result. Whether it was not over yet."""
+        if self.stage is Stage.DONE or self.left_behind or self._why_alone:
+            return False
+        self._why_alone = why
+        self._token.cancel(why, source=source)
+        if self.task is None:
+            self._come_to_rest()
+        else:
+            self.request_stop(Mode.NOW)
+            self._set_timer(self.grace(Mode.NOW), self._on_grace_over)
+        return True
+
+    def _on_timeout(self) -> None:
+        assert self.tool is not None
+        if self._stop_mode is None:
+            self.stop_alone(f"It took longer than its timeout of {self.tool.policy.timeout:g} s.", source="deadline")
+
+    def _on_grace_over(self) -> None:
+        if not self.running:
+            return
+        if self.cancel_at_last():
+            self._set_timer(self.last_breath, self.leave_behind)
+        else:
+            self.leave_behind()
+
+    def _set_timer(self, seconds: float | None, then: Callable[[], None] | None = None) -> None:
+        """One timer at a time: the tool's timeout, and then the end of its grace."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None if seconds is None or then is None else self._loop.call_later(seconds, then)
 
     @property
     def still_running(self) -> bool:
         """Whether the call was left behind and has not ended since."""
         return self.left_behind and self.stage is not Stage.DONE
 
+    @property
+    def remains(self) -> str:
+        """What is left of a call that is still running, in words."""
+        places = [program.where for program in self._programs if not program.gone]
+        if self._worker is not None:
+            places.append(self._worker.where)
+        return " ".join((f"tool {self.call.name} ({self.call.id})", *places))
+
     # --- Telling ------------------------------------------------------------------------------------------------
 
     def settled_result(self) -> ToolResult:
         """The result, whatever happened: a call that has none by now did not start."""
-        return self.result or unfinished(self.call, Outcome.NEVER_STARTED)
+        return self.result or self._stopped(Outcome.NEVER_STARTED)
 
     def announce(self) -> None:
         """Tell the readers about the result, once."""
@@ -281,6 +466,6 @@ class CallRecord:
         result = self.settled_result()
         ended = self._stopped_waiting_at if self._ended_at is None else self._ended_at
         seconds = None if self._started_at is None or ended is None else ended - self._started_at
-        detail = "" if result.outcome is Outcome.COMPLETED and not result.is_error else result.text
+        detail = "\n".join(filter(None, (note(result), self._shield_note)))
         ok = result.outcome is not Outcome.COMPLETED or not result.is_error
         return CallReceipt(self.call.id, self.call.name, result.outcome, ok, detail, seconds)

@@ -2,16 +2,77 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from ..cancellation import TokenView
+from ..errors import ToolError
+
+if TYPE_CHECKING:
+    from .program import ProcessResult
+
+
+class Shield:
+    """A part of a tool that a stop does not interrupt, as long as the tool's grace lasts.
+
+    `with` in sync tools, `async with` in async ones. A stop that came meanwhile takes effect where the block ends.
+    """
+
+    def __init__(self, name: str, enter: Callable[[], None], leave: Callable[[], None]) -> None:
+        self.name: Final = name
+        self._enter: Final = enter
+        self._leave: Final = leave
+
+    async def __aenter__(self) -> Self:
+        await asyncio.sleep(0)  # a stop that was asked for before this point takes effect here, not inside the block
+        self._enter()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._leave()
+        if kind is None:
+            await asyncio.sleep(0)
+
+    def __enter__(self) -> Self:
+        self._enter()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._leave()
+
+
+def _no_shield(name: str) -> Shield:
+    return Shield(name, lambda: None, lambda: None)
+
+
+async def _no_programs(*_: Any, **__: Any) -> Any:
+    raise ToolError("ctx.run_process is not available here: in an on_stop='kill' tool, use subprocess; it ends too.")
 
 
 class ToolContext:
-    """Given to a tool that has a parameter of this type. Safe to use from the tool's thread."""
+    """Given to a tool that has a parameter of this type. Safe to use from the tool's thread.
 
-    __slots__ = ("_cancel", "_report", "call_id", "idempotency_key", "run_id", "state", "token", "tool_name")
+    A tool with `on_stop="kill"` gets one that works from its process: `state` is then a copy.
+    """
+
+    __slots__ = (
+        "_cancel",
+        "_report",
+        "_run_process",
+        "_shield",
+        "call_id",
+        "idempotency_key",
+        "run_id",
+        "state",
+        "token",
+        "tool_name",
+    )
 
     def __init__(
         self,
@@ -23,6 +84,8 @@ class ToolContext:
         state: dict[str, Any],
         report: Callable[[Any], None],
         cancel: Callable[[str], None],
+        shield: Callable[[str], Shield] = _no_shield,
+        run_process: Callable[..., Awaitable[ProcessResult]] = _no_programs,
         idempotency_key: str = "",
     ) -> None:
         self.run_id: Final = run_id
@@ -36,6 +99,8 @@ class ToolContext:
         """The agent's `state`: yours to read and write."""
         self._report: Final = report
         self._cancel: Final = cancel
+        self._shield: Final = shield
+        self._run_process: Final = run_process
 
     def report(self, progress: Any) -> None:
         """Tell the readers of the run how far the work has come: any JSON-like value. Never waits."""
@@ -44,3 +109,55 @@ class ToolContext:
     def cancel(self, reason: str = "") -> None:
         """Ask the whole run to stop (cause: `tool`). Returns at once; the stop then reaches this tool as well."""
         self._cancel(reason)
+
+    def shield(self, name: str = "") -> Shield:
+        """Protect the block `async with ctx.shield():` (sync: `with`) from a stop, up to the tool's grace.
+
+        For the part between a point of no return and the moment where all is consistent again. A stop that comes
+        meanwhile waits for the block, and the receipt says so; when the grace is over, or in mode `kill`, the block is
+        interrupted all the same. `name` is what the receipt calls it.
+        """
+        return self._shield(name)
+
+    async def run_process(
+        self,
+        argv: Sequence[str],
+        *,
+        input: str | bytes | None = None,
+        cwd: str | None = None,
+        env: dict[str, str] | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109  (what it ends is a process, with a grace)
+        max_output: int = 1_000_000,
+        max_memory: int | None = None,
+        max_cpu: float | None = None,
+        sandbox: bool = False,
+        report: bool = True,
+    ) -> ProcessResult:
+        """Run a program, from an async tool, and wait for it; a stop ends it with everything that it started.
+
+        What it prints is reported as progress while it runs, and kept: the tool's result quotes it when the tool is
+        stopped. A stop sends TERM to all its processes and KILL when the tool's grace is over; so does `timeout`. What
+        it leaves running when it ends is ended too. Cancelling the wait does the same as a stop.
+
+        input        text or bytes for its standard input (else it is empty)
+        env          the whole environment, instead of this process's
+        timeout      seconds; the result then has `timed_out`
+        max_output   characters kept of each stream: the first half and the last half of more
+        max_memory   bytes, for each of its processes
+        max_cpu      seconds of processor time, for each of its processes
+        sandbox      run it under `bwrap`: no network, everything read-only but `cwd` and a /tmp of its own
+
+        Raises `ToolError` when the program cannot be started, or when `bwrap` is wanted and missing.
+        """
+        return await self._run_process(
+            argv,
+            input=input,
+            cwd=cwd,
+            env=env,
+            timeout=timeout,
+            max_output=max_output,
+            max_memory=max_memory,
+            max_cpu=max_cpu,
+            sandbox=sandbox,
+            report=report,
+        )

@@ -20,6 +20,14 @@ def completed(call: ToolCall, value: Any) -> ToolResult:
         return failed(call, what)
 
 
+def fitting(call: ToolCall, result: ToolResult) -> ToolResult:
+    """A result that somebody made by hand, as an answer to exactly this call that every provider accepts."""
+    checked = completed(call, result)
+    if checked.is_error:
+        return checked
+    return ToolResult(call.id, call.name, checked.content, result.outcome, result.is_error)
+
+
 def failed(call: ToolCall, message: str) -> ToolResult:
     """The result of a tool that raised, or of a call that could not be made."""
     return ToolResult(call.id, call.name, (Text(well_formed(message) or "Error."),), Outcome.COMPLETED, is_error=True)
@@ -40,11 +48,11 @@ def _content(value: Any) -> tuple[ResultContent, ...]:
         case str():
             return (_text(value),)
         case Text() | Image() | Document():
-            return (_text(value.text) if isinstance(value, Text) else value,)
+            return (_text(value.text) if isinstance(value, Text) else _attachment(value),)
         case list() | tuple() if _is_content(value):  # pyright: ignore[reportUnknownArgumentType]
             return tuple(part for each in value for part in _content(each))  # pyright: ignore[reportUnknownVariableType]
         case ToolResult():
-            return value.content
+            return tuple(part for each in value.content for part in _content(each)) or (Text(_NOTHING),)
         case None:
             return (Text(_NOTHING),)
         case _:
@@ -53,6 +61,12 @@ def _content(value: Any) -> tuple[ResultContent, ...]:
 
 def _is_content(parts: Sequence[Any]) -> bool:
     return bool(parts) and all(isinstance(part, Text | Image | Document) for part in parts)
+
+
+def _attachment(value: Image | Document) -> Image | Document:
+    if not value.data and not value.url:
+        raise ValueError("an attachment with neither data nor url")
+    return value
 
 
 def _text(text: str) -> Text:

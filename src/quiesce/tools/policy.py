@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Final, Literal, TypeAlias
 
 from msgspec import Struct
@@ -13,6 +14,9 @@ OnStop: TypeAlias = Literal["cancel", "finish", "abandon", "kill"]
 # A task that was cancelled gets this long to unwind even when no grace is left, because delivering a cancellation takes
 # a pass of the loop or two.
 LAST_BREATH: Final = 0.1
+# How long the kernel may take to end a process that was killed. It takes milliseconds; longer than this, the process is
+# named on the receipt as still running.
+REAPING: Final = 2.0
 
 _DEFAULT_GRACE: Final[dict[str, float]] = {"cancel": 2.0, "finish": 30.0, "abandon": 0.25, "kill": 2.0}
 
@@ -23,14 +27,28 @@ class StopPolicy(Struct, frozen=True):
     `cancel`   ask it to stop (async: `CancelledError`; sync: its token) and wait for it up to `grace`.
     `finish`   let it finish, up to `grace`; for work with a point of no return.
     `abandon`  wait up to `grace`, then leave it behind and say so.
-    `kill`     end its process.
+    `kill`     run it in a process of its own; TERM it with all that it started, and KILL it after `grace`.
+
+    `timeout` stops a call in the same way, and the turn goes on. `max_memory` (bytes) and `max_cpu` (seconds) are what
+    a call may use; they need a process, so they need `kill`.
     """
 
     on_stop: OnStop
     grace: float
+    timeout: float | None = None
+    max_memory: int | None = None
+    max_cpu: float | None = None
 
 
-def stop_policy(on_stop: str | None, grace: float | None, *, is_async: bool) -> StopPolicy:
+def stop_policy(
+    on_stop: str | None,
+    grace: float | None,
+    *,
+    is_async: bool,
+    timeout: float | None = None,
+    max_memory: int | None = None,
+    max_cpu: float | None = None,
+) -> StopPolicy:
     """A policy with the defaults filled in. Raises `ConfigurationError` for one that cannot work."""
     chosen = on_stop or ("cancel" if is_async else "abandon")
     if chosen not in _DEFAULT_GRACE:
@@ -39,4 +57,19 @@ def stop_policy(on_stop: str | None, grace: float | None, *, is_async: bool) -> 
         )
     if grace is not None and not 0 <= grace < float("inf"):
         raise ConfigurationError(f"A grace of {grace!r} seconds is not possible.", todo="Use a number from 0 up.")
-    return StopPolicy(chosen, _DEFAULT_GRACE[chosen] if grace is None else float(grace))  # pyright: ignore[reportArgumentType]
+    for name, value in (("timeout", timeout), ("max_memory", max_memory), ("max_cpu", max_cpu)):
+        if value is not None and not 0 < value < float("inf"):
+            raise ConfigurationError(
+                f"{name}={value!r} is not possible.", todo="Use a number above 0, or leave it out."
+            )
+    if chosen == "kill" and sys.platform == "win32":
+        raise ConfigurationError(
+            "on_stop='kill' does not work on Windows: processes cannot be ended there with all that they started.",
+            todo="Use 'cancel', 'finish' or 'abandon'.",
+        )
+    if chosen != "kill" and (max_memory is not None or max_cpu is not None):
+        raise ConfigurationError(
+            "max_memory and max_cpu need a process of their own for the tool.", todo="Add on_stop='kill'."
+        )
+    seconds = _DEFAULT_GRACE[chosen] if grace is None else float(grace)
+    return StopPolicy(chosen, seconds, timeout, max_memory, max_cpu)  # pyright: ignore[reportArgumentType]

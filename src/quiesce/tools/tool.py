@@ -16,6 +16,8 @@ from .policy import OnStop, StopPolicy, stop_policy
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
+    from .processes.parcel import Parcel
+
 Kind: TypeAlias = Literal["sync", "async", "generator"]
 
 _NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
@@ -39,6 +41,9 @@ class Tool:
         description: str | None = None,
         on_stop: OnStop | None = None,
         grace: float | None = None,
+        timeout: float | None = None,
+        max_memory: int | None = None,
+        max_cpu: float | None = None,
         sequential: bool = False,
     ) -> None:
         functools.update_wrapper(self, function)
@@ -50,7 +55,14 @@ class Tool:
                 todo="Use up to 64 letters, digits, '_' and '-': @tool(name=...).",
             )
         self.kind: Final = _kind(function)
-        self.policy: Final[StopPolicy] = stop_policy(on_stop, grace, is_async=self.kind != "sync")
+        self.policy: Final[StopPolicy] = stop_policy(
+            on_stop,
+            grace,
+            is_async=self.kind != "sync",
+            timeout=timeout,
+            max_memory=max_memory,
+            max_cpu=max_cpu,
+        )
         self.sequential: Final = sequential
         summary, self._notes = _read_docstring(inspect.getdoc(function) or "")
         self.description: Final = description or summary or self.name
@@ -64,8 +76,22 @@ class Tool:
 
     @functools.cached_property
     def spec(self) -> ToolSpec:
-        """The tool as a model sees it."""
+        """The tool as a model sees it. Raises `InvalidTool` when it can have none, or could not be run."""
+        if self.policy.on_stop == "kill":
+            self.parcel()
         return ToolSpec(self.name, self.description, self._arguments[0].json_schema())
+
+    def parcel(self) -> Parcel:
+        """The function as it goes to a worker process. Raises `InvalidTool` when it cannot."""
+        from .processes.parcel import CannotTravel, pack
+
+        try:
+            return pack(self.function)
+        except CannotTravel as error:
+            raise InvalidTool(
+                f"Tool {self.name!r} cannot run in a process of its own: {error}.",
+                todo="Define it at the top of a module, or create what it needs inside it.",
+            ) from None
 
     @functools.cached_property
     def _arguments(self) -> tuple[_ArgumentType, str | None]:
@@ -199,13 +225,18 @@ def tool(
     description: str | None = None,
     on_stop: OnStop | None = None,
     grace: float | None = None,
+    timeout: float | None = None,
+    max_memory: int | None = None,
+    max_cpu: float | None = None,
     sequential: bool = False,
 ) -> Callable[[Callable[..., Any]], Tool]: ...
 def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Tool | Callable[[Callable[..., Any]], Tool]:
     """Make a function a tool: its type hints become the schema, its docstring the description.
 
     Sync functions run in a thread, async ones in a task; an async generator reports each value that it yields as
-    progress, and the last one is its result. `on_stop` and `grace` say what a stop means for it (see `StopPolicy`).
+    progress, and the last one is its result. `on_stop` and `grace` say what a stop means for it (see `StopPolicy`);
+    with `on_stop="kill"` it runs in a process of its own, which `max_memory` (bytes) and `max_cpu` (seconds) can limit.
+    A call that takes longer than `timeout` seconds is stopped in the same way, and the model is told.
     `sequential=True` keeps it from running beside other sequential tools of the same turn.
 
     Raises `InvalidTool` or `ConfigurationError` when that cannot work.

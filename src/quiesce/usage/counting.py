@@ -18,7 +18,8 @@ class ByteCounter:
 
     def add(self, text: str) -> None:
         """Count some more text."""
-        self._bytes += len(text) if text.isascii() else len(text.encode())
+        # A stream may split a character in two: each half is a surrogate, which plain UTF-8 refuses.
+        self._bytes += len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
     @property
     def tokens(self) -> int:

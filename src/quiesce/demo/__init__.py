@@ -1,0 +1,1 @@
+"""`make demo`: watch an agent being stopped, with no key and no network."""

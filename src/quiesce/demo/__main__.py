@@ -1,0 +1,24 @@
+"""`python -m quiesce.demo`."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+from .keyboard import has_keyboard
+from .scenes import by_hand, by_itself
+from .screen import Screen
+
+
+def main() -> int:
+    """On a terminal the person stops the agent; elsewhere it is stopped half way."""
+    screen = Screen()
+    try:
+        asyncio.run(by_hand(screen) if has_keyboard() else by_itself(screen))
+    except KeyboardInterrupt:
+        screen.goodbye()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,248 @@
+"""Ollama, in its own language."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, ClassVar, Final
+
+import httpx2
+import msgspec
+from msgspec import Struct
+
+from ..events import (
+    AnswerEnd,
+    AnswerStart,
+    AnswerStop,
+    Delta,
+    ReasoningDelta,
+    TextDelta,
+    ToolCallArguments,
+    ToolCallEnd,
+    ToolCallStart,
+    UsageDelta,
+)
+from ..messages import AssistantMessage, Document, Image, Message, Text, ToolMessage, UserContent, UserMessage
+from ..usage.prices import Price
+from .base import ModelRequest
+from .compatible import vocabulary_of
+from .convert import base64_of, merged, not_by_address, not_supported, renamed, settings_of, text_of_document, words_of
+from .failures import Failures
+from .http import PerLoop, StopPolicyName, WireModel
+from .sse import LineDecoder, garbage
+
+# Settings that other providers have at the top, under their names here.
+_OPTIONS: Final = {
+    "temperature": "temperature",
+    "top_p": "top_p",
+    "top_k": "top_k",
+    "seed": "seed",
+    "stop_sequences": "stop",
+}
+
+
+class Ollama(WireModel):
+    """A model that an Ollama server runs. The arguments are those of `WireModel`; OLLAMA_HOST says where it is."""
+
+    provider = "ollama"
+    label: ClassVar[str] = "Ollama"
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        api_key: str | None = None,
+        base_url: str | None = None,
+        timeout: float | httpx2.Timeout | None = None,
+        extra_headers: Mapping[str, str] | None = None,
+        extra_body: Mapping[str, Any] | None = None,
+        price: Price | None = None,
+        stop_policy: StopPolicyName = "hang_up",
+        tokenizer: str | None = None,
+        http_client: Callable[[], httpx2.AsyncClient] | None = None,
+    ) -> None:
+        key = api_key or os.environ.get("OLLAMA_API_KEY")
+        super().__init__(
+            model,
+            api_key=key,
+            base_url=base_url or ollama_address(),
+            timeout=timeout,
+            extra_headers=extra_headers,
+            extra_body=extra_body,
+            price=price,
+            stop_policy=stop_policy,
+            tokenizer=tokenizer or vocabulary_of(model),
+            http_client=http_client,
+        )
+        self._headers: Final = ({"authorization": f"Bearer {key}"} if key else {}) | self.extra_headers
+        self._clients: Final = PerLoop(self.new_http_client, _close_client)
+
+    async def _send(self, request: ModelRequest) -> httpx2.Response:
+        client = await self._clients.get()
+        sent = client.build_request(
+            "POST",
+            f"{self.base_url}/api/chat",
+            content=msgspec.json.encode(self.body(request)),
+            headers={"content-type": "application/json", "accept-encoding": "identity", **self._headers},
+            timeout=self.timeout,
+        )
+        return await client.send(sent, stream=True)
+
+    def _decoder(self, request: ModelRequest) -> OllamaDecoder:
+        used = sum(len(each.tool_calls) for each in request.messages if isinstance(each, AssistantMessage))
+        return OllamaDecoder(self._failures, first_call=used + 1)
+
+    def body(self, request: ModelRequest) -> dict[str, Any]:
+        """The request as the server wants it."""
+        messages = [sent for message in request.messages for sent in _messages(message)]
+        if request.instructions:
+            messages.insert(0, {"role": "system", "content": request.instructions})
+        body: dict[str, Any] = {"model": self.model, "messages": messages, "stream": True}
+        if request.tools:
+            body["tools"] = [
+                {
+                    "type": "function",
+                    "function": {"name": tool.name, "description": tool.description, "parameters": tool.schema},
+                }
+                for tool in request.tools
+            ]
+        if request.output_schema is not None:
+            body["format"] = request.output_schema
+        settings, limit = settings_of(request)
+        options = renamed(settings, _OPTIONS)
+        if limit is not None:
+            options["num_predict"] = limit
+        if options:
+            body["options"] = options
+        return merged(body, settings, self.extra_body)
+
+
+def ollama_address() -> str:
+    """Where the server is: OLLAMA_HOST, which may lack scheme and port, or the usual place."""
+    host = os.environ.get("OLLAMA_HOST", "").strip().rstrip("/")
+    if not host:
+        return "http://127.0.0.1:11434"
+    if "://" in host:
+        return host
+    host = host.replace("0.0.0.0", "127.0.0.1")  # noqa: S104 - what a server binds to is not where a client goes
+    return f"http://{host}" if ":" in host else f"http://{host}:11434"
+
+
+async def _close_client(client: httpx2.AsyncClient) -> None:
+    await client.aclose()
+
+
+def _messages(message: Message) -> Iterator[dict[str, Any]]:
+    match message:
+        case UserMessage(content):
+            yield {"role": "user", **_content(content)}
+        case AssistantMessage():
+            calls = [{"function": {"name": call.name, "arguments": call.arguments}} for call in message.tool_calls]
+            said: dict[str, Any] = {"role": "assistant", "content": words_of(message)}
+            if not said["content"] and not calls:
+                said["content"] = "(No answer.)"
+            yield said | {"tool_calls": calls} if calls else said
+        case ToolMessage(results):
+            for result in results:
+                yield {"role": "tool", "tool_name": result.name, **_content(result.content)}
+
+
+def _content(content: tuple[UserContent, ...]) -> dict[str, Any]:
+    said: list[str] = []
+    images: list[str] = []
+    for part in content:
+        match part:
+            case Text(text):
+                said.append(text)
+            case Image():
+                if part.data is None:
+                    raise not_by_address("Ollama", "image")
+                images.append(base64_of(part.data))
+            case Document():
+                words = text_of_document(part)
+                if words is None:
+                    raise not_supported("Ollama", f"documents of type {part.media_type}")
+                said.append(words)
+    return {"content": "\n".join(said), **({"images": images} if images else {})}
+
+
+# --- The answer ----------------------------------------------------------------------------------------------------
+
+
+class _Function(Struct, gc=False):
+    name: str = ""
+    arguments: dict[str, Any] | str | None = None
+
+
+class _Call(Struct, gc=False):
+    id: str | None = None
+    function: _Function | None = None
+
+
+class _Message(Struct, gc=False):
+    content: str | None = None
+    thinking: str | None = None
+    tool_calls: list[_Call] | None = None
+
+
+class _Line(Struct, gc=False):
+    model: str | None = None
+    message: _Message | None = None
+    done: bool = False
+    done_reason: str | None = None
+    prompt_eval_count: int | None = None
+    eval_count: int | None = None
+    error: Any = None
+
+
+_decode: Final = msgspec.json.Decoder(_Line).decode
+
+
+class OllamaDecoder(LineDecoder):
+    """Decodes the lines of one answer. Calls have no ids of their own in most versions, so they are numbered."""
+
+    def __init__(self, failures: Failures, *, first_call: int = 1) -> None:
+        super().__init__()
+        self._failures: Final = failures
+        self._next_call = first_call
+        self._called = self._started = False
+
+    def take(self, line: bytes, into: list[Delta]) -> None:
+        """One line."""
+        try:
+            found = _decode(line)
+        except (msgspec.MsgspecError, UnicodeError) as error:
+            raise garbage("Ollama", line, error) from None
+        if found.error is not None:
+            raise self._failures.reported("", str(found.error))
+        if self.ended:
+            return
+        if not self._started:
+            self._started = True
+            into.append(AnswerStart(None, found.model))
+        message = found.message
+        if message is not None:
+            if message.thinking:
+                into.append(ReasoningDelta(message.thinking))
+            if message.content:
+                into.append(TextDelta(message.content))
+            for call in message.tool_calls or ():
+                self._take_call(call, into)
+        if found.done:
+            self._end(found, into)
+
+    def _take_call(self, call: _Call, into: list[Delta]) -> None:
+        function = call.function or _Function()
+        call_id = call.id or f"call_{self._next_call}"
+        self._next_call += 1
+        self._called = True
+        given = function.arguments
+        written = given if isinstance(given, str) else msgspec.json.encode(given or {}).decode()
+        into += [ToolCallStart(call_id, function.name), ToolCallArguments(call_id, written), ToolCallEnd(call_id)]
+
+    def _end(self, found: _Line, into: list[Delta]) -> None:
+        self.ended = self.done = True
+        if found.eval_count is not None or found.prompt_eval_count is not None:
+            into.append(UsageDelta(found.prompt_eval_count, found.eval_count, final=True))
+        reason: AnswerStop = "max_tokens" if found.done_reason == "length" else "end_turn"
+        into.append(AnswerEnd("tool_use" if self._called and reason == "end_turn" else reason))

@@ -1,0 +1,6 @@
+"""Work in processes of its own, which can be ended for certain.
+
+`nursery.py` is a small program that forks; `keeper.py` is what each fork becomes: the parent that everything which a
+tool starts falls back to, so that "nothing is left" can be proved; `worker.py` runs functions under a keeper;
+`reaper.py` finds and ends processes. `containment.py` and `workers.py` are the side that stays in the host.
+"""

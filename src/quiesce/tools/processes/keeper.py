@@ -1,0 +1,198 @@
+"""A keeper: the parent of one worker or one program, and of everything that comes loose below it.
+
+It runs nobody's code but this page, so nothing that a tool does can break it. As a subreaper it inherits whatever its
+child leaves behind; it says `gone` only when the kernel says that it has no child left, and ends right after. When the
+host disappears, even by kill -9, its socket closes, and the keeper ends its tree in the same way.
+
+    host -> keeper   a job, once; then ("stop", grace), any number of times, each sooner than the one before
+    keeper -> host   ("started", keeper, child) or ("failed", error); ("exited", status); ("gone", leftovers)
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import subprocess
+import time
+from contextlib import suppress
+from types import FrameType
+from typing import Any, Final, NoReturn
+
+from msgspec import Struct
+
+from .frames import encode, receive
+from .reaper import (
+    LINUX,
+    become_subreaper,
+    descendants,
+    die_with_parent,
+    group_exists,
+    is_dead,
+    kill_tree,
+    terminate_tree,
+)
+from .rlimits import Allowance
+
+# What is killed is gone within milliseconds; a look every so often catches what was forked in between.
+_LOOK_AGAIN: Final = 0.02
+
+
+class WorkerJob(Struct, frozen=True):
+    """Run `worker.serve`. Handles: its channel, its stop line, its output and its error output."""
+
+
+class ProgramJob(Struct, frozen=True):
+    """Run a program. Handles: its input, its output and its error output."""
+
+    argv: tuple[str, ...]
+    cwd: str | None = None
+    env: dict[str, str] | None = None
+    allowance: Allowance = Allowance()
+
+
+def keep(control: socket.socket) -> NoReturn:
+    """Do one job to its end. Never returns."""
+    keeper = _Keeper(control)
+    try:
+        keeper.run()
+    except BaseException:  # nothing may fall back into the nursery's loop
+        os._exit(70)
+    os._exit(0)
+
+
+def _only_wake(_: int, __: FrameType | None) -> None:
+    """SIGCHLD needs a handler for the wake-up handle to be written to."""
+
+
+class _Keeper:
+    def __init__(self, control: socket.socket) -> None:
+        self._control: Final = control
+        self._host_gone = False
+        self._child: int | None = None
+        self._hidden: Any = None
+        self._exited = False
+        self._leftovers = 0
+        self._kill_at: float | None = None
+        self._look_at: float | None = None
+        self._wake, self._woken = socket.socketpair()
+        os.set_blocking(self._woken.fileno(), False)
+
+    def run(self) -> None:
+        """Start the child and stay until nothing is left of it."""
+        become_subreaper()
+        signal.signal(signal.SIGCHLD, _only_wake)
+        os.set_blocking(self._wake.fileno(), False)
+        signal.set_wakeup_fd(self._wake.fileno(), warn_on_full_buffer=False)
+        _, handles, _, _ = socket.recv_fds(self._control, 1, 4)
+        job = receive(self._control)
+        try:
+            self._child = self._start_worker(handles) if isinstance(job, WorkerJob) else self._start(job, handles)
+        except BaseException as error:
+            self._say("failed", f"{type(error).__name__}: {error}")
+            return
+        for handle in handles:
+            os.close(handle)
+        self._say("started", os.getpid(), self._child)
+        while not self._reap():
+            self._listen()
+            self._press_on()
+        self._say("gone", self._leftovers)
+
+    def _start_worker(self, handles: list[int]) -> int:
+        from . import worker
+
+        pid = os.fork()
+        if pid:
+            return pid
+        try:
+            os.setsid()
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            die_with_parent()
+            for own in (self._control, self._wake, self._woken):
+                own.close()
+            worker.serve(*handles)
+        finally:
+            os._exit(70)
+
+    def _start(self, job: ProgramJob, handles: list[int]) -> int:
+        def prepare() -> None:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            die_with_parent()
+            job.allowance.claim()
+
+        stdin, stdout, stderr = handles
+        self._hidden = subprocess.Popen(
+            job.argv,
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+            cwd=job.cwd,
+            env=job.env,
+            start_new_session=True,
+            preexec_fn=prepare,  # noqa: PLW1509  (this process has one thread)
+        )
+        return self._hidden.pid
+
+    def _say(self, *message: Any) -> None:
+        with suppress(OSError):  # the host is gone; the work goes on without it
+            self._control.sendall(encode(message))
+
+    # --- Until nothing is left ----------------------------------------------------------------------------------
+
+    def _reap(self) -> bool:
+        """Reap what has ended. Whether no child is left at all."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return LINUX or self._child is None or not group_exists(self._child)
+            if pid == 0:
+                return False
+            if pid == self._child:
+                self._on_exit(status)
+
+    def _on_exit(self, status: int) -> None:
+        self._exited = True
+        left = [pid for pid in descendants(os.getpid()) if not is_dead(pid)]
+        self._leftovers = len(left)
+        self._say("exited", status)
+        if self._kill_at is None:  # it ended by itself: what it left running ends with it
+            self._kill_at = 0.0
+
+    def _listen(self) -> None:
+        sources = (self._woken,) if self._host_gone else (self._woken, self._control)
+        readable, _, _ = select.select(sources, (), (), self._patience())
+        if self._woken in readable:
+            with suppress(BlockingIOError):
+                self._woken.recv(4096)
+        if self._control in readable:
+            try:
+                _, grace = receive(self._control)
+            except (EOFError, OSError):
+                self._abandon_host()
+                return
+            self._stop(grace)
+
+    def _patience(self) -> float | None:
+        due = self._kill_at if self._look_at is None else self._look_at
+        return None if due is None else max(0.0, due - time.monotonic())
+
+    def _abandon_host(self) -> None:
+        self._host_gone = True
+        self._kill_at = 0.0
+
+    def _stop(self, grace: float) -> None:
+        if self._kill_at is None and grace > 0 and self._child is not None:
+            terminate_tree(os.getpid(), self._child)
+        deadline = time.monotonic() + grace
+        self._kill_at = deadline if self._kill_at is None else min(self._kill_at, deadline)
+
+    def _press_on(self) -> None:
+        now = time.monotonic()
+        if self._kill_at is not None and now >= max(self._kill_at, self._look_at or 0.0):
+            # Once the child is reaped, Linux may give its number away; there, the tree is complete without it.
+            kill_tree(os.getpid(), None if self._exited and LINUX else self._child)
+            self._look_at = time.monotonic() + _LOOK_AGAIN  # the signals of dying children wake this loop in between

@@ -1,0 +1,154 @@
+"""Finding and ending everything that a process has started.
+
+On Linux the kernel helps: a *subreaper* becomes the parent of every orphan below it, so a process that forks twice or
+begins a session of its own cannot get away, and "no child left" from `waitpid` is proof. Elsewhere the process table
+and the process group are all there is; a child that leaves both is not found.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+_PR_SET_PDEATHSIG: Final = 1
+_PR_SET_CHILD_SUBREAPER: Final = 36
+LINUX: Final = sys.platform.startswith("linux")
+# How often a tree is looked at again while it is being frozen: each look finds what was forked since the last one.
+_FREEZING_ROUNDS: Final = 50
+
+
+def become_subreaper() -> bool:
+    """Adopt, from now on, every orphan below this process. Whether the system can do that."""
+    return LINUX and _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def die_with_parent() -> None:
+    """Have the kernel kill this process when its parent dies, where it can."""
+    if LINUX:
+        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _prctl(option: int, value: int) -> bool:
+    try:
+        return ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0) == 0
+    except (OSError, AttributeError):
+        return False
+
+
+def children(pid: int) -> list[int]:
+    """The children of a process, the dead ones that nobody has reaped included."""
+    found: list[int] = []
+    with suppress(OSError):  # it has ended meanwhile
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{thread}/children", "rb") as listing:  # read in every call
+                found.extend(map(int, listing.read().split()))
+    return found
+
+
+def descendants(pid: int) -> list[int]:
+    """Everything below a process, parents before their children, the dead ones included."""
+    if not LINUX:
+        return _below(pid, _process_table())
+    if not os.path.exists(f"/proc/self/task/{os.getpid()}/children"):  # a kernel without that list
+        return _below(pid, _parents_from_proc())
+    found = children(pid)
+    for each in found:  # it grows while it is walked
+        found.extend(children(each))
+    return found
+
+
+def _below(pid: int, parents: dict[int, int]) -> list[int]:
+    found = [pid]
+    for each in found:
+        found.extend(child for child, parent in parents.items() if parent == each and child != each)
+    return found[1:]
+
+
+def _parents_from_proc() -> dict[int, int]:
+    parents: dict[int, int] = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            with suppress(OSError, ValueError, IndexError):
+                parents[int(name)] = int(_stat(int(name))[1])
+    return parents
+
+
+def _process_table() -> dict[int, int]:
+    listing = subprocess.run(["/bin/ps", "-axo", "pid=,ppid="], capture_output=True, check=False).stdout
+    pairs = (line.split() for line in listing.splitlines())
+    return {int(pair[0]): int(pair[1]) for pair in pairs if len(pair) == 2}
+
+
+def _stat(pid: int) -> list[bytes]:
+    """The fields of /proc/<pid>/stat that follow the name, which may itself hold blanks and brackets."""
+    return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+
+
+def is_dead(pid: int) -> bool:
+    """Whether a process has ended, reaped or not."""
+    if not LINUX:
+        return False
+    try:
+        return _stat(pid)[0] in (b"Z", b"X")
+    except (OSError, IndexError):
+        return True
+
+
+def send(pids: Iterable[int], number: int) -> None:
+    """Send a signal to each process that still exists and may be signalled."""
+    for pid in pids:
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)
+
+
+def send_group(group: int, number: int) -> None:
+    """Send a signal to a process group, if there is one."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, number)
+
+
+def group_exists(group: int) -> bool:
+    """Whether a process group has a member."""
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
+def terminate_tree(root: int, leader: int) -> None:
+    """Ask everything below `root` to end, each process once. One that is stopped is woken, so that it can.
+
+    The leader is told first: told after its children, it could take their end for its own success. A second look finds
+    what was forked during the first.
+    """
+    asked: list[int] = []
+    for _ in range(2):
+        fresh = [pid for pid in (leader, *descendants(root)) if pid not in asked]
+        for pid in dict.fromkeys(fresh):
+            send((pid,), signal.SIGTERM)
+            send((pid,), signal.SIGCONT)
+        asked += fresh
+
+
+def kill_tree(root: int, group: int | None) -> None:
+    """End everything below `root`: frozen first, so that nothing forks faster than it is killed."""
+    frozen: set[int] = set()
+    for _ in range(_FREEZING_ROUNDS):
+        fresh = {pid for pid in descendants(root) if pid not in frozen}
+        if not fresh:
+            break
+        send(fresh, signal.SIGSTOP)
+        frozen |= fresh
+    if group is not None:
+        send_group(group, signal.SIGKILL)
+    send(frozen, signal.SIGKILL)

@@ -1,0 +1,291 @@
+"""What runs inside a worker process: one call after the other, in its main thread.
+
+TERM raises `Terminated` in the tool, so that its `finally` blocks run; whatever does not care about that (C code that
+holds the interpreter, a tool that catches everything) is killed by the keeper when the grace is over. After TERM the
+process ends, whatever the tool did with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import os
+import pickle
+import signal
+import socket
+import sys
+import threading
+import traceback
+from types import FrameType
+from typing import Any, Final, NoReturn
+
+from msgspec import Struct
+
+from .frames import encode, receive
+from .parcel import Parcel, unpack
+from .rlimits import Allowance
+from .stop_line import LineView, StopLine
+
+
+class CallFrame(Struct, frozen=True):
+    """A call as it is sent to a worker. `arguments` and `state` are pickled, so that a fault in them can be told."""
+
+    parcel: Parcel | str
+    arguments: bytes
+    name: str
+    call_id: str
+    run_id: str
+    idempotency_key: str
+    context_parameter: str | None
+    state: bytes
+    log_level: int
+    cwd: str
+    env: dict[str, str] | None
+    allowance: Allowance
+
+
+class WarmFrame(Struct, frozen=True):
+    """A function that will be called soon: time to import its module."""
+
+    parcel: Parcel
+
+
+class Terminated(SystemExit):
+    """Raised in a tool's function when its call is stopped: a last chance to clean up, within the grace."""
+
+
+def serve(channel: int, stop_line: int, stdout: int, stderr: int) -> NoReturn:
+    """Answer calls until the host is gone."""
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.dup2(stdout, 1)
+    os.dup2(stderr, 2)
+    for handle in (nothing, stdout, stderr):
+        os.close(handle)
+    sys.stdin = open(0, closefd=False)  # noqa: SIM115
+    sys.stdout = open(1, "w", buffering=1, closefd=False, errors="replace")  # noqa: SIM115
+    sys.stderr = open(2, "w", buffering=1, closefd=False, errors="backslashreplace")  # noqa: SIM115
+    worker = _Worker(socket.socket(fileno=channel), StopLine(stop_line))
+    signal.signal(signal.SIGTERM, worker.on_term)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        while True:
+            worker.answer(receive(worker.channel))
+    except (EOFError, OSError):
+        os._exit(0)
+
+
+class _Worker:
+    def __init__(self, channel: socket.socket, line: StopLine) -> None:
+        self.channel: Final = channel
+        self._line: Final = line
+        self._pid: Final = os.getpid()
+        self._functions: Final[dict[str, Any]] = {}
+        self._sending: Final = threading.Lock()
+        self._outputs: Final = (sys.stdout, sys.stderr, _identity(1), _identity(2))
+        self._threads: Final = threading.active_count()
+        self._busy = False
+        self.inside = False
+        self._terminated = False
+        self._raised = False
+        self._shields = 0
+        logging.getLogger().addHandler(_Forward(self))
+
+    # --- Being stopped ------------------------------------------------------------------------------------------
+
+    def on_term(self, _: int, frame: FrameType | None) -> None:
+        """TERM: end at once when idle, and else let the tool clean up first."""
+        if not self._busy:
+            os._exit(0)
+        if self._terminated:  # once is enough: the tool is cleaning up
+            return
+        self._terminated = True
+        # Not in this file's own frames: there the tool has already returned, and its result is not to be lost, or a
+        # message is being written, and is not to be torn; `send` makes up for it.
+        if frame is not None and frame.f_code.co_filename != __file__:
+            self.raise_if_terminated()
+
+    def raise_if_terminated(self) -> None:
+        """Raises `Terminated` in the tool, once, when TERM has come and no shield holds it back."""
+        if self._terminated and not self._raised and self.inside and not self._shields:
+            self._raised = True
+            raise Terminated("stopped")
+
+    def shield_entered(self) -> None:
+        """The tool has come to a part that is not to be interrupted."""
+        self._shields += 1
+
+    def shield_left(self) -> None:
+        """The tool has left that part: what was held back is raised now."""
+        self._shields -= 1
+        self.raise_if_terminated()
+
+    # --- Answering ----------------------------------------------------------------------------------------------
+
+    def answer(self, frame: CallFrame | WarmFrame) -> None:
+        """Do what the host asks for."""
+        if isinstance(frame, WarmFrame):
+            self._warm(frame.parcel)
+            return
+        self._busy = True
+        signal.signal(signal.SIGTERM, self.on_term)
+        logging.getLogger().setLevel(frame.log_level)
+        reply = self._reply(frame)
+        if os.getpid() != self._pid:  # a child that the tool forked, and that came out here
+            os._exit(0)
+        reply = (*reply, self._is_clean())
+        self.send(*reply)
+        if self._terminated:
+            os._exit(0)
+        self._busy = False
+        if self._terminated:  # it came between the two lines above
+            os._exit(0)
+
+    def _warm(self, parcel: Parcel) -> None:
+        try:
+            self._functions[parcel.key] = unpack(parcel)
+        except BaseException:  # the call itself will say what is wrong
+            return
+
+    def _reply(self, frame: CallFrame) -> tuple[Any, ...]:
+        try:
+            function, arguments = self._prepared(frame)
+        except BaseException as error:
+            return ("unloadable", f"{type(error).__name__}: {error}")
+        returned: list[Any] = []
+        try:
+            with frame.allowance.claimed():
+                _call(function, arguments, self, returned)
+        except Terminated:
+            if not returned:
+                return ("terminated",)
+        except BaseException as error:
+            return ("error", *_described(error))
+        try:
+            return ("value", pickle.dumps(returned[0], pickle.HIGHEST_PROTOCOL))
+        except BaseException as error:
+            return ("unsendable", f"{type(returned[0]).__name__}: {type(error).__name__}: {error}")
+
+    def _prepared(self, frame: CallFrame) -> tuple[Any, dict[str, Any]]:
+        if frame.env is not None:
+            os.environ.clear()
+            os.environ.update(frame.env)
+        if os.getcwd() != frame.cwd:
+            os.chdir(frame.cwd)
+        parcel = frame.parcel
+        if isinstance(parcel, Parcel):
+            if parcel.key not in self._functions:
+                self._functions[parcel.key] = unpack(parcel)
+            function = self._functions[parcel.key]
+        else:
+            function = self._functions[parcel]
+        arguments = pickle.loads(frame.arguments)
+        if frame.context_parameter is not None:
+            arguments[frame.context_parameter] = self._context(frame)
+        return function, arguments
+
+    def _context(self, frame: CallFrame) -> Any:
+        from ..context import Shield, ToolContext
+
+        return ToolContext(
+            run_id=frame.run_id,
+            call_id=frame.call_id,
+            idempotency_key=frame.idempotency_key,
+            tool_name=frame.name,
+            token=LineView(self._line),
+            state=pickle.loads(frame.state),
+            report=lambda progress: self.send("report", progress),
+            cancel=lambda reason: self.send("cancel", reason),
+            shield=lambda name: Shield(name, self.shield_entered, self.shield_left),
+        )
+
+    def send(self, *message: Any) -> None:
+        """Tell the host something, from whichever thread. Raises what pickle raises."""
+        if os.getpid() != self._pid:  # a child that the tool forked shares this stream, and must not write to it
+            return
+        data = encode(message)
+        with self._sending:
+            self.channel.sendall(data)
+        if threading.current_thread() is threading.main_thread():
+            self.raise_if_terminated()
+
+    def report(self, value: Any) -> None:
+        """What an async generator yields is progress."""
+        self.send("report", value)
+
+    def _is_clean(self) -> bool:
+        """Whether the next call finds this process as if nothing had happened in it."""
+        stdout, stderr, *identities = self._outputs
+        try:
+            stdout.flush()
+            stderr.flush()
+            same = sys.stdout is stdout and sys.stderr is stderr and [_identity(1), _identity(2)] == identities
+        except (OSError, ValueError):
+            return False
+        return same and threading.active_count() == self._threads and not _has_children()
+
+
+def _call(function: Any, arguments: dict[str, Any], worker: _Worker, returned: list[Any]) -> None:
+    """Call the function; what it returns is in `returned` from the moment that it has returned."""
+    worker.inside = True
+    try:
+        worker.raise_if_terminated()
+        value = function(**arguments)
+        if inspect.iscoroutine(value) or inspect.isasyncgen(value):
+            asyncio.run(_await(value, worker, returned))
+        else:
+            returned.append(value)
+    finally:
+        worker.inside = False
+
+
+async def _await(work: Any, worker: _Worker, returned: list[Any]) -> None:
+    if inspect.iscoroutine(work):
+        returned.append(await work)
+        return
+    last: Any = None
+    async for last in work:
+        worker.report(last)
+    returned.append(last)
+
+
+def _described(error: BaseException) -> tuple[str, str, bytes | None]:
+    """An exception as a line, as a traceback, and as itself where that is possible."""
+    text = str(error)
+    line = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    trace = "".join(traceback.format_exception(error))
+    try:
+        return line, trace, pickle.dumps(error)
+    except BaseException:
+        return line, trace, None
+
+
+def _identity(handle: int) -> tuple[int, int]:
+    found = os.fstat(handle)
+    return found.st_dev, found.st_ino
+
+
+def _has_children() -> bool:
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
+
+
+class _Forward(logging.Handler):
+    """Sends log records to the host, where the program's own handlers take them."""
+
+    def __init__(self, worker: _Worker) -> None:
+        super().__init__()
+        self._worker = worker
+
+    def emit(self, record: logging.LogRecord) -> None:
+        plain = dict(record.__dict__, msg=record.getMessage(), args=None, exc_info=None)
+        if record.exc_info and record.exc_info[0] is not None:
+            plain["exc_text"] = record.exc_text or "".join(traceback.format_exception(*record.exc_info)).rstrip()
+        try:
+            self._worker.send("log", plain)
+        except Exception:
+            self._worker.send("log", {key: value for key, value in plain.items() if isinstance(value, str | int)})

@@ -1,0 +1,182 @@
+"""A program that a tool runs: its output as it comes, and its end for certain."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from msgspec import Struct
+
+from ..cancellation import BoundedShield
+from ..errors import ToolError
+from .policy import REAPING
+
+_NO_PROCESSES: Final = "Programs cannot be run as a tool on Windows: their processes could not be ended for certain."
+
+
+class ProcessResult(Struct, frozen=True):
+    """How a program ended and what it printed.
+
+    `code` is its exit code, negative for the signal that ended it. `left_running` is how many processes it had not
+    waited for; they were ended.
+    """
+
+    argv: tuple[str, ...]
+    code: int
+    stdout: str
+    stderr: str
+    timed_out: bool = False
+    left_running: int = 0
+
+    @property
+    def ok(self) -> bool:
+        """Whether it ended by itself with code 0."""
+        return self.code == 0 and not self.timed_out
+
+
+class Program:
+    """One program under a keeper. Made in the loop that waits for it."""
+
+    def __init__(
+        self,
+        argv: Sequence[str],
+        *,
+        input: str | bytes | None = None,
+        cwd: str | None = None,
+        env: dict[str, str] | None = None,
+        timeout: float | None = None,
+        max_output: int = 1_000_000,
+        max_memory: int | None = None,
+        max_cpu: float | None = None,
+        sandbox: bool = False,
+        report: Callable[[Any], None] | None = None,
+        grace: Callable[[], float],
+    ) -> None:
+        from .processes.printed import Printed
+
+        self.argv: Final = _checked(argv)
+        self._input: Final = input.encode() if isinstance(input, str) else input or b""
+        self._cwd: Final = str(Path(cwd or ".").absolute())
+        self._env: Final = dict(os.environ) if env is None else env
+        self._timeout: Final = timeout
+        self._limits: Final = (max_memory, max_cpu)
+        self._sandbox: Final = sandbox
+        self._grace: Final = grace
+        self._containment: Any = None
+        self._loop: Final = asyncio.get_running_loop()
+        self._gone: Final[asyncio.Future[None]] = self._loop.create_future()
+        self._timed_out = False
+        self.stdout: Final = Printed(max_output, None if report is None else lambda text: report({"stdout": text}))
+        self.stderr: Final = Printed(max_output, None if report is None else lambda text: report({"stderr": text}))
+
+    async def run(self) -> ProcessResult:
+        """Run it to its end. Raises `ToolError` when it cannot be started. Cancelling this ends it first."""
+        links = self._start()
+        timer = None if self._timeout is None else self._loop.call_later(self._timeout, self._on_timeout)
+        try:
+            await asyncio.wait((self._gone,))
+        except asyncio.CancelledError:
+            self.stop(self._grace())
+            await BoundedShield(f"ending {self.argv[0]}").wait((self._gone,), seconds=self._grace() + REAPING)
+            raise
+        finally:
+            if timer is not None:
+                timer.cancel()
+            self._finish(*links)
+        return self._result()
+
+    def stop(self, grace: float) -> None:
+        """End it and everything that it started: TERM now, KILL after `grace` seconds."""
+        if self._containment is not None and not self._gone.done():
+            self._containment.stop(grace)
+
+    @property
+    def gone(self) -> bool:
+        """Whether nothing of it is left."""
+        return self._gone.done()
+
+    @property
+    def where(self) -> str:
+        """What is left, when something is."""
+        return f"process {self._containment.child} ({self.argv[0]})"
+
+    def _start(self) -> tuple[Any, Any, Any]:
+        try:
+            from .processes.containment import Containment
+            from .processes.keeper import ProgramJob
+            from .processes.link import Link
+            from .processes.rlimits import Allowance
+        except ImportError:
+            raise ToolError(_NO_PROCESSES) from None
+        argv = sandboxed(self.argv, self._cwd) if self._sandbox else self.argv
+        job = ProgramJob(argv, self._cwd, self._env, Allowance(*self._limits))
+        pipes = (os.pipe(), os.pipe(), os.pipe())
+        (in_reader, in_writer), (out_reader, out_writer), (err_reader, err_writer) = pipes
+        try:
+            self._containment = Containment(job, (in_reader, out_writer, err_writer))
+        except BaseException:
+            for handle in (in_writer, out_reader, err_reader):
+                os.close(handle)
+            raise
+        finally:
+            for handle in (in_reader, out_writer, err_writer):
+                os.close(handle)
+        stdin, stdout, stderr = Link(in_writer), Link(out_reader), Link(err_reader)
+        self._containment.attach(self._loop, self._on_change)
+        stdout.attach(self._loop, self.stdout.add)
+        stderr.attach(self._loop, self.stderr.add)
+        stdin.attach_writer(self._loop)
+        stdin.post(self._input, last=True)
+        return stdin, stdout, stderr
+
+    def _on_change(self) -> None:
+        if self._containment.gone and not self._gone.done():
+            self._gone.set_result(None)
+
+    def _on_timeout(self) -> None:
+        self._timed_out = True
+        self.stop(self._grace())
+
+    def _finish(self, stdin: Any, stdout: Any, stderr: Any) -> None:
+        stdout.drain(self.stdout.add)
+        stderr.drain(self.stderr.add)
+        for link in (stdin, stdout, stderr, self._containment):
+            link.close()
+
+    def _result(self) -> ProcessResult:
+        ended = self._containment
+        if ended.failure is not None:
+            raise ToolError(f"{self.argv[0]} could not be started ({ended.failure}).")
+        return ProcessResult(
+            self.argv,
+            ended.exit.code,
+            self.stdout.text,
+            self.stderr.text,
+            timed_out=self._timed_out,
+            left_running=ended.leftovers,
+        )
+
+
+def _checked(argv: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(argv, str) or not argv or not all(isinstance(part, str) for part in argv):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ToolError("A program is given as a list: its name and its arguments.")
+    if any("\0" in part for part in argv):
+        raise ToolError("A program's arguments cannot hold a zero byte.")
+    return tuple(argv)
+
+
+def sandboxed(argv: Sequence[str], cwd: str) -> tuple[str, ...]:
+    """The command that runs `argv` under bubblewrap: no network, read-only but for `cwd` and a /tmp of its own.
+
+    Raises `ToolError` when `bwrap` is not installed: what was to be confined is not run without it.
+    """
+    bwrap = shutil.which("bwrap")
+    if bwrap is None:
+        raise ToolError("The sandbox needs bwrap (bubblewrap), which is not installed. Nothing was run.")
+    confine = ("--unshare-all", "--die-with-parent", "--new-session", "--ro-bind", "/", "/", "--dev", "/dev")
+    places = ("--proc", "/proc", "--tmpfs", "/tmp", "--bind", cwd, cwd, "--chdir", cwd)  # noqa: S108
+    return (bwrap, *confine, *places, "--", *argv)

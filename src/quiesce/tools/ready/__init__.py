@@ -1,0 +1,26 @@
+"""Tools worth having, each with a stop policy chosen on purpose.
+
+    from quiesce.tools.ready import http_get, python, read_file, shell, write_file
+
+    Agent(..., tools=[shell, read_file])
+
+`make_shell`, `make_python`, `make_files` and `make_http_get` make variants: another folder, a sandbox, other limits.
+"""
+
+from .files import Written, make_files, read_file, undo_write, write_file
+from .http import http_get, make_http_get
+from .programs import make_python, make_shell, python, shell
+
+__all__ = [
+    "Written",
+    "http_get",
+    "make_files",
+    "make_http_get",
+    "make_python",
+    "make_shell",
+    "python",
+    "read_file",
+    "shell",
+    "undo_write",
+    "write_file",
+]

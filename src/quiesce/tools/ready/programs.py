@@ -1,0 +1,113 @@
+"""`shell` and `python`: programs that the model writes, run so that a stop ends them with all that they started.
+
+Their policy is `cancel`, with two seconds of grace: TERM goes to every process at once, so that a compiler can remove
+its temporary files, and KILL follows, so that nothing can refuse. They do not need a worker of their own (`kill`),
+because the program is a process already. What was printed up to the cut is in the result.
+
+Nothing here keeps a program from doing harm while it runs: give `sandbox=True` where that matters.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Final
+
+from ..context import ToolContext
+from ..program import ProcessResult
+from ..tool import Tool
+
+_TIMEOUT: Final = 120.0
+_MAX_OUTPUT: Final = 30_000
+
+
+def make_shell(
+    *,
+    cwd: str | None = None,
+    env: dict[str, str] | None = None,
+    timeout: float | None = _TIMEOUT,
+    grace: float = 2.0,
+    max_output: int = _MAX_OUTPUT,
+    max_memory: int | None = None,
+    max_cpu: float | None = None,
+    sandbox: bool = False,
+    name: str = "shell",
+) -> Tool:
+    """A tool that runs shell commands. The options are those of `ToolContext.run_process`."""
+
+    async def shell(command: str, ctx: ToolContext) -> str:
+        """Run a shell command and get what it prints, and its exit code if that is not 0.
+
+        What it leaves running in the background is ended when the command ends.
+
+        Args:
+            command: the command, for /bin/sh
+        """
+        return _told(
+            await ctx.run_process(
+                ["/bin/sh", "-c", command],
+                cwd=cwd,
+                env=env,
+                timeout=timeout,
+                max_output=max_output,
+                max_memory=max_memory,
+                max_cpu=max_cpu,
+                sandbox=sandbox,
+            ),
+            timeout,
+        )
+
+    return Tool(shell, name=name, on_stop="cancel", grace=grace)
+
+
+def make_python(
+    *,
+    cwd: str | None = None,
+    env: dict[str, str] | None = None,
+    timeout: float | None = _TIMEOUT,
+    grace: float = 2.0,
+    max_output: int = _MAX_OUTPUT,
+    max_memory: int | None = None,
+    max_cpu: float | None = None,
+    sandbox: bool = False,
+    name: str = "python",
+) -> Tool:
+    """A tool that runs Python snippets. The options are those of `ToolContext.run_process`."""
+
+    async def python(code: str, ctx: ToolContext) -> str:
+        """Run Python code in a new interpreter and get what it prints. Nothing is remembered between two calls.
+
+        Args:
+            code: the program; print what you want to see
+        """
+        return _told(
+            await ctx.run_process(
+                [sys.executable, "-u", "-c", code],  # unbuffered, so that a stop finds all that was printed
+                cwd=cwd,
+                env=env,
+                timeout=timeout,
+                max_output=max_output,
+                max_memory=max_memory,
+                max_cpu=max_cpu,
+                sandbox=sandbox,
+            ),
+            timeout,
+        )
+
+    return Tool(python, name=name, on_stop="cancel", grace=grace)
+
+
+def _told(ended: ProcessResult, timeout: float | None) -> str:
+    parts = [ended.stdout, ended.stderr]
+    if ended.timed_out:
+        parts.append(f"[stopped: it took longer than {timeout:g} s]")
+    elif ended.code < 0:
+        parts.append(f"[ended by signal {-ended.code}]")
+    elif ended.code:
+        parts.append(f"[exit code {ended.code}]")
+    if ended.left_running:
+        parts.append(f"[{ended.left_running} of its processes were still running, and were ended]")
+    return "\n".join(part.rstrip("\n") for part in parts if part.strip())
+
+
+shell: Final = make_shell()
+python: Final = make_python()

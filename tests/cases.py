@@ -1,0 +1,100 @@
+"""Cases from public trackers: what people met elsewhere when they stopped an agent, and what must hold here.
+
+`CASES` have a test that is marked with `@pytest.mark.case(id)`. `LATER` need something that is not built yet; the
+reason says what. `test_promises.py` keeps both lists true.
+"""
+
+from typing import Final
+
+CASES: Final = {
+    # The stop breaks the conversation
+    "langgraph#6726": "a call whose tool was stopped is answered, so the next request is accepted",
+    "agent-chat-ui#80": "after a stop in a tool the next prompt works",
+    "crush#529": "no call is left without its result",
+    "pydantic-ai#7977": "a stop in the first tool leaves a conversation that goes on",
+    "claude-code#2039": "stopping a tool does not spoil the conversation",
+    "claude-code#12162": "stopping a tool does not spoil the conversation, whichever tool it was",
+    "aegra#191": "a torn call is cut, a finished one answered: none is an orphan",
+    "strands#two-user-messages": "after a stop a user message never follows a user message",
+    "agno#prompt-gone": "the prompt of a stopped run stays in the conversation",
+    # The stop throws work away
+    "openai-agents-python#1895": "a stopped turn and its usage are kept, and stopping often costs no connection",
+    "langgraph#5672": "what was streamed is kept",
+    "vercel/ai#6699": "the partial message is in the conversation",
+    "vercel/ai#7900": "the partial message can be read back after the stop",
+    "agno#5816": "a stopped run is part of the next request",
+    "gemini-cli#11309": "output that was shown is not discarded",
+    "openai-agents#lost-tool-results": "a tool that finished keeps its result, whenever the stop came",
+    # The stop is late, lost or ignored
+    "strands#3992": "the stop reaches the model, whatever it is waiting for",
+    "strands#4250": "a back-off is cut",
+    "autogen#7956": "a callback may ask the token anything, and nothing deadlocks",
+    "claude-agent-sdk-typescript#425": "a stop in the middle of a call always comes to an end",
+    "claude-agent-sdk-typescript#429": "a stop before the start is a stop",
+    "openai-agents-python#2222": "leaving the loop stops the run",
+    "openai-agents-python#574": "a stream that is left makes no further model call",
+    "claude-code#41461": "nothing says that it is over before it is",
+    "langgraph#lost-abort": "a stop from another thread is never lost",
+    "agno#chunks-after-stop": "after the stop no further chunk is sent",
+    # Tools run on
+    "pydantic-ai#3960": "a tool that outlives the run is named",
+    "pydantic-ai#7692": "a thread is left behind only when it did not stop, and then it says so",
+    "PraisonAI#4300": "no tool starts after the stop",
+    "cursor-forum#162261": "never started and half done are told apart",
+    # Stale, racing, repeated stops
+    "strands#2156": "a stop of a finished run does not reach the next one",
+    "strands#4107": "a stop in the last pass is either obeyed or too late, never wiped",
+    "agno#7929": "a stop works in a continued conversation too",
+    "claude-code#20648": "no leftover messages after a stop",
+    # Handles, accounting, time
+    "openai-agents-python#1512": "a run can be stopped from outside by its handle",
+    "openai-agents-python#1425": "one timeout covers the whole run",
+    "openai-agents-js#995": "usage after a stop is never zero for unknown",
+    "pydantic-ai#cumulative-usage": "cumulative figures are not summed",
+}
+
+LATER: Final = {
+    "openai-agents-js#1241": "conversations that live at the provider (issue 3)",
+    "strands#3224": "what a provider bills after the hang-up (issue 3)",
+    "open-webui#1166": "the server's hang-up (issue 6)",
+    "open-webui#456": "the server's hang-up (issue 6)",
+    "open-webui#16251": "the server's hang-up (issue 6)",
+    "langgraphjs#2755": "the server's view of a run (issue 6)",
+    "claude-code#16905": "the terminal's stop key (issue 6)",
+    "gemini-cli#28091": "tools that are processes, and signals (issue 4)",
+    "odysseus#2338": "grandchild processes (issue 4)",
+    "GenericAgent#797": "grandchild processes (issue 4)",
+    "codex#7985": "grandchild processes (issue 4)",
+    "codex#25772": "grandchild processes (issue 4)",
+    "codex#21994": "grandchild processes (issue 4)",
+    "strands#3615": "approvals (issue 5)",
+    "claude-code#93659": "queued messages (issue 5)",
+    "claude-code#20860": "queued messages (issue 5)",
+    "claude-code#6643": "the terminal's draft (issue 6)",
+    "strands#3798": "agents as tools (issue 4)",
+    "langgraph#8029": "agents as tools (issue 4)",
+    "langgraph#8302": "agents as tools (issue 4)",
+    "claude-code#76807": "background agents (issue 4)",
+    "claude-code#71294": "background agents (issue 4)",
+    "claude-code#78151": "background agents (issue 4)",
+    "claude-code#26117": "background agents (issue 4)",
+    "claude-agent-acp#402": "approvals (issue 5)",
+    "adk-python#4796": "a cancel endpoint (issue 6)",
+    "adk-python#2425": "a cancel endpoint (issue 6)",
+    "adk-python#323": "a cancel endpoint (issue 6)",
+    "crewAI#3445": "a stop from another process (issue 6)",
+    "agno#3106": "a stop from another process (issue 6)",
+    "dify#39942": "runs on many machines (issue 6)",
+    "deepagents#4234": "runs on many machines (issue 6)",
+    "a2a-sdk#replica-cancel": "runs on many machines (issue 6)",
+    "claude-agent-acp#844": "usage over the protocol front ends (issue 6)",
+    "get-convex/agent#293": "usage with real providers (issue 3)",
+    "eve#952": "usage with real providers (issue 3)",
+    "Reasonix#7184": "usage with real providers (issue 3)",
+    "litellm#34147": "what a provider bills after the hang-up (issue 3)",
+    "litellm#37185": "counting tokens (issue 3)",
+    "strands#4013": "traces (issue 3)",
+    "vercel/ai#6502": "resumable streams (issue 6)",
+    "vercel/ai#18458": "resumable streams (issue 6)",
+    "sse-starlette#173": "a lost connection at the server (issue 6)",
+}

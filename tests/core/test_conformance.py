@@ -1,0 +1,63 @@
+"""`check_model`: what a model must do, and what it is told when it does not."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+import pytest
+
+from quiesce.errors import ModelProtocolError
+from quiesce.events import Delta, TextDelta
+from quiesce.models.base import ModelRequest
+from quiesce.testing import Drop, Pause, Say, ScriptedModel, check_model, run_virtual
+
+pytestmark = pytest.mark.promise("P1", "P2")
+
+
+def test_a_good_model_passes() -> None:
+    run_virtual(check_model(ScriptedModel(then=[Say("Hello, you.", pause=0.1), Pause(1)])))
+
+
+@pytest.mark.parametrize("answer", [[Say("Hello"), Drop()], [Say(" ")]])
+def test_an_answer_without_an_end_or_without_words_is_found(answer: list[object]) -> None:
+    with pytest.raises(ModelProtocolError):
+        run_virtual(check_model(ScriptedModel(then=answer)))  # type: ignore[arg-type]
+
+
+class _Stubborn(ScriptedModel):
+    """Takes a cancellation for something to be ignored."""
+
+    @asynccontextmanager
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[AsyncIterator[Delta]]:
+        async with super().stream(request) as deltas:
+            with suppress(asyncio.CancelledError):
+                yield deltas
+
+
+def test_a_model_that_swallows_cancellation_is_found() -> None:
+    with pytest.raises(ModelProtocolError, match="swallowed"):
+        run_virtual(check_model(_Stubborn(then="Hello.")))
+
+
+class _Clinging(ScriptedModel):
+    """Does not let go."""
+
+    @asynccontextmanager
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[AsyncIterator[Delta]]:
+        async with super().stream(request) as deltas:
+            seen = [delta async for delta in deltas]
+
+            async def replay() -> AsyncGenerator[Delta]:
+                for delta in seen:
+                    yield delta
+
+            yield replay()
+            if isinstance(seen[1], TextDelta) and len(self.requests) > 1:
+                await asyncio.sleep(60)
+
+
+def test_a_model_that_does_not_let_go_is_found() -> None:
+    with pytest.raises(ModelProtocolError, match="let go"):
+        run_virtual(check_model(_Clinging(then="Hello.")))

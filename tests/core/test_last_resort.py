@@ -1,0 +1,136 @@
+"""What must hold even when something else is broken."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+import pytest
+
+from quiesce import Agent, CancellationToken
+from quiesce import run as run_module
+from quiesce.errors import ServerError
+from quiesce.events import AnswerEnd, Event, RunEnded, TextDelta
+from quiesce.hooks import BeforeRun
+from quiesce.sync import Portal
+from quiesce.testing import Fail, Raw, Say, ScriptedModel, Stall
+
+pytestmark = pytest.mark.promise("P7", "P8")
+
+
+def test_ctrl_c_inside_a_callback_is_raised_once_all_have_been_told() -> None:
+    token = CancellationToken()
+    told: list[str] = []
+
+    def interrupted(_: object) -> None:
+        raise KeyboardInterrupt
+
+    token.on_cancel(interrupted)
+    token.on_cancel(lambda _: told.append("callback"))
+    token.child().on_cancel(lambda _: told.append("child"))
+    with pytest.raises(KeyboardInterrupt):
+        token.cancel()
+    assert told == ["callback", "child"]
+
+
+def test_a_run_that_cannot_even_settle_lets_its_waiters_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(course: Any) -> None:
+        raise RuntimeError("a bug in settling")
+
+    async def broken_too(course: Any) -> None:
+        raise RuntimeError("a bug in settling")
+
+    monkeypatch.setattr(run_module, "settle", broken_too)
+    monkeypatch.setattr(run_module, "settle_at_once", broken)
+
+    async def main() -> None:
+        agent = Agent(ScriptedModel("Hello."))
+        run = agent.start("Go")
+        with pytest.raises(RuntimeError, match="a bug in settling"):
+            await asyncio.wait_for(run.result(), 5)
+        assert not agent.active_runs
+        assert agent.conversation.holder is None
+
+    asyncio.run(main())
+
+
+def test_a_tap_that_raises_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    heard: list[Event] = []
+
+    def bad(_: Event) -> None:
+        raise ValueError("a bad tap")
+
+    async def main() -> None:
+        run = Agent(ScriptedModel("Hello.")).start("Go")
+        run.tap(bad)
+        run.tap(heard.append)
+        assert (await run.result()).text == "Hello."
+
+    with caplog.at_level(logging.CRITICAL, "quiesce"):
+        asyncio.run(main())
+    assert isinstance(heard[-1], RunEnded)
+
+
+def test_a_fork_has_hooks_of_its_own() -> None:
+    heard: list[str] = []
+    agent = Agent(ScriptedModel(then="Yes."))
+    twin = agent.fork()
+
+    @twin.hook()
+    def hear(event: BeforeRun) -> None:
+        heard.append(event.run_id)
+
+    async def main() -> None:
+        await agent.invoke_async("One")
+        assert heard == []
+        await twin.invoke_async("Two")
+        assert len(heard) == 1
+
+    asyncio.run(main())
+
+
+def test_ctrl_c_while_a_run_is_being_started_stops_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[Any] = []
+    portal = Portal("quiesce-test")
+    agent = Agent(ScriptedModel([Stall()]))
+
+    def begin() -> Any:
+        started.append(agent.start("Go"))
+        return started[0]
+
+    from concurrent.futures import Future
+
+    monkeypatch.setattr(Future, "result", _interrupted_once(Future.result))
+    with pytest.raises(KeyboardInterrupt):
+        portal.call(begin, if_interrupted=lambda run: run.cancel("Ctrl-C", source="signal"))
+    receipt = portal.call(lambda: started[0]).wait_for_rest()
+    portal.close()
+    assert receipt.cause is not None
+    assert receipt.cause.source == "signal"
+
+
+def _interrupted_once(original: Any) -> Any:
+    calls: list[int] = []
+
+    def result(self: Any, timeout: float | None = None) -> Any:
+        calls.append(1)
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+        return original(self, timeout)
+
+    return result
+
+
+def test_a_model_that_fails_after_its_last_word_has_answered() -> None:
+    model = ScriptedModel([Say("Hello."), Raw(AnswerEnd()), Fail(ServerError("late"))], "Hello again.")
+    heard: list[Event] = []
+
+    async def main() -> str:
+        run = Agent(model).start("Go")
+        run.tap(heard.append)
+        return (await run.result()).text
+
+    assert asyncio.run(main()) == "Hello."
+    assert "".join(event.text for event in heard if isinstance(event, TextDelta)) == "Hello."
+    assert len(model.requests) == 1

@@ -1,0 +1,93 @@
+"""The documentation is code: every block runs, every link leads somewhere, every example works."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from .pages import PAGES, ROOT, anchors, blocks, links
+
+pytestmark = pytest.mark.promise("P1", "P2", "P3", "P4")
+EXAMPLES = sorted(ROOT.glob("examples/*.py"))
+WITH_CODE = [page for page in PAGES if any(block.runs for block in blocks(page.read_text()))]
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def run(*arguments: str) -> str:
+    command = [sys.executable, "-W", "error", *arguments]
+    done = subprocess.run(
+        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=100, check=False, cwd=ROOT
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stderr == ""
+    return done.stdout
+
+
+def test_there_is_something_to_check() -> None:
+    assert ROOT / "README.md" in WITH_CODE
+    assert len(WITH_CODE) >= 5
+    assert len(EXAMPLES) >= 3
+
+
+@pytest.mark.parametrize("page", WITH_CODE, ids=name_of)
+def test_every_python_block_runs_and_prints_what_the_page_says(page: Path) -> None:
+    expected = sum(block.runs for block in blocks(page.read_text()))
+    assert f"{expected} blocks" in run("tests/docs/run_page.py", str(page))
+
+
+@pytest.mark.parametrize(
+    "body", ["```python\nprint(1)\n```\n\n<!-- printed -->\n```text\none\n```\n", "```python\n1 / 0\n```\n"]
+)
+def test_a_page_that_is_wrong_is_found(body: str, tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(body)
+    command = [sys.executable, "tests/docs/run_page.py", str(page)]
+    assert subprocess.run(command, capture_output=True, check=False, cwd=ROOT).returncode == 1
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_link_leads_somewhere(page: Path) -> None:
+    for link in links(page.read_text()):
+        if link.startswith(("https://", "http://", "mailto:")):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), f"{link} does not exist"
+        assert not anchor or anchor in anchors(target.read_text()), f"{link}: there is no such heading"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_blocks_that_do_not_run_say_why(page: Path) -> None:
+    for block in blocks(page.read_text()):
+        assert block.kind, f"line {block.line}: a block without a language"
+        assert "not run:" not in block.marks or len(block.marks) > len("<!-- not run: -->\n") + 5
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=name_of)
+def test_every_example_runs(example: Path) -> None:
+    assert run(name_of(example)).strip()
+
+
+def test_every_page_is_reachable_from_the_readme() -> None:
+    seen: set[Path] = set()
+    waiting = [ROOT / "README.md"]
+    while waiting:
+        page = waiting.pop()
+        if page in seen or page.suffix != ".md":
+            continue
+        seen.add(page)
+        targets = (link.partition("#")[0] for link in links(page.read_text()) if "://" not in link)
+        waiting += [(page.parent / target).resolve() for target in targets if target]
+    assert {name_of(page) for page in PAGES} - {name_of(page) for page in seen} == set()
+
+
+def test_the_page_of_errors_is_up_to_date() -> None:
+    assert run("tools/error_page.py") == (ROOT / "docs/errors.md").read_text(), (
+        "python tools/error_page.py > docs/errors.md"
+    )

