@@ -13,8 +13,8 @@ from urllib.parse import urlsplit, urlunsplit
 import msgspec
 
 from ..errors import (
-    ConfigurationError,
     LeaseLost,
+    MissingExtra,
     SessionNotFound,
     StoreDamaged,
     StoreError,
@@ -40,16 +40,14 @@ _MIGRATION_LOCK: Final = 7_164_200_526
 class PostgresStore:
     """Sessions in the database at `url`; the tables, named `quiesce_...`, are made when they are first needed.
 
-    One connection, used by one thread. Raises `ConfigurationError` when asyncpg is not installed.
+    One connection, used by one thread. Raises `MissingExtra` when asyncpg is not installed.
     """
 
     def __init__(self, url: str) -> None:
         try:
             import asyncpg
         except ImportError:
-            raise ConfigurationError(
-                "Sessions in Postgres need asyncpg.", todo="pip install 'quiesce[postgres]'"
-            ) from None
+            raise MissingExtra("PostgresStore", "asyncpg", "postgres") from None
         self._asyncpg: Final[Any] = asyncpg
         self._address: Final = url
         self._worker: Final = Worker("quiesce-store-postgres")
