@@ -18,8 +18,8 @@ HIGH_WATER: Final = 1024
 BREATH: Final = 256
 
 
-# So many events may wait at the gate before the run waits for it.
-GATE_HIGH_WATER: Final = 8192
+# When so many events wait at the gate, it need not wait for more; and at twice as many the run waits for it.
+GATE_FULL: Final = 8192
 
 
 class Gate(Protocol):
@@ -37,6 +37,9 @@ class Gate(Protocol):
 
     def begin(self) -> None:
         """There is something in the queue. Never waits."""
+
+    def flush(self) -> None:
+        """There is so much in the queue that more need not be waited for. Never waits."""
 
     @property
     def backlog(self) -> int:
@@ -107,8 +110,11 @@ class Broadcast:
                 self._room = None
 
     def _crowded(self) -> bool:
-        if self.gate is not None and self.gate.backlog >= GATE_HIGH_WATER:
-            return True
+        gate = self.gate
+        if gate is not None and len(gate.queue) >= GATE_FULL:
+            gate.flush()
+            if gate.backlog >= 2 * GATE_FULL:
+                return True
         return any(len(buffer.events) >= HIGH_WATER for buffer in self._buffers)
 
     def close(self, last: Event) -> None:

@@ -24,8 +24,10 @@ from .records import Batch, Commit, JournalRow, Lease, RunBegin, RunEnd, ToolInt
 if TYPE_CHECKING:
     from .session import Session
 
-# Deltas are not written more often than this, in seconds, unless something waits for them.
+# Seconds between writes, unless something waits for them; and a store that is slow is asked less often.
 LINGER: Final = 0.02
+LONGEST_LINGER: Final = 0.1
+_SLOWNESS: Final = 4
 # How long a store that cannot be reached is tried again before the run hears of it.
 PATIENCE: Final = 10.0
 _FIRST_PAUSE: Final = 0.05
@@ -81,6 +83,7 @@ class Journal:
         self._heartbeat: asyncio.TimerHandle | None = None
         self.idle = False
         self._wrote_at = 0.0
+        self._linger = LINGER
         self._failing_since: float | None = None
         self._pause = _FIRST_PAUSE
         self._told = 0
@@ -208,12 +211,18 @@ class Journal:
         if self.state is not State.OPEN or self._on_its_way is not None or not self.queue:
             return
         self.idle = False
-        pause = self._wrote_at + LINGER - self._loop.time()
+        pause = self._wrote_at + self._linger - self._loop.time()
         if self._waiting or pause <= 0:
             self._stop_timer()
             self._write()
         elif self._timer is None:
             self._timer = self._loop.call_later(pause, self._write)
+
+    def flush(self) -> None:
+        """Write what is queued without waiting for more, unless the last batch is still on its way."""
+        if self.state is State.OPEN and not self.busy:
+            self._stop_timer()
+            self._write()
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
@@ -255,6 +264,7 @@ class Journal:
             self._on_failure(batch, error)
             return
         self._on_its_way = None
+        self._linger = min(LONGEST_LINGER, max(LINGER, _SLOWNESS * (self._loop.time() - self._wrote_at)))
         self._failing_since, self._pause = None, _FIRST_PAUSE
         told_up_to, self._written = self._written, self._written + len(batch.entries)
         self._tell(batch.entries, told_up_to, marked=batch.marked)
