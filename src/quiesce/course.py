@@ -109,6 +109,7 @@ class Course:
         self.journal: Final = conversation.journal(self)
         self.broadcast.gate = self.journal
         self._has_session = False
+        self.sending: tuple[Message, ...] = ()
         self.unsaved: StoreError | None = None
         self.first_message = len(conversation.messages)
         conversation.append(prompt)
@@ -304,16 +305,14 @@ class Course:
 
     # --- Keeping inside the window (`ContextHost`) --------------------------------------------------------------
 
-    async def fitted(self) -> tuple[Message, ...]:
-        """What to send of the conversation."""
-        messages = self.conversation.messages
-        if self.setup.context is None:
-            return messages
-        fitted = await self.setup.context.fit(messages, self)
-        if fitted is not messages:
-            check(fitted)
-            self.emit(ContextReduced(len(messages) - len(fitted), is_summarised(fitted)))
-        return fitted
+    async def fit(self) -> None:
+        """Choose what of the conversation is to be sent."""
+        messages = self.sending = self.conversation.messages
+        if self.setup.context is not None:
+            self.sending = await self.setup.context.fit(messages, self)
+        if self.sending is not messages:
+            check(self.sending)
+            self.emit(ContextReduced(len(messages) - len(self.sending), is_summarised(self.sending)))
 
     @property
     def summary(self) -> Summary | None:

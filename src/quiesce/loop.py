@@ -84,9 +84,9 @@ async def start_turn(course: Course) -> Phase | None:
 async def call_model(course: Course) -> Phase | None:
     """Send the conversation and listen to the answer."""
     course.attempt += 1
-    messages = await course.fitted()
+    await course.fit()
     draft = course.begin_answer()
-    request = build_request(course, messages)
+    request = build_request(course)
     await course.call_hooks(BeforeModelCall(course.run_id, course.token, request, course.attempt))
     await course.durable()
     if course.stop_wanted:
@@ -248,11 +248,11 @@ async def announce(course: Course, message: Message) -> None:
     await course.call_hooks(OnMessage(course.run_id, course.token, message))
 
 
-def build_request(course: Course, messages: tuple[Message, ...]) -> ModelRequest:
+def build_request(course: Course) -> ModelRequest:
     """What the model is sent."""
     setup = course.setup
     return ModelRequest(
-        messages=messages,
+        messages=course.sending,
         instructions=setup.instructions,
         tools=tuple(tool.spec for tool in setup.tools.values()),
         output_schema=None if setup.output is None else setup.output.schema,
