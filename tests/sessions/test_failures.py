@@ -143,6 +143,21 @@ def test_a_database_that_is_restarted_is_waited_for(postgres: Postgres, how: str
     asyncio.run(main())
 
 
+def test_a_database_that_is_away_when_a_run_begins_is_waited_for(postgres: Postgres) -> None:
+    url = postgres.new_database()
+
+    async def main() -> None:
+        store = PostgresStore(url)
+        await Agent(talk(), tools=[look], session="s", store=store).invoke_async("First")
+        postgres.stop()
+        run = Agent(ScriptedModel("Here."), session="s", store=store).start("Anybody there?")
+        await asyncio.to_thread(postgres.start)
+        assert (await run.result()).receipt.saved
+        store.close().result()
+
+    asyncio.run(main())
+
+
 def test_a_connection_that_is_dropped_again_and_again(postgres: Postgres) -> None:
     url = postgres.new_database()
 

@@ -330,6 +330,11 @@ class PostgresStore:
         except self._asyncpg.PostgresError as error:
             self._drop_connection()
             raise self._explain(error) from error
+        except Exception as error:  # a connection that breaks in the middle of a message can raise almost anything
+            broken = self._connection is None or self._connection.is_closed()
+            self._drop_connection()
+            kind = StoreUnavailable if broken else StoreError
+            raise kind(f"{self.url}: {type(error).__name__}: {error}.") from error
 
     def _explain(self, error: Any) -> StoreError:
         said = f"{self.url}: {error}."

@@ -11,6 +11,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias, get_args
 from ..errors import ConfigurationError, SessionBusy, SessionNotFound, StoreDamaged, StoreError
 from ..messages import Message
 from ..transcript import faults
+from . import journal
 from .base import Store
 from .journal import Journal, RunHost
 from .memory import Conversation
@@ -144,7 +145,7 @@ class Session(Conversation):
 
     async def _acquire(self, patient: asyncio.Future[None]) -> Taken:
         loop = asyncio.get_running_loop()
-        give_up = loop.time() + self.wait
+        busy_until, away_until = loop.time() + self.wait, loop.time() + journal.PATIENCE
         while True:
             asked = self.store.acquire(self.name, holder(self._owner), seconds=self.lease, known=self._revision)
             try:
@@ -152,10 +153,12 @@ class Session(Conversation):
             except asyncio.CancelledError:
                 asked.add_done_callback(self._give_back)
                 raise
-            except SessionBusy:
-                if patient.done() or loop.time() >= give_up:
+            except StoreError as error:
+                again = isinstance(error, SessionBusy) or error.retryable
+                left = (busy_until if isinstance(error, SessionBusy) else away_until) - loop.time()
+                if not again or patient.done() or left <= 0:
                     raise
-            await asyncio.wait((patient,), timeout=min(_ASK_AGAIN, max(0.0, give_up - loop.time())))
+            await asyncio.wait((patient,), timeout=min(_ASK_AGAIN, left))
 
     def _give_back(self, asked: Future[Taken]) -> None:
         """Nobody waits for this lease any more."""
