@@ -468,13 +468,13 @@ def saved_agent(stage: Stage, model: ScriptedModel, tools: Sequence[Tool] = ()) 
 @workload
 async def session_with_tools(stage: Stage) -> None:
     calls = [Call("slow", {"seconds": 1}), Call("quick")]
-    model = ScriptedModel([Say("Saved: ", pause=0.1), *calls], Say("It slept.", pause=0.1), then="Yes.")
+    model = ScriptedModel([Say("Saved: ", pause=0.1), *calls], "It slept.", then="Yes.")
     await stage.invoke(saved_agent(stage, model, [quick, slow]), "Go")
 
 
 @workload
 async def session_that_is_read(stage: Stage) -> None:
-    model = ScriptedModel(Say("Read me when I am safe.", chunk=4, pause=0.1), then="Yes.")
+    model = ScriptedModel(Say("Read when safe.", chunk=5, pause=0.1), then="Yes.")
     await stage.read(saved_agent(stage, model), "Tell")
 
 
