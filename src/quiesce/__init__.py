@@ -12,6 +12,7 @@ from .result import RunResult
 from .retry import Retry
 from .run import Run
 from .sessions import Conversation, Session
+from .subagents import handoff
 from .tools.context import ToolContext
 from .tools.tool import Tool, tool
 from .usage import Price, Usage
@@ -42,6 +43,7 @@ __all__ = [
     "Usage",
     "UserMessage",
     "__version__",
+    "handoff",
     "stop_on_signals",
     "tool",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from os import PathLike
 from queue import SimpleQueue
@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 from .cancellation import CancellationToken, Cause, Mode, Source
 from .cancellation.cause import parse_mode
 from .context import Context
-from .course import Course, Setup
+from .course import Course, Parentage, Setup, open_accounts, price_of
 from .errors import ConfigurationError, DuplicateTool, UnknownMode
 from .events import Event, RunEnded
 from .hooks import Hook, HookEvent, Hooks
@@ -27,10 +27,17 @@ from .retry import Retry
 from .run import Run
 from .sessions import Conversation, Session, Store
 from .stream import EventStream
+from .subagents import agent_tool
 from .sync import portal
-from .tools.tool import Tool
+from .telemetry import Telemetry
+from .tools.context import ToolContext
+from .tools.parent import run_of_call
+from .tools.tool import Tool, Toolset
 from .transcript import DEFAULT_CUT_NOTE, user_message
-from .usage.ledger import Ledger, Usage
+from .usage.calibration import Calibration
+from .usage.ledger import Ledger
+from .usage.live import LiveUsage
+from .usage.stop_policy import StopAction, StopPolicy, policy_for
 
 
 class Agent:
@@ -39,7 +46,7 @@ class Agent:
     Raises `ConfigurationError` (or one of its kinds) for anything that cannot work.
 
     model          a `Model`, or a name such as "anthropic:claude-..."
-    tools          functions or `@tool`s
+    tools          functions, `@tool`s, other agents, or sets of tools such as an `MCPServer`
     instructions   the system prompt
     timeout        seconds that a run may take; then it is stopped (cause: `deadline`)
     limits         budgets; see `Limits`
@@ -47,6 +54,9 @@ class Agent:
     output_type    the type of the answer: pydantic model, dataclass, union ...
     messages       a conversation to continue
     cut_note       what the model is told where an answer was stopped
+    stop_policy    what a stop does about the request, for the bill; by default what is right for the provider
+    calibration    what earlier calls have taught about token counts; see `quiesce.usage.Calibration`
+    telemetry      OpenTelemetry spans; see `quiesce.telemetry`
     context        how a long conversation is kept inside the window: `Trim` or `Summarise`
     session        the name of a conversation that is saved as it goes on, or a `Session`
     store          where: a `Store`, a path or a URL; the user's own SQLite file unless said otherwise
@@ -58,7 +68,7 @@ class Agent:
         self,
         model: Model | str | None = None,
         *,
-        tools: Iterable[Tool | Callable[..., Any]] = (),
+        tools: Iterable[Tool | Toolset | Agent | Callable[..., Any]] = (),
         instructions: str | None = None,
         name: str = "agent",
         timeout: float | None = None,
@@ -72,6 +82,9 @@ class Agent:
         state: dict[str, Any] | None = None,
         cut_note: str = DEFAULT_CUT_NOTE,
         settings: dict[str, Any] | None = None,
+        stop_policy: StopPolicy | StopAction | None = None,
+        calibration: Calibration | None = None,
+        telemetry: Telemetry | None = None,
         context: Context | None = None,
         session: str | Session | None = None,
         store: Store | str | PathLike[str] | None = None,
@@ -93,10 +106,12 @@ class Agent:
         )
         self._active: Final[dict[str, Run]] = {}
         self._armed: Final[dict[str, Cause]] = {}
+        self._telemetry: Final = telemetry
         self._ledger: Final = Ledger()
+        resolved = resolve_model(model)
         self._setup: Final = Setup(
             agent=name,
-            model=resolve_model(model),
+            model=resolved,
             instructions=instructions,
             tools=_tool_table(tools),
             hooks=self._hooks,
@@ -108,6 +123,8 @@ class Agent:
             cut_note=cut_note,
             state=self.state,
             settings=settings,
+            accounts=open_accounts(resolved, calibration),
+            stop_policy=policy_for(resolved.name, getattr(resolved, "stop_policy", None), stop_policy),
             context=context,
         )
 
@@ -139,9 +156,20 @@ class Agent:
         return tuple(self._active.copy().values())
 
     @property
-    def usage(self) -> Usage:
-        """What all runs that have ended used."""
-        return self._ledger.usage
+    def tools(self) -> Mapping[str, Tool]:
+        """The tools, by name."""
+        return self._setup.tools
+
+    @property
+    def usage(self) -> LiveUsage:
+        """What all runs of this agent have used, those that have not ended included."""
+        return LiveUsage(self._ledger)
+
+    @property
+    def calibration(self) -> Calibration:
+        """What this agent's calls have taught about its model's token counts; `dump()` it to keep it."""
+        assert self._setup.accounts is not None
+        return self._setup.accounts.calibration
 
     def __repr__(self) -> str:
         return f"<Agent {self.name} {self._setup.model.name}>"
@@ -203,6 +231,7 @@ class Agent:
         token: CancellationToken | None = None,
         conversation: Conversation | None = None,
         output_type: Any = None,
+        within: ToolContext | None = None,
     ) -> Run:
         """Start a run and return its handle at once. Without a running event loop, it runs in a background thread.
 
@@ -210,10 +239,13 @@ class Agent:
         limits         budgets, instead of the agent's
         token          a parent: cancelling it stops this run too
         conversation   a branch to use instead of the agent's own (see `Conversation.branch`)
+        within         in an async tool: its context. The run is a child of the tool's run then: stopped with it, read
+                       with it, and paid from what is left of its limits
 
         Raises `InvalidPrompt` for a prompt that cannot be sent and `ConversationBusy` while another run holds the
         conversation; neither changes anything.
         """
+        parent = None if within is None else _parentage(within, self._setup)
         message = user_message(prompt)
         setup = self._setup_with(limits, output_type)
         seconds = self._timeout if timeout is None else _seconds(timeout)
@@ -225,28 +257,43 @@ class Agent:
         run_id = uuid.uuid4().hex[:12]
         held = self._conversation if conversation is None else conversation
         held.hold(run_id)
-        own_token = CancellationToken() if token is None else token.child()
-        run = Run(Course(run_id, setup, held, message, own_token), timeout=seconds, on_end=self._on_run_end)
+        of_call = None if within is None else within.token.child()  # stopped with the call, and so with its run
+        own_token = CancellationToken.any(*(each for each in (token, of_call) if each is not None))
+        course = Course(run_id, setup, held, message, own_token, parent=parent)
+        run = Run(course, timeout=seconds, on_end=self._on_run_end)
         self._active[run_id] = run
+        self._ledger.absorb(run.ledger)
+        if self._telemetry is not None:
+            run.tap(self._telemetry.follow(run_id, self.name, setup.model.name))
         armed = self._armed.pop("cause", None)
         if armed is not None:
             own_token.cancel(armed.reason, mode=armed.mode, source=armed.source)
         return run
 
+    def as_tool(self, name: str | None = None, description: str | None = None, *, memory: bool = False) -> Tool:
+        """A tool whose call is a run of this agent: the model gives a prompt, and gets the answer.
+
+        Each call has a conversation of its own, which `RunResult.children` keeps; with `memory=True` all calls share
+        this agent's conversation and run one at a time. The child's events come as `ChildEvent`s in the parent's
+        stream, its bill is part of the parent's, and it is stopped with the parent. A child that is stopped alone is a
+        tool result that says so; one that fails is a tool error.
+        """
+        return agent_tool(self, name=name, description=description, memory=memory)
+
     def _setup_with(self, limits: Limits | None, output_type: Any) -> Setup:
         setup = self._setup if limits is None else replace(self._setup, limits=limits)
         if output_type is not None:
             setup = replace(setup, output=OutputSpec(output_type))
-        if setup.limits.cost is not None and setup.model.price is None:
+        assert setup.accounts is not None
+        if setup.limits.cost is not None and setup.accounts.price is None:
             raise ConfigurationError(
                 f"Limits(cost=...) needs a price, and none is known for {setup.model.name}.",
-                todo="Limit tokens instead, or give the model a price.",
+                todo="Install quiesce[prices], give the model a price, or limit tokens instead.",
             )
         return setup
 
     def _on_run_end(self, run: Run) -> None:
         self._active.pop(run.id, None)
-        self._ledger.absorb(run.ledger)
 
     # --- Stopping -----------------------------------------------------------------------------------------------
 
@@ -327,15 +374,46 @@ def _session(
     return Session(session, store, wait=wait, on_store_failure=on_store_failure)
 
 
-def _tool_table(tools: Iterable[Tool | Callable[..., Any]]) -> dict[str, Tool]:
+def _parentage(context: ToolContext, setup: Setup) -> Parentage:
+    """The run that a tool's context belongs to, as a parent. Raises `ConfigurationError` when it cannot be one."""
+    course = run_of_call(context.run_id)
+    assert isinstance(course, Course)
+    try:
+        running = asyncio.get_running_loop()
+    except RuntimeError:
+        running = None
+    if running is not course.loop:
+        raise ConfigurationError(
+            "A child run must be started in the event loop of its parent.", todo="Make the tool an async function."
+        )
+    if price_of(setup) is None and any(each.setup.limits.cost is not None for each in course.lineage()):
+        raise ConfigurationError(
+            f"The parent's Limits(cost=...) needs a price, and none is known for {setup.model.name}.",
+            todo="Limit tokens instead, or give the model a price.",
+        )
+    return Parentage(course, context.call_id)
+
+
+def _tool_table(tools: Iterable[Tool | Toolset | Agent | Callable[..., Any]]) -> dict[str, Tool]:
     table: dict[str, Tool] = {}
-    for given in tools:
-        each = given if isinstance(given, Tool) else Tool(given)
+    for each in _each_tool(tools):
         if each.name in table:
             raise DuplicateTool(each.name)
         _ = each.spec  # a tool that has no schema fails here, not in the middle of a run
         table[each.name] = each
     return table
+
+
+def _each_tool(tools: Iterable[Tool | Toolset | Agent | Callable[..., Any]]) -> Iterator[Tool]:
+    for given in tools:
+        if isinstance(given, Tool):
+            yield given
+        elif isinstance(given, Agent):
+            yield given.as_tool()
+        elif isinstance(given, Toolset):
+            yield from given.tools
+        else:
+            yield Tool(given)
 
 
 def _interrupt(run: Run) -> None:

@@ -48,9 +48,15 @@ class Gate(Protocol):
 
 
 class Broadcast:
-    """Hands each event to every reader. Only for the run's own loop."""
+    """Hands each event to every reader. Only for the run's own loop.
 
-    def __init__(self) -> None:
+    A child run's broadcast feeds the one `above` it: its events go there too, wrapped, and slow readers up there make
+    the child wait as well.
+    """
+
+    def __init__(self, above: Broadcast | None = None, wrap: Callable[[Event], Event] | None = None) -> None:
+        self._above: Final = above
+        self._wrap: Final = wrap
         self._loop: Final = asyncio.get_running_loop()
         self._buffers: Final[list[_Buffer]] = []
         self._taps: Final[list[Callable[[Event], None]]] = []
@@ -77,6 +83,8 @@ class Broadcast:
         if self._taps:
             for tap in tuple(self._taps):
                 self._call(tap, event)
+        if self._above is not None and self._above._last is None and self._wrap is not None:
+            self._above.push(self._wrap(event))
 
     def _call(self, tap: Callable[[Event], None], event: Event) -> None:
         try:
@@ -96,18 +104,26 @@ class Broadcast:
             for event in events:
                 for tap in tuple(self._taps):
                     self._call(tap, event)
+        if self._above is not None and self._above._last is None and self._wrap is not None:
+            for event in events:
+                self._above.push(self._wrap(event))
         self.make_room()
 
     async def breathe(self) -> None:
         """Let others run, and wait until neither a reader nor the gate is too far behind."""
         self.unbreathed = 0
         await asyncio.sleep(0)
+        broadcast: Broadcast | None = self
+        while broadcast is not None:
+            await broadcast._wait_for_room()
+            broadcast = broadcast._above
+
+    async def _wait_for_room(self) -> None:
         while self._crowded():
-            self._room = self._loop.create_future()
-            try:
-                await self._room
-            finally:
-                self._room = None
+            if self._room is None or self._room.done():
+                self._room = self._loop.create_future()
+            # asyncio.wait, unlike a plain await, leaves the future to the others of the tree that wait for it too.
+            await asyncio.wait((self._room,))
 
     def _crowded(self) -> bool:
         gate = self.gate

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
+from .bill import Bill, Terms
 from .broadcast import Broadcast
-from .cancellation import BoundedShield, CancellationToken, StopScope
+from .cancellation import BoundedShield, CancellationToken, Mode, StopScope
 from .context import Context, Summary, is_summarised
 from .draft import Draft
-from .errors import ModelError, ModelProtocolError, StoreError
-from .events import ContextReduced, Event, HookFailed, LateOutcomeRecorded, ModelCallEnded
+from .drains import Drains, Tail
+from .errors import ModelError, ModelProtocolError, StoreError, ToolError
+from .events import ChildEvent, ContextReduced, Event, HandedOver, HookFailed, LateOutcomeRecorded, ModelCallEnded
 from .hooks import AfterToolCall, BeforeToolCall, HookEvent, Hooks, OnLateOutcome
 from .limits import Limits
 from .messages import AssistantMessage, Message, Outcome, ToolCall, ToolResult, UserMessage
@@ -28,9 +30,15 @@ from .sessions import Conversation
 from .state import LEGAL, STOPS_AT, Phase
 from .tools.batch import Batch
 from .tools.tool import Tool
+from .tools.undo import UndoLog
 from .transcript import DEFAULT_CUT_NOTE, DEFAULT_FAILED_NOTE, check, seal_turn, unfinished
-from .usage.estimate import usage_of
-from .usage.ledger import HowItEnded, Ledger, Usage, summarise
+from .usage.accounts import Accounts
+from .usage.calibration import Calibration
+from .usage.ledger import HowItEnded, Ledger, LedgerEntry
+from .usage.price_list import published_price
+from .usage.prices import Price
+from .usage.stop_policy import StopPolicy, policy_for
+from .usage.tally import Tally, spending
 
 _T = TypeVar("_T")
 _SUMMARY: Final = "context.summary"
@@ -55,6 +63,39 @@ class Setup:
     state: dict[str, Any] = field(default_factory=dict)
     settings: dict[str, Any] | None = None
     context: Context | None = None
+    accounts: Accounts | None = None
+    stop_policy: StopPolicy | None = None
+    drains: Drains = field(default_factory=Drains)
+
+
+def open_accounts(model: Model, calibration: Calibration | None = None) -> Accounts:
+    """Accounts with a model: at its own price, or at the published one."""
+    return Accounts(
+        model.name,
+        tokenizer=getattr(model, "tokenizer", None),
+        price=model.price or published_price(model.name),
+        calibration=calibration,
+    )
+
+
+def price_of(setup: Setup) -> Price | None:
+    """What the model's tokens cost: its own price, or the published one."""
+    return setup.model.price if setup.accounts is None else setup.accounts.price
+
+
+def terms_of(setup: Setup) -> Terms:
+    """On what terms a run's requests are billed."""
+    model = setup.model
+    policy = setup.stop_policy or policy_for(model.name, getattr(model, "stop_policy", None))
+    return Terms(model, setup.accounts or open_accounts(model), policy, setup.drains)
+
+
+@dataclass(frozen=True, slots=True)
+class Parentage:
+    """The run that a child run belongs to, and the call of it that started the child."""
+
+    course: Course
+    call_id: str
 
 
 class View(NamedTuple):
@@ -77,16 +118,33 @@ class Course:
     """Where a run is, what it has, and the few things that it can do to itself. Only for the run's own loop."""
 
     def __init__(
-        self, run_id: str, setup: Setup, conversation: Conversation, prompt: UserMessage, token: CancellationToken
+        self,
+        run_id: str,
+        setup: Setup,
+        conversation: Conversation,
+        prompt: UserMessage,
+        token: CancellationToken,
+        *,
+        parent: Parentage | None = None,
     ) -> None:
         self.run_id: Final = run_id
-        self.setup: Final = setup
+        self.setup = setup
         self.conversation: Final = conversation
         self.prompt: Final = prompt
         self.token: Final = token
         self.loop: Final = asyncio.get_running_loop()
-        self.broadcast: Final = Broadcast()
-        self.ledger: Final = Ledger()
+        self.parent: Final = None if parent is None else parent.course
+        self.call_id: Final = None if parent is None else parent.call_id
+        self.handle: Any = None
+        self.children: Final[list[Course]] = []
+        self.broadcast: Final = Broadcast() if parent is None else Broadcast(parent.course.broadcast, self._as_child)
+        ledger = Ledger() if parent is None else Ledger(parent.course.ledger)
+        self.bill: Final = Bill(run_id, ledger, conversation, self.refresh_receipt, terms_of(setup))
+        self.tally: Final = Tally()
+        self.undo_log: Final = UndoLog(None if parent is None else parent.course.undo_log)
+        self.undo_wanted: bool | None = None
+        self.undo_token: Final = CancellationToken()
+        self.successor: Setup | None = None
         self.shield: Final = BoundedShield(f"settling run {run_id}")
         self.scope: StopScope | None = None
 
@@ -96,7 +154,6 @@ class Course:
         self.output_tries = 0
         self.retry_delay = 0.0
         self.tool_calls = 0
-        self.entry_id: str | None = None
         self.batches: Final[list[Batch]] = []
         self.strays: Final[list[asyncio.Task[Any]]] = []
         self.asked_during: Phase | None = None
@@ -110,10 +167,13 @@ class Course:
         self.broadcast.gate = self.journal
         self._has_session = False
         self.sending: tuple[Message, ...] = ()
+        self.asides: Final[list[Bill]] = []
         self.unsaved: StoreError | None = None
         self.first_message = len(conversation.messages)
         conversation.append(prompt)
         self._view = View(conversation.messages)
+        if self.parent is not None:
+            self.parent.children.append(self)
         token.watch(self._note_request)
 
     # --- Where it is --------------------------------------------------------------------------------------------
@@ -212,7 +272,7 @@ class Course:
         if self.journal is not None:
             await self.journal.durable()
 
-    def take_over(self) -> None:
+    def join_session(self) -> None:
         """The session was opened, once: what is stored comes before the prompt."""
         if not self._has_session:
             self._has_session = True
@@ -243,20 +303,56 @@ class Course:
             for call in message.tool_calls
         }
 
+    # --- Above and below ----------------------------------------------------------------------------------------
+
+    def _as_child(self, event: Event) -> Event:
+        """An event as the readers of the run above see it."""
+        return ChildEvent(self.call_id or "", self.run_id, event)
+
+    def lineage(self) -> Iterator[Course]:
+        """This run and the runs above it, from here to the root."""
+        course: Course | None = self
+        while course is not None:
+            yield course
+            course = course.parent
+
+    def hand_over(self, agent: Any) -> None:
+        """Let another agent continue the conversation after this turn. Raises `ToolError` when that cannot be."""
+        setup: Setup = agent.setup
+        if self.successor is not None:
+            raise ToolError(f"The conversation is already handed over to {self.successor.agent}.")
+        if price_of(setup) is None and any(course.setup.limits.cost is not None for course in self.lineage()):
+            raise ToolError(f"{setup.agent} cannot take over: the run's cost is limited, and its price is not known.")
+        self.successor = setup
+
+    def take_over(self) -> None:
+        """Go on with the agent that the conversation was handed to, if it was."""
+        successor, self.successor = self.successor, None
+        if successor is None:
+            return
+        before = self.setup
+        hooks = before.hooks if before.agent == successor.agent else before.hooks.joined(successor.hooks)
+        self.setup = replace(successor, limits=before.limits, hooks=hooks)
+        self.bill.deal_with(terms_of(self.setup))
+        self.emit(HandedOver(before.agent, successor.agent))
+
     # --- Other people's code ------------------------------------------------------------------------------------
 
-    async def attend(self, work: Coroutine[Any, Any, _T], name: str) -> _T:
+    async def attend(
+        self, work: Coroutine[Any, Any, _T], name: str, adopt: Callable[[asyncio.Task[Any]], bool] | None = None
+    ) -> _T:
         """Await somebody's coroutine so that a stop does not have to wait for it.
 
         It runs in a task of its own. A stop cancels that task and goes on; settling gives it a moment to unwind, and
-        names it on the receipt when it does not.
+        names it on the receipt when it does not. A task that `adopt` takes is not cancelled, and is somebody else's.
         """
         task = asyncio.create_task(work, name=name)
         try:
             await asyncio.wait((task,))
         except asyncio.CancelledError:
-            task.cancel()
-            self.strays.append(task)
+            if adopt is None or not adopt(task):
+                task.cancel()
+                self.strays.append(task)
             raise
         return task.result()
 
@@ -330,26 +426,24 @@ class Course:
     async def ask(self, request: ModelRequest, model: Model | None) -> Draft:
         """Ask a model something on the side: stoppable, and booked in the ledger. Raises a `ModelError`."""
         asked = model or self.setup.model
+        terms = terms_of(self.setup) if model is None else terms_of(Setup(self.agent, model, drains=self.setup.drains))
         draft = Draft()
-        entry_id = self.ledger.open(run_id=self.run_id, model=asked.name, turn=self.turn, attempt=self.attempt)
+        # What it teaches about tokens is not about this conversation, so it is booked as another one.
+        bill = Bill(self.run_id, self.ledger, draft, self.refresh_receipt, terms)
+        self.asides.append(bill)
+        await self.durable()
+        bill.open(request, draft, turn=self.turn, attempt=self.attempt)
         ended: HowItEnded = "hung_up"
+        failure: ModelError | None = None
         try:
-            await self.durable()
             await self.attend(_collect(asked, request, draft), "model call on the side")
             ended = "completed" if draft.complete else "failed"
-        except ModelError:
-            ended = "failed"
+        except ModelError as error:
+            ended, failure = "failed", error
             raise
         finally:
             draft.close()
-            entry = self.ledger.update(
-                entry_id,
-                usage_of(draft.usage, draft.written()),
-                price=asked.price,
-                ended=ended,
-                request_id=draft.request_id,
-            )
-            self.emit(ModelCallEnded(entry))
+            self._book(bill.close(ended, failure))
         return draft
 
     def cancel_tool(self, call_id: str, reason: str) -> bool:
@@ -366,32 +460,47 @@ class Course:
 
     # --- The bill -----------------------------------------------------------------------------------------------
 
-    def open_entry(self) -> None:
-        """Book a request that is about to be sent."""
-        self.entry_id = self.ledger.open(
-            run_id=self.run_id, model=self.setup.model.name, turn=self.turn, attempt=self.attempt
-        )
+    @property
+    def ledger(self) -> Ledger:
+        """The record of the run's requests."""
+        return self.bill.ledger
 
-    def close_entry(self, ended: HowItEnded) -> None:
+    def open_entry(self, request: ModelRequest) -> None:
+        """Book a request that is about to be sent."""
+        assert self.draft is not None
+        self.bill.open(request, self.draft, turn=self.turn, attempt=self.attempt)
+
+    def close_entry(self, ended: HowItEnded, error: ModelError | None = None) -> None:
         """Write down what the current request used and how it ended, once."""
-        if self.entry_id is None:
+        self._book(self.bill.close(ended, error))
+
+    def _book(self, entry: LedgerEntry | None) -> None:
+        if entry is None:
             return
-        draft = self.draft
-        usage = usage_of(None if draft is None else draft.usage, () if draft is None else draft.written())
-        entry = self.ledger.update(
-            self.entry_id,
-            usage,
-            price=self.setup.model.price,
-            ended=ended,
-            request_id=None if draft is None else draft.request_id,
-        )
-        self.entry_id = None
+        spent = spending(entry)
+        for course in self.lineage():
+            course.tally.note(entry.id, spent)
         self.emit(ModelCallEnded(entry))
 
-    @property
-    def spent(self) -> Usage:
-        """What the requests that have ended used."""
-        return summarise(tuple(entry for entry in self.ledger.entries if entry.ended != "open"))
+    def tail(self) -> Tail | None:
+        """Who reads the model's stream on after a stop, to learn what is billed; None where hanging up is right."""
+        cause = self.token.cause
+        ending = cause is not None and cause.source == "shutdown"
+        return self.bill.tail(allowed=not ending and not self.token.wants(Mode.KILL))
+
+    def adopt_stream(self, stream: asyncio.Task[Any]) -> bool:
+        """Hand the task that reads the model's stream to the bill, which lets it go on, instead of cancelling it."""
+        if stream.done() or self.tail() is None:
+            return False
+        self.bill.adopt(stream)
+        return True
+
+    def refresh_receipt(self) -> None:
+        """Better figures have come, or never will: the receipt says so too, and those of the runs above."""
+        for course in self.lineage():
+            if course.result is not None:
+                course.result.receipt.usage = course.ledger.usage
+                course.result.receipt.still_running = course.still_running()
 
     # --- The receipt --------------------------------------------------------------------------------------------
 
@@ -402,7 +511,10 @@ class Course:
     def still_running(self) -> tuple[str, ...]:
         """What could not be proved to have stopped."""
         tools = (name for batch in self.batches for name in batch.still_running())
-        return (*tools, *(task.get_name() for task in self.strays if not task.done()))
+        below = (name for child in self.children for name in child.still_running())
+        strays = (task.get_name() for task in self.strays if not task.done())
+        followed = (name for bill in (self.bill, *self.asides) for name in bill.followed())
+        return (*tools, *strays, *followed, *below)
 
     def latency(self) -> float | None:
         """Seconds since the stop was asked for."""

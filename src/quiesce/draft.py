@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from typing import Any, ClassVar, Final
 
 import msgspec
@@ -22,9 +22,12 @@ from .events import (
     UsageDelta,
 )
 from .messages import AssistantContent, Reasoning, Text, ToolCall
+from .usage.answer_tally import Block
 
 _ILLEGAL: Final = re.compile(r"[^a-zA-Z0-9_-]")
 _LONGEST_NAME: Final = 64
+# How many pieces before a place in an answer tell how the first token after it is cut.
+_CONTEXT: Final = 8
 
 
 class Draft:
@@ -43,6 +46,7 @@ class Draft:
         self.ended: AnswerStop | None = None
         self.request_id: str | None = None
         self.usage: UsageDelta | None = None
+        self._reported_at: list[int] = []
 
     def add(self, delta: Delta) -> Delta:
         """Take one delta. Returns it, with its call id made unique and legal where the model's was not.
@@ -86,10 +90,21 @@ class Draft:
         """All the words of the answer so far."""
         return "".join(block.join() for block in self._blocks if isinstance(block, _Words) and block.kind is Text)
 
-    def written(self) -> Iterator[str]:
-        """Everything that the model wrote, piece by piece: words, reasoning and arguments."""
-        for block in self._blocks:
-            yield from block.parts
+    def blocks(self) -> tuple[Block, ...]:
+        """What the model wrote, block by block, for counting."""
+        return tuple(block.block() for block in tuple(self._blocks))
+
+    def blocks_since_report(self) -> tuple[Block, ...] | None:
+        """The same, without what was written before the provider last reported output; None when nothing was."""
+        marks = self._reported_at
+        if not any(marks):
+            return None
+        blocks: list[Block] = []
+        for index, block in enumerate(self.blocks()):
+            mark = marks[index] if index < len(marks) else 0
+            context = "".join(block.parts[max(0, mark - _CONTEXT) : mark])
+            blocks.append(Block(block.kind, block.parts[mark:], "" if mark else block.name, context))
+        return tuple(blocks)
 
     def content(self) -> tuple[AssistantContent, ...]:
         """The answer as conversation content. A block that was torn says so; a call that was torn is left out."""
@@ -143,7 +158,9 @@ class Draft:
         return delta if delta.id == call.id else ToolCallEnd(call.id)
 
     def _usage(self, delta: UsageDelta) -> Delta:
-        self.usage = delta if self.usage is None else _newer(self.usage, delta)
+        self.usage = delta if self.usage is None else newer(self.usage, delta)
+        if delta.output is not None:
+            self._reported_at = [len(block.parts) for block in self._blocks]
         return delta
 
     def _answer_end(self, delta: AnswerEnd) -> Delta:
@@ -196,6 +213,9 @@ class _Words:
     def has_content(self) -> bool:
         return any(self.parts) or self.signature is not None
 
+    def block(self) -> Block:
+        return Block("text" if self.kind is Text else "reasoning", self.parts)
+
     def join(self) -> str:
         return well_formed("".join(self.parts))
 
@@ -222,6 +242,9 @@ class _Call:
         self.ended = False
 
     has_content: Final = True
+
+    def block(self) -> Block:
+        return Block("arguments", self.parts, self.name)
 
     def build(self, *, cut: bool) -> ToolCall | None:
         del cut
@@ -257,7 +280,7 @@ def _legal_name(name: str) -> str:
     return _ILLEGAL.sub("_", name)[:_LONGEST_NAME] or "unnamed"
 
 
-def _newer(old: UsageDelta, new: UsageDelta) -> UsageDelta:
+def newer(old: UsageDelta, new: UsageDelta) -> UsageDelta:
     """Cumulative figures: a later one replaces an earlier one, and what it leaves out stands."""
 
     def pick(before: int | None, after: int | None) -> int | None:

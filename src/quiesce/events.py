@@ -181,6 +181,13 @@ class ChildEvent(Struct, frozen=True, tag="child"):
     event: Event
 
 
+class HandedOver(Struct, frozen=True, tag="handed_over"):
+    """Another agent continues the conversation, in the same run."""
+
+    previous: str
+    agent: str
+
+
 class LateOutcomeRecorded(Struct, frozen=True, tag="late_outcome"):
     """A call that had been given up ended while the run was still going on."""
 
@@ -219,6 +226,7 @@ class RunEnded(Struct, frozen=True, tag="run_ended"):
     stop_reason: str
     receipt: Receipt
     error: str | None = None
+    error_type: str | None = None
 
 
 Event: TypeAlias = (
@@ -236,6 +244,7 @@ Event: TypeAlias = (
     | HookFailed
     | StopRequested
     | ChildEvent
+    | HandedOver
     | LateOutcomeRecorded
     | ContextReduced
     | SessionRecovered

@@ -155,6 +155,12 @@ class Hooks:
         """The hooks for an event, in the order in which they were registered."""
         return [hook for events, hook in self._hooks if issubclass(event, events)]
 
+    def joined(self, others: Hooks) -> Hooks:
+        """These hooks, then those others."""
+        both = Hooks()
+        both._hooks.extend((*self._hooks, *others._hooks))
+        return both
+
     async def call(self, event: HookEvent, on_failure: OnFailure) -> None:
         """Call each hook that wants this event, one after the other."""
         for hook in self.wanting(type(event)):

@@ -13,7 +13,8 @@ phase has achieved is written down, in `Course`, in the same step in which it ha
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from typing import Final
 
 from .broadcast import BREATH
@@ -21,25 +22,21 @@ from .course import Course
 from .draft import Draft
 from .errors import ConnectionFailed, EmptyAnswer, ModelError, ModelProtocolError, OutputInvalid, StreamBroken
 from .events import (
+    Delta,
     MessageAdded,
     ModelCallStarted,
     OutputRejected,
-    ReasoningDelta,
     RetryScheduled,
     RunStarted,
-    TextDelta,
-    ToolCallArguments,
     TurnStarted,
-    UsageDelta,
 )
 from .hooks import AfterModelCall, BeforeModelCall, BeforeRun, OnMessage
-from .limits import Meter
+from .limits import AnswerMeter, Meter, SharedMeter
 from .messages import Message, Text, UserMessage
 from .models.base import ModelRequest
 from .output import OutputMismatch
 from .sessions.journal import Journal
 from .state import Phase
-from .usage.counting import ByteCounter
 
 
 async def play(course: Course) -> None:
@@ -66,7 +63,7 @@ async def open_session(journal: Journal, course: Course) -> None:
     await asyncio.wait((journal.opening,))
     if journal.error is not None:
         raise journal.error
-    course.take_over()
+    course.join_session()
 
 
 async def start_turn(course: Course) -> Phase | None:
@@ -91,10 +88,10 @@ async def call_model(course: Course) -> Phase | None:
     await course.durable()
     if course.stop_wanted:
         return None
-    course.open_entry()
+    course.open_entry(request)
     course.emit(ModelCallStarted(course.turn, course.attempt, course.setup.model.name))
     try:
-        await course.attend(listen(course, draft, request), "model stream")
+        await course.attend(listen(course, draft, request), "model stream", course.adopt_stream)
         if course.stop_wanted and not draft.complete:
             return None
         check_answer(draft)
@@ -112,19 +109,30 @@ async def listen(course: Course, draft: Draft, request: ModelRequest) -> None:
         async with course.setup.model.stream(request) as deltas:
             async for delta in deltas:
                 if token.stop_now or not draft.is_open:
+                    await leave(course, delta, deltas)
                     return
                 if idle:
                     idle = False
                     course.enter(Phase.STREAMING)
                 broadcast.push(draft.add(delta))
                 if meter is not None:
-                    meter.take(delta, draft)
+                    meter.take(draft)
                 if broadcast.unbreathed >= BREATH:
                     await broadcast.breathe()
     except ModelError:
         raise
     except Exception as error:
         raise ModelProtocolError(f"The model raised {type(error).__name__}: {error}.") from error
+
+
+async def leave(course: Course, delta: Delta, deltas: AsyncIterator[Delta]) -> None:
+    """A stop has come: nobody is shown this delta. Hang up, or read on in the background where that tells the bill."""
+    tail = course.tail()
+    if tail is None:
+        course.bill.overhear(delta)
+    else:
+        with suppress(Exception):  # a stream that breaks while nobody listens is no news
+            await tail.read(delta, deltas)
 
 
 def check_answer(draft: Draft) -> None:
@@ -146,7 +154,7 @@ def retry_or_raise(course: Course, error: ModelError) -> Phase:
     if draft is not None and draft.complete and draft.content() and error.retryable:
         course.close_entry("completed")  # the connection broke after the last word: nothing is missing
         return Phase.ANSWERED
-    course.close_entry("failed")
+    course.close_entry("failed", error)
     if draft is not None and draft.has_content and not draft.complete:
         if isinstance(error, StreamBroken) or not error.retryable:
             raise error
@@ -226,6 +234,7 @@ async def end_turn(course: Course) -> Phase | None:
     elif turn:  # an answer with nothing in it leaves nothing to comment on: it is asked for again, as it was
         turn = (*turn, output_feedback(course))
     course.commit(turn)
+    course.take_over()
     for message in turn:
         await announce(course, message)
     return Phase.TURN_START
@@ -260,32 +269,22 @@ def build_request(course: Course) -> ModelRequest:
     )
 
 
-class AnswerMeter:
-    """Holds an answer against the limits while it grows."""
-
-    def __init__(self, meter: Meter) -> None:
-        self._meter: Final = meter
-        self._counter: Final = ByteCounter()
-
-    def take(self, delta: object, draft: Draft) -> None:
-        """Count a delta; the meter stops the run when a limit is reached."""
-        match delta:
-            case TextDelta(text) | ReasoningDelta(text) | ToolCallArguments(_, text):
-                self._counter.add(text)
-            case UsageDelta():
-                pass
-            case _:
-                return
-        said = draft.usage
-        self._meter.check(self._counter, said and said.input, said and said.output)
-
-
 def build_meter(course: Course) -> AnswerMeter | None:
-    """A meter for this answer, if a limit can be reached inside it."""
-    limits = course.setup.limits
-    if not limits.inside_answers:
+    """What counts this answer while it grows: for a limit of this run, or of one above it, that can be reached inside
+    it, or because its vocabulary is slow.
+    """
+    limits, bill = course.setup.limits, course.bill
+    price = bill.accounts.price
+    meters: list[Meter | SharedMeter] = []
+    if limits.inside_answers:
+        meters.append(Meter(limits, bill.spent, price, course.token))
+    for above in course.lineage():
+        if above is not course and above.setup.limits.inside_answers:
+            assert bill.entry_id is not None
+            meters.append(SharedMeter(above.setup.limits, above.tally, price, above.token, bill.entry_id))
+    if not meters and not bill.accounts.counts_slowly:
         return None
-    return AnswerMeter(Meter(limits, course.spent, course.setup.model.price, course.token))
+    return AnswerMeter(meters, price, bill.tally(), bill.input_estimate())
 
 
 PHASES: Final[dict[Phase, Callable[[Course], Awaitable[Phase | None]]]] = {

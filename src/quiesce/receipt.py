@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 from msgspec import Struct, field
 
 from .cancellation.cause import Cause, Mode
@@ -18,6 +20,25 @@ class LateOutcome(Struct, frozen=True):
     ok: bool
     detail: str
     after: float
+
+
+class Undone(StrEnum):
+    """What became of one undo. Never more than is known to be true."""
+
+    UNDONE = "undone"
+    FAILED = "failed"
+    NOT_UNDONE = "not_undone"
+    UNKNOWN = "unknown"
+
+
+class UndoReceipt(Struct, frozen=True):
+    """What became of the undo of one tool call."""
+
+    call_id: str
+    name: str
+    outcome: Undone
+    detail: str = ""
+    seconds: float | None = None
 
 
 class CallReceipt(Struct, frozen=True):
@@ -37,8 +58,8 @@ class Receipt(Struct):
     `cause` is None when the run ended by itself. `phase` is where the stop took effect, `asked_during` where it was
     asked for: a patient stop waits in between. `latency` is the time in seconds from the request to the end.
     `still_running` names what could not be proved to have stopped; empty means that nothing is left. Late outcomes of
-    abandoned calls are appended to `late` when they land. `saved` says whether the conversation is in its store (None:
-    it has none), and `unsaved` why not.
+    abandoned calls are appended to `late` when they land, and what became of each undo to `undo`. `saved` says whether
+    the conversation is in its store (None: it has none), and `unsaved` why not.
     """
 
     run_id: str
@@ -56,6 +77,7 @@ class Receipt(Struct):
     saved: bool | None = None
     unsaved: str = ""
     late: list[LateOutcome] = field(default_factory=list)
+    undo: list[UndoReceipt] = field(default_factory=list)
 
     def __str__(self) -> str:
         return "\n".join(_lines(self))
@@ -68,6 +90,13 @@ _PLAIN = {
     Outcome.KILLED: "killed",
     Outcome.ABANDONED: "abandoned, may still be running",
     Outcome.UNKNOWN: "unknown",
+}
+
+_UNDONE = {
+    Undone.UNDONE: "undone",
+    Undone.FAILED: "the undo failed",
+    Undone.NOT_UNDONE: "not undone",
+    Undone.UNKNOWN: "not known whether it is undone",
 }
 
 _DURING = {
@@ -96,6 +125,9 @@ def _lines(receipt: Receipt) -> list[str]:
         word = _PLAIN[call.outcome] if call.ok else f"{_PLAIN[call.outcome]} with an error"
         took = "" if call.seconds is None else f" ({_duration(call.seconds)})"
         lines.append(f"  {'tools' if index == 0 else '':<9} {call.name}: {word}{took}")
+    for index, each in enumerate(receipt.undo):
+        why = f": {each.detail}" if each.detail else ""
+        lines.append(f"  {'undo' if index == 0 else '':<9} {each.name} ({each.call_id}): {_UNDONE[each.outcome]}{why}")
     if receipt.cause is not None or receipt.still_running:
         lines.append(f"  running   {', '.join(receipt.still_running) or 'nothing is left running'}")
     tokens = receipt.usage

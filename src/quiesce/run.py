@@ -22,7 +22,9 @@ from .receipt import Receipt
 from .result import RunResult
 from .settle import settle, settle_at_once
 from .state import Phase
-from .usage.ledger import Ledger, Usage
+from .tools.parent import current_run
+from .usage.ledger import Ledger
+from .usage.live import LiveUsage
 
 # Settling is bounded by the graces of the tools; this is for the machine to be slow in.
 _SLACK: Final = 30.0
@@ -38,6 +40,7 @@ class Run:
     def __init__(self, course: Course, *, timeout: float | None, on_end: Callable[[Run], None]) -> None:
         self._course: Final = course
         self._on_end: Final = on_end
+        course.handle = self
         self._ended: Final[concurrent.futures.Future[RunResult]] = concurrent.futures.Future()
         self._ended.set_running_or_notify_cancel()  # so that a waiter who is cancelled cannot cancel it for the others
         self._deadline: Final = (
@@ -69,9 +72,9 @@ class Run:
         return self._course.messages
 
     @property
-    def usage(self) -> Usage:
-        """What the run has used so far."""
-        return self._course.ledger.usage
+    def usage(self) -> LiveUsage:
+        """What the run has used so far, the answer that is being written included."""
+        return LiveUsage(self._course.ledger, self._course.bill.usage)
 
     @property
     def course(self) -> Course:
@@ -83,19 +86,32 @@ class Run:
         """The record of the run's model calls."""
         return self._course.ledger
 
+    @property
+    def children(self) -> tuple[Run, ...]:
+        """The runs that this run's tools have started and that have not ended. Each can be stopped alone."""
+        return tuple(child.handle for child in self._course.children if child.phase is not Phase.ENDED)
+
     def __repr__(self) -> str:
         return f"<Run {self.id} {self.phase.value}>"
 
     # --- Stopping -----------------------------------------------------------------------------------------------
 
-    def cancel(self, reason: str = "", *, mode: str = Mode.NOW, source: Source = "user") -> bool:
+    def cancel(
+        self, reason: str = "", *, mode: str = Mode.NOW, source: Source = "user", undo: bool | None = None
+    ) -> bool:
         """Ask the run to stop. Returns at once, whether or not this changed anything; a run that has ended stays ended.
 
         From any thread, task or signal handler, any number of times; a later call can only make the stop more urgent.
+        `undo=True` also takes back what the run's completed calls did, before the run ends (see `@tool.undo`);
+        `undo=False` withdraws that, and stops an undo that is under way, as does a stop that becomes `kill`.
         Raises `UnknownMode` for a mode that does not exist; the stop is then made in mode `now`.
         """
         if self._ended.done():
             return False
+        if undo is not None:
+            self._course.undo_wanted = undo
+        if undo is False:
+            self._course.undo_token.cancel(reason or "undo=False", source=source)
         return self._course.token.cancel(reason, mode=mode, source=source)
 
     def cancel_tool(self, call_id: str, reason: str = "") -> bool:
@@ -118,6 +134,10 @@ class Run:
         Being cancelled here does not stop the run.
         """
         return _raise_failure(await asyncio.wrap_future(self._ended))
+
+    async def outcome(self) -> RunResult:
+        """Wait for the run to end, like `result()`, and never raise its failure: that is in `error` then."""
+        return await asyncio.wrap_future(self._ended)
 
     async def stopped(self) -> Receipt:
         """Wait until the run is at rest; returns the receipt. Does not stop the run, and never raises its failure."""
@@ -209,6 +229,7 @@ class Run:
     async def _live(self) -> None:
         """The run's one task: play, settle, and pass on an outside cancellation when all is at rest."""
         course = self._course
+        current_run.set(course)
         cancelled_from_outside = False
         try:
             with StopScope(course.token) as course.scope:

@@ -20,13 +20,14 @@ from .hooks import AfterRun, HookEvent, OnMessage, OnStop
 from .loop import finish
 from .messages import AssistantMessage, Message, Outcome
 from .output import OutputMismatch
-from .receipt import CallReceipt, Receipt
+from .receipt import CallReceipt, Receipt, Undone
 from .result import RunResult, StopReason
 from .sessions.journal import Journal
 from .sessions.records import encode
 from .state import Phase
 from .tools.policy import LAST_BREATH
 from .transcript import close
+from .usage.live import LiveUsage
 
 # How long a stopped run waits for the model's connection to close, which takes a fraction of a millisecond.
 HANG_UP_GRACE: Final = 0.5
@@ -45,6 +46,7 @@ async def settle(course: Course) -> None:
     any_stop, forget_any = _when(course, Mode.AFTER_TURN)
     try:
         waited_for = await _stop_everything(course, urgent)
+        await _undo(course)
         await _finish_opening(course)
         added = seal(course)
         if _somebody_looks(course):  # before the end is written down: then what they see must be saved first
@@ -113,6 +115,41 @@ async def _stop_everything(course: Course, urgent: asyncio.Future[None]) -> tupl
     return waited_for
 
 
+async def _undo(course: Course) -> None:
+    """Take back what the run did, if the stop asked for that. A stop that becomes more urgent ends the undo."""
+    for batch in course.batches:
+        for call in batch.cut_calls():
+            course.undo_log.note_cut(call)
+    if not course.undo_wanted or course.finished or course.error:
+        return
+    began_in = course.token.mode
+
+    def on_request(mode: Mode) -> None:
+        if mode is Mode.KILL and began_in is not Mode.KILL:
+            course.undo_token.cancel("the stop became more urgent")
+
+    forget = course.token.watch(on_request)
+    try:
+        if await course.undo_log.run(course.undo_token):
+            course.shield.interrupted = True
+    finally:
+        forget()
+
+
+def _undo_note(course: Course) -> str:
+    """What the model is told about an undo, so that it does not take for done what was taken back."""
+    parts: list[str] = []
+    for words, kinds in (
+        ("Undone since", (Undone.UNDONE,)),
+        ("Not undone", (Undone.NOT_UNDONE, Undone.FAILED)),
+        ("Not known whether undone", (Undone.UNKNOWN,)),
+    ):
+        names = [f"{each.name} ({each.call_id})" for each in course.undo_log.receipts if each.outcome in kinds]
+        if names:
+            parts.append(f" ({words}: {', '.join(names)}.)")
+    return "".join(parts)
+
+
 def _when(course: Course, mode: Mode) -> tuple[asyncio.Future[None], Any]:
     """A future that is done once a stop at least as urgent as `mode` is asked for, and the way to forget it."""
     reached: asyncio.Future[None] = course.loop.create_future()
@@ -167,7 +204,7 @@ async def _finish_opening(course: Course) -> None:
     if not journal.opening.done():
         await course.shield.wait((journal.opening,), seconds=SAVE_GRACE)
     if journal.opened:
-        course.take_over()
+        course.join_session()
 
 
 def _somebody_looks(course: Course) -> bool:
@@ -215,7 +252,7 @@ def seal(course: Course) -> tuple[Message, ...]:
     if course.batch is not None:
         course.batch.announce()
     course.close_entry("completed" if course.draft is not None and course.draft.complete else "hung_up")
-    note = course.setup.failed_note if course.error else course.setup.cut_note
+    note = (course.setup.failed_note if course.error else course.setup.cut_note) + _undo_note(course)
     added = close(course.turn_messages(), course.conversation.messages, note)
     course.torn = course.draft.torn_calls() if course.draft is not None else ()
     course.commit(added)
@@ -242,13 +279,25 @@ def _write_result(course: Course, hit: Phase, waited_for: tuple[str, ...]) -> Ru
         usage=course.ledger.usage,
         kept_text=len(last.text) if isinstance(last, AssistantMessage) and last.cut else 0,
         waited_for=waited_for,
+        undo=course.undo_log.receipts,
         late=course.late,
         asked_during=course.asked_during if stopped else None,
         saved=None if course.journal is None else course.unsaved is None,
         unsaved="" if course.unsaved is None else str(course.unsaved),
     )
     course.result = RunResult(
-        course.run_id, reason, messages, new, receipt.usage, receipt, output=output, error=course.error
+        course.run_id,
+        reason,
+        messages,
+        new,
+        LiveUsage(course.ledger),
+        receipt,
+        output=output,
+        error=course.error,
+        agent=course.setup.agent,
+        call_id=course.call_id,
+        undo_log=course.undo_log,
+        children=tuple(child.result for child in course.children if child.result is not None),
     )
     return course.result
 
@@ -278,6 +327,8 @@ def end(course: Course) -> None:
     if course.journal is not None:
         course.journal.close()
     course.conversation.release(course.run_id)
-    last = RunEnded(result.stop_reason, result.receipt, None if result.error is None else str(result.error))
+    error = result.error
+    failure = (None, None) if error is None else (str(error), type(error).__name__)
+    last = RunEnded(result.stop_reason, result.receipt, *failure)
     course.enter(Phase.ENDED)
     course.broadcast.close(last)

@@ -10,9 +10,9 @@ import atexit
 import contextvars
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 _T = TypeVar("_T")
 
@@ -58,6 +58,15 @@ class Portal:
             if if_interrupted is not None:
                 hand_over = if_interrupted
                 outcome.add_done_callback(lambda late: None if late.exception() else hand_over(late.result()))
+            raise
+
+    def run(self, function: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
+        """Run a coroutine in the loop's thread and wait for it. Ctrl-C cancels it, and is raised when it has ended."""
+        work = asyncio.run_coroutine_threadsafe(function(), self._loop)
+        try:
+            return work.result()
+        except KeyboardInterrupt:
+            work.cancel()
             raise
 
     def close(self) -> None:

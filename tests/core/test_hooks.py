@@ -275,7 +275,7 @@ async def test_limits_that_cut_inside_an_answer(limits, words):
     assert words in end.result.receipt.cause.reason
     assert 0 < len(end.result.text) < 200
     assert end.result.cost.value > 0
-    assert end.result.cost.high is None
+    assert end.result.cost.high >= end.result.cost.value >= end.result.cost.low
 
 
 async def test_limits_count_earlier_calls_and_reported_figures():

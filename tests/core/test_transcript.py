@@ -177,7 +177,7 @@ def test_a_torn_call_is_left_out_and_named():
     assert draft.content() == ()
     assert draft.torn_calls() == (("a", "t"),)
     assert draft.is_torn
-    assert list(draft.written()) == ['{"x']
+    assert [block.parts for block in draft.blocks()] == [['{"x']]
 
 
 def test_figures_are_cumulative_and_what_is_left_out_stands():

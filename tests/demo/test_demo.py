@@ -13,7 +13,9 @@ from collections.abc import Iterator
 
 import pytest
 
-DEMO = [sys.executable, "-m", "quiesce.demo"]
+from quiesce.models.local import is_available
+
+DEMO = [sys.executable, "-m", "quiesce.demo", "--scripted"]
 # A new session has no terminal until it takes one; only then does Ctrl-C reach it as a signal.
 AT_A_TERMINAL = """
 import fcntl, runpy, signal, termios
@@ -47,7 +49,7 @@ class Terminal:
         self.settings = termios.tcgetattr(inner)
         self._inner = inner
         self.child = subprocess.Popen(
-            [sys.executable, "-c", AT_A_TERMINAL],
+            [sys.executable, "-c", AT_A_TERMINAL, "--scripted"],
             stdin=inner,
             stdout=inner,
             stderr=inner,
@@ -138,3 +140,20 @@ def test_colours_are_for_terminals_that_want_them() -> None:
             assert ("\x1b[1m" in title) is coloured
         finally:
             terminal.close()
+
+
+@pytest.mark.promise("P1", "P3", "P6")
+@pytest.mark.skipif(not is_available(), reason="quiesce[local] is not installed: no real model to stop")
+def test_a_real_model_is_stopped_first_or_the_demo_says_why_not() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "quiesce.demo"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    stopped = "was stopped (user: enough of that)" in done.stdout
+    assert stopped or "cannot be had here" in done.stdout
+    assert "was stopped (user: half way)" in done.stdout

@@ -132,3 +132,40 @@ def test_uvloop(hazard, tmp_path: Path) -> None:
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(main())
+
+
+@pytest.mark.case("gemini-cli#28091")
+def test_no_side_effect_after_ctrl_c(tmp_path: Path) -> None:
+    import signal
+    import time
+
+    book = tmp_path / "book"
+    script = tmp_path / "script.py"
+    script.write_text(
+        f"""
+import time
+from quiesce import Agent, tool
+from quiesce.models.scripted import Call, ScriptedModel
+
+@tool(on_stop="kill", grace=0.1)
+def write_for_ever() -> str:
+    while True:
+        try:
+            with open({str(book)!r}, "a") as file:
+                file.write("x")
+            time.sleep(0.001)
+        except BaseException:
+            continue
+
+try:
+    Agent(ScriptedModel([Call("write_for_ever")], then="done"), tools=[write_for_ever])("go")
+except KeyboardInterrupt:
+    print(len(open({str(book)!r}).read()))
+"""
+    )
+    host = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True)
+    while not (book.exists() and book.read_text()):
+        time.sleep(0.01)
+    host.send_signal(signal.SIGINT)
+    output, _ = host.communicate(timeout=60)
+    assert int(output) == len(book.read_text())

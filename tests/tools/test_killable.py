@@ -33,6 +33,7 @@ def killable(function, **options) -> Tool:
 
 
 @pytest.mark.case("odysseus#2338")
+@pytest.mark.case("GenericAgent#797")
 @pytest.mark.parametrize("mode", ["now", "kill"])
 @pytest.mark.parametrize("hazard", HAZARDS, ids=lambda hazard: hazard.__name__)
 def test_a_stop_leaves_nothing(hazard, mode, tmp_path: Path) -> None:
@@ -171,6 +172,7 @@ def test_an_outside_cancellation_kills_too(tmp_path: Path) -> None:
     run_async(main())
 
 
+@pytest.mark.leaves("tasks")
 def test_a_loop_that_shuts_down_kills_too(tmp_path: Path) -> None:
     book = str(tmp_path / "book")
     each = killable(hazards.hundred_children)

@@ -242,6 +242,7 @@ def test_a_stop_of_the_run_while_one_call_is_being_stopped() -> None:
 # --- Timeouts ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.leaves("tasks")  # what is abandoned
 @pytest.mark.parametrize("on_stop", ["cancel", "finish", "abandon"])
 def test_a_timeout_stops_an_async_call(on_stop: str) -> None:
     async def main() -> None:

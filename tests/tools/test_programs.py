@@ -88,6 +88,8 @@ def test_big_input_and_output_pass() -> None:
 
 
 @pytest.mark.case("codex#7985")
+@pytest.mark.case("codex#25772")
+@pytest.mark.case("codex#21994")
 @pytest.mark.parametrize("mode", ["now", "kill"])
 @pytest.mark.parametrize("hazard", ["stubborn", "double_fork", "hundred_children", "hydra", "full_pipe"])
 def test_a_stop_leaves_no_process(hazard: str, mode: str, tmp_path: Path) -> None:
@@ -145,7 +147,7 @@ def test_what_a_program_leaves_running_is_ended(tmp_path: Path) -> None:
 
 def test_a_timeout_ends_it_and_says_so() -> None:
     async def main() -> None:
-        ended = await result_of(["sh", "-c", "echo begun; sleep 1000"], timeout=0.2)
+        ended = await result_of(["sh", "-c", "echo begun; sleep 1000"], timeout=2)
         assert (ended.timed_out, ended.ok, ended.stdout) == (True, False, "begun\n")
 
     run_async(main())

@@ -18,7 +18,7 @@ from quiesce.events import ToolEnded, ToolStarted
 from quiesce.messages import Outcome
 from quiesce.models.scripted import Call
 from quiesce.run import Run
-from quiesce.tools.processes import workers
+from quiesce.tools.processes import worker_call as workers
 from quiesce.tools.tool import Tool
 
 pytestmark = pytest.mark.promise("P3", "P4", "P7")

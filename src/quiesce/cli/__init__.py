@@ -1,4 +1,4 @@
-"""The `quiesce` command."""
+"""The `quiesce` command: a table of subcommands, each in a module that is loaded when it is needed."""
 
 from .main import main
 

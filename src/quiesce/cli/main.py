@@ -1,29 +1,53 @@
-"""`quiesce COMMAND ...`: finds the command and runs it."""
+"""The dispatcher of the `quiesce` command.
+
+A subcommand is a module with `add_parser(subparsers)`, which sets `run=` as a default: a function that takes the parsed
+arguments and returns the exit code. Modules must be cheap to import; what is heavy is imported in `run`.
+"""
 
 from __future__ import annotations
 
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import Any, Final, Protocol, TypeAlias, cast
 
 from .._version import __version__
 from ..errors import QuiesceError
-from . import sessions
+
+Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"  # pyright: ignore[reportPrivateUsage]
+
+# The modules in this package that have subcommands, in the order in which --help lists them.
+MODULES: Final = ("serve", "key", "sessions")
+
+
+class _Subcommand(Protocol):
+    def add_parser(self, subparsers: Subparsers) -> None: ...
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; returns the exit status. What goes wrong is said in one line on stderr."""
-    parser = argparse.ArgumentParser(prog="quiesce", description="Agents that can be stopped.")
-    parser.add_argument("--version", action="version", version=f"quiesce {__version__}")
-    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    sessions.add_to(commands)
+    """Run the command; returns the exit code."""
+    parser = _parser()
     options = parser.parse_args(arguments)
+    run: Callable[[Any], int] | None = getattr(options, "run", None)
+    if run is None:
+        parser.print_help()
+        return 2
     try:
-        return options.run(options)
+        return run(options)
     except QuiesceError as error:
         print(f"quiesce: {error}", file=sys.stderr)
         return 1
     except BrokenPipeError:  # the reader of our output has left, which is their right
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="quiesce", description="Agents that can be stopped at any instant.")
+    parser.add_argument("--version", action="version", version=f"quiesce {__version__}")
+    subparsers = parser.add_subparsers(title="commands", metavar="COMMAND")
+    for name in MODULES:
+        cast(_Subcommand, import_module(f"{__package__}.{name}")).add_parser(subparsers)
+    return parser

@@ -16,11 +16,12 @@ from ..sessions.files import export_session, import_session
 from ..sessions.records import RunRecord, SessionInfo
 from ..sessions.session import Session
 from ..sessions.where import default_path, resolve_store
+from .main import Subparsers
 
 
-def add_to(commands: Any) -> None:
-    """Register the command."""
-    parser = commands.add_parser("sessions", help="look at, export and delete saved conversations")
+def add_parser(subparsers: Subparsers) -> None:
+    """Describe the subcommand."""
+    parser = subparsers.add_parser("sessions", help="look at, export and delete saved conversations")
     actions = parser.add_subparsers(title="actions", required=True, metavar="ACTION")
 
     def action(name: str, run: Any, help: str) -> argparse.ArgumentParser:

@@ -11,10 +11,11 @@ from .screen import Screen
 
 
 def main() -> int:
-    """On a terminal the person stops the agent; elsewhere it is stopped half way."""
+    """On a terminal the person stops the agent; elsewhere it is stopped half way. `--scripted`: no real model first."""
     screen = Screen()
+    play = by_hand if has_keyboard() else by_itself
     try:
-        asyncio.run(by_hand(screen) if has_keyboard() else by_itself(screen))
+        asyncio.run(play(screen, prologue="--scripted" not in sys.argv[1:]))
     except KeyboardInterrupt:
         screen.goodbye()
     return 0

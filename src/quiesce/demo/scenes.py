@@ -14,6 +14,7 @@ from ..run import Run
 from ..state import Phase
 from .baker import FIRST_PROMPT, build_agent
 from .keyboard import on_escape, read_line
+from .prologue import real_model
 from .screen import Screen
 
 _FAREWELLS: Final = frozenset({"quit", "exit", "bye", "q"})
@@ -24,9 +25,11 @@ _NOTICES: Final = {
 }
 
 
-async def by_hand(screen: Screen) -> None:
+async def by_hand(screen: Screen, *, prologue: bool) -> None:
     """The person stops the agent, and goes on with the same conversation."""
     screen.title("Press Esc or Ctrl-C to stop it, at any moment you like.")
+    if prologue:
+        await real_model(screen)
     agent = _new_agent(screen)
     prompt: str | None = FIRST_PROMPT
     screen.prompt(FIRST_PROMPT)
@@ -40,9 +43,11 @@ async def by_hand(screen: Screen) -> None:
     screen.goodbye()
 
 
-async def by_itself(screen: Screen) -> None:
+async def by_itself(screen: Screen, *, prologue: bool) -> None:
     """Nobody is there to press a key: stop half way, show the receipt, and go on with the same conversation."""
     screen.title("No terminal here, so it stops itself half way.")
+    if prologue:
+        await real_model(screen)
     agent = _new_agent(screen, pace=0.15)
     screen.prompt(FIRST_PROMPT)
     run = agent.start(FIRST_PROMPT)

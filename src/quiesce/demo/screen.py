@@ -51,7 +51,7 @@ class Screen:
         self._line(
             self._styled("Quiesce", "bold") + self._styled("  an agent that can be stopped at any instant", "dim")
         )
-        self._line(self._styled("A scripted model: no key, no network.", "dim"))
+        self._line(self._styled("No key, no network.", "dim"))
         self._line(self._styled(how, "yellow"))
 
     def prompt(self, text: str) -> None:
@@ -92,12 +92,12 @@ class Screen:
 
     # --- Events ---------------------------------------------------------------------------------------------------
 
-    def show(self, event: Event) -> None:
+    def show(self, event: Event, speaker: str = "baker") -> None:
         """Show an event of the run."""
         match event:
             case ModelCallStarted():
                 self._settle()
-                self._write(f"\n{self._styled('baker', 'green')}")
+                self._write(f"\n{self._styled(speaker, 'green')}")
                 self._column, self._gap = 5, "  "
             case TextDelta(text):
                 self._speak(text)

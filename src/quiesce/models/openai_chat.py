@@ -10,6 +10,7 @@ import httpx2
 import msgspec
 
 from ..errors import AuthenticationFailed, ConfigurationError, UnknownModel
+from ..events import UsageDelta
 from ..messages import (
     AssistantMessage,
     Document,
@@ -39,6 +40,7 @@ from .convert import (
     text_of_document,
     words_of,
 )
+from .generation import usage_of_generation
 from .http import PerLoop, StopPolicyName, WireModel
 from .sdk import settle_platform, vendor_sdk
 
@@ -114,6 +116,15 @@ class OpenAIChat(WireModel):
             model=self.model, messages=body.pop("messages"), stream=True, extra_body=body
         ).__aenter__()
         return answer.http_response
+
+    async def lookup_usage(self, request_id: str) -> UsageDelta | None:
+        """What the server says of a request that was cut; None when it does not know yet. For OpenRouter."""
+        client = await self._clients.get()
+        try:
+            reply = await client.get("/generation", cast_to=object, options={"params": {"id": request_id}})
+        except self._sdk.NotFoundError:  # it takes a moment until the record is there
+            return None
+        return usage_of_generation(reply)
 
     def _decoder(self, request: ModelRequest) -> ChatDecoder:
         del request

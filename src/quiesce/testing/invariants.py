@@ -113,7 +113,8 @@ def honest(watched: Watched, result: RunResult) -> Iterator[str]:
 def quiet(watched: Watched, result: RunResult) -> Iterator[str]:
     """P5: what is left is what the receipt names. Tasks are checked by whoever knows which were there before."""
     model = watched.agent.setup.model
-    if isinstance(model, ScriptedModel) and model.open_streams and not watched.agent.active_runs:
+    drained = len(watched.agent.setup.drains)  # streams that are read to their end for the bill, and named
+    if isinstance(model, ScriptedModel) and model.open_streams > drained and not watched.agent.active_runs:
         yield f"{model.open_streams} model streams are open"
     named = Counter(name.split()[1] for name in result.receipt.still_running if name.startswith("tool "))
     for name in watched.witness.entered:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import copy
 from collections import Counter
 from contextlib import aclosing
-from typing import Any, Final
+from typing import Any, Final, Self
 
+from ..messages import Outcome, ToolResult
 from ..tools.tool import Tool
 
 
@@ -42,8 +43,8 @@ class Witness:
                 return function(**arguments)
 
         async def async_tool(**arguments: Any) -> Any:
-            with _Entry(self, name):
-                return await function(**arguments)
+            with _Entry(self, name) as entry:
+                return entry.note(await function(**arguments))
 
         async def generator_tool(**arguments: Any) -> Any:
             with _Entry(self, name):
@@ -60,9 +61,17 @@ class _Entry:
     def __init__(self, witness: Witness, name: str) -> None:
         self._witness: Final = witness
         self._name: Final = name
+        self._cut = False
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> Self:
         self._witness.entered[self._name] += 1
+        return self
+
+    def note(self, value: Any) -> Any:
+        """A tool that says itself that it was cut, or that it failed, has not come to its own end."""
+        self._cut = isinstance(value, ToolResult) and (value.is_error or value.outcome is not Outcome.COMPLETED)
+        return value
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        (self._witness.returned if kind is None else self._witness.raised)[self._name] += 1
+        ended = self._witness.returned if kind is None and not self._cut else self._witness.raised
+        ended[self._name] += 1

@@ -21,11 +21,12 @@ from .policy import LAST_BREATH, REAPING
 from .program import ProcessResult, Program
 from .thread import ThreadCall, ThreadOutcome
 from .tool import Tool
+from .undo import Effect, UndoLog
 from .verdict import died, note, raised, stopped
 
 if TYPE_CHECKING:
     from .processes.printed import Printed
-    from .processes.workers import WorkerCall
+    from .processes.worker_call import WorkerCall
 
 _log: Final = logging.getLogger("quiesce")
 
@@ -46,6 +47,11 @@ class ToolHost(Protocol):
     @property
     def state(self) -> dict[str, Any]:
         """The agent's state."""
+        ...
+
+    @property
+    def undo_log(self) -> UndoLog:
+        """Where calls that can be undone are written down."""
         ...
 
     def emit(self, event: Event) -> None:
@@ -151,7 +157,15 @@ class CallRecord:
         except BaseException as error:  # a tool's SystemExit is the tool's failure, not the program's end
             self._finish(self._failure(error))
         else:
-            self._finish(completed(self.call, value))
+            self._finish(self._completed(value))
+
+    def _completed(self, value: Any) -> ToolResult:
+        """The result of a tool that returned; what it did can be undone from now on, where there is a way."""
+        compensation = None if self.tool is None else self.tool.compensation
+        if self.tool is not None and compensation is not None and self.stage is not Stage.DONE:
+            arguments = self.tool.validate(self.call.arguments)
+            self._host.undo_log.add(Effect(self.call, compensation, arguments, value))
+        return completed(self.call, value)
 
     def _settle_cancelled(self, error: asyncio.CancelledError) -> bool:
         """The tool was cancelled. Whether the task goes on: when only this call was stopped, or the tool did it."""
@@ -219,7 +233,7 @@ class CallRecord:
                 return last
 
     async def _invoke_in_process(self, tool: Tool, arguments: dict[str, Any]) -> Any:
-        from .processes.workers import WorkerCall, WorkerRequest
+        from .processes.worker_call import WorkerCall, WorkerRequest
 
         host = self._host
         key = host.idempotency_key(self.call)
@@ -244,7 +258,7 @@ class CallRecord:
     def _on_thread_end(self, outcome: ThreadOutcome) -> None:
         """The thread of a call that was left behind has ended."""
         failure = None if outcome.error is None else self._failure(outcome.error)
-        self._finish(failure or completed(self.call, outcome.value))
+        self._finish(failure or self._completed(outcome.value))
 
     def _on_task_end(self, task: asyncio.Task[None]) -> None:
         error = None if task.cancelled() else task.exception()
@@ -329,13 +343,13 @@ class CallRecord:
         if self._worker is not None or (self._has_programs and not self._spared(mode)):
             return own + REAPING  # the process is killed when its grace is over; this is for the kernel to be slow in
         if mode is Mode.KILL:
-            return 0.0 if self.tool.kind == "sync" else LAST_BREATH
+            return 0.0 if self.tool.kind == "sync" else self.tool.last_breath
         return own
 
     @property
     def last_breath(self) -> float:
         """How long the call may take to end once it is cancelled at last."""
-        return REAPING if self._has_programs else LAST_BREATH
+        return REAPING if self._has_programs or self.tool is None else self.tool.last_breath
 
     @property
     def _has_programs(self) -> bool:
@@ -440,6 +454,16 @@ class CallRecord:
     def still_running(self) -> bool:
         """Whether the call was left behind and has not ended since."""
         return self.left_behind and self.stage is not Stage.DONE
+
+    @property
+    def was_cut(self) -> bool:
+        """Whether the tool began and did not come to its own end."""
+        return self.result is not None and self.result.outcome is not Outcome.COMPLETED
+
+    @property
+    def can_be_undone(self) -> bool:
+        """Whether there is a way to take back what the tool does."""
+        return self.tool is not None and self.tool.compensation is not None
 
     @property
     def remains(self) -> str:

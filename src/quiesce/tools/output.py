@@ -14,6 +14,9 @@ _NOTHING: Final = "(no output)"
 def completed(call: ToolCall, value: Any) -> ToolResult:
     """The result of a tool that returned. What cannot be sent to a model becomes an error that says so."""
     try:
+        if isinstance(value, ToolResult):  # the tool knows best what became of it
+            content = tuple(part for each in value.content for part in _content(each))
+            return ToolResult(call.id, call.name, content or (Text(_NOTHING),), value.outcome, value.is_error)
         return ToolResult(call.id, call.name, _content(value))
     except Exception as error:
         what = f"The tool finished, but what it returned cannot be sent ({type(value).__name__}: {_brief(error)})."
@@ -51,8 +54,6 @@ def _content(value: Any) -> tuple[ResultContent, ...]:
             return (_text(value.text) if isinstance(value, Text) else _attachment(value),)
         case list() | tuple() if _is_content(value):  # pyright: ignore[reportUnknownArgumentType]
             return tuple(part for each in value for part in _content(each))  # pyright: ignore[reportUnknownVariableType]
-        case ToolResult():
-            return tuple(part for each in value.content for part in _content(each)) or (Text(_NOTHING),)
         case None:
             return (Text(_NOTHING),)
         case _:

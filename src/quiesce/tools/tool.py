@@ -5,19 +5,33 @@ from __future__ import annotations
 import functools
 import inspect
 import re
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias, get_type_hints, overload
+from collections.abc import Callable, Sequence
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Final,
+    Literal,
+    Protocol,
+    TypeAlias,
+    TypeVar,
+    get_type_hints,
+    overload,
+    runtime_checkable,
+)
 
 from ..errors import InvalidTool, ToolError
 from ..models.base import ToolSpec
+from .compensation import DEFAULT_UNDO_TIMEOUT, Compensation
 from .context import ToolContext
-from .policy import OnStop, StopPolicy, stop_policy
+from .policy import LAST_BREATH, OnStop, StopPolicy, stop_policy
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
     from .processes.parcel import Parcel
 
+_F = TypeVar("_F", bound=Callable[..., Any])
 Kind: TypeAlias = Literal["sync", "async", "generator"]
 
 _NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
@@ -64,6 +78,9 @@ class Tool:
             max_cpu=max_cpu,
         )
         self.sequential: Final = sequential
+        self.compensation: Compensation | None = None
+        self.last_breath = LAST_BREATH
+        """How long a call may take to unwind when no grace is left."""
         summary, self._notes = _read_docstring(inspect.getdoc(function) or "")
         self.description: Final = description or summary or self.name
 
@@ -97,6 +114,27 @@ class Tool:
     def _arguments(self) -> tuple[_ArgumentType, str | None]:
         return _argument_type(self.function, self.name, self._notes)
 
+    @overload
+    def undo(self, function: _F, /) -> _F: ...
+    @overload
+    def undo(self, function: None = None, /, *, timeout: float = ...) -> Callable[[_F], _F]: ...
+    def undo(
+        self, function: Callable[..., Any] | None = None, /, *, timeout: float = DEFAULT_UNDO_TIMEOUT
+    ) -> Callable[..., Any]:
+        """Register the function that takes back what a call of this tool did: `@build.undo`.
+
+        Sync or async; it takes the tool's arguments by name, as many as it needs, and what the tool returned as
+        `result`. It is called at most once for each completed call, by `run.cancel(undo=True)` or `result.undo()`, and
+        given up after `timeout` seconds. Raises `InvalidTool` for a parameter that is none of those.
+        """
+
+        def register(given: _F) -> _F:
+            arguments = frozenset(inspect.signature(self.function).parameters)
+            self.compensation = Compensation(given, tool_name=self.name, arguments=arguments, timeout=timeout)
+            return given
+
+        return register if function is None else register(function)
+
     @property
     def context_parameter(self) -> str | None:
         """The parameter that takes the `ToolContext`, if there is one."""
@@ -105,6 +143,16 @@ class Tool:
     def validate(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """The arguments as the function wants them. Raises `ToolError`, in words for the model, if they do not fit."""
         return self._arguments[0].validate(arguments)
+
+
+@runtime_checkable
+class Toolset(Protocol):
+    """Several tools that come together. An agent takes those that there are when it is made."""
+
+    @property
+    def tools(self) -> Sequence[Tool]:
+        """The tools."""
+        ...
 
 
 class _ArgumentType:

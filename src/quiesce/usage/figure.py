@@ -35,13 +35,31 @@ class Figure(Struct, frozen=True):
     high: int | None
     source: Provenance
 
-    def __str__(self) -> str:
-        if self.source is Provenance.REPORTED:
-            return f"{self.value:,}"
+    @property
+    def exact(self) -> bool:
+        """Whether the interval holds this value and no other."""
+        return self.value is not None and self.low == self.value == self.high
+
+    def holds(self, tokens: int) -> bool:
+        """Whether the interval holds a number."""
+        return self.low <= tokens and (self.high is None or tokens <= self.high)
+
+    @property
+    def guess(self) -> str:
+        """The value in words."""
         if self.value is None:
             return f"at least {self.low:,}" if self.low else "unknown"
-        high = "?" if self.high is None else f"{self.high:,}"
-        return f"about {self.value:,} ({self.low:,} to {high})"
+        return f"{self.value:,}" if self.exact else f"about {self.value:,}"
+
+    @property
+    def interval(self) -> str:
+        """The interval in words; empty when there is nothing to add to the value."""
+        if self.exact or (self.value is None and self.high is None):
+            return ""
+        return f"{self.low:,} or more" if self.high is None else f"{self.low:,} to {self.high:,}"
+
+    def __str__(self) -> str:
+        return f"{self.guess} ({self.interval})" if self.interval else self.guess
 
 
 def reported(tokens: int) -> Figure:
@@ -68,6 +86,10 @@ def total(figures: Iterable[Figure]) -> Figure:
         value = None if value is None or figure.value is None else value + figure.value
         low += figure.low
         high = None if high is None or figure.high is None else high + figure.high
-        if _RANK[figure.source] > _RANK[source]:
-            source = figure.source
+        source = worse(source, figure.source)
     return Figure(value, low, high, source)
+
+
+def worse(one: Provenance, other: Provenance) -> Provenance:
+    """The less trustworthy of two sources."""
+    return one if _RANK[one] >= _RANK[other] else other

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from concurrent.futures import Future
 from typing import Final, Literal, TypeAlias
 
 from msgspec import Struct, structs
@@ -10,7 +11,9 @@ from msgspec import Struct, structs
 from .figure import NONE, UNKNOWN, Figure, Provenance, total
 from .prices import Cost, Price, cost_of, total_cost
 
-HowItEnded: TypeAlias = Literal["open", "completed", "hung_up", "drained", "cancelled_at_provider", "failed"]
+HowItEnded: TypeAlias = Literal[
+    "open", "completed", "hung_up", "draining", "drained", "cancelled_at_provider", "failed"
+]
 
 
 class TokenUsage(Struct, frozen=True):
@@ -29,7 +32,12 @@ class TokenUsage(Struct, frozen=True):
 
 
 class LedgerEntry(Struct, frozen=True):
-    """One request that was sent: what it used, what it cost, and how it ended."""
+    """One request that was sent: what it used, what it cost, and how it ended.
+
+    `error` names the kind of failure of a request that failed. `provisional` says that better figures may still come:
+    the provider's stream is being read to its end, or the request is being looked up. `supersedes` says that they have
+    come, and that nothing will change any more.
+    """
 
     id: str
     run_id: str
@@ -40,6 +48,8 @@ class LedgerEntry(Struct, frozen=True):
     usage: TokenUsage = TokenUsage()
     cost: Cost | None = None
     request_id: str | None = None
+    error: str | None = None
+    provisional: bool = False
     supersedes: bool = False
 
 
@@ -66,32 +76,46 @@ class Usage(Struct, frozen=True):
         """Whether every figure of every call was reported by its provider."""
         return all(entry.usage.is_final for entry in self.entries)
 
+    @property
+    def is_provisional(self) -> bool:
+        """Whether better figures may still come by themselves."""
+        return any(entry.provisional for entry in self.entries)
+
     def __str__(self) -> str:
-        names = ("input", "output", "cache_read", "cache_write", "reasoning")
-        figures = {name: getattr(self.tokens, name) for name in names}
-        rows = [("model calls", str(self.calls), "")]
-        rows += [(name, str(figure), figure.source.value) for name, figure in figures.items() if figure != NONE]
-        if self.cost is not None:
-            rows.append(("cost", str(self.cost), ""))
-        wide = [max(len(row[column]) for row in rows) for column in range(2)]
-        return "\n".join(f"{a:<{wide[0]}}  {b:<{wide[1]}}  {c}".rstrip() for a, b, c in rows)
+        from .table import table
+
+        return table(self)
 
 
 class Ledger:
     """Entries are opened when a request is sent and closed when it ends; nothing is ever removed.
 
-    A closed entry may be superseded once by a better figure. Not thread-safe: a run writes its own ledger.
+    A closed entry may be superseded once by a better figure. A run writes its own ledger; reading is safe from any
+    thread. A ledger shows the entries of those it has absorbed, as they are at that moment. What a child run writes is
+    written to the ledger `above` it too, as it happens.
     """
 
-    def __init__(self) -> None:
-        self._entries: dict[str, LedgerEntry] = {}
+    def __init__(self, above: Ledger | None = None) -> None:
+        self._above: Final = above
+        self._below: Final[list[Ledger]] = []
+        if above is not None:
+            above._below.append(self)
+        self._entries: Final[dict[str, LedgerEntry]] = {}
+        self._absorbed: Final[list[Ledger]] = []
+        self._expected: Final[dict[str, Future[None]]] = {}
         self._numbers: Final = itertools.count(1)
 
     def open(self, *, run_id: str, model: str, turn: int, attempt: int) -> str:
         """Book a request that is about to be sent; returns the entry's id."""
         entry_id = f"{run_id}/{next(self._numbers)}"
-        self._entries[entry_id] = LedgerEntry(entry_id, run_id, model, turn, attempt)
+        self._write(LedgerEntry(entry_id, run_id, model, turn, attempt))
         return entry_id
+
+    def _write(self, entry: LedgerEntry) -> None:
+        ledger: Ledger | None = self
+        while ledger is not None:
+            ledger._entries[entry.id] = entry
+            ledger = ledger._above
 
     def update(
         self,
@@ -101,38 +125,74 @@ class Ledger:
         price: Price | None = None,
         ended: HowItEnded = "open",
         request_id: str | None = None,
+        error: str | None = None,
     ) -> LedgerEntry:
         """Write what is known of an open entry so far, and how it ended once it has."""
         entry = structs.replace(
             self._entries[entry_id],
             usage=usage,
-            cost=_cost(price, usage),
+            cost=cost_of_tokens(price, usage),
             ended=ended,
             request_id=request_id or self._entries[entry_id].request_id,
+            error=error,
         )
-        self._entries[entry_id] = entry
+        self._write(entry)
         return entry
 
+    # --- Better figures -----------------------------------------------------------------------------------------
+
+    def expect(self, entry_id: str) -> None:
+        """Better figures may come for an entry. `settle()` must follow, whether or not they came."""
+        future: Future[None] = Future()
+        future.set_running_or_notify_cancel()  # so that a waiter who is cancelled cannot cancel it for the others
+        self._expected[entry_id] = future
+        self._write(structs.replace(self._entries[entry_id], provisional=True))
+
     def supersede(
-        self, entry_id: str, usage: TokenUsage, *, price: Price | None = None, ended: HowItEnded = "drained"
+        self, entry_id: str, usage: TokenUsage, *, price: Price | None = None, ended: HowItEnded | None = None
     ) -> bool:
         """Replace an estimate by a better figure. False, and no change, when that has happened already."""
         entry = self._entries[entry_id]
         if entry.supersedes:
             return False
-        self._entries[entry_id] = structs.replace(
-            entry, usage=usage, cost=_cost(price, usage), ended=ended, supersedes=True
-        )
+        cost = cost_of_tokens(price, usage)
+        self._write(structs.replace(entry, usage=usage, cost=cost, ended=ended or entry.ended, supersedes=True))
         return True
 
+    def settle(self, entry_id: str, ended: HowItEnded | None = None) -> LedgerEntry:
+        """No better figures will come for an entry: what it says now stays."""
+        entry = structs.replace(self._entries[entry_id], provisional=False)
+        if ended is not None:
+            entry = structs.replace(entry, ended=ended)
+        self._write(entry)
+        expected = self._expected.pop(entry_id, None)
+        if expected is not None:
+            expected.set_result(None)
+        return entry
+
+    def expected(self) -> tuple[Future[None], ...]:
+        """One future for each entry that better figures may come for, done when they have come or never will."""
+        own = tuple(self._expected.copy().values())
+        others = (*tuple(self._below), *tuple(self._absorbed))
+        return tuple(dict.fromkeys((*own, *(future for ledger in others for future in ledger.expected()))))
+
+    # --- Reading ------------------------------------------------------------------------------------------------
+
     def absorb(self, other: Ledger) -> None:
-        """Take over the entries of a child run."""
-        self._entries.update(other._entries)
+        """Show another ledger's entries, such as a run's or a child's, with this one's. Once is enough."""
+        if other is not self and other not in self._absorbed:
+            self._absorbed.append(other)
 
     @property
     def entries(self) -> tuple[LedgerEntry, ...]:
-        """All entries, in the order in which the requests were sent."""
-        return tuple(self._entries.values())
+        """All entries, in the order in which the requests were sent, those of absorbed ledgers after one's own."""
+        if not self._absorbed:
+            return tuple(self._entries.values())
+        entries = self._entries.copy()
+        for ledger in tuple(self._absorbed):
+            for entry in ledger.entries:  # a run and its child may both be of the agent whose ledger this is
+                entries[entry.id] = entry
+        return tuple(entries.values())
 
     @property
     def usage(self) -> Usage:
@@ -147,7 +207,8 @@ def summarise(entries: tuple[LedgerEntry, ...]) -> Usage:
     return Usage(len(entries), tokens, total_cost([entry.cost for entry in entries]), entries)
 
 
-def _cost(price: Price | None, usage: TokenUsage) -> Cost | None:
+def cost_of_tokens(price: Price | None, usage: TokenUsage) -> Cost | None:
+    """What tokens cost; None without a price."""
     return cost_of(
         price, input=usage.input, cache_read=usage.cache_read, cache_write=usage.cache_write, output=usage.output
     )

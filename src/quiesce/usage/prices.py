@@ -12,6 +12,16 @@ from .figure import Figure
 _MILLION: Final = Decimal(1_000_000)
 
 
+class Tier(Struct, frozen=True):
+    """Prices, per million tokens, for requests with more than `above` input tokens: for all of their tokens."""
+
+    above: int
+    input: Decimal
+    output: Decimal
+    cache_read: Decimal | None = None
+    cache_write: Decimal | None = None
+
+
 class Price(Struct, frozen=True):
     """A model's prices, per million tokens. A cache price that is None counts as plain input."""
 
@@ -20,6 +30,15 @@ class Price(Struct, frozen=True):
     cache_read: Decimal | None = None
     cache_write: Decimal | None = None
     currency: str = "USD"
+    tiers: tuple[Tier, ...] = ()
+
+    def money(self, tokens: int, read: int, written: int, out: int) -> Decimal:
+        """What a call costs. `tokens` is the whole input, with what was read from and written to the cache."""
+        rates = next((tier for tier in reversed(self.tiers) if tokens > tier.above), self)
+        read_rate = rates.input if rates.cache_read is None else rates.cache_read
+        write_rate = rates.input if rates.cache_write is None else rates.cache_write
+        plain = max(0, tokens - read - written)
+        return (plain * rates.input + read * read_rate + written * write_rate + out * rates.output) / _MILLION
 
 
 class Cost(Struct, frozen=True):
@@ -30,13 +49,32 @@ class Cost(Struct, frozen=True):
     high: Decimal | None
     currency: str = "USD"
 
-    def __str__(self) -> str:
+    @property
+    def exact(self) -> bool:
+        """Whether the interval holds this value and no other."""
+        return self.value is not None and self.low == self.value == self.high
+
+    @property
+    def guess(self) -> str:
+        """The value in words."""
         if self.value is None:
-            return f"at least {self.low:.4f} {self.currency}" if self.low else "unknown"
-        if self.low == self.high:
-            return f"{self.value:.4f} {self.currency}"
-        high = "?" if self.high is None else f"{self.high:.4f}"
-        return f"about {self.value:.4f} {self.currency} ({self.low:.4f} to {high})"
+            return f"at least {self._words(self.low)} {self.currency}" if self.low else "unknown"
+        return f"{'' if self.exact else 'about '}{self._words(self.value)} {self.currency}"
+
+    @property
+    def interval(self) -> str:
+        """The interval in words; empty when there is nothing to add to the value."""
+        if self.exact or (self.value is None and self.high is None):
+            return ""
+        low = self._words(self.low)
+        return f"{low} or more" if self.high is None else f"{low} to {self._words(self.high)}"
+
+    def _words(self, amount: Decimal) -> str:
+        """Four places, and more where the best guess would vanish in them."""
+        return f"{amount:,.4f}" if (self.value or self.high or self.low) >= Decimal("0.01") else f"{amount:,.6f}"
+
+    def __str__(self) -> str:
+        return f"{self.guess} ({self.interval})" if self.interval else self.guess
 
 
 def cost_of(
@@ -45,34 +83,23 @@ def cost_of(
     """What a call cost. `input` includes what was read from and written to the cache. None without a price."""
     if price is None:
         return None
-    read_price = price.input if price.cache_read is None else price.cache_read
-    write_price = price.input if price.cache_write is None else price.cache_write
-
-    def money(tokens: int, read: int, written: int, out: int) -> Decimal:
-        plain = max(0, tokens - read - written)
-        return (plain * price.input + read * read_price + written * write_price + out * price.output) / _MILLION
-
     known = input.value is not None and output.value is not None
-    bounded = input.high is not None and output.high is not None
-    # Cached tokens are cheap to read and dear to write, so the bounds take each cache figure from the side that
-    # makes the sum smallest or largest.
-    cheap_read, dear_read = _ordered(cache_read, cheaper=read_price <= price.input)
-    cheap_write, dear_write = _ordered(cache_write, cheaper=write_price <= price.input)
-    low = money(input.low, min(cheap_read, input.low), min(cheap_write, input.low), output.low)
-    return Cost(
-        value=money(input.value or 0, cache_read.value or 0, cache_write.value or 0, output.value or 0)
-        if known
-        else None,
-        low=low,
-        high=money(input.high or 0, dear_read, dear_write, output.high or 0) if bounded else None,
-        currency=price.currency,
-    )
+    value = price.money(input.value or 0, cache_read.value or 0, cache_write.value or 0, output.value or 0)
+    bounds = _extremes(price, input.low, cache_read, cache_write, output.low)
+    low, high = min(bounds), None
+    if input.high is not None and output.high is not None:
+        high = max(_extremes(price, input.high, cache_read, cache_write, output.high))
+        high = max(high, value) if known else high
+    return Cost(value if known else None, min(low, value) if known else low, high, price.currency)
 
 
-def _ordered(cache: Figure, *, cheaper: bool) -> tuple[int, int]:
-    """The cache figure that makes the sum smallest, and the one that makes it largest."""
-    least, most = cache.low, cache.low if cache.high is None else cache.high
-    return (most, least) if cheaper else (least, most)
+def _extremes(price: Price, tokens: int, read: Figure, written: Figure, out: int) -> list[Decimal]:
+    """What the same call costs with as little and with as much of it cached as may be: cached tokens are cheap to read
+    and dear to write, or the other way round.
+    """
+    reads = {read.low, tokens if read.high is None else min(read.high, tokens)}
+    writes = {written.low, tokens if written.high is None else min(written.high, tokens)}
+    return [price.money(tokens, some, min(others, max(0, tokens - some)), out) for some in reads for others in writes]
 
 
 def total_cost(costs: list[Cost | None]) -> Cost | None:

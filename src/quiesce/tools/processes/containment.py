@@ -78,6 +78,11 @@ class Nursery:
         """Its process id, while it runs."""
         return None if self._process is None else self._process.pid
 
+    @property
+    def handles(self) -> set[int]:
+        """What it keeps open in this process."""
+        return set() if self._socket is None else {self._socket.fileno()}
+
     def forget(self) -> None:
         """After a fork of the host, in the child: this nursery belongs to the parent."""
         self._lock = threading.Lock()
@@ -146,6 +151,11 @@ class Containment:
         live_processes.discard(self)
         self._on_change = _ignore
         self._link.close()
+
+    @property
+    def handle(self) -> int:
+        """The number of the socket to the keeper."""
+        return self._link.handle
 
     def drop(self) -> None:
         """After a fork of the host, in the child: this belongs to the parent."""

@@ -156,11 +156,10 @@ class _Keeper:
 
     def _on_exit(self, status: int) -> None:
         self._exited = True
-        left = [pid for pid in descendants(os.getpid()) if not is_dead(pid)]
-        self._leftovers = len(left)
-        self._say("exited", status)
         if self._kill_at is None:  # it ended by itself: what it left running ends with it
+            self._leftovers = sum(not is_dead(pid) for pid in descendants(os.getpid()))
             self._kill_at = 0.0
+        self._say("exited", status)
 
     def _listen(self) -> None:
         sources = (self._woken,) if self._host_gone else (self._woken, self._control)

@@ -26,6 +26,11 @@ class Link:
         self.closed = False
         self.at_end = False
 
+    @property
+    def handle(self) -> int:
+        """The number of the file, socket or pipe."""
+        return self._handle
+
     def attach(self, loop: asyncio.AbstractEventLoop, on_data: Callable[[bytes], None]) -> None:
         """Hand what arrives to `on_data`, on `loop`; empty bytes mean the end."""
         self._loop, self._on_data = loop, on_data

@@ -72,7 +72,9 @@ def make_files(root: str | None = None, *, max_size: int = _MAX_SIZE) -> tuple[T
         size = len(content)
         return Written(f"Wrote {size} characters to {path}.", place, previous, mode)
 
-    return Tool(read_file, on_stop="abandon", grace=0.25), Tool(write_file, on_stop="finish", grace=10)
+    writing = Tool(write_file, on_stop="finish", grace=10)
+    writing.undo(undo_write)
+    return Tool(read_file, on_stop="abandon", grace=0.25), writing
 
 
 def undo_write(result: Written) -> None:

@@ -1,0 +1,7 @@
+"""`python -m quiesce.cli`, the same as `quiesce`."""
+
+import sys
+
+from .main import main
+
+sys.exit(main())

@@ -1,0 +1,24 @@
+"""`quiesce key NAME --key-file FILE`: an API key for the server."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from .main import Subparsers
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    """Describe the subcommand."""
+    parser = subparsers.add_parser("key", help="make an API key for `quiesce serve`")
+    parser.add_argument("name", help="whose it is; runs belong to this name")
+    parser.add_argument("--key-file", type=Path, required=True, help="where its hash is kept")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Make the key, and show it this once."""
+    from ..server.keys import add_key
+
+    print(add_key(options.key_file, options.name))
+    return 0

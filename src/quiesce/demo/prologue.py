@@ -1,0 +1,48 @@
+"""Before the play: a real model, small enough for any machine, is stopped in the middle of a sentence."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import Final
+
+from ..agent import Agent
+from ..errors import QuiesceError
+from ..events import TextDelta
+from ..models.local import is_available
+from ..run import Run
+from .keyboard import has_keyboard, on_escape
+from .screen import Screen
+
+MODEL: Final = "local:smollm2"
+_PROMPT: Final = "Tell me a story about a baker who could not stop baking."
+# Fetching the weights is done once; who has to wait longer than this for them gets the play without the prologue.
+_PATIENCE: Final = 40.0
+_ENOUGH: Final = 160
+
+
+async def real_model(screen: Screen) -> None:
+    """Let the small local model speak and stop it; where it cannot be had, say so."""
+    if not is_available():
+        screen.notice("The small local model (quiesce[local]) cannot be had here: the scripted one plays everything.")
+        return
+    screen.notice("First a real model, on this machine: SmolLM2, 135 million parameters. It will be stopped.")
+    try:
+        run = Agent(MODEL, instructions="You tell short stories.", timeout=_PATIENCE).start(_PROMPT)
+        screen.prompt(_PROMPT)
+        await _read_some(run, screen)
+        await run.result()
+    except QuiesceError as error:
+        screen.notice(f"The small local model cannot be had here ({error.what}): the scripted one plays on.")
+    else:
+        screen.receipt(await run.stopped())
+    screen.notice("Now a scripted model with two tools.")
+
+
+async def _read_some(run: Run, screen: Screen) -> None:
+    with on_escape(lambda: run.cancel("Esc was pressed")) if has_keyboard() else nullcontext():
+        spoken = 0
+        async for event in run:
+            screen.show(event, speaker="model")
+            spoken += len(event.text) if isinstance(event, TextDelta) else 0
+            if spoken >= _ENOUGH:
+                run.cancel("enough of that")

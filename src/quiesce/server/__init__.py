@@ -1,0 +1,23 @@
+"""Agents over HTTP: start, watch, stop and steer runs from a browser, a terminal, or another program.
+
+Needs the extra `serve`: `pip install "quiesce[serve]"`.
+"""
+
+from .app import Application, create_app
+from .keys import Keys, add_key, hash_key, new_key
+from .listen import serve
+from .mounting import mount, stop_on_disconnect
+from .settings import Settings
+
+__all__ = [
+    "Application",
+    "Keys",
+    "Settings",
+    "add_key",
+    "create_app",
+    "hash_key",
+    "mount",
+    "new_key",
+    "serve",
+    "stop_on_disconnect",
+]

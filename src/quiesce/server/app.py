@@ -1,0 +1,159 @@
+"""The application: routes, the gate before them, and the console."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+from starlette.applications import Starlette
+from starlette.datastructures import MutableHeaders
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.responses import FileResponse, Response
+from starlette.routing import BaseRoute, Mount, Route
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from ..agent import Agent
+from . import routes
+from .desk import Desk
+from .drain import Drain
+from .endpoint import Endpoints, answer
+from .gate import Gate, OwnerOf
+from .keys import Keys
+from .openapi import document
+from .problem import HANDLERS
+from .settings import Settings
+from .streams import stream_events
+
+STATIC: Final = Path(__file__).parent / "static"
+
+# Strict: the console is plain files from here, and nothing that a run says can become a script or a request elsewhere.
+_HEADERS: Final = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
+        "connect-src 'self'; manifest-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+}
+
+
+class Application(Starlette):
+    """What is served. `desk` holds the runs; `drain` ends them."""
+
+    def __init__(
+        self, agents: Sequence[Agent], *, settings: Settings, keys: Keys | None, owner_of: OwnerOf | None
+    ) -> None:
+        self.desk: Final = Desk(agents, settings)
+        self.drain: Final = Drain(self.desk)
+        middleware = [Middleware(_SafeHeaders)]
+        if settings.cors_origins:
+            middleware.append(
+                Middleware(
+                    CORSMiddleware,
+                    allow_origins=settings.cors_origins,
+                    allow_methods=("GET", "POST", "DELETE"),
+                    allow_headers=("Authorization", "Content-Type", "Idempotency-Key", "Last-Event-ID"),
+                )
+            )
+        super().__init__(
+            routes=_routes(self.desk, Gate(keys, owner_of, settings.cors_origins)),
+            middleware=middleware,
+            exception_handlers=HANDLERS,
+            lifespan=_lifespan,
+        )
+
+
+def create_app(
+    *agents: Agent, settings: Settings | None = None, keys: Keys | None = None, owner_of: OwnerOf | None = None
+) -> Application:
+    """An ASGI application that serves agents. `serve()` also listens; `mount()` adds it to an application of yours.
+
+    keys       who may use it; without keys only this machine may
+    owner_of   instead of keys: whose request this is, by your application's own rules; None refuses it
+
+    Raises `ConfigurationError` for no agent, or two of the same name.
+    """
+    return Application(agents, settings=settings or Settings(), keys=keys, owner_of=owner_of)
+
+
+@asynccontextmanager
+async def _lifespan(app: Starlette) -> AsyncGenerator[None]:
+    assert isinstance(app, Application)
+    try:
+        yield
+    finally:
+        await app.drain.begin()
+
+
+def _routes(desk: Desk, gate: Gate) -> list[BaseRoute]:
+    api = Endpoints(desk, gate)
+
+    async def healthz(_: Request) -> Response:
+        return routes.health(desk)
+
+    async def openapi(_: Request) -> Response:
+        return answer(document(desk.settings))
+
+    return [
+        Route("/runs", api(routes.start_run), methods=["POST"]),
+        Route("/runs", api(routes.list_runs), methods=["GET"]),
+        Route("/runs/{id}", api(routes.show_run), methods=["GET"]),
+        Route("/runs/{id}", api(routes.delete_run), methods=["DELETE"]),
+        Route("/runs/{id}/events", api(stream_events), methods=["GET"]),
+        Route("/runs/{id}/cancel", api(routes.cancel_run), methods=["POST"]),
+        Route("/runs/{id}/steer", api(routes.steer_run), methods=["POST"]),
+        Route("/runs/{id}/resume", api(routes.resume_run), methods=["POST"]),
+        Route("/runs/{id}/undo", api(routes.undo_run), methods=["POST"]),
+        Route("/runs/{id}/continue", api(routes.continue_run), methods=["POST"]),
+        Route("/runs/{id}/tools/{call}/cancel", api(routes.cancel_tool), methods=["POST"]),
+        Route("/sessions", api(routes.list_sessions), methods=["GET"]),
+        Route("/sessions/{name}", api(routes.show_session), methods=["GET"]),
+        Route("/sessions/{name}", api(routes.delete_session), methods=["DELETE"]),
+        Route("/usage", api(routes.show_usage), methods=["GET"]),
+        Route("/agents", api(routes.list_agents), methods=["GET"]),
+        Route("/healthz", healthz, methods=["GET"]),
+        Route("/openapi.json", openapi, methods=["GET"]),
+        *_console(),
+    ]
+
+
+def _console() -> list[BaseRoute]:
+    """The console's files, where they are installed. They hold no secret: the page asks for the key itself."""
+    page = STATIC / "index.html"
+    if not page.exists():
+        return []
+
+    async def console(_: Request) -> Response:
+        return FileResponse(page, headers={"Cache-Control": "no-cache"})
+
+    return [Route("/", console, methods=["GET"]), Mount("/static", StaticFiles(directory=STATIC))]
+
+
+class _SafeHeaders:
+    """Adds what keeps a browser from doing with an answer what was not meant."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app: Final = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def send_safely(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in _HEADERS.items():
+                    headers.setdefault(name, value)
+                headers.setdefault("Cache-Control", "no-cache" if "etag" in headers else "no-store")
+            await send(message)
+
+        await self._app(scope, receive, send_safely)

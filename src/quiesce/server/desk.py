@@ -1,0 +1,279 @@
+"""The desk where runs are started and looked up: who may do what with which run, and how many there may be."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import msgspec
+
+from ..agent import Agent
+from ..cancellation import CancellationToken
+from ..errors import ConfigurationError
+from ..messages import Text, UserMessage
+from ..result import RunResult
+from ..run import Run
+from .eventlog import MemoryLog, to_json
+from .problem import Problem, no_run
+from .record import RunRecord
+from .sessions import Sessions
+from .settings import Settings
+from .usage import UsageBook
+from .views import StartRun
+
+# Idempotency keys that are remembered, of all API keys together.
+_REMEMBERED: Final = 10_000
+_log: Final = logging.getLogger("quiesce.server")
+_RETRY_AFTER: Final = {"Retry-After": "1"}
+
+
+class Desk:
+    """The agents of a server and the runs of all its keys. Only for the server's own loop."""
+
+    def __init__(self, agents: Sequence[Agent], settings: Settings) -> None:
+        self.agents: Final = _by_name(agents)
+        self.settings: Final = settings
+        self.sessions: Final = Sessions(settings.keep_sessions)
+        self.usage: Final = UsageBook()
+        self.draining = False
+        self.shutdown: Final = CancellationToken()
+        """Cancelled when the time for draining is almost over."""
+        self._undoing: Final[dict[str, asyncio.Task[None]]] = {}
+        self._of: Final[dict[str, dict[str, RunRecord]]] = {}
+        self._active: Final[dict[str, RunRecord]] = {}
+        self._kept_bytes = 0
+        self._streams: Final[dict[str, int]] = {}
+        self._starts: Final[OrderedDict[tuple[str, str], tuple[bytes, str]]] = OrderedDict()
+
+    # --- Starting -----------------------------------------------------------------------------------------------
+
+    def start(self, owner: str, wanted: StartRun, idempotency_key: str | None) -> tuple[RunRecord, bool]:
+        """Start a run, unless this key has started it before; whether it is new.
+
+        Nothing in here waits, so that two requests with the same idempotency key cannot both start one.
+        """
+        fingerprint = hashlib.sha256(msgspec.json.encode(wanted)).digest()
+        if idempotency_key is not None:
+            earlier = self._started_before(owner, idempotency_key, fingerprint)
+            if earlier is not None:
+                return earlier, False
+        self._check_room(owner)
+        agent = self._agent(wanted.agent)
+        if wanted.session is None:
+            conversation = agent.conversation.branch()
+        else:
+            conversation = self.sessions.open(owner, wanted.session, agent).conversation
+        # A twin for each run: what one key's run does to the agent (its ledger, `agent.cancel()`) reaches no other.
+        prompt = wanted.prompt if isinstance(wanted.prompt, str) else UserMessage(tuple(wanted.prompt))
+        run = agent.fork().start(prompt, timeout=wanted.timeout, conversation=conversation)
+        record = self.admit(run, owner, agent, wanted, session=wanted.session)
+        if idempotency_key is not None:
+            self._remember(owner, idempotency_key, fingerprint, run.id)
+        return record, True
+
+    def admit(self, run: Run, owner: str, agent: Agent, wanted: StartRun, *, session: str | None) -> RunRecord:
+        """Take a run that was just started into the books."""
+        settings = self.settings
+        record = RunRecord(
+            run,
+            MemoryLog(settings.log_bytes),
+            owner=owner,
+            agent=agent,
+            session=session,
+            prompt=_words(wanted),
+            on_disconnect=wanted.on_disconnect or settings.on_disconnect,
+            grace=settings.disconnect_grace if wanted.disconnect_grace is None else wanted.disconnect_grace,
+            mode=wanted.mode,
+            on_end=self._on_end,
+        )
+        self._of.setdefault(owner, {})[record.id] = record
+        self._active[record.id] = record
+        return record
+
+    def check_open(self) -> None:
+        """Raises `Problem` while the server drains: there are no new runs then."""
+        if self.draining:
+            raise Problem(
+                503,
+                "draining",
+                "The server is shutting down and takes no new runs.",
+                todo="Try again in a moment; another server may answer.",
+                headers={"Retry-After": str(max(1, round(self.settings.drain)))},
+            )
+
+    def _check_room(self, owner: str) -> None:
+        self.check_open()
+        mine = sum(record.owner == owner for record in self._active.values())
+        if mine >= self.settings.max_runs_per_key or len(self._active) >= self.settings.max_runs:
+            raise Problem(
+                429,
+                "too_many_runs",
+                f"{mine} runs of this key are going on, and {len(self._active)} in all.",
+                todo="Wait for one to end, or stop one.",
+                headers=_RETRY_AFTER,
+            )
+
+    def _agent(self, name: str | None) -> Agent:
+        if name is None:
+            return next(iter(self.agents.values()))
+        agent = self.agents.get(name)
+        if agent is None:
+            raise Problem(422, "no_such_agent", "There is no agent of this name.", todo="GET /agents lists them.")
+        return agent
+
+    # --- Idempotency --------------------------------------------------------------------------------------------
+
+    def _started_before(self, owner: str, key: str, fingerprint: bytes) -> RunRecord | None:
+        earlier = self._starts.get((owner, key))
+        if earlier is None:
+            return None
+        if earlier[0] != fingerprint:
+            raise Problem(
+                422,
+                "idempotency_key_reused",
+                "This Idempotency-Key was used for another request.",
+                todo="Use a new one for each run.",
+            )
+        record = self._of.get(owner, {}).get(earlier[1])
+        if record is None:
+            raise Problem(
+                410, "run_forgotten", f"This request started run {earlier[1]}, which is no longer known.", todo=""
+            )
+        return record
+
+    def _remember(self, owner: str, key: str, fingerprint: bytes, run_id: str) -> None:
+        self._starts[owner, key] = (fingerprint, run_id)
+        while len(self._starts) > _REMEMBERED:
+            self._starts.popitem(last=False)
+
+    # --- Looking ------------------------------------------------------------------------------------------------
+
+    def get(self, owner: str, run_id: str) -> RunRecord:
+        """One run. Raises `Problem` when this key has none with that id."""
+        record = self._of.get(owner, {}).get(run_id)
+        if record is None:
+            raise no_run()
+        return record
+
+    def all(self, owner: str) -> tuple[RunRecord, ...]:
+        """The runs of one key, the newest first."""
+        return tuple(reversed(self._of.get(owner, {}).values()))
+
+    @property
+    def active(self) -> tuple[RunRecord, ...]:
+        """The runs of all keys that have not ended."""
+        return tuple(self._active.values())
+
+    # --- Streams ------------------------------------------------------------------------------------------------
+
+    @property
+    def open_streams(self) -> int:
+        """How many event streams are open, of all keys."""
+        return sum(self._streams.values())
+
+    def stream_opened(self, record: RunRecord) -> None:
+        """Count a reader in. Raises `Problem` when there are too many."""
+        mine = self._streams.get(record.owner, 0)
+        if mine >= self.settings.max_streams_per_key or self.open_streams >= self.settings.max_streams:
+            raise Problem(
+                429,
+                "too_many_streams",
+                f"{mine} event streams of this key are open.",
+                todo="Close one, or GET /runs/{id} instead.",
+                headers=_RETRY_AFTER,
+            )
+        self._streams[record.owner] = mine + 1
+        record.reader_came()
+
+    def stream_closed(self, record: RunRecord) -> None:
+        """Count a reader out."""
+        self._streams[record.owner] -= 1
+        if not self._streams[record.owner]:
+            del self._streams[record.owner]
+        record.reader_left()
+
+    # --- Undoing ------------------------------------------------------------------------------------------------
+
+    def undo(self, record: RunRecord, result: RunResult) -> asyncio.Task[None]:
+        """Take back what a run did; the receipt says what came of it. Goes on when the client that asked has gone."""
+        undoing = self._undoing.get(record.id)
+        if undoing is None:
+            self.check_open()
+            undoing = asyncio.get_running_loop().create_task(self._undo(result), name=f"undo of run {record.id}")
+            self._undoing[record.id] = undoing
+            undoing.add_done_callback(lambda task: self._undo_ended(record.id, task))
+        return undoing
+
+    def _undo_ended(self, run_id: str, task: asyncio.Task[None]) -> None:
+        self._undoing.pop(run_id, None)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("the undo of run %s failed", run_id, exc_info=error)
+
+    async def _undo(self, result: RunResult) -> None:
+        await result.undo(self.shutdown)
+
+    @property
+    def undoing(self) -> tuple[asyncio.Task[None], ...]:
+        """What is being undone right now."""
+        return tuple(self._undoing.values())
+
+    # --- Ending and forgetting ----------------------------------------------------------------------------------
+
+    def _on_end(self, record: RunRecord) -> None:
+        self._active.pop(record.id, None)
+        self._kept_bytes += record.log.size
+        self._write_receipt(record)
+        ended = [each for each in self._of[record.owner].values() if each.run is None]
+        for old in ended[: max(0, len(ended) - self.settings.keep_runs)]:
+            self.forget(old)
+        if self._kept_bytes > self.settings.keep_bytes:
+            self._forget_the_oldest()
+
+    def _write_receipt(self, record: RunRecord) -> None:
+        if self.settings.receipts is not None:
+            line = to_json({"owner": record.owner, "agent": record.agent.name, "receipt": record.receipt})
+            with self.settings.receipts.open("ab") as file:
+                file.write(line + b"\n")
+
+    def delete(self, owner: str, run_id: str) -> None:
+        """Forget a run. Raises `Problem` while it is going on."""
+        record = self.get(owner, run_id)
+        if record.run is not None:
+            raise Problem(409, "running", "The run is still going on.", todo="Stop it first: POST /runs/{id}/cancel.")
+        self.forget(record)
+
+    def forget(self, record: RunRecord) -> None:
+        """Let an ended run go; what it used still counts."""
+        if self._of[record.owner].pop(record.id, None) is not None:
+            self._kept_bytes -= record.log.size
+            self.usage.fold(record)
+
+    def _forget_the_oldest(self) -> None:
+        ended = [each for mine in self._of.values() for each in mine.values() if each.run is None]
+        for old in sorted(ended, key=lambda each: each.ended_at or 0.0):
+            if self._kept_bytes <= self.settings.keep_bytes:
+                return
+            self.forget(old)
+
+
+def _by_name(agents: Iterable[Agent]) -> dict[str, Agent]:
+    table: dict[str, Agent] = {}
+    for agent in agents:
+        if agent.name in table:
+            raise ConfigurationError(
+                f"Two agents are named {agent.name!r}.", todo="Give one of them another with Agent(name=...)."
+            )
+        table[agent.name] = agent
+    if not table:
+        raise ConfigurationError("A server needs an agent.", todo="Pass one, or several.")
+    return table
+
+
+def _words(wanted: StartRun) -> str:
+    if isinstance(wanted.prompt, str):
+        return wanted.prompt
+    return "".join(part.text for part in wanted.prompt if isinstance(part, Text))

@@ -1,0 +1,125 @@
+"""API keys: made here, kept as hashes, compared in constant time."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import re
+import secrets
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Final
+
+from ..errors import ConfigurationError
+
+# A key is 256 random bits, so a plain salted hash is as good as a slow one: there is nothing to guess.
+_PREFIX: Final = "qk_"
+_SHORTEST: Final = 20
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
+
+ENVIRONMENT: Final = "QUIESCE_API_KEYS"
+
+
+def new_key() -> str:
+    """A key that nobody has. It is shown once, to its owner; keep only `hash_key()` of it."""
+    return _PREFIX + secrets.token_urlsafe(32)
+
+
+def hash_key(key: str) -> str:
+    """What is kept of a key. Raises `ConfigurationError` for one that is so short that it could be guessed."""
+    if len(key) < _SHORTEST:
+        raise ConfigurationError(
+            f"An API key has {len(key)} characters, and needs {_SHORTEST} at least.",
+            todo="Make one with `quiesce key NAME --key-file FILE`.",
+        )
+    salt = secrets.token_hex(16)
+    return f"sha256${salt}${_digest(key, salt)}"
+
+
+def _digest(key: str, salt: str) -> str:
+    return hashlib.sha256(f"{salt}{key}".encode("utf-8", "surrogatepass")).hexdigest()
+
+
+class Keys:
+    """Who holds which key. `owner()` answers whose a presented key is, in a time that says nothing about it."""
+
+    def __init__(self, hashes: Mapping[str, str]) -> None:
+        self._known: Final = [(_checked_name(name), *_parts(name, kept)) for name, kept in hashes.items()]
+        if not self._known:
+            raise ConfigurationError("There is no API key.", todo="Make one with `quiesce key NAME --key-file FILE`.")
+
+    def owner(self, presented: str) -> str | None:
+        """The name of the key's owner; None for a key that nobody here holds."""
+        found: str | None = None
+        for name, salt, digest in self._known:  # all of them, whichever fits
+            if hmac.compare_digest(_digest(presented, salt), digest):
+                found = name
+        return found
+
+    def __repr__(self) -> str:
+        return f"<Keys of {', '.join(name for name, _, _ in self._known)}>"
+
+
+def keys_from_file(path: Path) -> dict[str, str]:
+    """The names and hashes in a key file. Raises `ConfigurationError` for a file that is missing or makes no sense."""
+    try:
+        lines = path.read_text("utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"The key file {path} cannot be read: {error}.") from None
+    hashes: dict[str, str] = {}
+    for number, line in enumerate(lines, 1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        name, _, kept = line.strip().partition(" ")
+        if name in hashes:
+            raise ConfigurationError(f"Line {number} of {path} has the name {name!r} a second time.")
+        hashes[name] = kept.strip()
+    return hashes
+
+
+def keys_from_environment(value: str) -> dict[str, str]:
+    """The names and hashes of `name=key,name=key`; a single key without a name belongs to `default`."""
+    hashes: dict[str, str] = {}
+    for part in filter(None, (part.strip() for part in value.split(","))):
+        name, equals, key = part.partition("=")
+        hashes[name.strip() if equals else "default"] = hash_key(key.strip() if equals else name.strip())
+    return hashes
+
+
+def add_key(path: Path, name: str) -> str:
+    """Make a key for `name`, put its hash into the file, and return the key: it cannot be read again."""
+    _checked_name(name)
+    if path.exists() and name in keys_from_file(path):
+        raise ConfigurationError(f"{path} has a key of {name!r} already.", todo="Use another name, or take it out.")
+    key = new_key()
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    with os.fdopen(descriptor, "a", encoding="utf-8") as file:
+        file.write(f"{name} {hash_key(key)}\n")
+    return key
+
+
+def gather(sources: Iterable[Mapping[str, str]]) -> Keys | None:
+    """All keys of some sources together; None when there is none."""
+    hashes: dict[str, str] = {}
+    for source in sources:
+        hashes.update(source)
+    return Keys(hashes) if hashes else None
+
+
+def _checked_name(name: str) -> str:
+    if _NAME.fullmatch(name) is None:
+        raise ConfigurationError(
+            f"{name!r} is no name for a key.", todo="Use letters, digits, dot, dash, underscore and @; 64 at most."
+        )
+    return name
+
+
+def _parts(name: str, kept: str) -> tuple[str, str]:
+    algorithm, _, rest = kept.partition("$")
+    salt, _, digest = rest.partition("$")
+    if algorithm != "sha256" or not salt or re.fullmatch(r"[0-9a-f]{64}", digest) is None:
+        raise ConfigurationError(
+            f"What is kept of the key of {name!r} makes no sense.", todo="Make a new one with `quiesce key`."
+        )
+    return salt, digest

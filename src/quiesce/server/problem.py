@@ -1,0 +1,88 @@
+"""What a client is told when something cannot be done: one shape for every error."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+from ..errors import ConfigurationError, ConversationBusy, QuiesceError
+
+_log: Final = logging.getLogger("quiesce.server")
+
+
+class Problem(Exception):
+    """An answer that is an error: its status, a code for programs, a message and a way out for people."""
+
+    def __init__(
+        self, status: int, code: str, message: str, *, todo: str = "", headers: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(message)
+        self.status: Final = status
+        self.code: Final = code
+        self.message: Final = message
+        self.todo: Final = todo
+        self.headers: Final = dict(headers or {})
+
+    def response(self) -> Response:
+        """The answer as it is sent."""
+        body = {"error": {"code": self.code, "message": self.message, "todo": self.todo}}
+        return Response(msgspec.json.encode(body), self.status, self.headers, "application/json")
+
+
+def no_run() -> Problem:
+    """There is no such run, or it is somebody else's: from outside these look the same."""
+    return Problem(404, "no_such_run", "There is no run with this id.", todo="GET /runs lists yours.")
+
+
+def no_session() -> Problem:
+    """There is no such session, or it is somebody else's."""
+    return Problem(404, "no_such_session", "There is no session with this name.", todo="GET /sessions lists yours.")
+
+
+def problem_of(error: QuiesceError) -> Problem:
+    """What a client is told about an error of Quiesce."""
+    match error:
+        case ConversationBusy():
+            return Problem(409, "session_busy", error.what, todo="Wait for that run, or stop it.")
+        case ConfigurationError():
+            return Problem(422, "not_possible", error.what, todo=error.todo)
+        case _:
+            return Problem(409, "failed", error.what, todo=error.todo)
+
+
+def on_problem(_: Request, error: Exception) -> Response:
+    """For Starlette: a problem that was raised."""
+    assert isinstance(error, Problem)
+    return error.response()
+
+
+def on_http_error(_: Request, error: Exception) -> Response:
+    """For Starlette: an unknown path, or a method that it does not have."""
+    assert isinstance(error, HTTPException)
+    code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "refused")
+    return Problem(error.status_code, code, error.detail, headers=error.headers).response()
+
+
+def on_client_gone(_: Request, error: Exception) -> Response:  # noqa: ARG001
+    """For Starlette: the client left in the middle of its request. Nobody will read this."""
+    return Problem(400, "client_gone", "The request was not complete.").response()
+
+
+def on_crash(request: Request, error: Exception) -> Response:
+    """For Starlette: a fault of ours. The client learns nothing of the inside."""
+    _log.error("%s %s failed", request.method, request.url.path, exc_info=error)
+    return Problem(500, "internal", "The server failed to answer.", todo="Its log says why.").response()
+
+
+HANDLERS: Final = {
+    Problem: on_problem,
+    HTTPException: on_http_error,
+    ClientDisconnect: on_client_gone,
+    Exception: on_crash,
+}

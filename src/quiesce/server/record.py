@@ -1,0 +1,172 @@
+"""One run as the server knows it: whose it is, what it has said, who reads it, and what was left of it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from ..agent import Agent
+from ..events import Event, RunEnded, TextDelta, ToolEnded, ToolStarted
+from ..messages import Message
+from ..receipt import Receipt
+from ..result import RunResult
+from ..run import Run
+from ..state import Phase
+from ..usage.ledger import Ledger
+from .eventlog import EventLog
+from .settings import OnDisconnect
+from .views import RunState, RunView, usage_view
+
+_TAIL: Final = 200
+_HEAD: Final = 200
+
+
+class RunRecord:
+    """A run from its start until it is forgotten. Only for the loop that the run lives in."""
+
+    def __init__(
+        self,
+        run: Run,
+        log: EventLog,
+        *,
+        owner: str,
+        agent: Agent,
+        session: str | None,
+        prompt: str,
+        on_disconnect: OnDisconnect,
+        grace: float,
+        mode: str,
+        on_end: Callable[[RunRecord], None],
+    ) -> None:
+        self.id: Final = run.id
+        self.owner: Final = owner
+        self.agent: Final = agent
+        self.session: Final = session
+        self.log: Final = log
+        self.created_at: Final = time.time()
+        self.ended_at: float | None = None
+        self.result: RunResult | None = None
+        self.ledger: Final[Ledger] = run.ledger
+        self.readers = 0
+        self._run: Run | None = run
+        self._prompt: Final = prompt[:_HEAD]
+        self._on_disconnect: Final[OnDisconnect] = on_disconnect
+        self._grace: Final = grace
+        self._mode: Final = mode
+        self._on_end: Final = on_end
+        self._tail = ""
+        self._tools: Final[dict[str, str]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        run.tap(self._on_event)
+        self._watch_readers()
+
+    # --- Looking ------------------------------------------------------------------------------------------------
+
+    @property
+    def run(self) -> Run | None:
+        """The handle, while the run is going on."""
+        return self._run
+
+    @property
+    def receipt(self) -> Receipt | None:
+        """The receipt, once the run has ended."""
+        return None if self.result is None else self.result.receipt
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """The conversation as it is right now, always valid."""
+        if self._run is not None:
+            return self._run.messages
+        return () if self.result is None else self.result.messages
+
+    @property
+    def state(self) -> RunState:
+        """Where the run is, in one word. `ended` is said when it is true, and not before."""
+        if self._run is None:
+            return "ended"
+        return "stopping" if self._run.course.token.cause is not None else "running"
+
+    def view(self) -> RunView:
+        """The run at a glance."""
+        run, result = self._run, self.result
+        token = None if run is None else run.course.token
+        receipt = self.receipt
+        stopping = token is not None and token.cause is not None
+        interrupts: tuple[Any, ...] = () if result is None else result.interrupts
+        return RunView(
+            id=self.id,
+            agent=self.agent.name,
+            session=self.session,
+            state=self.state,
+            phase=Phase.ENDED if run is None else run.phase,
+            stop_reason=None if result is None else result.stop_reason,
+            prompt=self._prompt,
+            created_at=self.created_at,
+            ended_at=self.ended_at,
+            mode=(None if receipt is None else receipt.mode) if token is None else (token.mode if stopping else None),
+            cause=(None if receipt is None else receipt.cause) if token is None else token.cause,
+            waiting_for=tuple(self._tools.values()) if stopping else (),
+            interrupts=interrupts,
+            usage=usage_view(self.ledger.usage),
+            text_tail=self._tail,
+            error=None if result is None or result.error is None else str(result.error),
+            on_disconnect=self._on_disconnect,
+            last_event=self.log.last,
+        )
+
+    # --- Readers ------------------------------------------------------------------------------------------------
+
+    def reader_came(self) -> None:
+        """Somebody reads the events now."""
+        self.readers += 1
+        self._forget_timer()
+
+    def reader_left(self) -> None:
+        """One reader less; the last one may have been what the run was for."""
+        self.readers -= 1
+        self._watch_readers()
+
+    def _watch_readers(self) -> None:
+        if self._on_disconnect == "cancel" and self.readers == 0 and self._run is not None and self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(self._grace, self._nobody_reads)
+
+    def _nobody_reads(self) -> None:
+        self._timer = None
+        if self._run is not None and self.readers == 0:
+            why = f"nobody has read this run's events for {self._grace:g} s"
+            self._run.cancel(why, mode=self._mode, source="disconnect")
+
+    def _forget_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    # --- Writing down -------------------------------------------------------------------------------------------
+
+    def _on_event(self, event: Event) -> None:
+        """Called by the run for each event, so it must be quick and may not raise."""
+        match event:
+            case TextDelta(text):
+                self._tail = (self._tail + text)[-_TAIL:]
+            case ToolStarted(call):
+                self._tools[call.id] = call.name
+            case ToolEnded(result):
+                self._tools.pop(result.call_id, None)
+            case RunEnded():
+                self._close()
+            case _:
+                pass
+        self.log.append(event)
+
+    def _close(self) -> None:
+        """The run is at rest: keep what it left, and let the rest of it go."""
+        run = self._run
+        assert run is not None
+        self.result = run.course.result
+        self.ended_at = time.time()
+        self._forget_timer()
+        self._tools.clear()
+        self._run = None
+        self._on_end(self)

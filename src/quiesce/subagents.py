@@ -1,0 +1,143 @@
+"""Agents as tools: a call that is a run of its own, and a call after which another agent goes on.
+
+The child run hangs below the run whose tool it is: a stop of the parent reaches it through its token, its events, its
+bill and what it did are the parent's too. The parent's settling waits for the call and the call waits for the child, so
+a tree comes to rest from the leaves up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Mapping
+from typing import Any, Final, Protocol
+
+from .errors import ToolError
+from .messages import Outcome, Text, ToolResult
+from .result import RunResult
+from .run import Run
+from .sessions import Conversation
+from .tools.context import ToolContext
+from .tools.parent import run_of_call
+from .tools.policy import LAST_BREATH
+from .tools.tool import Tool
+from .transcript import SENTENCES
+
+# What a run may need, besides its tools' graces, to come to rest: hanging up, hooks, and a machine that is slow.
+SETTLING_SLACK: Final = 5.0
+KILL_SLACK: Final = 0.5
+# How much of a stopped child's words its parent is told.
+_EXCERPT: Final = 2000
+
+_ILLEGAL: Final = re.compile(r"[^a-zA-Z0-9_-]+")
+
+
+class Delegate(Protocol):
+    """What the tool needs of the agent behind it."""
+
+    @property
+    def name(self) -> str:
+        """The agent's name."""
+        ...
+
+    @property
+    def tools(self) -> Mapping[str, Tool]:
+        """The agent's tools, by name."""
+        ...
+
+    def start(self, prompt: str, *, within: ToolContext, conversation: Conversation | None = None) -> Run:
+        """Start a run below the one that the context belongs to."""
+        ...
+
+
+def agent_tool(agent: Delegate, *, name: str | None, description: str | None, memory: bool) -> Tool:
+    """A tool whose call is a run of `agent`. See `Agent.as_tool`."""
+
+    async def ask(prompt: str, context: ToolContext) -> ToolResult:
+        conversation = None if memory else Conversation()
+        run = agent.start(prompt, within=context, conversation=conversation)
+        return _report(agent.name, context, await _end_of(run))
+
+    tools = agent.tools.values()
+    tool = Tool(
+        ask,
+        name=name or tool_name(agent.name),
+        description=description or f"Ask the agent {agent.name!r} to do something, in plain words.",
+        on_stop="cancel",
+        grace=SETTLING_SLACK + max((each.policy.grace for each in tools), default=0.0),
+        sequential=memory,
+    )
+    tool.last_breath = KILL_SLACK + max((each.last_breath for each in tools), default=LAST_BREATH)
+    return tool
+
+
+async def _end_of(run: Run) -> RunResult:
+    """Wait for the child. When the call is stopped, stop the child and wait for its end all the same.
+
+    The call then returns instead of raising `CancelledError`: it has something true to say, and says it in time.
+    """
+    try:
+        return await run.outcome()
+    except asyncio.CancelledError:
+        run.cancel("The call that it answers was stopped", source="parent")
+        await run.end_with_caller()
+        return await run.outcome()
+
+
+def _report(name: str, context: ToolContext, result: RunResult) -> ToolResult:
+    """What the parent's model is told about a run of the child. Raises `ToolError` for one that failed."""
+    if result.error is not None:
+        raise ToolError(f"The agent {name} failed: {getattr(result.error, 'what', result.error)}") from result.error
+    if result.receipt.cause is None:
+        answer = result.text if result.output is None else _json(result.output)
+        return ToolResult(context.call_id, context.tool_name, (Text(answer),))
+    left = result.receipt.still_running
+    outcome = Outcome.ABANDONED if left else Outcome.CANCELLED
+    words = [SENTENCES[outcome], f"The cause was {result.receipt.cause}."]
+    if left:
+        words.append(f"Left running: {', '.join(left)}.")
+    if result.text:
+        words.append(f"Until then {name} had said: {result.text[-_EXCERPT:]}")
+    return ToolResult(context.call_id, context.tool_name, (Text(" ".join(words)),), outcome, is_error=True)
+
+
+def _json(value: Any) -> str:
+    from pydantic_core import to_json
+
+    return to_json(value).decode()
+
+
+# --- Handing over --------------------------------------------------------------------------------------------------
+
+
+class Successor(Protocol):
+    """What a handoff needs of the agent that goes on."""
+
+    @property
+    def name(self) -> str:
+        """The agent's name."""
+        ...
+
+
+def handoff(agent: Successor, *, name: str | None = None, description: str | None = None) -> Tool:
+    """A tool after which `agent` continues the conversation: same run, same conversation, other model and tools.
+
+    The turn in which it is called is finished first. From the next turn on, the model, instructions, tools, output type
+    and state are those of `agent`; the run's token, limits and bill stay, and the hooks of both are called. Only one
+    handoff per turn counts; a second is told so.
+    """
+
+    async def hand_over(context: ToolContext) -> str:
+        run_of_call(context.run_id).hand_over(agent)
+        return f"The conversation is handed over to {agent.name}."
+
+    return Tool(
+        hand_over,
+        name=name or tool_name(f"hand_over_to_{agent.name}"),
+        description=description or f"Let the agent {agent.name!r} continue this conversation.",
+    )
+
+
+def tool_name(wanted: str) -> str:
+    """A tool name that providers accept, as close to what is wanted as can be."""
+    return _ILLEGAL.sub("_", wanted).strip("_")[:64] or "agent"

@@ -1,0 +1,280 @@
+"""OpenTelemetry: a span for each run, model call and tool, with the GenAI semantic conventions.
+
+    from quiesce.telemetry import Telemetry
+
+    agent = Agent("anthropic:claude-...", telemetry=Telemetry())
+
+Needs the extra `otel`, which brings the API alone; where spans go is up to the program's own SDK. The spans hang on the
+run's events, so an agent without telemetry pays nothing for it, and each span ends with its run at the latest, whatever
+ended that: a kill, an abandoned tool, or a cancellation from outside.
+"""
+
+from __future__ import annotations
+
+import importlib
+import time
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any, ClassVar, Final
+
+import msgspec
+
+from ._version import __version__
+from .errors import ConfigurationError
+from .events import (
+    AnswerEnd,
+    AnswerStart,
+    Event,
+    ModelCallEnded,
+    ModelCallStarted,
+    ReasoningDelta,
+    RunEnded,
+    RunStarted,
+    StopRequested,
+    TextDelta,
+    ToolCallStart,
+    ToolEnded,
+    ToolStarted,
+)
+from .messages import Outcome
+from .receipt import Receipt
+from .usage.ledger import TokenUsage
+from .usage.prices import Cost
+
+_SCOPE: Final = "quiesce"
+# What the conventions call a provider, where Quiesce calls it something else.
+_PROVIDERS: Final = {
+    "openai-responses": "openai",
+    "azure": "azure.ai.openai",
+    "bedrock": "aws.bedrock",
+    "gemini": "gcp.gemini",
+    "google": "gcp.gemini",
+    "vertex": "gcp.vertex_ai",
+    "mistral": "mistral_ai",
+    "xai": "x_ai",
+}
+_FIELDS: Final = {
+    "input": "gen_ai.usage.input_tokens",
+    "output": "gen_ai.usage.output_tokens",
+    "cache_read": "gen_ai.usage.cache_read.input_tokens",
+    "cache_write": "gen_ai.usage.cache_creation.input_tokens",
+    "reasoning": "gen_ai.usage.reasoning.output_tokens",
+}
+
+
+class Telemetry:
+    """Traces the runs of the agents that it is given to.
+
+    tracer_provider   where spans go; by default the program's global provider
+    capture_content   whether the arguments and results of tools are recorded too
+
+    Raises `ConfigurationError` when the OpenTelemetry API is not installed.
+    """
+
+    def __init__(self, *, tracer_provider: Any = None, capture_content: bool = False) -> None:
+        try:
+            self.trace: Final[Any] = importlib.import_module("opentelemetry.trace")
+            self.context: Final[Any] = importlib.import_module("opentelemetry.context")
+        except ImportError:
+            raise ConfigurationError(
+                "Telemetry needs the OpenTelemetry API.", todo="pip install 'quiesce[otel]'."
+            ) from None
+        self.tracer: Final[Any] = self.trace.get_tracer(_SCOPE, __version__, tracer_provider)
+        self.capture_content: Final = capture_content
+
+    def follow(self, run_id: str, agent: str, model: str) -> Callable[[Event], None]:
+        """Begin the span of a run, under the span that is current here; returns the tap for the run's events."""
+        return RunTrace(self, run_id, agent, model).on_event
+
+
+class RunTrace:
+    """The spans of one run. Only for the run's own loop."""
+
+    def __init__(self, telemetry: Telemetry, run_id: str, agent: str, model: str) -> None:
+        self._otel: Final = telemetry
+        provider, _, name = model.rpartition(":")
+        self._model: Final = name
+        self._provider: Final = _PROVIDERS.get(provider, provider)
+        self._run: Final = self._begin(
+            f"invoke_agent {agent}", "invoke_agent", None, {"gen_ai.agent.name": agent, "quiesce.run.id": run_id}
+        )
+        self._call: Any = None
+        self._sent_at = 0.0
+        self._waiting = False
+        self._tools: Final[dict[str, Any]] = {}
+
+    def on_event(self, event: Event) -> None:
+        """What happened in the run. Most events are words, and end here at once."""
+        handle = self._HANDLE.get(event.__class__)
+        if handle is not None:
+            handle(self, event)
+
+    def _begin(self, name: str, operation: str, parent: Any, attributes: dict[str, Any]) -> Any:
+        trace = self._otel.trace
+        kind = trace.SpanKind.CLIENT if operation == "chat" else trace.SpanKind.INTERNAL
+        common = {"gen_ai.operation.name": operation, "gen_ai.request.model": self._model}
+        if operation == "execute_tool":
+            common.pop("gen_ai.request.model")
+        elif self._provider:
+            common["gen_ai.provider.name"] = self._provider
+        context = None if parent is None else trace.set_span_in_context(parent)
+        return self._otel.tracer.start_span(name, context=context, kind=kind, attributes={**common, **attributes})
+
+    def _make_current(self, span: Any) -> None:
+        """Let spans that others begin from here on, in this task, hang under this one.
+
+        Never undone: a task keeps its context to itself, and what comes next in it makes its own span current.
+        """
+        self._otel.context.attach(self._otel.trace.set_span_in_context(span))
+
+    # --- The run ------------------------------------------------------------------------------------------------
+
+    def _run_started(self, _: RunStarted) -> None:
+        self._make_current(self._run)
+
+    def _stop_requested(self, event: StopRequested) -> None:
+        self._run.add_event("quiesce.stop_requested", _cause(event.cause))
+
+    def _run_ended(self, event: RunEnded) -> None:
+        for span in (*self._tools.values(), self._call):
+            if span is not None:  # the run is over, and so is everything in it
+                span.end()
+        self._tools.clear()
+        self._call = None
+        self._run.set_attributes(_receipt(event.receipt))
+        if event.error is not None:
+            self._fail(self._run, event.error_type or "_OTHER", event.error)
+        self._run.end()
+
+    def _fail(self, span: Any, kind: str, what: str) -> None:
+        span.set_attribute("error.type", kind)
+        span.set_status(self._otel.trace.StatusCode.ERROR, what)
+
+    # --- Model calls --------------------------------------------------------------------------------------------
+
+    def _call_started(self, event: ModelCallStarted) -> None:
+        attributes = {"gen_ai.request.stream": True, "quiesce.turn": event.turn, "quiesce.attempt": event.attempt}
+        self._call = self._begin(f"chat {self._model}", "chat", self._run, attributes)
+        self._sent_at = time.perf_counter()
+        self._waiting = True
+        self._make_current(self._call)
+
+    def _answer_started(self, event: AnswerStart) -> None:
+        if self._call is not None and event.model is not None:
+            self._call.set_attribute("gen_ai.response.model", event.model)
+
+    def _first_chunk(self, _: Event) -> None:
+        if self._waiting and self._call is not None:
+            self._waiting = False
+            self._call.set_attribute("gen_ai.response.time_to_first_chunk", time.perf_counter() - self._sent_at)
+
+    def _answer_ended(self, event: AnswerEnd) -> None:
+        if self._call is not None:
+            self._call.set_attribute("gen_ai.response.finish_reasons", (event.reason,))
+
+    def _call_ended(self, event: ModelCallEnded) -> None:
+        span, self._call = self._call, None
+        if span is None:
+            return
+        entry = event.entry
+        span.set_attributes(_usage(entry.usage, entry.cost))
+        span.set_attribute("quiesce.call.ended", entry.ended)
+        if entry.request_id is not None:
+            span.set_attribute("gen_ai.response.id", entry.request_id)
+        if entry.ended == "failed":
+            self._fail(span, entry.error or "_OTHER", "The model call failed.")
+        span.end()
+        self._make_current(self._run)
+
+    # --- Tools --------------------------------------------------------------------------------------------------
+
+    def _tool_started(self, event: ToolStarted) -> None:
+        call = event.call
+        attributes = {"gen_ai.tool.name": call.name, "gen_ai.tool.call.id": call.id, "gen_ai.tool.type": "function"}
+        if self._otel.capture_content:
+            attributes["gen_ai.tool.call.arguments"] = _json(call.arguments)
+        span = self._begin(f"execute_tool {call.name}", "execute_tool", self._run, attributes)
+        self._tools[call.id] = span
+        self._make_current(span)  # this is the tool's own task, so its spans hang under it
+
+    def _tool_ended(self, event: ToolEnded) -> None:
+        result = event.result
+        span = self._tools.pop(result.call_id, None)
+        if span is None:  # it never started, which the receipt says
+            return
+        span.set_attribute("quiesce.tool.outcome", result.outcome.value)
+        if self._otel.capture_content:
+            span.set_attribute("gen_ai.tool.call.result", result.text)
+        if result.is_error and result.outcome is Outcome.COMPLETED:
+            self._fail(span, "tool_error", "The tool failed.")
+        span.end()
+
+    _HANDLE: ClassVar[dict[type, Callable[[RunTrace, Any], None]]] = {
+        RunStarted: _run_started,
+        StopRequested: _stop_requested,
+        RunEnded: _run_ended,
+        ModelCallStarted: _call_started,
+        AnswerStart: _answer_started,
+        TextDelta: _first_chunk,
+        ReasoningDelta: _first_chunk,
+        ToolCallStart: _first_chunk,
+        AnswerEnd: _answer_ended,
+        ModelCallEnded: _call_ended,
+        ToolStarted: _tool_started,
+        ToolEnded: _tool_ended,
+    }
+
+
+# --- Attributes ----------------------------------------------------------------------------------------------------
+
+
+def _cause(cause: Any) -> dict[str, Any]:
+    return {
+        "quiesce.stop.source": cause.source,
+        "quiesce.stop.reason": cause.reason,
+        "quiesce.stop.mode": str(cause.mode),
+    }
+
+
+def _receipt(receipt: Receipt) -> dict[str, Any]:
+    attributes: dict[str, Any] = {
+        "quiesce.stop_reason": receipt.stop_reason,
+        "quiesce.receipt.tool_calls": tuple(f"{call.name}: {call.outcome.value}" for call in receipt.calls),
+        "quiesce.receipt.still_running": receipt.still_running,
+        **_usage(receipt.usage.tokens, receipt.usage.cost),
+    }
+    if receipt.cause is not None:
+        attributes |= _cause(receipt.cause)
+        attributes |= {
+            "quiesce.stop.mode": str(receipt.mode or receipt.cause.mode),
+            "quiesce.stop.phase": receipt.phase.value,
+            "quiesce.stop.latency": receipt.latency or 0.0,
+            "quiesce.receipt.kept_text": receipt.kept_text,
+        }
+    return attributes
+
+
+def _usage(tokens: TokenUsage, cost: Cost | None) -> dict[str, Any]:
+    """The conventions have room for one number each; what is not exact says so beside it."""
+    attributes: dict[str, Any] = {}
+    for field, name in _FIELDS.items():
+        figure = getattr(tokens, field)
+        if figure.value is not None:
+            attributes[name] = figure.value
+        if not figure.exact:
+            attributes[f"quiesce.usage.{field}.source"] = figure.source.value
+            attributes[f"quiesce.usage.{field}.low"] = figure.low
+            if figure.high is not None:
+                attributes[f"quiesce.usage.{field}.high"] = figure.high
+    for bound in ("value", "low", "high"):
+        amount: Decimal | None = None if cost is None else getattr(cost, bound)
+        if amount is not None:
+            attributes[f"quiesce.cost.{bound}"] = float(amount)
+    return attributes
+
+
+def _json(value: Any) -> str:
+    try:
+        return msgspec.json.encode(value).decode()
+    except (TypeError, ValueError):
+        return repr(value)

@@ -1,0 +1,264 @@
+"""Tools, resources and prompts from MCP servers (extra: `quiesce[mcp]`).
+
+    async with MCPServer.stdio("uvx", "mcp-server-git") as git:
+        agent = Agent(model, tools=[git])
+
+A connection is bound to the task that opened it, so it lives in a task of its own; calls come from any run, in any
+event loop. A call that is stopped tells the server so (`notifications/cancelled`, or by closing its request where the
+protocol says that this is the way), does not wait for an answer, and leaves the connection usable.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Collection, Coroutine, Mapping
+from os import PathLike
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
+
+from msgspec import Struct
+
+from ..errors import ConfigurationError, ToolError
+from ..messages import Outcome, ResultContent, Text, ToolResult
+from ..sync import Portal, portal
+from ..transcript import SENTENCES
+from .context import ToolContext
+from .mcp_connection import Connection, HttpTarget, StdioTarget, Target
+from .mcp_content import block_content, resource_content, result_content
+from .mcp_process import as_command
+from .mcp_tool import SchemaTool
+
+_ILLEGAL: Final = re.compile(r"[^a-zA-Z0-9_-]")
+_T = TypeVar("_T")
+
+TOLD_TO_STOP: Final = f"{SENTENCES[Outcome.UNKNOWN]} The server was told to stop."
+
+
+class MCPResource(Struct, frozen=True):
+    """Something that a server offers to read."""
+
+    uri: str
+    name: str
+    description: str = ""
+    media_type: str | None = None
+
+
+class MCPPrompt(Struct, frozen=True):
+    """A prompt that a server offers, and the names of its arguments."""
+
+    name: str
+    description: str = ""
+    arguments: tuple[str, ...] = ()
+
+
+class PromptPart(Struct, frozen=True):
+    """One message of a prompt."""
+
+    role: str
+    content: tuple[ResultContent, ...]
+
+
+class MCPServer:
+    """A connection to an MCP server, usable as a set of tools: `Agent(model, tools=[server])`.
+
+    Connected inside `async with`, or inside `with` for code without an event loop. A server that we started is ended,
+    with everything that it started, when the block is left. A server that dies is a tool error for the calls that need
+    it; `restart()` brings it back.
+
+    prefix    goes before the name of each tool, for servers whose tools have the same names
+    only      the tools to use, by the server's names; all of them unless given
+    grace     seconds that a stop gives to a call, to tell the server
+    connect_timeout  seconds that connecting may take
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        *,
+        prefix: str = "",
+        only: Collection[str] | None = None,
+        grace: float = 2.0,
+        connect_timeout: float = 30.0,
+    ) -> None:
+        self._target: Final = target
+        self._prefix: Final = prefix
+        self._only: Final = only
+        self._grace: Final = grace
+        self._connect_timeout: Final = connect_timeout
+        self._connection: Connection | None = None
+        self._tools: tuple[SchemaTool, ...] = ()
+        self._portal: Portal | None = None
+
+    @classmethod
+    def stdio(
+        cls,
+        command: str,
+        *args: str,
+        env: Mapping[str, str] | None = None,
+        cwd: str | PathLike[str] | None = None,
+        **options: Any,
+    ) -> Self:
+        """A server that is started as a process.
+
+        Of this process's environment it gets only PATH, HOME and the like, so that no key goes where it was not meant
+        to; `env` is added to that.
+        """
+        return cls(StdioTarget(as_command((command, *args), env, cwd)), **options)
+
+    @classmethod
+    def http(cls, url: str, *, headers: Mapping[str, str] | None = None, **options: Any) -> Self:
+        """A server that is reached by streamable HTTP."""
+        if not url.startswith(("http://", "https://")):
+            raise ConfigurationError(f"{url!r} is not the address of an MCP server.", todo="Use http:// or https://.")
+        return cls(HttpTarget(url, dict(headers or {})), **options)
+
+    def __repr__(self) -> str:
+        state = "not connected" if self._connection is None else f"{len(self._tools)} tools"
+        return f"<MCPServer {self._target.label}, {state}>"
+
+    # --- Connecting ---------------------------------------------------------------------------------------------
+
+    async def connect(self) -> None:
+        """Connect and list the tools. Raises `ConfigurationError` when the server cannot be reached or started."""
+        if self._connection is not None:
+            raise ConfigurationError(f"{self!r} is connected already.", todo="Leave the first block before the next.")
+        connection = Connection(self._target)
+        try:
+            await connection.open(self._connect_timeout)
+            listed = await connection.call(_all_tools)
+        except BaseException:
+            await connection.close()
+            raise
+        self._connection = connection
+        self._tools = tuple(self._tool(each) for each in listed if self._only is None or each.name in self._only)
+
+    async def close(self) -> None:
+        """Disconnect, and end a server that we started. Bounded; a cancellation from outside goes on afterwards."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await connection.close()
+
+    async def restart(self) -> None:
+        """Disconnect and connect again, for a server that died. Tools that agents have keep working."""
+        await self.close()
+        await self.connect()
+
+    async def __aenter__(self) -> Self:
+        await self.connect()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def __enter__(self) -> Self:
+        self._portal = portal()
+        self._portal.run(self.connect)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._portal is not None
+        self._portal.run(self.close)
+
+    # --- Using --------------------------------------------------------------------------------------------------
+
+    @property
+    def tools(self) -> tuple[SchemaTool, ...]:
+        """The server's tools. Raises `ConfigurationError` while it is not connected."""
+        if self._connection is None:
+            raise ConfigurationError(f"{self!r} has no tools yet.", todo="Use it inside `async with` or `with`.")
+        return self._tools
+
+    @property
+    def stderr(self) -> tuple[str, ...]:
+        """The last lines that a server that we started wrote to its stderr. Never sent to a model."""
+        return () if self._connection is None else self._connection.stderr
+
+    @property
+    def instructions(self) -> str | None:
+        """What the server says about how to use it."""
+        return None if self._connection is None else self._connection.instructions
+
+    async def resources(self) -> tuple[MCPResource, ...]:
+        """What the server offers to read."""
+        listed = await self._call(_all_resources)
+        return tuple(MCPResource(str(r.uri), r.name, r.description or "", r.mime_type) for r in listed)
+
+    async def read_resource(self, uri: str) -> tuple[ResultContent, ...]:
+        """Read a resource. Raises `ToolError` when the server refuses."""
+        result = await self._call(lambda client: client.read_resource(uri))
+        return tuple(resource_content(each) for each in result.contents)
+
+    async def prompts(self) -> tuple[MCPPrompt, ...]:
+        """The prompts that the server offers."""
+        listed = await self._call(_all_prompts)
+        return tuple(MCPPrompt(p.name, p.description or "", tuple(a.name for a in p.arguments or ())) for p in listed)
+
+    async def prompt(self, name: str, /, **arguments: str) -> tuple[PromptPart, ...]:
+        """Have the server fill in a prompt. Raises `ToolError` when it refuses."""
+        result = await self._call(lambda client: client.get_prompt(name, arguments))
+        return tuple(PromptPart(each.role, tuple(block_content(each.content))) for each in result.messages)
+
+    def wait_for(self, work: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
+        """Run one of the methods above without an event loop: `server.wait_for(server.resources)`."""
+        return (self._portal or portal()).run(work)
+
+    async def _call(self, request: Callable[[Any], Coroutine[Any, Any, _T]]) -> _T:
+        if self._connection is None:
+            raise ToolError(f"The MCP server {self._target.label} is not connected.")
+        return await self._connection.call(request)
+
+    # --- Tools --------------------------------------------------------------------------------------------------
+
+    def _tool(self, listed: Any) -> SchemaTool:
+        theirs: str = listed.name
+
+        async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
+            return await self._call_tool(theirs, arguments, context)
+
+        return SchemaTool(
+            call,
+            name=(_ILLEGAL.sub("_", self._prefix + theirs))[:64],
+            description=listed.description or listed.title or theirs,
+            schema=listed.input_schema,
+            grace=self._grace,
+        )
+
+    async def _call_tool(self, name: str, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
+        async def progress(done: float, total: float | None, message: str | None) -> None:
+            context.report({"progress": done, "total": total, "message": message})
+
+        try:
+            result = await self._call(lambda client: client.call_tool(name, arguments, progress_callback=progress))
+        except asyncio.CancelledError:
+            # The SDK has told the server on its way out. That is all that can be known, so that is what is said.
+            told = (Text(TOLD_TO_STOP),)
+            return ToolResult(context.call_id, context.tool_name, told, Outcome.UNKNOWN, is_error=True)
+        return ToolResult(context.call_id, context.tool_name, result_content(result), is_error=bool(result.is_error))
+
+
+async def _all_tools(client: Any) -> list[Any]:
+    return await _pages(client.list_tools, "tools") if client.server_capabilities.tools is not None else []
+
+
+async def _all_resources(client: Any) -> list[Any]:
+    return await _pages(client.list_resources, "resources")
+
+
+async def _all_prompts(client: Any) -> list[Any]:
+    return await _pages(client.list_prompts, "prompts")
+
+
+async def _pages(fetch: Callable[..., Coroutine[Any, Any, Any]], what: str) -> list[Any]:
+    found: list[Any] = []
+    cursor: str | None = None
+    while True:
+        page = await fetch(cursor=cursor)
+        found.extend(getattr(page, what))
+        cursor = page.next_cursor
+        if cursor is None:
+            return found

@@ -1,0 +1,34 @@
+"""The run that a tool call belongs to, for tools that start runs of their own or pass the conversation on."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from typing import Any, Final, Protocol
+
+from ..errors import ConfigurationError
+
+
+class ParentRun(Protocol):
+    """What a run is to the runs that its tools start."""
+
+    @property
+    def run_id(self) -> str:
+        """The run's id."""
+        ...
+
+    def hand_over(self, agent: Any) -> None:
+        """Let another agent continue the conversation after this turn. Raises `ToolError` when that cannot be."""
+
+
+current_run: Final[ContextVar[ParentRun | None]] = ContextVar("quiesce_current_run", default=None)
+"""The run whose task, or whose tool, is the caller. Tasks and threads that a tool starts inherit it."""
+
+
+def run_of_call(run_id: str) -> ParentRun:
+    """The run with this id, if the caller is one of its tools. Raises `ConfigurationError` when it is not."""
+    parent = current_run.get()
+    if parent is None or parent.run_id != run_id:
+        raise ConfigurationError(
+            f"This is not a tool of run {run_id}.", todo="Pass within= the ToolContext that the tool itself was given."
+        )
+    return parent

@@ -1,0 +1,186 @@
+"""Taking back what a run did: the compensations of its completed calls, in reverse order, each at most once."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from functools import partial
+from typing import Any, Final
+
+from ..cancellation import BoundedShield, CancellationToken
+from ..errors import Cancelled
+from ..messages import ToolCall
+from ..receipt import Undone, UndoReceipt
+from .compensation import Compensation
+from .output import describe
+from .policy import LAST_BREATH
+from .thread import ThreadCall
+
+
+class Effect:
+    """Something that a completed call did and that can be undone, at most once."""
+
+    def __init__(self, call: ToolCall, compensation: Compensation, arguments: dict[str, Any], value: Any) -> None:
+        self.call: Final = call
+        self.compensation: Final = compensation
+        self._arguments: Final = arguments
+        self._value: Final = value
+        self._claims: Final[dict[str, object]] = {}
+
+    def claim(self) -> bool:
+        """Take the one right to undo this. One atomic step, so that of two who ask at once only one gets it."""
+        mine = object()
+        return self._claims.setdefault("claim", mine) is mine
+
+    @property
+    def claimed(self) -> bool:
+        """Whether somebody has taken the right to undo this."""
+        return bool(self._claims)
+
+    def invoke(self) -> Any:
+        """Call the compensation."""
+        return self.compensation.function(**self.compensation.bind(self._arguments, self._value))
+
+
+class Undoing:
+    """One pass over some effects, last one first. It stops, and says how far it came, when its token is cancelled.
+
+    So does an outside cancellation, which the pass takes and remembers in `interrupted`: whoever runs it passes it on.
+    """
+
+    def __init__(self, effects: Iterable[Effect], token: CancellationToken) -> None:
+        self._effects: Final = tuple(effects)[::-1]
+        self._token: Final = token
+        self._shield: Final = BoundedShield("undo")
+        self._interrupted = False
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether somebody cancelled the task that ran this."""
+        return self._interrupted or self._shield.interrupted
+
+    async def run(self, receipts: list[UndoReceipt]) -> None:
+        """Undo them one by one, appending what became of each to `receipts` the moment that it is known."""
+        asked: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        forget = self._token.on_cancel(partial(_resolve_soon, asyncio.get_running_loop(), asked))
+        try:
+            for effect in self._effects:
+                if self._token.cancelled:
+                    if not effect.claimed:  # nobody has touched it: it can still be undone later
+                        receipts.append(_receipt(effect, Undone.NOT_UNDONE, f"The undo was stopped ({self._why()})."))
+                elif effect.claim():
+                    receipts.append(await self._undo(effect, asked))
+        finally:
+            forget()
+
+    def _why(self) -> str:
+        return str(self._token.cause)
+
+    async def _undo(self, effect: Effect, asked: asyncio.Future[None]) -> UndoReceipt:
+        began = time.perf_counter()
+        name = f"quiesce-undo-{effect.call.id}"
+        thread = None if effect.compensation.is_async else ThreadCall(effect.invoke, name, _ignore)
+        task = asyncio.ensure_future(effect.invoke() if thread is None else thread.wait())
+        timeout = effect.compensation.timeout
+        try:
+            await asyncio.wait((task, asked), timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            self._interrupted = True
+            self._token.cancel("The task that waited for the undo was cancelled", source="task")
+        if not task.done():
+            task.cancel()
+            await self._shield.wait((task,), seconds=LAST_BREATH)
+        outcome, detail = self._judge(task, thread, timeout)
+        return _receipt(effect, outcome, detail, time.perf_counter() - began)
+
+    def _judge(self, task: asyncio.Future[Any], thread: ThreadCall | None, timeout: float) -> tuple[Undone, str]:
+        """What is known of a compensation: never more than is true."""
+        stopped = self._token.cancelled
+        why = f"It was stopped ({self._why()})" if stopped else f"It did not end within {timeout:g} s"
+        if thread is not None and thread.outcome is not None:  # it ended, whoever was told
+            error = thread.outcome.error
+            return (Undone.UNDONE, "") if error is None else (Undone.FAILED, describe(error))
+        if not task.done() or thread is not None:
+            return Undone.UNKNOWN, f"{why} and may still be running."
+        if task.cancelled():
+            return Undone.UNKNOWN, f"{why}: it may be undone in part."
+        error = task.exception()
+        if error is None:
+            return Undone.UNDONE, ""
+        if isinstance(error, Cancelled):
+            return Undone.UNKNOWN, f"{why}: it may be undone in part."
+        return Undone.FAILED, describe(error)
+
+
+def _resolve_soon(loop: asyncio.AbstractEventLoop, future: asyncio.Future[None], _: object) -> None:
+    def resolve() -> None:
+        if not future.done():
+            future.set_result(None)
+
+    with suppress(RuntimeError):  # the loop has closed, and with it the one who waited
+        loop.call_soon_threadsafe(resolve)
+
+
+def _ignore(_: object) -> None:
+    """A compensation in a thread that was given up has ended. The receipt said that this was not known."""
+
+
+class UndoLog:
+    """What a run, and the runs below it, did that can be undone, in the order in which it was done.
+
+    `receipts` says what became of each undo so far. Appending is safe from any thread, because a call that was left
+    behind may end in a thread of its own.
+    """
+
+    def __init__(self, above: UndoLog | None = None) -> None:
+        self._above: Final = above
+        self._effects: Final[list[Effect]] = []
+        self._cut: Final[dict[int, ToolCall]] = {}
+        self.receipts: Final[list[UndoReceipt]] = []
+
+    def add(self, effect: Effect) -> None:
+        """A call has completed."""
+        log: UndoLog | None = self
+        while log is not None:
+            log._effects.append(effect)
+            log._cut.pop(id(effect.call), None)
+            log = log._above
+
+    def note_cut(self, call: ToolCall) -> None:
+        """A call that could have been undone did not complete: what it did is not known, so there is no undoing it."""
+        log: UndoLog | None = self
+        while log is not None:
+            log._cut[id(call)] = call
+            log = log._above
+
+    @property
+    def open(self) -> tuple[Effect, ...]:
+        """What nobody has begun to undo."""
+        return tuple(effect for effect in self._effects if not effect.claimed)
+
+    async def undo(self, token: CancellationToken | None = None) -> tuple[UndoReceipt, ...]:
+        """Undo what is open, last one first; returns what became of each. A second call finds only what is left.
+
+        Stopped by its token, or by the cancellation of the task that waits, which is raised when all is at rest.
+        """
+        before = len(self.receipts)
+        interrupted = await self.run((token or CancellationToken()).child())
+        if interrupted:
+            raise asyncio.CancelledError
+        return tuple(self.receipts[before:])
+
+    async def run(self, token: CancellationToken) -> bool:
+        """Undo what is open. Returns whether somebody cancelled the task meanwhile, for the caller to pass on."""
+        while self._cut:
+            _, call = self._cut.popitem()
+            detail = "It was cut while it was running: what it did is not known."
+            self.receipts.append(UndoReceipt(call.id, call.name, Undone.NOT_UNDONE, detail))
+        undoing = Undoing(self.open, token)
+        await undoing.run(self.receipts)
+        return undoing.interrupted
+
+
+def _receipt(effect: Effect, outcome: Undone, detail: str = "", seconds: float | None = None) -> UndoReceipt:
+    return UndoReceipt(effect.call.id, effect.call.name, outcome, detail, seconds)

@@ -1,0 +1,81 @@
+"""The tokens of an answer, counted while it is being written or once it has ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, Literal, NamedTuple, TypeAlias
+
+from .content import Kind, kind_of
+from .counting import ByteCounter, VocabularyCounter, counter_in
+from .vocabulary import Vocabulary
+
+BlockKind: TypeAlias = Literal["text", "reasoning", "arguments"]
+
+
+class Block(NamedTuple):
+    """One block of an answer: its pieces so far, and the tool's name when it is a call.
+
+    `context` is the end of what came before these pieces in the same block, where they are only the rest of it.
+    """
+
+    kind: BlockKind
+    parts: list[str]
+    name: str = ""
+    context: str = ""
+
+
+class Counted(NamedTuple):
+    """One block, counted: in tokens of the vocabulary, or in bytes without one."""
+
+    kind: Kind
+    units: int
+    text: str
+    is_call: bool
+
+
+class AnswerTally:
+    """Follows the blocks of one answer. Blocks only grow, and are always given in the same order."""
+
+    def __init__(self, vocabulary: Vocabulary | None) -> None:
+        self.vocabulary: Final = vocabulary
+        self._counters: Final[list[ByteCounter | VocabularyCounter]] = []
+        self._read: Final[list[int]] = []
+
+    def catch_up(self, blocks: Iterable[Block]) -> None:
+        """Count what is new."""
+        for index, block in enumerate(blocks):
+            if index == len(self._counters):
+                self._counters.append(counter_in(self.vocabulary))
+                self._read.append(0)
+                self._counters[index].add(block.name)
+            counter, read = self._counters[index], self._read[index]
+            new = block.parts[read:] if read else block.parts
+            for part in new:
+                counter.add(part)
+            self._read[index] = read + len(new)
+
+    @property
+    def roughly(self) -> int:
+        """The tokens so far, near enough for a budget that is checked after every piece."""
+        return sum(
+            counter.roughly if isinstance(counter, VocabularyCounter) else counter.tokens for counter in self._counters
+        )
+
+    def counted(self, blocks: Iterable[Block]) -> list[Counted]:
+        """Every block, counted to its end."""
+        blocks = list(blocks)
+        self.catch_up(blocks)
+        return [_counted(block, counter) for block, counter in zip(blocks, self._counters, strict=True)]
+
+
+def _counted(block: Block, counter: ByteCounter | VocabularyCounter) -> Counted:
+    units = counter.bytes if isinstance(counter, ByteCounter) else counter.tokens
+    text = "".join(block.parts)
+    match block.kind:
+        case "text":
+            kind = kind_of(text)
+        case "reasoning":
+            kind = Kind.REASONING
+        case "arguments":
+            kind = Kind.JSON
+    return Counted(kind, units, block.name + text, block.kind == "arguments")

@@ -1,0 +1,62 @@
+"""Published prices, from `genai-prices` (the extra `prices`): a table that comes with the package."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from decimal import Decimal
+from functools import lru_cache
+from typing import Any, Final
+
+from .prices import Price, Tier
+
+# What Quiesce calls a provider, where the list calls it something else.
+_PROVIDERS: Final = {
+    "bedrock": "aws",
+    "gemini": "google",
+    "xai": "x-ai",
+    "moonshot": "moonshotai",
+    "openai-responses": "openai",
+}
+_SOLD: Final = re.compile(r"[\d-]")
+# Servers that send no bill, although others sell the same models.
+_FREE: Final = frozenset({"ollama", "ollama-chat", "llamacpp", "llama.cpp", "vllm", "local", "lmstudio", "sglang"})
+
+
+@lru_cache(maxsize=256)
+def published_price(model: str) -> Price | None:
+    """The list price of a model named "provider:model" or just "model"; None when the list does not have it."""
+    provider, colon, name = model.partition(":")
+    if not colon:
+        provider, name = "", model
+    # A name without a provider, a digit or a dash is nothing that anybody sells: spare it the import.
+    if provider in _FREE or not name or not (colon or _SOLD.search(name)):
+        return None
+    try:
+        prices: Any = importlib.import_module("genai_prices")
+    except ImportError:
+        return None
+    usage = prices.Usage(input_tokens=0, output_tokens=0)
+    try:
+        found = prices.calc_price(usage, name, provider_id=_PROVIDERS.get(provider, provider) or None)
+    except (LookupError, ValueError):
+        return None
+    return _price(found.model_price)
+
+
+def _price(listed: Any) -> Price | None:
+    rates = {
+        field: getattr(listed, f"{field}_mtok", None) for field in ("input", "output", "cache_read", "cache_write")
+    }
+    if rates["input"] is None or rates["output"] is None:
+        return None
+    starts = sorted({tier.start for rate in rates.values() for tier in getattr(rate, "tiers", ())})
+    tiers = tuple(Tier(start, **{field: _rate(rate, start + 1) for field, rate in rates.items()}) for start in starts)
+    return Price(**{field: _rate(rate, 0) for field, rate in rates.items()}, tiers=tiers)
+
+
+def _rate(rate: Any, tokens: int) -> Any:
+    """The rate for a request with so many input tokens."""
+    if rate is None or isinstance(rate, Decimal):
+        return rate
+    return next((tier.price for tier in reversed(rate.tiers) if tokens > tier.start), rate.base)

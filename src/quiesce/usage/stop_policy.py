@@ -1,0 +1,78 @@
+"""What a stop does about a request that is under way, so that the bill can be known.
+
+    hang_up             close the connection; the provider stops, and what was heard is counted
+    drain               the provider would bill the whole answer anyway: read on in the background, for the receipt
+    lookup              hang up, then ask the provider about the request by its id
+    cancel_at_provider  hang up, and tell the provider to cancel the request by its id
+
+The user never waits for any of these: the run ends at once, and the entry is provisional until better figures come.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final, Literal, TypeAlias, get_args
+
+from ..errors import ConfigurationError
+
+StopAction: TypeAlias = Literal["hang_up", "drain", "lookup", "cancel_at_provider"]
+
+
+@dataclass(frozen=True, slots=True)
+class StopPolicy:
+    """An action, and the caps of what it leaves going in the background.
+
+    seconds   how long one request may be followed; then it is cut, and its figures stay an estimate
+    at_once   how many requests of one agent may be followed at the same time; one more is hung up on
+    bytes     how much text may be read of one request
+
+    Raises `ConfigurationError` for an action that does not exist and for caps that are not positive.
+    """
+
+    action: StopAction = "hang_up"
+    seconds: float = 30.0
+    at_once: int = 8
+    bytes: int = 4_000_000
+
+    def __post_init__(self) -> None:
+        if self.action not in get_args(StopAction):
+            raise ConfigurationError(
+                f"There is no stop policy {self.action!r}.", todo=f"Use one of: {', '.join(get_args(StopAction))}."
+            )
+        if not (0 < self.seconds < float("inf") and self.at_once >= 0 and self.bytes > 0):
+            raise ConfigurationError(f"{self!r} makes no sense.", todo="Use caps above zero.")
+
+    @property
+    def bill_goes_on(self) -> bool:
+        """Whether the provider bills the whole answer although it is cut."""
+        return self.action == "drain"
+
+
+# Where closing the connection is known to stop the bill, hanging up is right and the rest is counted. Where it is known
+# not to, only the end of the stream tells what is owed.
+TABLE: Final[dict[str, StopAction]] = {
+    "openai": "hang_up",
+    "openai-responses": "hang_up",
+    "azure": "hang_up",
+    "anthropic": "hang_up",
+    "bedrock": "drain",
+    "google": "drain",
+    "gemini": "drain",
+    "vertex": "drain",
+    "openrouter": "lookup",
+    "vllm": "hang_up",
+    "ollama": "hang_up",
+    "llamacpp": "hang_up",
+    "local": "hang_up",
+}
+
+
+def policy_for(model: str, declared: str | None = None, chosen: StopPolicy | str | None = None) -> StopPolicy:
+    """What the user has chosen, or else what the model declares, or else what is right for its provider.
+
+    Raises `ConfigurationError` for an action that does not exist.
+    """
+    if isinstance(chosen, StopPolicy):
+        return chosen
+    action = chosen or declared or TABLE.get(model.partition(":")[0], "hang_up")
+    return replace(StopPolicy(), action=action)

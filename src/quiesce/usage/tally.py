@@ -1,0 +1,46 @@
+"""What a whole tree of runs has used by now: running sums for budgets that are shared."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Final
+
+from msgspec import Struct
+
+from .ledger import LedgerEntry
+
+
+class Spending(Struct, frozen=True):
+    """What one request has used so far, as well as it is known."""
+
+    input: int
+    output: int
+    cost: Decimal = Decimal(0)
+
+
+class Tally:
+    """The sums over a run and everything below it, with the requests that are under way."""
+
+    def __init__(self) -> None:
+        self._parts: Final[dict[str, Spending]] = {}
+        self.input = 0
+        self.output = 0
+        self.cost = Decimal(0)
+
+    def note(self, entry_id: str, now: Spending) -> None:
+        """Write what a request has used so far, in place of what was written of it before."""
+        before = self._parts.get(entry_id, _NOTHING)
+        self._parts[entry_id] = now
+        self.input += now.input - before.input
+        self.output += now.output - before.output
+        self.cost += now.cost - before.cost
+
+
+_NOTHING: Final = Spending(0, 0)
+
+
+def spending(entry: LedgerEntry) -> Spending:
+    """What a ledger entry counts for: the best guess, or the least that it can be."""
+    tokens, cost = entry.usage, entry.cost
+    money = Decimal(0) if cost is None else cost.value or cost.low
+    return Spending(tokens.input.value or tokens.input.low, tokens.output.value or tokens.output.low, money)

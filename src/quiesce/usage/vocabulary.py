@@ -1,0 +1,180 @@
+"""The vocabularies that models count in, from packages that bring their tables along: nothing is fetched.
+
+`splintr-rs` has those of OpenAI, Llama, Qwen, DeepSeek, Kimi, GLM, Mistral and Gemma; `ctok` has Claude's and needs
+Python 3.12. Both come with `quiesce[tokens]` and are imported when a model that needs them is first used. Without them,
+or for a model that nobody knows, tokens are estimated from bytes, with a wider interval.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, Final
+
+Count = Callable[[str], int]
+
+
+class Vocabulary:
+    """Counts the tokens of a text as one model would.
+
+    `slow` says that counting a long answer takes long enough to be felt, so that it is counted while it is streamed.
+    """
+
+    def __init__(self, name: str, count: Count, *, slow: bool = False) -> None:
+        self.name: Final = name
+        self.slow: Final = slow
+        self._count: Final = count
+        # Some vocabularies put a space before every text. What continues a text then brings one space too many.
+        self._adds_space: Final = count("a b") != count("a") + count(" b")
+
+    def __repr__(self) -> str:
+        return f"<Vocabulary {self.name}>"
+
+    def count(self, text: str) -> int:
+        """The number of tokens of a whole text."""
+        if not text:
+            return 0
+        try:
+            return self._count(text)
+        except UnicodeEncodeError:  # half of a surrogate pair, where a stream split it
+            return self._count(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
+
+    def count_on(self, text: str) -> int:
+        """The number of tokens of a text that goes on, with a space and a letter, where a letter ended another one."""
+        return self.count(text[1:] if self._adds_space else text)
+
+
+_given: Final[dict[str, Vocabulary]] = {}
+
+
+def register_vocabulary(name: str, count: Count, *, slow: bool = False) -> None:
+    """Teach Quiesce a vocabulary: `count` returns the tokens of a text. A model names it in `tokenizer`."""
+    _given[name] = Vocabulary(name, count, slow=slow)
+
+
+def vocabulary_of(model: str, tokenizer: str | None = None) -> Vocabulary | None:
+    """The vocabulary that a model says it uses, or that its name tells; None when nobody knows it here."""
+    if tokenizer is not None and tokenizer in _given:
+        return _given[tokenizer]
+    name = _family(tokenizer, model) if tokenizer is not None else _by_model(model)
+    return None if name is None else _load(name)
+
+
+_ALIASES: Final = {
+    "o200k": "o200k_base",
+    "cl100k": "cl100k_base",
+    "gpt_oss": "gpt-oss",
+    "llama": "llama3",
+    "qwen": "qwen3",
+    "qwen2": "qwen3",
+    "qwen2.5": "qwen3",
+    "deepseek": "deepseek_v3",
+    "kimi": "kimi_k2",
+    "glm": "glm4",
+    "mistral": "mistral_v3",
+    "tekken": "mistral_v3",
+    "gemma": "gemma3",
+    "gemini": "gemma3",
+}
+
+# Families whose vocabulary depends on the version that only the model's name tells, with what such a name holds.
+_BY_NAME: Final = {
+    "openai": "",
+    "claude": "",
+    "anthropic": "",
+    "llama": "llama",
+    "llama3": "llama",
+    "qwen": "qwen",
+    "deepseek": "deepseek",
+    "kimi": "kimi",
+    "glm": "glm",
+    "mistral": "stral",
+    "gemma": "gemma",
+    "gemini": "gemini",
+}
+
+
+def _family(tokenizer: str, model: str) -> str | None:
+    found = _by_model(model)
+    if found is not None and tokenizer in _BY_NAME:
+        return found
+    if tokenizer in _BY_NAME and _BY_NAME[tokenizer] in model.lower():
+        return None  # a later generation, with a vocabulary of its own
+    return _ALIASES.get(tokenizer, tokenizer)
+
+
+# The first pattern that the model's name holds decides. A name that only looks alike, such as a later generation with
+# a vocabulary of its own, must not match: a wrong vocabulary is worse than none.
+_PATTERNS: Final = tuple(
+    (re.compile(pattern), name)
+    for pattern, name in (
+        (r"gpt-oss", "gpt-oss"),
+        (r"gpt-4o|chatgpt-4o|gpt-4\.[15]|gpt-[5-9]|(^|[/:.])o[134](-|$)|codex-mini|computer-use-preview", "o200k_base"),
+        (r"gpt-4(?![\d.o])|gpt-3\.5", "cl100k_base"),
+        (r"distill-llama|llama-?3|llama3", "llama3"),
+        (r"distill-qwen|qwq|qwen-?2(\.5)?|qwen-?3(?!\.)", "qwen3"),
+        (r"llama-?2|vicuna|tinyllama", "llama2"),
+        (r"deepseek-?(v3|r1|chat|reasoner|coder-v3)", "deepseek_v3"),
+        (r"kimi-k2", "kimi_k2"),
+        (r"kimi-k3", "kimi_k3"),
+        (r"glm-?4", "glm4"),
+        (r"mixtral-8x7b|mistral-7b-(instruct-)?v0\.[12]", "mistral_v1"),
+        (r"mixtral-8x22b|mistral-7b-(instruct-)?v0\.3|codestral-22b", "mistral_v2"),
+        (
+            r"mistral-(nemo|large|medium|small)|open-mistral|ministral|pixtral|magistral|devstral|codestral",
+            "mistral_v3",
+        ),
+        (r"gemma-?2|gemini-1\.5", "gemma2"),
+        (r"gemma-?3|gemini-[23]", "gemma3"),
+        (r"gemma-?4", "gemma4"),
+        (r"phi-?4", "phi4"),
+        (r"olmo-?2", "olmo2"),
+    )
+)
+_CLAUDE: Final = re.compile(r"claude-(?:[a-z]+-)?(\d)(?:[-.](\d{1,2})(?!\d))?")
+
+
+def _by_model(model: str) -> str | None:
+    model = model.lower()
+    claude = _CLAUDE.search(model)
+    if claude is not None:
+        return _claude_generation(int(claude[1]), int(claude[2] or 0))
+    return next((name for pattern, name in _PATTERNS if pattern.search(model)), None)
+
+
+def _claude_generation(major: int, minor: int) -> str | None:
+    if major < 3:
+        return None
+    if (major, minor) < (4, 7):
+        return "claude-3.0"
+    return "claude-4.7" if (major, minor) == (4, 7) else "claude-4.8"
+
+
+# The first text that is not plain words builds tables for a tenth of a second: here, and not in the middle of a stop.
+_WARM_UP: Final = "Übung 日本 123 {}\n\n  x"
+
+
+@lru_cache(maxsize=32)
+def _load(name: str) -> Vocabulary | None:
+    try:
+        if name.startswith("claude-"):
+            return _load_claude(name)
+        return _load_splintr(name)
+    except (ImportError, ValueError):  # the package is not installed, or does not have this one
+        return None
+
+
+def _load_splintr(name: str) -> Vocabulary:
+    tokenizer: Any = importlib.import_module("splintr").Tokenizer.from_pretrained(name)
+    encode = tokenizer.encode_ordinary  # a control token that is spelled out in a text is only text
+    encode(_WARM_UP)
+    return Vocabulary(name, lambda text: len(encode(text)), slow=tokenizer.family != "BPE")
+
+
+def _load_claude(name: str) -> Vocabulary:
+    token_count: Any = importlib.import_module("ctok").token_count
+    version = name.removeprefix("claude-")
+    frame = token_count("a", version) - 1  # what a message costs beside its text
+    return Vocabulary(name, lambda text: token_count(text, version) - frame, slow=True)

@@ -1,0 +1,90 @@
+"""Handing a conversation over: same run, same conversation, another agent."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from quiesce import Agent, Limits, handoff
+from quiesce.events import HandedOver, TextDelta
+from quiesce.hooks import AfterRun
+from quiesce.models.scripted import Call, Say, ScriptedModel, Stall
+from quiesce.transcript import faults
+
+
+def team(*answers, **options) -> tuple[Agent, ScriptedModel]:
+    model = ScriptedModel(*answers)
+    french = Agent(model, name="french", instructions="Parle.", **options)
+    return french, model
+
+
+@pytest.mark.promise("P2", "P7")
+def test_the_other_agent_continues_the_conversation():
+    async def main():
+        french, french_model = team("Bonjour.")
+        calls: list[str] = []
+
+        def ended(event: AfterRun) -> None:
+            calls.append(event.result.agent)
+
+        triage = Agent(ScriptedModel([Say("One moment."), Call("hand_over_to_french")]), tools=[handoff(french)],
+                       name="triage", instructions="Route.", hooks=[ended])  # fmt: skip
+        events = [event async for event in triage.stream_async("Salut")]
+        assert HandedOver("triage", "french") in events
+        assert french_model.requests[0].instructions == "Parle."
+        assert [type(m).__name__ for m in french_model.requests[0].messages] == [
+            "UserMessage", "AssistantMessage", "ToolMessage"]  # fmt: skip
+        assert triage.messages[-1].text == "Bonjour."
+        assert not faults(triage.messages)
+        assert french.messages == ()
+        assert calls == ["french"]
+
+    asyncio.run(main())
+
+
+@pytest.mark.promise("P2")
+def test_only_the_first_of_two_handoffs_counts():
+    async def main():
+        french, _ = team("Bonjour.")
+        german = Agent(ScriptedModel("Tag."), name="german")
+        triage = Agent(ScriptedModel([Call("hand_over_to_french"), Call("hand_over_to_german")]),
+                       tools=[handoff(french), handoff(german)])  # fmt: skip
+        result = await triage.invoke_async("Hi")
+        assert result.text == "Bonjour."
+        assert result.agent == "french"
+        assert [line.ok for line in result.receipt.calls] == [True, False]
+        assert "already handed over to french" in result.receipt.calls[1].detail
+
+    asyncio.run(main())
+
+
+@pytest.mark.promise("P1", "P2", "P3")
+def test_a_stop_after_the_handoff_reaches_the_other_agent():
+    async def main():
+        french, model = team([Say("Bon"), Stall()])
+        triage = Agent(ScriptedModel([Call("hand_over_to_french")], "English again."), tools=[handoff(french)])
+        run = triage.start("Salut")
+        async for event in run:
+            if isinstance(event, TextDelta):
+                run.cancel()
+        result = await run.result()
+        assert model.open_streams == 0
+        assert result.stop_reason == "cancelled"
+        assert result.text == "Bon"
+        assert not faults(triage.messages)
+        assert (await triage.invoke_async("And now?")).text == "English again."
+
+    asyncio.run(main())
+
+
+@pytest.mark.promise("P6")
+def test_the_limits_of_the_run_stay():
+    async def main():
+        french, _ = team([Say("mot " * 500, chunk=4)], limits=Limits(output_tokens=5000))
+        triage = Agent(ScriptedModel([Call("hand_over_to_french")]), tools=[handoff(french)],
+                       limits=Limits(output_tokens=100))  # fmt: skip
+        result = await triage.invoke_async("Salut")
+        assert result.stop_reason == "limit"
+
+    asyncio.run(main())

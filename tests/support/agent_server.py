@@ -1,0 +1,58 @@
+"""An agent of ours as an MCP server, in a process of its own. What its runs left is written to a file, line by line."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+
+from quiesce import Agent, tool
+from quiesce.hooks import AfterRun
+from quiesce.mcp_server import AgentServer
+from quiesce.models.scripted import Call, Say, ScriptedModel
+
+
+@tool
+async def wait_for_ever() -> str:
+    """Wait."""
+    await asyncio.Event().wait()
+    return "never"
+
+
+class Route:
+    """One scripted model for each prompt."""
+
+    name, price = "route", None
+
+    def stream(self, request):
+        prompt = request.messages[-1].text if hasattr(request.messages[-1], "text") else ""
+        prompts = sum(type(message).__name__ == "UserMessage" for message in request.messages)
+        answer = [Say("Waiting. "), Call("wait_for_ever")] if "wait" in prompt else [Say(f"Answer {prompts}.")]
+        return ScriptedModel(answer).stream(request)
+
+
+def make(path: str) -> Agent:
+    def note(event: AfterRun) -> None:
+        cause = event.result.receipt.cause
+        line = {"stop_reason": event.result.stop_reason, "cause": cause.source if cause else None,
+                "calls": [line.outcome for line in event.result.receipt.calls]}  # fmt: skip
+        with open(path, "a") as file:
+            file.write(json.dumps(line) + "\n")
+
+    return Agent(Route(), tools=[wait_for_ever], hooks=[note], name="helper")
+
+
+if __name__ == "__main__":
+    server = AgentServer(make(sys.argv[1]))
+    if "--http" in sys.argv:
+        import socket
+
+        import uvicorn
+
+        listener = socket.socket()
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        print(listener.getsockname()[1], flush=True)
+        uvicorn.Server(uvicorn.Config(server.http_app(), log_level="critical")).run(sockets=[listener])
+    else:
+        asyncio.run(server.run_stdio())

@@ -1,0 +1,232 @@
+"""Spans for runs, model calls and tools: with the GenAI conventions, and ended on every path."""
+
+import asyncio
+
+import pytest
+
+from quiesce import Agent, tool
+from quiesce.errors import RateLimited
+from quiesce.events import TextDelta, ToolStarted
+from quiesce.models.scripted import Call, Fail, Say, ScriptedModel, Stall, Used
+from quiesce.retry import Retry
+
+pytest.importorskip("opentelemetry.sdk")
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import SpanKind, StatusCode
+
+from quiesce.telemetry import Telemetry
+
+pytestmark = pytest.mark.promise("P7")
+
+
+class Recorder:
+    def __init__(self) -> None:
+        self.exporter = InMemorySpanExporter()
+        self.provider = TracerProvider()
+        self.began = 0
+        self.provider.add_span_processor(SimpleSpanProcessor(self.exporter))
+        self.telemetry = Telemetry(tracer_provider=self.provider, capture_content=True)
+        begin = self.telemetry.tracer.start_span
+
+        def counted(*arguments, **options):
+            self.began += 1
+            return begin(*arguments, **options)
+
+        self.telemetry.tracer.start_span = counted
+
+    def spans(self) -> dict[str, list]:
+        found: dict[str, list] = {}
+        for span in self.exporter.get_finished_spans():
+            found.setdefault(span.name, []).append(span)
+        assert sum(map(len, found.values())) >= self.began, "a span was not ended"
+        return found
+
+
+@tool
+async def look(where: str) -> str:
+    """Look."""
+    with trace.get_tracer("inside").start_as_current_span("inside the tool"):
+        pass
+    return "nothing there"
+
+
+def test_a_run_that_finishes() -> None:
+    recorder = Recorder()
+    model = ScriptedModel(
+        [Say("Let me see. "), Call("look", {"where": "here"}), Used(40, 12)],
+        [Say("Nothing."), Used(60, 3, cache_read=40)],
+        name="openai:gpt-4o",
+    )
+
+    async def main() -> None:
+        with recorder.provider.get_tracer("web").start_as_current_span("request"):
+            await Agent(model, tools=[look], name="seer", telemetry=recorder.telemetry).invoke_async("look around")
+
+    asyncio.run(main())
+    spans = recorder.spans()
+    (run,), calls, (tool_span,) = spans["invoke_agent seer"], spans["chat gpt-4o"], spans["execute_tool look"]
+    (request,) = spans["request"]
+    assert run.parent.span_id == request.context.span_id
+    assert all(span.parent.span_id == run.context.span_id for span in (*calls, tool_span))
+    assert run.attributes["gen_ai.operation.name"] == "invoke_agent"
+    assert run.attributes["gen_ai.agent.name"] == "seer"
+    assert run.attributes["gen_ai.usage.input_tokens"] == 100
+    assert run.attributes["quiesce.stop_reason"] == "end_turn"
+    assert "quiesce.stop.source" not in run.attributes
+    first, second = calls
+    assert first.kind is SpanKind.CLIENT
+    assert first.attributes["gen_ai.provider.name"] == "openai"
+    assert first.attributes["gen_ai.request.model"] == "gpt-4o"
+    assert first.attributes["gen_ai.response.finish_reasons"] == ("tool_use",)
+    assert first.attributes["gen_ai.usage.output_tokens"] == 12
+    assert first.attributes["gen_ai.response.time_to_first_chunk"] >= 0
+    assert second.attributes["gen_ai.usage.cache_read.input_tokens"] == 40
+    assert tool_span.attributes["gen_ai.tool.name"] == "look"
+    assert tool_span.attributes["gen_ai.tool.call.arguments"] == '{"where":"here"}'
+    assert tool_span.attributes["gen_ai.tool.call.result"] == "nothing there"
+    assert tool_span.attributes["quiesce.tool.outcome"] == "completed"
+    assert run.status.status_code is StatusCode.UNSET
+
+
+def test_a_tools_own_spans_hang_under_it() -> None:
+    recorder = Recorder()
+    seen = []
+
+    @tool
+    async def where() -> str:
+        """Where."""
+        seen.append(trace.get_current_span().get_span_context().span_id)
+        return "here"
+
+    model = ScriptedModel([Call("where"), Used(1, 1)], "Done.")
+    asyncio.run(Agent(model, tools=[where], telemetry=recorder.telemetry).invoke_async("go"))
+    assert seen == [recorder.spans()["execute_tool where"][0].context.span_id]
+
+
+@pytest.mark.case("strands#4013")
+@pytest.mark.parametrize("mode", ["now", "kill", "after_tools"])
+def test_a_run_that_is_stopped_while_answering(mode: str) -> None:
+    recorder = Recorder()
+
+    async def main() -> None:
+        agent = Agent(ScriptedModel([Say("Some words. "), Stall()], name="openai:gpt-4o"), telemetry=recorder.telemetry)
+        run = agent.start("go")
+        async for event in run:
+            if isinstance(event, TextDelta):
+                run.cancel("enough", mode=mode)
+
+    asyncio.run(main())
+    spans = recorder.spans()
+    (run,), (call,) = spans["invoke_agent agent"], spans["chat gpt-4o"]
+    assert run.attributes["quiesce.stop_reason"] == "cancelled"
+    assert run.attributes["quiesce.stop.source"] == "user"
+    assert run.attributes["quiesce.stop.reason"] == "enough"
+    assert run.attributes["quiesce.stop.mode"] == mode
+    assert run.attributes["quiesce.stop.phase"] == "streaming"
+    assert run.attributes["quiesce.stop.latency"] > 0
+    assert run.status.status_code is StatusCode.UNSET  # a stop that was wanted is no error
+    assert call.attributes["quiesce.call.ended"] == "hung_up"
+    assert call.attributes["gen_ai.usage.output_tokens"] > 0
+    assert call.attributes["quiesce.usage.output.source"] in ("tokenized", "heuristic")
+    assert [event.name for event in run.events] == ["quiesce.stop_requested"]
+
+
+@pytest.mark.promise("P4", "P7")
+def test_a_tool_that_is_abandoned() -> None:
+    recorder = Recorder()
+    release = asyncio.Event()
+
+    @tool(on_stop="abandon", grace=0)
+    async def forever() -> str:
+        """Wait."""
+        await release.wait()
+        return "late"
+
+    async def main() -> None:
+        agent = Agent(ScriptedModel([Call("forever")]), tools=[forever], telemetry=recorder.telemetry)
+        run = agent.start("go")
+        async for event in run:
+            if isinstance(event, ToolStarted):
+                run.cancel()
+        await run
+        release.set()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+
+    asyncio.run(main())
+    (span,) = recorder.spans()["execute_tool forever"]
+    assert span.attributes["quiesce.tool.outcome"] == "abandoned"
+    (run,) = recorder.spans()["invoke_agent agent"]
+    assert run.attributes["quiesce.receipt.tool_calls"] == ("forever: abandoned",)
+    assert len(run.attributes["quiesce.receipt.still_running"]) == 1
+
+
+def test_a_run_that_is_cancelled_from_outside() -> None:
+    recorder = Recorder()
+
+    async def main() -> None:
+        agent = Agent(ScriptedModel([Say("Words"), Stall()]), telemetry=recorder.telemetry)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.02):
+                await agent.invoke_async("go")
+
+    asyncio.run(main())
+    (run,) = recorder.spans()["invoke_agent agent"]
+    assert run.attributes["quiesce.stop.source"] == "task"
+
+
+@pytest.mark.leaves("tasks")
+def test_a_loop_that_ends_around_a_run() -> None:
+    recorder = Recorder()
+
+    async def main() -> None:
+        agent = Agent(ScriptedModel([Say("Words"), Stall()]), telemetry=recorder.telemetry)
+        async for event in agent.start("go"):
+            if isinstance(event, TextDelta):
+                return
+
+    asyncio.run(main())
+    assert set(recorder.spans()) == {"invoke_agent agent", "chat scripted"}
+
+
+def test_a_run_that_never_began() -> None:
+    recorder = Recorder()
+
+    async def main() -> None:
+        agent = Agent(ScriptedModel("never"), telemetry=recorder.telemetry)
+        agent.cancel("before")
+        await agent.invoke_async("go")
+
+    asyncio.run(main())
+    assert set(recorder.spans()) == {"invoke_agent agent"}
+
+
+def test_failures_are_errors() -> None:
+    recorder = Recorder()
+    error = RateLimited("Too many requests.", request_id="r1")
+    model = ScriptedModel([Fail(error)], [Fail(ValueError("boom"))], name="openai:gpt-4o")
+
+    async def main() -> None:
+        agent = Agent(model, retry=Retry(attempts=2, first=0.0), telemetry=recorder.telemetry)
+        with pytest.raises(Exception, match="boom"):
+            await agent.invoke_async("go")
+
+    asyncio.run(main())
+    first, second = recorder.spans()["chat gpt-4o"]
+    assert first.attributes["error.type"] == "RateLimited"
+    assert first.attributes["gen_ai.response.id"] == "openai:gpt-4o-1"
+    assert second.status.status_code is StatusCode.ERROR
+    (run,) = recorder.spans()["invoke_agent agent"]
+    assert run.attributes["error.type"] == "ModelProtocolError"
+    assert run.status.status_code is StatusCode.ERROR
+
+
+def test_the_sync_way() -> None:
+    recorder = Recorder()
+    with recorder.provider.get_tracer("cli").start_as_current_span("command"):
+        Agent(ScriptedModel("hello"), telemetry=recorder.telemetry)("hi")
+    spans = recorder.spans()
+    assert spans["invoke_agent agent"][0].parent.span_id == spans["command"][0].context.span_id
