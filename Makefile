@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 UV := $(shell command -v uv 2>/dev/null)
 WORKERS ?= 2
 
-.PHONY: help demo test lint proof bench coverage clean
+.PHONY: help demo test lint proof bench coverage screenshots clean
 
 help:
 	@echo "make demo      watch an agent being stopped (no key, no network)"
@@ -15,6 +15,7 @@ help:
 	@echo "make proof     the long programmes: every stop point of every workload"
 	@echo "make bench     the timings, as ratios where that is possible"
 	@echo "make coverage  branch coverage of the core"
+	@echo "make screenshots  pictures of the web console, to be looked at (needs chromium)"
 
 $(VENV)/.core: pyproject.toml
 	$(if $(UV),$(UV) venv -q --allow-existing --python $(PYTHON) $(VENV),$(PYTHON) -m venv $(VENV))
@@ -54,6 +55,9 @@ bench: $(VENV)/.dev
 
 coverage: $(VENV)/.dev
 	$(BIN)/python tools/core_coverage.py
+
+screenshots: $(VENV)/.dev
+	$(BIN)/python -m tests.console.screenshots
 
 clean:
 	rm -rf $(VENV) .coverage .hypothesis .ruff_cache .import_linter_cache build dist

@@ -5,18 +5,21 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from os import PathLike
 from queue import SimpleQueue
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeAlias, get_args
 
 from .cancellation import CancellationToken, Cause, Mode, Source
 from .cancellation.cause import parse_mode
 from .context import Context
-from .course import Course, Parentage, Setup, open_accounts, price_of
-from .errors import ConfigurationError, DuplicateTool, UnknownMode
+from .continuing import CONTINUE, Continue
+from .course import Course, OnPrompt, Opening, Parentage, Setup, open_accounts, price_of
+from .errors import ConfigurationError, ConversationBusy, DuplicateTool, UnknownMode
 from .events import Event, RunEnded
 from .hooks import Hook, HookEvent, Hooks
+from .interrupts import Answers, Interrupt
 from .limits import Limits
 from .messages import Message, Prompt
 from .models.base import Model
@@ -39,6 +42,8 @@ from .usage.ledger import Ledger
 from .usage.live import LiveUsage
 from .usage.stop_policy import StopAction, StopPolicy, policy_for
 
+OnBusy: TypeAlias = Literal["refuse", "queue", "steer", "cancel_previous"]
+
 
 class Agent:
     """A model with tools, instructions and limits, and a conversation. Reusable, and safe to share between threads.
@@ -54,6 +59,11 @@ class Agent:
     output_type    the type of the answer: pydantic model, dataclass, union ...
     messages       a conversation to continue
     cut_note       what the model is told where an answer was stopped
+    conversation   the same, with what is pending in it (see `Conversation.restore`)
+    on_busy        what a prompt does while a run is busy: "refuse" (raises `ConversationBusy`), "queue" (waits for its
+                   turn), "steer" (is said in the running run) or "cancel_previous" (stops what came before)
+    on_prompt      what a plain prompt does while a person is being asked: "cancel_pending" (what waits is not run) or
+                   "refuse" (raises `InterruptPending`)
     stop_policy    what a stop does about the request, for the bill; by default what is right for the provider
     calibration    what earlier calls have taught about token counts; see `quiesce.usage.Calibration`
     telemetry      OpenTelemetry spans; see `quiesce.telemetry`
@@ -82,6 +92,9 @@ class Agent:
         state: dict[str, Any] | None = None,
         cut_note: str = DEFAULT_CUT_NOTE,
         settings: dict[str, Any] | None = None,
+        conversation: Conversation | None = None,
+        on_busy: OnBusy = "refuse",
+        on_prompt: OnPrompt = "cancel_pending",
         stop_policy: StopPolicy | StopAction | None = None,
         calibration: Calibration | None = None,
         telemetry: Telemetry | None = None,
@@ -99,11 +112,15 @@ class Agent:
         self.state: Final[dict[str, Any]] = {} if state is None else state
         self._hooks: Final = Hooks(hooks)
         self._timeout: Final = _seconds(timeout)
-        self._conversation = (
-            Conversation(tuple(messages))
-            if session is None and store is None
-            else _session(session, store, tuple(messages), session_wait, on_store_failure)
-        )
+        if session is not None or store is not None:
+            if conversation is not None:
+                raise ConfigurationError("Both a conversation and a session.", todo="Use one of them.")
+            conversation = _session(session, store, tuple(messages), session_wait, on_store_failure)
+        self._conversation = Conversation(tuple(messages)) if conversation is None else conversation
+        _check_choice("on_busy", on_busy, OnBusy)
+        _check_choice("on_prompt", on_prompt, OnPrompt)
+        self._on_busy: Final[OnBusy] = on_busy
+        self._on_prompt: Final[OnPrompt] = on_prompt
         self._active: Final[dict[str, Run]] = {}
         self._armed: Final[dict[str, Cause]] = {}
         self._telemetry: Final = telemetry
@@ -132,8 +149,13 @@ class Agent:
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        """The settled part of the conversation: always valid."""
-        return self._conversation.messages
+        """The settled part of the conversation: always valid. What a person has not answered counts as not approved."""
+        return self._conversation.sealed(self._setup.cut_note)
+
+    @property
+    def interrupts(self) -> tuple[Interrupt, ...]:
+        """What a person is asked; see `resume`."""
+        return self._conversation.interrupts
 
     @property
     def setup(self) -> Setup:
@@ -176,22 +198,25 @@ class Agent:
 
     # --- Running ------------------------------------------------------------------------------------------------
 
-    def __call__(self, prompt: Prompt, **options: Any) -> RunResult:
+    def __call__(self, prompt: Prompt | Answers | Continue, **options: Any) -> RunResult:
         """Run and wait for the result, with or without an event loop in this thread. Options as for `start`.
 
         Raises what `start` and `Run.wait` raise. Ctrl-C stops the run, and is raised when it is at rest.
         """
         return portal().call(lambda: self.start(prompt, **options), if_interrupted=_interrupt).wait()
 
-    async def invoke_async(self, prompt: Prompt, **options: Any) -> RunResult:
+    async def invoke_async(self, prompt: Prompt | Answers | Continue, **options: Any) -> RunResult:
         """Run and wait for the result. Options as for `start`.
 
         When the calling task is cancelled, the run is stopped (cause: `task`), settles, and the cancellation goes on.
         Raises the `RunError` of a run that failed.
         """
-        return await self.start(prompt, **options).owned()
+        before = self._active.copy()
+        run = self.start(prompt, **options)
+        # A prompt that steered somebody else's run does not own it.
+        return await (run.result() if run.id in before else run.owned())
 
-    def stream(self, prompt: Prompt, **options: Any) -> Iterator[Event]:
+    def stream(self, prompt: Prompt | Answers | Continue, **options: Any) -> Iterator[Event]:
         """Run and iterate over the events in this thread, with or without an event loop in it. Options as for `start`.
 
         Leaving the loop early is a stop (cause: `disconnect`). A run that failed raises its error after the last event.
@@ -218,57 +243,124 @@ class Agent:
             run.wait_for_rest()
         run.wait()
 
-    def stream_async(self, prompt: Prompt, **options: Any) -> EventStream:
+    def stream_async(self, prompt: Prompt | Answers | Continue, **options: Any) -> EventStream:
         """Run and iterate over the events. Leaving the loop early is a stop. Options as for `start`."""
         return EventStream(lambda: self.start(prompt, **options))
 
     def start(
         self,
-        prompt: Prompt,
+        prompt: Prompt | Answers | Continue,
         *,
         timeout: float | None = None,
         limits: Limits | None = None,
         token: CancellationToken | None = None,
         conversation: Conversation | None = None,
         output_type: Any = None,
+        on_busy: OnBusy | None = None,
+        on_prompt: OnPrompt | None = None,
         within: ToolContext | None = None,
     ) -> Run:
         """Start a run and return its handle at once. Without a running event loop, it runs in a background thread.
+
+        A prompt that is a mapping answers what a person is asked, as in `resume`; `CONTINUE` is `continue_()`.
 
         timeout        seconds, instead of the agent's
         limits         budgets, instead of the agent's
         token          a parent: cancelling it stops this run too
         conversation   a branch to use instead of the agent's own (see `Conversation.branch`)
+        on_busy        instead of the agent's; with "steer", the handle is that of the run that was steered
+        on_prompt      instead of the agent's
         within         in an async tool: its context. The run is a child of the tool's run then: stopped with it, read
                        with it, and paid from what is left of its limits
 
-        Raises `InvalidPrompt` for a prompt that cannot be sent and `ConversationBusy` while another run holds the
-        conversation; neither changes anything.
+        Raises `InvalidPrompt` for a prompt that cannot be sent, `ConversationBusy` while another run holds the
+        conversation, an `InterruptError` for answers that do not fit, and `NothingToContinue`; none changes anything.
         """
         parent = None if within is None else _parentage(within, self._setup)
-        message = user_message(prompt)
+        opening = self._opening(prompt, on_prompt)
+        policy: OnBusy = self._on_busy if on_busy is None else on_busy
+        _check_choice("on_busy", policy, OnBusy)
         setup = self._setup_with(limits, output_type)
         seconds = self._timeout if timeout is None else _seconds(timeout)
         try:
             asyncio.get_running_loop()
         except RuntimeError:
             options = {"timeout": timeout, "limits": limits, "token": token, "output_type": output_type}
-            return portal().call(lambda: self.start(message, conversation=conversation, **options))  # pyright: ignore[reportArgumentType]
-        run_id = uuid.uuid4().hex[:12]
+            options |= {"on_busy": on_busy, "on_prompt": on_prompt}
+            return portal().call(lambda: self.start(prompt, conversation=conversation, **options))  # pyright: ignore[reportArgumentType]
         held = self._conversation if conversation is None else conversation
-        held.hold(run_id)
         of_call = None if within is None else within.token.child()  # stopped with the call, and so with its run
         own_token = CancellationToken.any(*(each for each in (token, of_call) if each is not None))
-        course = Course(run_id, setup, held, message, own_token, parent=parent)
+        course = Course(uuid.uuid4().hex[:12], setup, held, opening, own_token, parent=parent)
+        try:
+            course.begin()
+        except ConversationBusy as busy:
+            steered = self._make_way(busy, opening, policy)
+            if steered is not None:
+                return steered
+            held.queue(course.run_id, course.grant_floor)
+        course.attach()
         run = Run(course, timeout=seconds, on_end=self._on_run_end)
-        self._active[run_id] = run
+        self._active[run.id] = run
         self._ledger.absorb(run.ledger)
         if self._telemetry is not None:
-            run.tap(self._telemetry.follow(run_id, self.name, setup.model.name))
+            run.tap(self._telemetry.follow(run.id, self.name, setup.model.name))
         armed = self._armed.pop("cause", None)
         if armed is not None:
             own_token.cancel(armed.reason, mode=armed.mode, source=armed.source)
         return run
+
+    def _opening(self, prompt: Prompt | Answers | Continue, on_prompt: OnPrompt | None) -> Opening:
+        chosen: OnPrompt = self._on_prompt if on_prompt is None else on_prompt
+        _check_choice("on_prompt", chosen, OnPrompt)
+        match prompt:
+            case Mapping():
+                return Opening(answers=dict(prompt))
+            case Continue():
+                return Opening(on_prompt=chosen)
+            case _:
+                return Opening(user_message(prompt), on_prompt=chosen)
+
+    def _make_way(self, busy: ConversationBusy, opening: Opening, policy: OnBusy) -> Run | None:
+        """What to do about the run that holds the conversation: the run, when the prompt was said there."""
+        if policy == "refuse" or opening.prompt is None:
+            raise busy
+        holder = self._active.get(busy.holder)
+        if policy == "steer" and holder is not None and holder.steer(opening.prompt):
+            return holder
+        if policy == "cancel_previous" and holder is not None:
+            for run in self.active_runs:
+                if run.course.conversation is holder.course.conversation:
+                    run.cancel("A newer prompt came")
+        return None
+
+    # --- Going on -------------------------------------------------------------------------------------------------
+
+    def resume(self, answers: Answers, **options: Any) -> RunResult:
+        """Go on after `stop_reason == "interrupt"`, with answers by the id of the interrupt. Options as for `start`.
+
+        An approval is answered with True, False, `Approve` or `Deny`; a question with any JSON-like value. What is not
+        answered stays pending; the tools that finished before are not run again. Raises an `InterruptError` when the
+        answers do not fit what is asked, and what `__call__` raises.
+        """
+        return self({**answers}, **options)
+
+    async def resume_async(self, answers: Answers, **options: Any) -> RunResult:
+        """`resume`, for a running event loop."""
+        return await self.invoke_async({**answers}, **options)
+
+    def continue_(self, **options: Any) -> RunResult:
+        """Let the model go on with its last answer, after a stop or at the limit of its length. Options as for `start`.
+
+        A model with `supports_prefill` goes on in the same message, with no seam; another is asked to by a short user
+        message. When the stop came before the model said anything, it is simply asked again.
+        Raises `NothingToContinue` in an empty conversation, and what `__call__` raises.
+        """
+        return self(CONTINUE, **options)
+
+    async def continue_async(self, **options: Any) -> RunResult:
+        """`continue_`, for a running event loop."""
+        return await self.invoke_async(CONTINUE, **options)
 
     def as_tool(self, name: str | None = None, description: str | None = None, *, memory: bool = False) -> Tool:
         """A tool whose call is a run of this agent: the model gives a prompt, and gets the answer.
@@ -302,8 +394,9 @@ class Agent:
     ) -> tuple[Run, ...]:
         """Stop this agent's active runs; returns them. From any thread, at once, any number of times.
 
-        When none is active, the agent is armed: its next run ends at once as `cancelled`, one time, so that a stop that
-        wins the race against its run is not lost. `arm=False` leaves that out. To stop one run, use its handle.
+        What a person has not answered is no longer asked: the calls that wait are answered as not run. When there is
+        nothing to stop at all, the agent is armed: its next run ends at once as `cancelled`, one time, so that a stop
+        that wins the race against its run is not lost. `arm=False` leaves that out. To stop one run, use its handle.
         Raises `UnknownMode` for a mode that does not exist; the stop is then made in mode `now`.
         """
         try:
@@ -312,7 +405,12 @@ class Agent:
             self.cancel(reason, source=source, arm=arm)
             raise
         runs = self.active_runs
-        if not runs and arm:
+        for run in runs:
+            run.cancel(reason, mode=wanted, source=source)
+        asked: tuple[Interrupt, ...] = ()
+        with suppress(ConversationBusy):
+            asked = self._conversation.cancel_pending(self._setup.cut_note)
+        if not runs and not asked and arm:
             self._armed.setdefault("cause", Cause(source, reason, wanted))
             runs = self.active_runs  # one may have started just now, before it could see that the agent is armed
             if runs:
@@ -332,12 +430,15 @@ class Agent:
 
         return register
 
-    def fork(self) -> Agent:
-        """An agent with the same configuration and a branch of this conversation, to use beside this one."""
+    def fork(self, at: int | None = None) -> Agent:
+        """An agent with the same configuration and a branch of this conversation, to use beside this one.
+
+        `at` says how many messages to begin with, for trying again from an earlier point (see `Conversation.branch`).
+        """
         twin = object.__new__(Agent)
         twin.__dict__.update(self.__dict__)
         hooks = self._hooks.copy()
-        twin._conversation = self._conversation.branch()
+        twin._conversation = self._conversation.branch(at)
         twin.__dict__.update(
             _active={}, _armed={}, _ledger=Ledger(), _hooks=hooks, _setup=replace(self._setup, hooks=hooks)
         )
@@ -352,8 +453,11 @@ class Agent:
             raise ConfigurationError(
                 f"{self._conversation!r} is not forgotten so easily.", todo="Use session.store.delete(session.name)."
             )
-        self._conversation.hold("clear")
+        before = self._conversation
+        before.hold("clear")
         self._conversation = Conversation()
+        before.drop_pending()
+        before.release("clear")
 
 
 def _session(
@@ -402,6 +506,11 @@ def _tool_table(tools: Iterable[Tool | Toolset | Agent | Callable[..., Any]]) ->
         _ = each.spec  # a tool that has no schema fails here, not in the middle of a run
         table[each.name] = each
     return table
+
+
+def _check_choice(name: str, value: str, allowed: Any) -> None:
+    if value not in get_args(allowed):
+        raise ConfigurationError(f"{name}={value!r}.", todo=f"Use one of: {', '.join(get_args(allowed))}.")
 
 
 def _each_tool(tools: Iterable[Tool | Toolset | Agent | Callable[..., Any]]) -> Iterator[Tool]:

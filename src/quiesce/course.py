@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
@@ -14,24 +15,47 @@ from .bill import Bill, Terms
 from .broadcast import Broadcast
 from .cancellation import BoundedShield, CancellationToken, Mode, StopScope
 from .context import Context, Summary, is_summarised
+from .continuing import GO_ON, GO_ON_FROM_END, continued, prefill_message
 from .draft import Draft
 from .drains import Drains, Tail
-from .errors import ModelError, ModelProtocolError, StoreError, ToolError
+from .errors import (
+    ConversationBusy,
+    InterruptPending,
+    ModelError,
+    ModelProtocolError,
+    NothingToContinue,
+    StoreError,
+    ToolError,
+)
 from .events import ChildEvent, ContextReduced, Event, HandedOver, HookFailed, LateOutcomeRecorded, ModelCallEnded
 from .hooks import AfterToolCall, BeforeToolCall, HookEvent, Hooks, OnLateOutcome
+from .inbox import Inbox
+from .interrupts import Answers, PendingTurn
 from .limits import Limits
-from .messages import AssistantMessage, Message, Outcome, ToolCall, ToolResult, UserMessage
+from .messages import (
+    AssistantContent,
+    AssistantMessage,
+    Message,
+    Outcome,
+    Text,
+    ToolCall,
+    ToolResult,
+    UserMessage,
+)
 from .models.base import Model, ModelRequest
 from .output import OutputSpec
+from .pausing import Pausing
 from .receipt import CallReceipt, LateOutcome
 from .result import RunResult, StopReason
 from .retry import Retry
 from .sessions import Conversation
+from .sessions.journal import Journal
 from .state import LEGAL, STOPS_AT, Phase
+from .tools.asking import Asking
 from .tools.batch import Batch
 from .tools.tool import Tool
 from .tools.undo import UndoLog
-from .transcript import DEFAULT_CUT_NOTE, DEFAULT_FAILED_NOTE, check, seal_turn, unfinished
+from .transcript import DEFAULT_CUT_NOTE, DEFAULT_FAILED_NOTE, check, seal_answer, seal_turn
 from .usage.accounts import Accounts
 from .usage.calibration import Calibration
 from .usage.ledger import HowItEnded, Ledger, LedgerEntry
@@ -42,6 +66,7 @@ from .usage.tally import Tally, spending
 
 _T = TypeVar("_T")
 _SUMMARY: Final = "context.summary"
+OnPrompt: TypeAlias = Literal["refuse", "cancel_pending"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +116,15 @@ def terms_of(setup: Setup) -> Terms:
 
 
 @dataclass(frozen=True, slots=True)
+class Opening:
+    """What a run begins with: a prompt, answers to what a person was asked, or the answer that was cut."""
+
+    prompt: UserMessage | None = None
+    answers: Answers | None = None
+    on_prompt: OnPrompt = "cancel_pending"
+
+
+@dataclass(frozen=True, slots=True)
 class Parentage:
     """The run that a child run belongs to, and the call of it that started the child."""
 
@@ -99,30 +133,38 @@ class Parentage:
 
 
 class View(NamedTuple):
-    """What there is to see of a conversation while a run adds to it; replaced whole, so that any thread may look."""
+    """What there is to see of a conversation while a run adds to it; replaced whole, so that any thread may look.
+
+    `answer` is that of a turn which an earlier run began and this one goes on with.
+    """
 
     settled: tuple[Message, ...]
     draft: Draft | None = None
     batch: Batch | None = None
+    answer: AssistantMessage | None = None
 
     def turn(self, *, unsettled: Outcome) -> tuple[Message, ...]:
         """What the current turn amounts to so far; `unsettled` is said of the calls that have no result yet."""
         results: dict[str, ToolResult] = {}
         if self.batch is not None:
             for record in self.batch.records:
-                results[record.call.id] = record.result or unfinished(record.call, unsettled)
-        return seal_turn(self.draft, results)
+                results[record.call.id] = record.standing(unsettled)
+        return seal_turn(self.draft, results) if self.answer is None else seal_answer(self.answer, results)
 
 
 class Course:
     """Where a run is, what it has, and the few things that it can do to itself. Only for the run's own loop."""
+
+    journal: Journal | None = None
+    unsaved: StoreError | None = None
+    sending: tuple[Message, ...] = ()
 
     def __init__(
         self,
         run_id: str,
         setup: Setup,
         conversation: Conversation,
-        prompt: UserMessage,
+        opening: Opening,
         token: CancellationToken,
         *,
         parent: Parentage | None = None,
@@ -130,9 +172,14 @@ class Course:
         self.run_id: Final = run_id
         self.setup = setup
         self.conversation: Final = conversation
-        self.prompt: Final = prompt
+        self.opening: Final = opening
+        self.prompt = opening.prompt
         self.token: Final = token
+        self.leg = token.child()
         self.loop: Final = asyncio.get_running_loop()
+        self.inbox: Final = Inbox()
+        self.pausing: Final = Pausing(self.loop)
+        self.floor: Final[asyncio.Future[None]] = self.loop.create_future()
         self.parent: Final = None if parent is None else parent.course
         self.call_id: Final = None if parent is None else parent.call_id
         self.handle: Any = None
@@ -148,7 +195,7 @@ class Course:
         self.shield: Final = BoundedShield(f"settling run {run_id}")
         self.scope: StopScope | None = None
 
-        self.phase = Phase.CREATED
+        self.phase = Phase.WAITING
         self.turn = 0
         self.attempt = 0
         self.output_tries = 0
@@ -163,18 +210,101 @@ class Course:
         self.finished: tuple[StopReason, Any] | None = None
         self.error: Exception | None = None
         self.result: RunResult | None = None
-        self.journal: Final = conversation.journal(self)
-        self.broadcast.gate = self.journal
-        self._has_session = False
-        self.sending: tuple[Message, ...] = ()
         self.asides: Final[list[Bill]] = []
-        self.unsaved: StoreError | None = None
-        self.first_message = len(conversation.messages)
-        conversation.append(prompt)
-        self._view = View(conversation.messages)
+        self.has_floor = False
+        self.first_message = 0
+        self.already_said = ""
+        self.unannounced: tuple[Message, ...] = ()
+        self.to_say: tuple[UserMessage, ...] = ()
+        self._continued: tuple[AssistantContent, ...] | None = None
+        self._view = View(())
+        token.watch(self._note_request)
+
+    # --- Beginning ----------------------------------------------------------------------------------------------
+
+    def attach(self) -> None:
+        """The run is going to be: let the run above know."""
         if self.parent is not None:
             self.parent.children.append(self)
-        token.watch(self._note_request)
+
+    def begin(self) -> None:
+        """Take the conversation and begin. Raises `ConversationBusy`, and what `take_floor` raises."""
+        self.conversation.hold(self.run_id)
+        try:
+            self._respect_line()
+            if self.conversation.must_be_opened:
+                self.floor.set_result(None)
+            else:
+                self.take_floor()
+        except BaseException:
+            self.conversation.release(self.run_id)
+            raise
+
+    def _respect_line(self) -> None:
+        """Runs that came before and wait for the person's answer, as this one would, go first."""
+        line = self.conversation.line
+        if line and self.opening.answers is None and self.opening.on_prompt != "refuse":
+            self.conversation.drop_pending(self.setup.cut_note)
+            raise ConversationBusy(line[0])
+
+    def grant_floor(self) -> None:
+        """The conversation is this run's, after it had to wait. From any thread."""
+
+        def grant() -> None:
+            if not self.floor.done():
+                self.floor.set_result(None)
+
+        try:
+            self.loop.call_soon_threadsafe(grant)
+        except RuntimeError:  # the loop has closed, and the run with it
+            self.conversation.release(self.run_id)
+
+    def open_journal(self) -> Journal:
+        """Begin to open the conversation's store."""
+        journal = self.conversation.journal(self)
+        assert journal is not None
+        self.journal = self.broadcast.gate = journal
+        return journal
+
+    def take_floor(self) -> None:
+        """The conversation is this run's: begin. Raises an `InterruptError`, and then nothing is changed."""
+        conversation, opening = self.conversation, self.opening
+        self.first_message = len(conversation.messages)
+        if opening.answers is not None:
+            self._take_up(conversation.take_pending(opening.answers, self.run_id))
+        else:
+            if conversation.pending is not None:
+                if opening.on_prompt == "refuse":
+                    raise InterruptPending(each.id for each in conversation.interrupts)
+                conversation.drop_pending(self.setup.cut_note)
+                self.first_message = len(conversation.messages)
+            if opening.prompt is None:
+                self._continue()
+            if self.prompt is not None:
+                conversation.append(self.prompt)
+            self._view = View(conversation.messages)
+        self.has_floor = True
+        self.enter(Phase.CREATED)
+
+    def _take_up(self, pending: PendingTurn) -> None:
+        """Go on with a turn that waited for a person."""
+        self.already_said = pending.answer.text
+        batch = self._new_batch(pending.answer.tool_calls, pending)
+        self._view = View(self.conversation.messages, None, batch, pending.answer)
+
+    def _continue(self) -> None:
+        """Go on with the last answer: in its own words where the model allows that, else because a user says so."""
+        messages = self.conversation.messages
+        last = messages[-1] if messages else None
+        if not isinstance(last, AssistantMessage):
+            raise NothingToContinue("There is no answer to continue.")
+        said = continued(last, prefill=getattr(self.setup.model, "supports_prefill", False))
+        if said is None:
+            self.prompt = UserMessage((Text(GO_ON if last.cut else GO_ON_FROM_END),))
+            return
+        self._continued = said
+        self.already_said = last.text
+        self.first_message -= 1
 
     # --- Where it is --------------------------------------------------------------------------------------------
 
@@ -189,7 +319,7 @@ class Course:
     @property
     def stop_wanted(self) -> bool:
         """Whether a stop was asked for that this phase obeys."""
-        return self.token.wants(STOPS_AT[self.phase])
+        return self.leg.wants(STOPS_AT[self.phase])
 
     def _note_request(self, _: object) -> None:
         """Remember what the run was doing when a stop was first asked for. From any thread."""
@@ -225,9 +355,21 @@ class Course:
 
     def begin_answer(self) -> Draft:
         """A new answer; whatever a failed try had begun is gone."""
-        draft = Draft(self.call_ids())
-        self._view = View(self.conversation.messages, draft)
+        draft = Draft(self.call_ids(), self._continued or ())
+        self._view = View(self.settled, draft)
         return draft
+
+    @property
+    def settled(self) -> tuple[Message, ...]:
+        """The conversation before the current turn."""
+        messages = self.conversation.messages
+        return messages if self._continued is None else messages[:-1]
+
+    def request_messages(self) -> tuple[Message, ...]:
+        """What the model is sent: everything settled, and the beginning of the answer that it is to go on with."""
+        if not self._continued:
+            return self.settled
+        return (*self.settled, prefill_message(self._continued))
 
     def forget_answer(self) -> None:
         """A try failed before anybody could read it."""
@@ -235,9 +377,13 @@ class Course:
 
     def begin_batch(self, calls: tuple[ToolCall, ...]) -> Batch:
         """The tools that the answer asks for; none has started."""
-        batch = Batch(calls, self.setup.tools, self, sequential=self.setup.sequential)
+        batch = self._new_batch(calls, None)
+        self._view = self._view._replace(batch=batch)
+        return batch
+
+    def _new_batch(self, calls: tuple[ToolCall, ...], pending: PendingTurn | None) -> Batch:
+        batch = Batch(calls, self.setup.tools, self, sequential=self.setup.sequential, pending=pending)
         self.batches.append(batch)
-        self._view = View(self.conversation.messages, self.draft, batch)
         return batch
 
     def turn_messages(self, *, unsettled: Outcome = Outcome.NEVER_STARTED) -> tuple[Message, ...]:
@@ -246,7 +392,9 @@ class Course:
 
     def commit(self, turn: tuple[Message, ...]) -> None:
         """Put the turn into the conversation and begin a new one. What `messages` shows never wavers in between."""
-        self.conversation.append(*turn)
+        if turn:
+            self.conversation.append(*turn, replacing=self._replacing)
+            self._continued = None
         self._view = View(self.conversation.messages)
 
     # --- What is saved ------------------------------------------------------------------------------------------
@@ -272,13 +420,6 @@ class Course:
         if self.journal is not None:
             await self.journal.durable()
 
-    def join_session(self) -> None:
-        """The session was opened, once: what is stored comes before the prompt."""
-        if not self._has_session:
-            self._has_session = True
-            self.first_message = len(self.conversation.messages) - 1
-            self._view = View(self.conversation.messages)
-
     async def before_start(self, call: ToolCall) -> None:
         """Write down that a tool is about to run, before it does."""
         if self.journal is not None:
@@ -287,6 +428,42 @@ class Course:
     def idempotency_key(self, call: ToolCall) -> str:
         """The same for the same call, whatever happens to the process in between."""
         return f"{self.conversation.id}/{call.id}"
+
+    def suspend(self, answer: AssistantMessage, batch: Batch) -> None:
+        """Keep the turn beside the conversation, until a person has answered what its tools ask."""
+        pending = PendingTurn(self.run_id, answer, batch.pending())
+        self.conversation.suspend(pending, replacing=self._replacing)
+        self._view = View(self.conversation.sealed(self.setup.cut_note))
+
+    @property
+    def _replacing(self) -> int:
+        return 0 if self._continued is None else 1
+
+    def speak(self, message: UserMessage) -> None:
+        """Say something in the person's name, in a conversation where that may follow."""
+        self.conversation.append(message)
+        self._continued = None
+        self._view = View(self.conversation.messages)
+
+    # --- What it is told while it is busy ------------------------------------------------------------------------
+
+    def steer_soon(self, mode: Mode) -> None:
+        """Something urgent is in the inbox. From any thread."""
+        with suppress(RuntimeError):  # the loop has closed
+            self.loop.call_soon_threadsafe(self._steer, mode)
+
+    def _steer(self, mode: Mode) -> None:
+        if self.has_floor and self.inbox.urgent:
+            self.leg.cancel("steered", mode=mode)
+
+    def collect(self, *, urgent_only: bool = False) -> bool:
+        """Take what is in the inbox, to be said next. Whether there is anything to say."""
+        self.to_say += self.inbox.take(urgent_only=urgent_only)
+        return bool(self.to_say)
+
+    def new_leg(self) -> None:
+        """What follows is not what was steered away from."""
+        self.leg = self.token.child()
 
     @property
     def answer(self) -> AssistantMessage | None:
@@ -373,11 +550,11 @@ class Course:
         """The agent's state."""
         return self.setup.state
 
-    async def before_tool(self, call: ToolCall) -> ToolResult | None:
+    async def before_tool(self, call: ToolCall, asking: Asking) -> ToolResult | None:
         """Ask the hooks; a result means that the tool need not run."""
-        event = BeforeToolCall(self.run_id, self.token, call)
         if self.setup.hooks.wanting(BeforeToolCall):
             await self.durable()
+        event = BeforeToolCall(self.run_id, self.token, call, asking)
         await self.setup.hooks.call(event, self.hook_failed)
         return event.replacement
 
@@ -403,7 +580,7 @@ class Course:
 
     async def fit(self) -> None:
         """Choose what of the conversation is to be sent."""
-        messages = self.sending = self.conversation.messages
+        messages = self.sending = self.request_messages()
         if self.setup.context is not None:
             self.sending = await self.setup.context.fit(messages, self)
         if self.sending is not messages:

@@ -34,10 +34,12 @@ class Draft:
     """Takes a model's deltas in order and can say at any moment what they amount to.
 
     `taken` are the call ids that the conversation has used already. Once `close()` was called, nothing more is taken:
-    what the draft says then is what the conversation keeps.
+    what the draft says then is what the conversation keeps. `opening` is what the model said of this answer in an
+    earlier request, and now goes on with.
     """
 
-    def __init__(self, taken: Collection[str] = ()) -> None:
+    def __init__(self, taken: Collection[str] = (), opening: tuple[AssistantContent, ...] = ()) -> None:
+        self._opening: Final = opening
         self._taken: Final = set(taken)
         self._blocks: Final[list[_Words | _Call]] = []
         self._current: _Words | None = None
@@ -88,7 +90,9 @@ class Draft:
 
     def text(self) -> str:
         """All the words of the answer so far."""
-        return "".join(block.join() for block in self._blocks if isinstance(block, _Words) and block.kind is Text)
+        said = (block.text for block in self._opening if isinstance(block, Text))
+        words = (block.join() for block in self._blocks if isinstance(block, _Words) and block.kind is Text)
+        return "".join((*said, *words))
 
     def blocks(self) -> tuple[Block, ...]:
         """What the model wrote, block by block, for counting."""
@@ -110,7 +114,8 @@ class Draft:
         """The answer as conversation content. A block that was torn says so; a call that was torn is left out."""
         last = self._blocks[-1] if self._blocks else None
         blocks = (block.build(cut=block is last and not self.complete) for block in self._blocks)
-        return tuple(block for block in blocks if block is not None)
+        written = tuple(block for block in blocks if block is not None)
+        return _go_on(self._opening, written, cut=not self.complete) if self._opening else written
 
     def torn_calls(self) -> tuple[tuple[str, str], ...]:
         """Id and name of each call whose arguments never came to an end."""
@@ -278,6 +283,22 @@ def well_formed(text: str) -> str:
 
 def _legal_name(name: str) -> str:
     return _ILLEGAL.sub("_", name)[:_LONGEST_NAME] or "unnamed"
+
+
+def _go_on(
+    opening: tuple[AssistantContent, ...], written: tuple[AssistantContent, ...], *, cut: bool
+) -> tuple[AssistantContent, ...]:
+    """An answer in two parts as one, with no seam between its words."""
+    *before, last = opening
+    if not isinstance(last, Text):
+        return (*opening, *written)
+    match written:
+        case (Text(text, cut=still_cut), *rest):
+            # The model did not see the blank end of what it had said, and may have begun with a blank again.
+            said = last.text.rstrip() if text[:1].isspace() else last.text
+            return (*before, Text(said + text, still_cut, last.provider_data), *rest)
+        case _:
+            return (*before, Text(last.text, cut and not written, last.provider_data), *written)
 
 
 def newer(old: UsageDelta, new: UsageDelta) -> UsageDelta:

@@ -104,11 +104,59 @@ class ConversationBusy(QuiesceError):
     """A run holds this conversation; a second one must wait, or use a branch of its own."""
 
     kept = "Nothing was changed."
-    todo = "Wait for it, stop it, or start on a branch with agent.fork()."
+    todo = "Wait for it, stop it, choose another on_busy, or start on a branch with agent.fork()."
 
     def __init__(self, holder: str) -> None:
         self.holder = holder
         super().__init__(f"Run {holder} is using this conversation.")
+
+
+class NothingToContinue(ConfigurationError):
+    """`continue_()` on a conversation in which nothing was said."""
+
+    todo = "Send a prompt."
+
+
+# --- A person is asked ---------------------------------------------------------------------------------------------
+
+
+class InterruptError(QuiesceError):
+    """Something about a question to a person, or its answer, cannot be done."""
+
+    kept = "Nothing was run; what waits for an answer still waits."
+
+
+class InterruptPending(InterruptError):
+    """A plain prompt while a person is being asked, with on_prompt="refuse"."""
+
+    todo = "Answer with agent.resume(), drop it with agent.cancel(), or use on_prompt='cancel_pending'."
+
+    def __init__(self, interrupts: Iterable[str]) -> None:
+        super().__init__(f"An answer is awaited: {', '.join(interrupts)}.")
+
+
+class UnknownInterrupt(InterruptError):
+    """An answer to something that nobody asks, or that was answered before."""
+
+    def __init__(self, interrupt_id: object, known: Iterable[str]) -> None:
+        asked = ", ".join(known)
+        super().__init__(
+            f"Nobody asks {interrupt_id!r} (any more).",
+            todo=f"Asked right now: {asked}." if asked else "Nothing is asked right now; send a plain prompt.",
+        )
+
+
+class InterruptExpired(InterruptError):
+    """An answer that came too late."""
+
+    todo = "resume() with the other answers, or with none, goes on; the call is then answered as never approved."
+
+    def __init__(self, interrupt_id: str) -> None:
+        super().__init__(f"It is too late to answer {interrupt_id!r}.")
+
+
+class InvalidAnswer(InterruptError, ValueError):
+    """An answer that does not fit what was asked."""
 
 
 # --- A stop --------------------------------------------------------------------------------------------------------
@@ -330,3 +378,10 @@ class SessionExists(StoreError):
 
 class ToolError(QuiesceError):
     """Raise this in a tool to give the model an error in your own words."""
+
+
+# --- A server, seen from the command line ---------------------------------------------------------------------------
+
+
+class ServerProblem(QuiesceError):
+    """A Quiesce server could not be reached, or refused what was asked of it."""

@@ -11,7 +11,8 @@ from typing import Any, Literal, TypeAlias
 from msgspec import Struct
 
 from .cancellation.cause import Cause
-from .messages import Message, ToolCall, ToolResult
+from .interrupts import Interrupt
+from .messages import Message, ToolCall, ToolResult, UserMessage
 from .receipt import LateOutcome, Receipt
 from .usage.ledger import LedgerEntry
 
@@ -145,6 +146,12 @@ class ToolEnded(Struct, frozen=True, tag="tool_ended"):
     result: ToolResult
 
 
+class InterruptRaised(Struct, frozen=True, tag="interrupt_raised"):
+    """A call waits for a person. The run goes on with the other calls of the turn, and then ends."""
+
+    interrupt: Interrupt
+
+
 class MessageAdded(Struct, frozen=True, tag="message_added"):
     """A message is in the conversation now."""
 
@@ -171,6 +178,20 @@ class StopRequested(Struct, frozen=True, tag="stop_requested"):
 
     cause: Cause
     waiting_for: tuple[str, ...] = ()
+
+
+class Steered(Struct, frozen=True, tag="steered"):
+    """What the run was doing was stopped, and `message` is said instead. The run goes on."""
+
+    message: UserMessage
+
+
+class RunPaused(Struct, frozen=True, tag="run_paused"):
+    """The run waits before its next step, until `run.resume()` or a stop."""
+
+
+class RunResumed(Struct, frozen=True, tag="run_resumed"):
+    """The run goes on after a pause."""
 
 
 class ChildEvent(Struct, frozen=True, tag="child"):
@@ -239,10 +260,14 @@ Event: TypeAlias = (
     | ToolStarted
     | ToolProgress
     | ToolEnded
+    | InterruptRaised
     | MessageAdded
     | OutputRejected
     | HookFailed
     | StopRequested
+    | Steered
+    | RunPaused
+    | RunResumed
     | ChildEvent
     | HandedOver
     | LateOutcomeRecorded

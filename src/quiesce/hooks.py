@@ -26,6 +26,7 @@ from .messages import AssistantMessage, Message, ToolCall, ToolResult, UserMessa
 from .models.base import ModelRequest
 from .receipt import LateOutcome, Receipt
 from .result import RunResult
+from .tools.asking import Asking
 from .tools.output import completed, fitting
 
 
@@ -43,9 +44,9 @@ class HookEvent:
 
 
 class BeforeRun(HookEvent):
-    """The prompt is in the conversation; nothing was sent yet."""
+    """The prompt is in the conversation; nothing was sent yet. No prompt: the run goes on with what was begun."""
 
-    def __init__(self, run_id: str, token: CancellationToken, prompt: UserMessage) -> None:
+    def __init__(self, run_id: str, token: CancellationToken, prompt: UserMessage | None) -> None:
         super().__init__(run_id, token)
         self.prompt: Final = prompt
 
@@ -94,6 +95,18 @@ class _ToolHookEvent(HookEvent):
 
 class BeforeToolCall(_ToolHookEvent):
     """A tool is about to start. With `replace()` it does not."""
+
+    def __init__(self, run_id: str, token: CancellationToken, call: ToolCall, asking: Asking | None = None) -> None:
+        super().__init__(run_id, token, call)
+        self._asking: Final = asking or Asking(call)
+
+    def interrupt(self, name: str, reason: Any = None, *, expires_in: float | None = None) -> Any:
+        """Ask a person about this call, and return the answer. See `ToolContext.interrupt`.
+
+        The first time, this leaves the hook, and the tool does not start. When the run is resumed, the hooks for this
+        call are called again, from the first.
+        """
+        return self._asking.ask(name, reason, expires_in=expires_in)
 
 
 class AfterToolCall(_ToolHookEvent):

@@ -1,9 +1,9 @@
 """The loop: one short function per phase. Each returns the phase that follows, or None when the run is to settle.
 
-    created -> turn_start -> calling/streaming -> answered -> acting -> turn_end -> turn_start ...
-                               |        ^
-                               v        |
-                              backing_off
+    waiting -> created -> turn_start -> calling/streaming -> answered -> acting -> turn_end -> turn_start ...
+                                          |        ^
+                                          v        |
+                                         backing_off
 
 A stop that a phase obeys is seen at the head of `play()`, before any phase begins; one that comes while a phase is
 waiting cancels the wait, through the scope that `play()` runs in. Neither leaves anything half done, because what a
@@ -27,43 +27,67 @@ from .events import (
     ModelCallStarted,
     OutputRejected,
     RetryScheduled,
+    RunPaused,
+    RunResumed,
     RunStarted,
     TurnStarted,
 )
 from .hooks import AfterModelCall, BeforeModelCall, BeforeRun, OnMessage
+from .inbox import join
 from .limits import AnswerMeter, Meter, SharedMeter
-from .messages import Message, Text, UserMessage
+from .messages import AssistantMessage, CutNote, Message, Text, UserMessage
 from .models.base import ModelRequest
 from .output import OutputMismatch
 from .sessions.journal import Journal
-from .state import Phase
+from .state import PAUSES, Phase
+
+# Between the results of tools and a message that the person sent meanwhile. Nothing was cut there.
+SPEAKS_NEXT: Final = "(Before I go on: the user has sent a message.)"
 
 
 async def play(course: Course) -> None:
     """Go from phase to phase until the run has finished or is to stop."""
     while not course.stop_wanted:
+        if course.pausing.wanted and course.phase in PAUSES and not course.leg.cancelled:
+            await pause(course)
+            continue
         following = await PHASES[course.phase](course)
         if following is None:
             return
-        course.enter(following)
+        if following is not course.phase:
+            course.enter(following)
+
+
+async def pause(course: Course) -> None:
+    """Wait until somebody says that the run may go on, or is to stop."""
+    course.emit(RunPaused())
+    await course.pausing.wait(course.leg)
+    course.emit(RunResumed())
+
+
+async def wait_for_floor(course: Course) -> Phase | None:
+    """Wait until the runs that came before have left the conversation, and until its store has opened it."""
+    await asyncio.wait((course.floor,))
+    if course.conversation.must_be_opened:
+        await open_session(course.open_journal())
+    course.take_floor()
+    return Phase.CREATED
 
 
 async def begin(course: Course) -> Phase | None:
-    """The prompt is in the conversation already; say so."""
-    if course.journal is not None:
-        await open_session(course.journal, course)
+    """The prompt is in the conversation already; say so. A turn that waited for a person goes on where it was."""
     course.emit(RunStarted(course.run_id, course.setup.agent))
-    await announce(course, course.prompt)
+    if course.prompt is not None:
+        await announce(course, course.prompt)
     await course.call_hooks(BeforeRun(course.run_id, course.token, course.prompt))
-    return Phase.TURN_START
+    return Phase.TURN_START if course.batch is None else Phase.ACTING
 
 
-async def open_session(journal: Journal, course: Course) -> None:
+async def open_session(journal: Journal) -> None:
     """Wait until the session is ours. Raises a `StoreError` when it cannot be."""
     await asyncio.wait((journal.opening,))
     if journal.error is not None:
         raise journal.error
-    course.join_session()
 
 
 async def start_turn(course: Course) -> Phase | None:
@@ -103,7 +127,7 @@ async def call_model(course: Course) -> Phase | None:
 
 async def listen(course: Course, draft: Draft, request: ModelRequest) -> None:
     """Take the model's deltas: into the draft first, then to the readers. Leaving the context hangs up."""
-    token, broadcast, meter = course.token, course.broadcast, build_meter(course)
+    token, broadcast, meter = course.leg, course.broadcast, build_meter(course)
     idle = True
     try:
         async with course.setup.model.stream(request) as deltas:
@@ -189,8 +213,12 @@ async def weigh_answer(course: Course) -> Phase | None:
 
 
 def weigh_final_answer(course: Course) -> Phase | None:
-    """Finish, or ask again when the answer must fit a type and does not."""
+    """Finish, or go on: when the answer must fit a type and does not, or when there is more to be said."""
     try:
+        parse_output(course)
+        while not course.inbox.close_if_empty():
+            if course.collect():
+                return Phase.TURN_END
         finish(course)
     except OutputMismatch as mismatch:
         course.output_tries += 1
@@ -221,26 +249,42 @@ async def act(course: Course) -> Phase | None:
     """Run the tools."""
     answer = course.answer
     assert answer is not None
-    course.tool_calls += len(answer.tool_calls)
-    await course.begin_batch(answer.tool_calls).run()
-    return Phase.TURN_END
+    batch = course.batch or course.begin_batch(answer.tool_calls)
+    course.tool_calls += sum(record.result is None for record in batch.records)
+    await batch.run()
+    if not batch.suspended:
+        return Phase.TURN_END
+    if not course.leg.cancelled and not course.inbox.urgent:  # else the stop, or what was said, comes first
+        course.finish("interrupt")
+    return None
 
 
 async def end_turn(course: Course) -> Phase | None:
-    """Put the turn into the conversation: the answer and its results, or the answer and what was wrong with it."""
-    turn = course.turn_messages()
+    """Put the turn into the conversation, and what follows it: what was wrong with the answer, or what was queued."""
     if course.batch is not None:
         course.batch.announce()
-    elif turn:  # an answer with nothing in it leaves nothing to comment on: it is asked for again, as it was
-        turn = (*turn, output_feedback(course))
-    course.commit(turn)
+    turn = course.turn_messages()
+    if turn:  # an answer with nothing in it leaves nothing to comment on: it is asked for again, as it was
+        turn = (*turn, *what_follows(course))
+    course.commit(turn)  # nothing can come in between this and what_follows()
     course.take_over()
     for message in turn:
         await announce(course, message)
     return Phase.TURN_START
 
 
-def output_feedback(course: Course) -> UserMessage:
+def what_follows(course: Course) -> tuple[Message, ...]:
+    """What is said after this turn, before the next one. After tools, a word in between, for roles must alternate."""
+    feedback = output_feedback(course) if course.batch is None else None
+    if feedback is not None:
+        return (feedback,)
+    if not course.collect():
+        return ()
+    queued, course.to_say = join(course.to_say), ()
+    return (queued,) if course.batch is None else (AssistantMessage((CutNote(SPEAKS_NEXT),)), queued)
+
+
+def output_feedback(course: Course) -> UserMessage | None:
     """What the model is told about an answer that did not fit."""
     try:
         parse_output(course)
@@ -248,7 +292,16 @@ def output_feedback(course: Course) -> UserMessage:
         return UserMessage(
             (Text(f"That answer is not valid: {mismatch}. Answer again, with JSON that fits the schema."),)
         )
-    raise AssertionError("A valid answer needs no feedback.")
+    return None
+
+
+async def after_steering(course: Course) -> Phase | None:
+    """What was cut and what is said instead are in the conversation; let the hooks know."""
+    while course.unannounced:
+        message, *rest = course.unannounced
+        course.unannounced = tuple(rest)
+        await course.call_hooks(OnMessage(course.run_id, course.token, message))
+    return Phase.TURN_START
 
 
 async def announce(course: Course, message: Message) -> None:
@@ -288,6 +341,7 @@ def build_meter(course: Course) -> AnswerMeter | None:
 
 
 PHASES: Final[dict[Phase, Callable[[Course], Awaitable[Phase | None]]]] = {
+    Phase.WAITING: wait_for_floor,
     Phase.CREATED: begin,
     Phase.TURN_START: start_turn,
     Phase.CALLING: call_model,
@@ -295,4 +349,5 @@ PHASES: Final[dict[Phase, Callable[[Course], Awaitable[Phase | None]]]] = {
     Phase.ANSWERED: weigh_answer,
     Phase.ACTING: act,
     Phase.TURN_END: end_turn,
+    Phase.STEERING: after_steering,
 }

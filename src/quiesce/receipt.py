@@ -50,6 +50,8 @@ class CallReceipt(Struct, frozen=True):
     ok: bool = True
     detail: str = ""
     seconds: float | None = None
+    waits: bool = False
+    """For a person. `outcome` is then what it is if nobody answers."""
 
 
 class Receipt(Struct):
@@ -100,6 +102,7 @@ _UNDONE = {
 }
 
 _DURING = {
+    Phase.WAITING: "before its turn had come",
     Phase.CREATED: "before anything was sent",
     Phase.TURN_START: "between two model calls",
     Phase.CALLING: "waiting for the model",
@@ -108,6 +111,7 @@ _DURING = {
     Phase.ANSWERED: "after the answer, before its tools",
     Phase.ACTING: "while tools were running",
     Phase.TURN_END: "after the tools",
+    Phase.STEERING: "while it was being steered",
 }
 
 
@@ -122,7 +126,8 @@ def _lines(receipt: Receipt) -> list[str]:
         if receipt.kept_text:
             lines.append(f"  kept      {receipt.kept_text:,} characters of the answer that was cut")
     for index, call in enumerate(receipt.calls):
-        word = _PLAIN[call.outcome] if call.ok else f"{_PLAIN[call.outcome]} with an error"
+        word = "waits for a person" if call.waits else _PLAIN[call.outcome]
+        word = word if call.ok else f"{word} with an error"
         took = "" if call.seconds is None else f" ({_duration(call.seconds)})"
         lines.append(f"  {'tools' if index == 0 else '':<9} {call.name}: {word}{took}")
     for index, each in enumerate(receipt.undo):

@@ -6,10 +6,13 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from .cancellation import CancellationToken
-from .messages import AssistantMessage, Message
+from .interrupts import Interrupt
+from .messages import AssistantMessage, Message, UserMessage
 from .receipt import Receipt, UndoReceipt
+from .sessions import Conversation
 from .sync import portal
 from .tools.undo import UndoLog
+from .transcript import resting_place
 from .usage.live import LiveUsage
 from .usage.prices import Cost
 
@@ -25,6 +28,9 @@ class RunResult:
     `messages` is the whole conversation, always valid; `new_messages` is this run's part of it. `output` is the
     structured output, or None unless `output_type` was given and the run finished. `agent` is the agent that spoke
     last. `children` are the results of the runs that this run's tools started, each with the `call_id` of that call.
+    `interrupts` is what a person is asked, when `stop_reason` is "interrupt". `unsaid` is what the run was told (with
+    `steer`, `enqueue`, or as a prompt that had to wait) and did not say before it ended: it is in no conversation, and
+    nobody will say it unless you do.
     `usage` is up to date whenever one looks: after a stop, `await result.usage.final()` waits for better figures.
     """
 
@@ -36,7 +42,8 @@ class RunResult:
     receipt: Receipt
     output: Any = None
     error: Exception | None = None
-    interrupts: tuple[Any, ...] = field(default=())
+    interrupts: tuple[Interrupt, ...] = ()
+    unsaid: tuple[UserMessage, ...] = ()
     agent: str = ""
     call_id: str | None = None
     children: tuple[RunResult, ...] = ()
@@ -54,6 +61,14 @@ class RunResult:
     def cost(self) -> Cost | None:
         """What the run cost, with its interval; None when no price is known."""
         return self.usage.cost
+
+    def rewind(self, to: int | None = None) -> Conversation:
+        """A conversation that ends before this run, or with the first `to` messages, for trying again from there.
+
+        Where that is the middle of a turn, it ends before the turn. Use it with `agent.start(..., conversation=...)`.
+        """
+        before = len(self.messages) - len(self.new_messages)
+        return Conversation(resting_place(self.messages, before if to is None else to))
 
     async def undo(self, token: CancellationToken | None = None) -> tuple[UndoReceipt, ...]:
         """Take back what the run, and the runs below it, did: the `@tool.undo`s of the completed calls, last one first.

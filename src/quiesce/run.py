@@ -13,16 +13,19 @@ import anyio
 
 from .broadcast import Reader
 from .cancellation import BoundedShield, Mode, Source, StopScope
+from .cancellation.cause import parse_mode
 from .course import Course
 from .errors import ConfigurationError, RunError
 from .events import Event
 from .loop import play
-from .messages import Message
+from .messages import Message, Prompt
 from .receipt import Receipt
 from .result import RunResult
 from .settle import settle, settle_at_once
 from .state import Phase
+from .steering import turn_aside
 from .tools.parent import current_run
+from .transcript import user_message
 from .usage.ledger import Ledger
 from .usage.live import LiveUsage
 
@@ -125,6 +128,49 @@ class Run:
     def deadline_passed(self, timeout: float) -> None:
         """What the timer of `timeout=` calls."""
         self._course.token.cancel(f"{timeout:g} s have passed", source="deadline")
+
+    # --- Speaking while it is busy ------------------------------------------------------------------------------
+
+    def steer(self, prompt: Prompt, *, mode: str = Mode.NOW) -> bool:
+        """Stop what the run is doing, say this, and go on in the same run. Returns at once, from any thread.
+
+        The words already spoken stay, marked as cut; tools that run are stopped by their policy, as `mode` has it (see
+        `Mode`). False when it is too late: the run has ended or is about to, and nothing was said. What was accepted
+        and could not be said, because the run was stopped or failed first, is in `RunResult.unsaid`.
+
+        Raises `InvalidPrompt` or `UnknownMode`; nothing is said then.
+        """
+        message, wanted = user_message(prompt), parse_mode(mode)
+        if not self._course.inbox.put(message, urgent=True):
+            return False
+        self._course.steer_soon(wanted)
+        return True
+
+    def enqueue(self, prompt: Prompt) -> bool:
+        """Say this when the current turn has ended, tools included. Returns at once, from any thread.
+
+        False when it is too late; `RunResult.unsaid` as for `steer`. Raises `InvalidPrompt`.
+        """
+        return self._course.inbox.put(user_message(prompt), urgent=False)
+
+    def pause(self) -> bool:
+        """Wait before the next step (a model call, or a turn's tools) until `resume()`. From any thread.
+
+        What is being said or done goes on to its end. A stop ends the pause at once; deadlines go on. False when the
+        run has ended.
+        """
+        self._course.pausing.pause()
+        return not self._ended.done()
+
+    def resume(self) -> bool:
+        """Go on after `pause()`. Not for answering a person's questions: that is `agent.resume()`."""
+        self._course.pausing.resume()
+        return not self._ended.done()
+
+    @property
+    def paused(self) -> bool:
+        """Whether the run waits, or will wait, before its next step."""
+        return self._course.pausing.wanted and not self._ended.done()
 
     # --- Waiting ------------------------------------------------------------------------------------------------
 
@@ -232,8 +278,12 @@ class Run:
         current_run.set(course)
         cancelled_from_outside = False
         try:
-            with StopScope(course.token) as course.scope:
-                await play(course)
+            going_on = True
+            while going_on:
+                with StopScope(course.leg) as course.scope:
+                    await play(course)
+                course.scope = None
+                going_on = await turn_aside(course)
         except asyncio.CancelledError:
             cancelled_from_outside = True
             course.token.cancel("The task was cancelled from outside", source="task")

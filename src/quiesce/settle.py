@@ -26,7 +26,7 @@ from .sessions.journal import Journal
 from .sessions.records import encode
 from .state import Phase
 from .tools.policy import LAST_BREATH
-from .transcript import close
+from .transcript import close, resting_place
 from .usage.live import LiveUsage
 
 # How long a stopped run waits for the model's connection to close, which takes a fraction of a millisecond.
@@ -42,12 +42,11 @@ END_HOOK_GRACE: Final = 10.0
 async def settle(course: Course) -> None:
     """Bring the run to rest, whatever it was doing."""
     hit = _enter_settling(course)
-    urgent, forget_urgent = _when(course, Mode.KILL)
-    any_stop, forget_any = _when(course, Mode.AFTER_TURN)
+    urgent, forget_urgent = when(course, Mode.KILL)
+    any_stop, forget_any = when(course, Mode.AFTER_TURN)
     try:
         waited_for = await _stop_everything(course, urgent)
         await _undo(course)
-        await _finish_opening(course)
         added = seal(course)
         if _somebody_looks(course):  # before the end is written down: then what they see must be saved first
             await _save(course)
@@ -80,6 +79,7 @@ def _enter_settling(course: Course) -> Phase:
     hit = course.phase
     course.enter(Phase.SETTLING)
     course.scope = None
+    course.inbox.close()
     if course.draft is not None:
         course.draft.close()
     _finish_if_answered(course)
@@ -89,6 +89,8 @@ def _enter_settling(course: Course) -> Phase:
 def _finish_if_answered(course: Course) -> None:
     """An answer that is complete and asks for nothing more is the end of the run, even if a stop came just then."""
     draft, answer = course.draft, course.answer
+    if course.to_say or not course.inbox.empty:  # there was more to do
+        return
     if course.finished or course.error or draft is None or draft.ended is None or answer is None or answer.tool_calls:
         return
     with suppress(OutputMismatch):
@@ -150,7 +152,7 @@ def _undo_note(course: Course) -> str:
     return "".join(parts)
 
 
-def _when(course: Course, mode: Mode) -> tuple[asyncio.Future[None], Any]:
+def when(course: Course, mode: Mode) -> tuple[asyncio.Future[None], Any]:
     """A future that is done once a stop at least as urgent as `mode` is asked for, and the way to forget it."""
     reached: asyncio.Future[None] = course.loop.create_future()
 
@@ -195,18 +197,6 @@ async def _bound(course: Course, task: asyncio.Task[None], seconds: float, unles
 # --- Saving --------------------------------------------------------------------------------------------------------
 
 
-async def _finish_opening(course: Course) -> None:
-    """A stop may come while the session is being opened: then that is finished first, so that the prompt is kept."""
-    journal = course.journal
-    if journal is None:
-        return
-    journal.hurry()
-    if not journal.opening.done():
-        await course.shield.wait((journal.opening,), seconds=SAVE_GRACE)
-    if journal.opened:
-        course.join_session()
-
-
 def _somebody_looks(course: Course) -> bool:
     hooks = course.setup.hooks
     return bool(hooks.wanting(OnMessage) or hooks.wanting(AfterRun))
@@ -236,7 +226,9 @@ async def _save_end(course: Course, result: RunResult) -> bool:
 def _note_unsaved(course: Course, journal: Journal) -> None:
     """What could not be saved is said; to a run that had finished, it is a failure."""
     if not journal.all_saved:
-        course.unsaved = journal.error or StoreUnavailable(f"The store did not answer within {SAVE_GRACE:g} s.")
+        late = f"The store did not answer within {SAVE_GRACE:g} s."
+        never = "The run ended before its session was open; the prompt is not in it."
+        course.unsaved = journal.error or StoreUnavailable(late if journal.opened else never)
         if course.finished and course.error is None and journal.failed:
             course.error = course.unsaved
 
@@ -246,15 +238,25 @@ def _note_unsaved(course: Course, journal: Journal) -> None:
 
 def seal(course: Course) -> tuple[Message, ...]:
     """Put what the turn amounts to into the conversation, so that the next prompt can follow. One step."""
+    if not course.has_floor:  # the conversation was another run's all the time
+        return ()
     answer = course.answer
     if answer is not None and answer.tool_calls and course.batch is None:  # asked for, and never begun
         course.begin_batch(answer.tool_calls)
+    if course.finished is not None and course.finished[0] == "interrupt" and course.token.cancelled:
+        course.finished = None  # the stop came before the question was out: nobody is asked any more
+    if course.finished is not None and course.finished[0] == "interrupt":
+        assert answer is not None
+        assert course.batch is not None
+        course.batch.announce(finished_only=True)
+        course.suspend(answer, course.batch)
+        return ()
     if course.batch is not None:
         course.batch.announce()
     course.close_entry("completed" if course.draft is not None and course.draft.complete else "hung_up")
     note = (course.setup.failed_note if course.error else course.setup.cut_note) + _undo_note(course)
     added = close(course.turn_messages(), course.conversation.messages, note)
-    course.torn = course.draft.torn_calls() if course.draft is not None else ()
+    course.torn += course.draft.torn_calls() if course.draft is not None else ()
     course.commit(added)
     for message in added:
         course.emit(MessageAdded(message))
@@ -264,9 +266,9 @@ def seal(course: Course) -> tuple[Message, ...]:
 def _write_result(course: Course, hit: Phase, waited_for: tuple[str, ...]) -> RunResult:
     reason, output = _verdict(course)
     stopped = reason in ("cancelled", "limit")
-    messages = course.conversation.messages
-    new = messages[course.first_message :]
-    last = new[-1]
+    messages = course.messages if course.has_floor else resting_place(course.conversation.messages)
+    new = messages[course.first_message :] if course.has_floor else ()
+    last = new[-1] if new else None
     receipt = Receipt(
         run_id=course.run_id,
         stop_reason=reason,
@@ -285,6 +287,7 @@ def _write_result(course: Course, hit: Phase, waited_for: tuple[str, ...]) -> Ru
         saved=None if course.journal is None else course.unsaved is None,
         unsaved="" if course.unsaved is None else str(course.unsaved),
     )
+    unsaid = (*course.to_say, *course.inbox.take())
     course.result = RunResult(
         course.run_id,
         reason,
@@ -294,6 +297,8 @@ def _write_result(course: Course, hit: Phase, waited_for: tuple[str, ...]) -> Ru
         receipt,
         output=output,
         error=course.error,
+        interrupts=course.conversation.interrupts if reason == "interrupt" else (),
+        unsaid=unsaid if course.has_floor or course.prompt is None else (course.prompt, *unsaid),
         agent=course.setup.agent,
         call_id=course.call_id,
         undo_log=course.undo_log,

@@ -12,11 +12,14 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final, Protocol
 
+import msgspec
+
 from .errors import ToolError
+from .interrupts import Answers, InterruptSignal, pass_on
 from .messages import Outcome, Text, ToolResult
 from .result import RunResult
 from .run import Run
-from .sessions import Conversation
+from .sessions import Conversation, ConversationState
 from .tools.context import ToolContext
 from .tools.parent import run_of_call
 from .tools.policy import LAST_BREATH
@@ -45,7 +48,12 @@ class Delegate(Protocol):
         """The agent's tools, by name."""
         ...
 
-    def start(self, prompt: str, *, within: ToolContext, conversation: Conversation | None = None) -> Run:
+    @property
+    def conversation(self) -> Conversation:
+        """The agent's own conversation."""
+        ...
+
+    def start(self, prompt: str | Answers, *, within: ToolContext, conversation: Conversation | None = None) -> Run:
         """Start a run below the one that the context belongs to."""
         ...
 
@@ -54,9 +62,15 @@ def agent_tool(agent: Delegate, *, name: str | None, description: str | None, me
     """A tool whose call is a run of `agent`. See `Agent.as_tool`."""
 
     async def ask(prompt: str, context: ToolContext) -> ToolResult:
-        conversation = None if memory else Conversation()
-        run = agent.start(prompt, within=context, conversation=conversation)
-        return _report(agent.name, context, await _end_of(run))
+        own = memory and (context.kept is None or bool(agent.conversation.interrupts))
+        conversation = agent.conversation if own else _kept_conversation(context)
+        answers = context.answers
+        run = agent.start(prompt if context.kept is None else answers, within=context, conversation=conversation)
+        result = await _end_of(run)
+        if result.stop_reason == "interrupt":  # the person is asked by this call, which is then called again
+            asked = pass_on(result.interrupts, context.call_id)
+            raise InterruptSignal(*asked, kept=msgspec.to_builtins(conversation.snapshot()))
+        return _report(agent.name, context, result)
 
     tools = agent.tools.values()
     tool = Tool(
@@ -69,6 +83,12 @@ def agent_tool(agent: Delegate, *, name: str | None, description: str | None, me
     )
     tool.last_breath = KILL_SLACK + max((each.last_breath for each in tools), default=LAST_BREATH)
     return tool
+
+
+def _kept_conversation(context: ToolContext) -> Conversation:
+    """The child's conversation: a new one, or the one in which a person was asked, as it was kept with the call."""
+    state = ConversationState() if context.kept is None else msgspec.convert(context.kept, ConversationState)
+    return Conversation.restore(state)
 
 
 async def _end_of(run: Run) -> RunResult:

@@ -18,6 +18,7 @@ import msgspec
 
 from .draft import Draft
 from .errors import InvalidConversation, InvalidPrompt
+from .interrupts import PendingCall, PendingTurn
 from .messages import (
     AssistantContent,
     AssistantMessage,
@@ -165,12 +166,29 @@ def seal_turn(draft: Draft | None, results: Mapping[str, ToolResult]) -> tuple[M
     content = draft.content() if draft is not None else ()
     if not content:
         return ()
-    answer = AssistantMessage(content, cut=draft is not None and not draft.complete)
+    return seal_answer(AssistantMessage(content, cut=draft is not None and not draft.complete), results)
+
+
+def seal_answer(answer: AssistantMessage, results: Mapping[str, ToolResult]) -> tuple[Message, ...]:
+    """An answer, and a result for each of its calls. A call with no result in `results` did not start."""
     calls = answer.tool_calls
     if not calls:
         return (answer,)
     answered = (results.get(call.id) or unfinished(call, Outcome.NEVER_STARTED) for call in calls)
     return (answer, ToolMessage(tuple(answered)))
+
+
+def seal_pending(pending: PendingTurn, note: str) -> tuple[Message, ...]:
+    """What a turn that waits for a person amounts to when nobody answers."""
+    crashed = pending.taken_by is not None
+    results = {each.call.id: each.result or _unanswered(each, crashed=crashed) for each in pending.calls}
+    return close(seal_answer(pending.answer, results), (), note)
+
+
+def _unanswered(pending: PendingCall, *, crashed: bool) -> ToolResult:
+    if crashed and not pending.interrupts:  # it was free to run, and nobody knows how far it came
+        return unfinished(pending.call, Outcome.UNKNOWN)
+    return unfinished(pending.call, Outcome.CANCELLED if pending.started else Outcome.NEVER_STARTED)
 
 
 def close(turn: tuple[Message, ...], before: tuple[Message, ...], note: str) -> tuple[Message, ...]:
@@ -187,6 +205,14 @@ def close(turn: tuple[Message, ...], before: tuple[Message, ...], note: str) -> 
             return turn
         case UserMessage() | ToolMessage():
             return (*turn, AssistantMessage((CutNote(note),), cut=True))
+
+
+def resting_place(messages: tuple[Message, ...], at: int | None = None) -> tuple[Message, ...]:
+    """The first `at` messages (all, unless given; negative from the end), without a turn that would be torn there."""
+    kept = messages if at is None else messages[:at]
+    while kept and not (isinstance(kept[-1], AssistantMessage) and not kept[-1].tool_calls):
+        kept = kept[:-1]
+    return kept
 
 
 def unfinished(call: ToolCall, outcome: Outcome, sentence: str = "") -> ToolResult:

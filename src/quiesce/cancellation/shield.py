@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any, Final
 
 
@@ -13,10 +13,12 @@ class BoundedShield:
     anyio's shield holds off anyio's cancellation but not `Task.cancel()`, which an event loop that shuts down and
     `asyncio.timeout()` use. So each wait here takes the `CancelledError`, goes on waiting, and remembers: whoever owns
     the shield reads `interrupted` at the end and raises `CancelledError` then. Every wait has a limit.
+    `on_interrupt` is called at once.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, on_interrupt: Callable[[], object] = lambda: None) -> None:
         self.name: Final = name
+        self._on_interrupt: Final = on_interrupt
         self.interrupted = False
 
     async def wait(
@@ -49,6 +51,7 @@ class BoundedShield:
                     await asyncio.wait((ended,))
                 except asyncio.CancelledError:
                     self.interrupted = True
+                    self._on_interrupt()
         finally:
             timer.cancel()
             for future in tuple(waiting):

@@ -39,6 +39,9 @@ class Model(Protocol):
     `stream()` returns an async context manager whose value yields `Delta`s and ends after an `AnswerEnd`. Leaving the
     context closes the connection to the provider, at once and whatever the reason. An implementation never retries
     after it has yielded content, raises only `ModelError`s, and lets `CancelledError` pass.
+
+    A model may have an attribute `supports_prefill`: true when a request may end with an assistant message, which the
+    model then goes on with.
     """
 
     @property

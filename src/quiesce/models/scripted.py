@@ -136,10 +136,16 @@ class ScriptedModel:
     """
 
     def __init__(
-        self, *answers: Answer, then: Answer | None = None, name: str = "scripted", price: Price | None = None
+        self,
+        *answers: Answer,
+        then: Answer | None = None,
+        name: str = "scripted",
+        price: Price | None = None,
+        supports_prefill: bool = False,
     ) -> None:
         self.name: Final = name
         self.price: Final = price
+        self.supports_prefill: Final = supports_prefill
         self.requests: Final[list[ModelRequest]] = []
         self.open_streams = 0
         self._answers: Final = iter(answers)

@@ -75,6 +75,7 @@ class Journal:
         self._messages: list[Message] = []
         self._values: dict[str, bytes] = {}
         self._begin: RunBegin | None = RunBegin(host.agent, time.time())
+        self._cut = 0
         self._rows = 0
         self._written = 0
         self._on_its_way: Batch | None = None
@@ -115,6 +116,7 @@ class Journal:
         self.state = State.OPEN
         self.idle = True
         self._heartbeat = self._loop.call_later(lease.seconds / 3, self._beat)
+        self._session.opened()
         for crash in self._session.crashes:
             self.take(SessionRecovered(crash.run_id, crash.unknown))
         self.begin()
@@ -137,9 +139,15 @@ class Journal:
         if self.idle:
             self.begin()
 
-    def commit(self, messages: tuple[Message, ...]) -> None:
-        """Queue messages that are in the conversation now; what the journal says up to here is settled by them."""
+    def commit(self, messages: tuple[Message, ...], *, replacing: int = 0) -> None:
+        """Queue messages that are in the conversation now, some of them in place of the last ones before.
+
+        What the journal says up to here is settled by them.
+        """
         if self.state is not State.CLOSED:
+            unsent = min(replacing, len(self._messages))
+            del self._messages[len(self._messages) - unsent :]
+            self._cut += replacing - unsent
             self._messages.extend(messages)
             self._marked = True
             self.take(Commit(len(messages)))
@@ -243,7 +251,8 @@ class Journal:
         batch.values, self._values = self._values, {}
         batch.begin, self._begin = self._begin, None
         batch.marked, self._marked = self._marked, False
-        batch.first_message = self._session.saved
+        batch.first_message = self._session.saved - self._cut
+        batch.cuts, self._cut = self._cut > 0, 0
         self._rows += len(batch.entries)
         return batch
 
@@ -268,7 +277,7 @@ class Journal:
         self._failing_since, self._pause = None, _FIRST_PAUSE
         told_up_to, self._written = self._written, self._written + len(batch.entries)
         self._tell(batch.entries, told_up_to, marked=batch.marked)
-        self._session.wrote(len(batch.messages), future.result())
+        self._session.wrote(batch, future.result())
         if batch is self._last:
             self._ended = True
         if self.state is State.DEGRADED:

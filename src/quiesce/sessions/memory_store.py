@@ -149,8 +149,9 @@ class MemoryStore:
         rows = kept.journal.setdefault(run_id, {})
         for number, row in enumerate(batch.rows(), batch.first_row):
             rows.setdefault(number, row)
-        for position, payload in enumerate(batch.payloads(), batch.first_message):
-            kept.messages.setdefault(position, payload)
+        if batch.rewrites:
+            kept.messages = {at: kept.messages[at] for at in kept.messages if at < batch.first_message}
+            kept.messages.update(enumerate(batch.payloads(), batch.first_message))
         kept.values.update(batch.values)
         end, run = batch.end, kept.runs.get(run_id)
         if end is not None and run is not None:

@@ -192,8 +192,8 @@ class PostgresStore:
         revision = await self._hold(
             db,
             lease,
-            f"revision = revision + 1, updated = {_NOW}, length = greatest(length, $3), {kept}",
-            batch.first_message + len(payloads),
+            f"revision = revision + 1, updated = {_NOW}, length = coalesce($3, length), {kept}",
+            batch.first_message + len(payloads) if batch.rewrites else None,
             0.0 if batch.release else lease.seconds,
         )
         if batch.begin is not None:
@@ -208,10 +208,12 @@ class PostgresStore:
                 " ON CONFLICT DO NOTHING",
                 [(session, batch.run_id, batch.first_row + n, row) for n, row in enumerate(rows)],
             )
-        if payloads:
+        if batch.rewrites:
+            await db.execute(
+                "DELETE FROM quiesce_messages WHERE session = $1 AND position >= $2", session, batch.first_message
+            )
             await db.executemany(
-                "INSERT INTO quiesce_messages (session, position, run, payload) VALUES ($1, $2, $3, $4)"
-                " ON CONFLICT DO NOTHING",
+                "INSERT INTO quiesce_messages (session, position, run, payload) VALUES ($1, $2, $3, $4)",
                 [(session, batch.first_message + n, batch.run_id, payload) for n, payload in enumerate(payloads)],
             )
         for key, value in batch.values.items():

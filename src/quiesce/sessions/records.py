@@ -130,6 +130,8 @@ class Batch:
         self.entries: list[JournalRow] = []
         self.messages: list[Message] = []
         self.first_message = 0
+        self.cuts = False
+        """Whether messages from `first_message` on go, even if none take their place."""
         self.begin: RunBegin | None = None
         self.end: RunEnd | None = None
         self.values: dict[str, bytes] = {}
@@ -140,6 +142,11 @@ class Batch:
         """Whether this must survive even a power cut; what only says that a run is over need not."""
         self._rows: list[bytes] | None = None
         self._payloads: list[bytes] | None = None
+
+    @property
+    def rewrites(self) -> bool:
+        """Whether the conversation is, from `first_message` on, `messages` and nothing else."""
+        return self.cuts or bool(self.messages)
 
     def rows(self) -> list[bytes]:
         """The journal's rows, with runs of deltas merged into one. Encoded once, in the store's thread."""

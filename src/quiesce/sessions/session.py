@@ -6,32 +6,30 @@ import asyncio
 import time
 import uuid
 from concurrent.futures import Future
-from typing import Final, Literal, NamedTuple, TypeAlias, get_args
+from typing import Final, Literal, TypeAlias, get_args
+
+import msgspec
 
 from ..errors import ConfigurationError, SessionBusy, SessionNotFound, StoreDamaged, StoreError
+from ..interrupts import Answers, Interrupt, PendingTurn
 from ..messages import Message
-from ..transcript import faults
+from ..transcript import DEFAULT_CUT_NOTE, faults
 from . import journal
 from .base import Store
 from .journal import Journal, RunHost
-from .memory import Conversation
+from .memory import Conversation, ConversationState
 from .records import Batch, Lease, RunBegin, RunEnd, Snapshot, Taken, decode_messages, decode_row, encode, holder
 from .recovery import Crash, Torn
 from .where import resolve_store
 
 OnStoreFailure: TypeAlias = Literal["stop", "continue"]
 
+# Where a turn that waits for a person is kept.
+PENDING: Final = "conversation.pending"
 # A lease is renewed while a run goes on; after a crash, others wait this long unless they can see that it is dead.
 LEASE: Final = 30.0
 # How often a session that somebody else has is asked for again while `wait` lasts.
 _ASK_AGAIN: Final = 0.2
-
-
-class _Behind(NamedTuple):
-    """A run that went on in memory, and the length of the conversation at its end."""
-
-    run_id: str
-    length: int
 
 
 class Session(Conversation):
@@ -65,13 +63,13 @@ class Session(Conversation):
         self.on_store_failure: Final[OnStoreFailure] = on_store_failure
         self.crashes: tuple[Crash, ...] = ()
         """The runs that were found to have crashed when the session was last opened here."""
-        self.saved = 0
-        """How many of the messages are known to be in the store."""
+        self._saved: tuple[Message, ...] = ()
         self._stored_id: str | None = None
         self._owner: Final = uuid.uuid4().hex
         self._revision: int | None = None
         self._fence = 0
-        self._behind: _Behind | None = None
+        self._behind: str | None = None
+        self._not_pending = False
         self._journal: Journal | None = None
 
     def __repr__(self) -> str:
@@ -81,6 +79,16 @@ class Session(Conversation):
     def id(self) -> str:
         """What tells this conversation from all others, in every process; known once it was opened."""
         return self._stored_id or super().id
+
+    @property
+    def must_be_opened(self) -> bool:
+        """A session belongs to its store: a run takes it there first."""
+        return True
+
+    @property
+    def saved(self) -> int:
+        """How many messages the store is known to have."""
+        return len(self._saved)
 
     # --- Reading without holding --------------------------------------------------------------------------------
 
@@ -96,21 +104,49 @@ class Session(Conversation):
         return self._show(self.store.load(self.name).result())
 
     def _show(self, snapshot: Snapshot) -> tuple[Message, ...]:
-        messages = decode_messages(snapshot.messages)
-        for rows in snapshot.unfinished.values():
-            messages = (*messages, *Torn(messages, map(decode_row, rows)).sealed())
-        if self.holder is None:
-            self._messages, self.saved, self._revision = messages, len(snapshot.messages), None
+        messages, pending = decode_messages(snapshot.messages), _pending_in(snapshot)
+        for run_id, rows in snapshot.unfinished.items():
+            torn = Torn(run_id, messages, pending, map(decode_row, rows))
+            messages, pending = torn.conversation()
+        if self.holder is None and self._behind is None:
+            self._state, self._revision = ConversationState(messages, pending), None
             self._stored_id = snapshot.info.id
         return messages
 
-    # --- For runs -----------------------------------------------------------------------------------------------
+    # --- Writing: for the run that holds it ---------------------------------------------------------------------
 
-    def append(self, *messages: Message) -> None:
+    def append(self, *messages: Message, replacing: int = 0) -> None:
         """Add messages, all in one step. The run's journal brings them into the store."""
-        super().append(*messages)
+        was_pending = self._state.pending is not None
+        super().append(*messages, replacing=replacing)
         if self._journal is not None:
-            self._journal.commit(messages)
+            self._journal.commit(messages, replacing=replacing)
+            if was_pending:
+                self._journal.set_value(PENDING, b"null")
+
+    def suspend(self, pending: PendingTurn, *, replacing: int = 0) -> None:
+        """Keep a turn that waits for a person, also for another process."""
+        super().suspend(pending, replacing=replacing)
+        if self._journal is not None:
+            self._journal.commit((), replacing=replacing)
+            self._journal.set_value(PENDING, encode(pending))
+
+    def take_pending(self, answers: Answers, run_id: str) -> PendingTurn:
+        """The pending turn with answers in it, for the run that goes on with it."""
+        taken = super().take_pending(answers, run_id)
+        if self._journal is not None:
+            self._journal.commit(())
+            self._journal.set_value(PENDING, encode(taken))
+        return taken
+
+    def cancel_pending(self, note: str = DEFAULT_CUT_NOTE) -> tuple[Interrupt, ...]:
+        """Do not wait for the person any longer. The store hears of it with the next run."""
+        asked = super().cancel_pending(note)
+        if asked:
+            self._not_pending, self._revision = True, None
+        return asked
+
+    # --- For the run's journal ----------------------------------------------------------------------------------
 
     def journal(self, host: RunHost) -> Journal:
         """The journal of the run that holds the session."""
@@ -120,18 +156,19 @@ class Session(Conversation):
     def release(self, run_id: str) -> None:
         """Give the session back. What could not be saved is forgotten here too, unless the run was to go on anyway."""
         if self.holder == run_id:
-            journal, self._journal = self._journal, None
-            if journal is not None and not journal.all_saved:
+            left, self._journal = self._journal, None
+            if left is not None and not left.all_saved:
                 self._revision = None
-                if journal.opened and self.on_store_failure == "continue":
-                    self._behind = _Behind(run_id, len(self._messages))
-                self._messages = self._messages[: self.saved if self._behind is None else self._behind.length]
+                if left.opened and self.on_store_failure == "continue":
+                    self._behind = run_id
+                elif self._behind is None:
+                    self._state = ConversationState(self._saved)
         super().release(run_id)
 
     async def open(self, patient: asyncio.Future[None]) -> Lease:
         """Take the lease, and bring what is here up to date with the store. `patient` is done when time is up.
 
-        Seals what a crash has torn. Raises `SessionBusy` or another `StoreError`. For the run's journal.
+        Seals what a crash has torn. Raises `SessionBusy` or another `StoreError`.
         """
         taken = await self._acquire(patient)
         try:
@@ -142,6 +179,13 @@ class Session(Conversation):
             raise
         self._stored_id, self._fence = taken.lease.session_id, taken.lease.fence
         return taken.lease
+
+    def opened(self) -> None:
+        """The journal takes what is written from now on."""
+        if self._not_pending:
+            self._not_pending = False
+            if self.pending is not None:
+                self.drop_pending()
 
     async def _acquire(self, patient: asyncio.Future[None]) -> Taken:
         loop = asyncio.get_running_loop()
@@ -166,47 +210,65 @@ class Session(Conversation):
             self.store.release(asked.result().lease)
 
     async def _take_over(self, lease: Lease, snapshot: Snapshot) -> None:
-        """What is stored, sealed where a crash has torn it, becomes what is here; what is new here follows it."""
-        stored = decode_messages(snapshot.messages)
-        crashes: list[Crash] = []
+        """What is stored, sealed where a crash has torn it, becomes what is here."""
         revision = snapshot.info.revision
-        new = self._messages[self.saved if self._behind is None else self._behind.length :]
-        behind = await self._catch_up(lease, snapshot)
-        if behind:
-            stored, revision = (*stored[: self.saved], *behind), None
+        crashes: list[Crash] = []
+        if self._behind is not None and lease.fence == self._fence + 1:
+            revision = await self._catch_up(lease, self._behind)
+            snapshot.unfinished.pop(self._behind, None)
+            stored, pending = self._state.messages, self._state.pending
+        else:
+            stored, pending = decode_messages(snapshot.messages), _pending_in(snapshot)
         for run_id, rows in snapshot.unfinished.items():
-            torn = Torn(stored, map(decode_row, rows))
+            torn = Torn(run_id, stored, pending, map(decode_row, rows))
             crash = Crash(run_id, torn.unknown, torn.kept_text)
-            batch = Batch(run_id)
-            batch.messages, batch.first_message = list(torn.sealed()), len(stored)
+            batch = _rewriting(run_id, stored, torn.conversation())
             batch.end = RunEnd("crashed", "crashed", time.time(), encode(crash))
             revision = await asyncio.wrap_future(self.store.write(lease, batch))
-            stored = (*stored, *batch.messages)
+            stored, pending = torn.conversation()
             crashes.append(crash)
-        found = faults((*stored, *new))
+        found = faults(stored)
         if found:
             raise StoreDamaged(f"Session {self.name!r} is not a valid conversation: {'; '.join(found[:3])}.")
-        self._messages = (*stored, *new)
-        self.saved, self._revision, self._behind = len(stored), revision, None
+        self._state, self._saved = ConversationState(stored, pending), stored
+        self._revision, self._behind = revision, None
         self.crashes, self.values = tuple(crashes), dict(snapshot.values)
 
-    async def _catch_up(self, lease: Lease, snapshot: Snapshot) -> tuple[Message, ...]:
-        """Save what an earlier run left in memory only, unless somebody else has written since. Gives what it was."""
-        behind = self._behind
-        if behind is None or lease.fence != self._fence + 1:
-            return ()
-        batch = Batch(behind.run_id)
-        batch.messages, batch.first_message = list(self._messages[self.saved : behind.length]), self.saved
+    async def _catch_up(self, lease: Lease, run_id: str) -> int:
+        """Save what an earlier run left in memory only. For when nobody else has written since."""
+        batch = _rewriting(run_id, self._saved, (self._state.messages, self._state.pending))
         batch.begin = RunBegin("", time.time())
         batch.end = RunEnd("ended", "saved late", time.time())
-        await asyncio.wrap_future(self.store.write(lease, batch))
-        snapshot.unfinished.pop(behind.run_id, None)
-        return tuple(batch.messages)
+        return await asyncio.wrap_future(self.store.write(lease, batch))
 
-    def wrote(self, messages: int, revision: int) -> None:
-        """So many more messages are in the store. For the run's journal."""
-        self.saved += messages
+    def wrote(self, batch: Batch, revision: int) -> None:
+        """A batch is in the store."""
         self._revision = revision
+        if batch.rewrites:
+            self._saved = (*self._saved[: batch.first_message], *batch.messages)
+
+
+def _pending_in(snapshot: Snapshot) -> PendingTurn | None:
+    found = snapshot.values.get(PENDING, b"null")
+    try:
+        return msgspec.json.decode(found, type=PendingTurn | None)
+    except (msgspec.MsgspecError, UnicodeError) as error:
+        raise StoreDamaged(f"What waits for a person cannot be read: {error}.") from error
+
+
+def _rewriting(
+    run_id: str, before: tuple[Message, ...], after: tuple[tuple[Message, ...], PendingTurn | None]
+) -> Batch:
+    """A batch that makes of one state of the conversation another."""
+    messages, pending = after
+    same = 0
+    while same < min(len(before), len(messages)) and before[same] is messages[same]:
+        same += 1
+    batch = Batch(run_id)
+    batch.first_message, batch.messages = same, list(messages[same:])
+    batch.cuts = same < len(before)
+    batch.values = {PENDING: encode(pending)}
+    return batch
 
 
 def _checked_name(name: str) -> str:

@@ -149,8 +149,8 @@ class SQLiteStore:
             revision = self._hold(
                 db,
                 lease,
-                f"revision = revision + 1, updated = ?, length = max(length, ?), {kept}",
-                (now, batch.first_message + len(payloads)),
+                f"revision = revision + 1, updated = ?, length = CASE WHEN ? THEN ? ELSE length END, {kept}",
+                (now, batch.rewrites, batch.first_message + len(payloads)),
             )
             if batch.begin is not None:
                 db.execute(
@@ -162,9 +162,12 @@ class SQLiteStore:
                     "INSERT OR IGNORE INTO journal (session, run, seq, payload) VALUES (?, ?, ?, ?)",
                     [(lease.session_id, batch.run_id, batch.first_row + n, row) for n, row in enumerate(rows)],
                 )
-            if payloads:
+            if batch.rewrites:
+                db.execute(
+                    "DELETE FROM messages WHERE session = ? AND position >= ?", (lease.session_id, batch.first_message)
+                )
                 db.executemany(
-                    "INSERT OR IGNORE INTO messages (session, position, run, payload) VALUES (?, ?, ?, ?)",
+                    "INSERT INTO messages (session, position, run, payload) VALUES (?, ?, ?, ?)",
                     [(lease.session_id, batch.first_message + n, batch.run_id, p) for n, p in enumerate(payloads)],
                 )
             for key, value in batch.values.items():

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from ..cancellation import Mode
 from ..events import RunEnded, TextDelta, ToolEnded
+from ..interrupts import DENIED, EXPIRED
 from ..messages import AssistantMessage, Outcome, Text, ToolMessage, ToolResult
 from ..models.scripted import ScriptedModel
 from ..result import RunResult
@@ -51,13 +52,14 @@ def grace_now(watched: Watched, mode: str, patience: float) -> float:
 def valid(result: RunResult) -> Iterator[str]:
     """P2: the conversation, and that the next prompt may follow it."""
     yield from faults(result.messages)
-    if not isinstance(result.messages[-1], AssistantMessage):
+    if result.messages and not isinstance(result.messages[-1], AssistantMessage):
         yield "a user message could not follow this conversation"
 
 
 def nothing_lost(watched: Watched, result: RunResult) -> Iterator[str]:
     """P3: every word that was streamed, and the result of every tool that finished."""
-    streamed = "".join(event.text for event in watched.events if isinstance(event, TextDelta))
+    streamed = watched.run.course.already_said
+    streamed += "".join(event.text for event in watched.events if isinstance(event, TextDelta))
     spoken = (
         part.text
         for message in result.new_messages
@@ -70,6 +72,8 @@ def nothing_lost(watched: Watched, result: RunResult) -> Iterator[str]:
         yield f"streamed {streamed!r}, kept {kept!r}"
     announced = {event.result.call_id: event.result for event in watched.events if isinstance(event, ToolEnded)}
     for each in _results(result):
+        if result.stop_reason == "interrupt" and each.outcome is not Outcome.COMPLETED:
+            continue  # it has not ended: this is only what would be said if nobody answered
         if each != announced.get(each.call_id):
             yield f"the result of {each.call_id} in the conversation is not the one that readers were told"
     finished = Counter(
@@ -92,7 +96,8 @@ def honest(watched: Watched, result: RunResult) -> Iterator[str]:
             yield f"the receipt says {line and line.outcome} of {each.call_id}, the conversation {each.outcome}"
         if each.outcome is not Outcome.COMPLETED and not each.is_error:
             yield f"{each.call_id} is {each.outcome} and does not look like it to the model"
-        if each.outcome is not Outcome.COMPLETED and SENTENCES[each.outcome] not in each.text:
+        sentences = (SENTENCES.get(each.outcome, ""), *DENIED.values(), *EXPIRED.values())
+        if each.outcome is not Outcome.COMPLETED and not any(sentence in each.text for sentence in sentences):
             yield f"{each.call_id} is {each.outcome} and says {each.text!r}"
     for line in lines.values():
         if line.outcome is not Outcome.NEVER_STARTED:
@@ -153,13 +158,16 @@ def one_end(watched: Watched, result: RunResult) -> Iterator[str]:
     stopped = result.stop_reason in ("cancelled", "limit")
     if stopped != (result.receipt.cause is not None):
         yield f"stop_reason is {result.stop_reason}, the cause is {result.receipt.cause}"
-    last = result.messages[-1]
-    if stopped and watched.agent.setup.output is None and isinstance(last, AssistantMessage) and not last.cut:
+    last = result.messages[-1] if result.new_messages else None
+    done = watched.agent.setup.output is None and not result.unsaid
+    if stopped and done and isinstance(last, AssistantMessage) and not last.cut:
         yield "a finished run is reported as cancelled"
     if result.stop_reason == "end_turn" and isinstance(last, AssistantMessage) and last.cut:
         yield "a cut run is reported as finished"
     if stopped and result.output is not None:
         yield "a stopped run has an output"
+    if (result.stop_reason == "interrupt") != bool(result.interrupts):
+        yield f"stop_reason is {result.stop_reason}, and {len(result.interrupts)} questions are open"
 
 
 def _results(result: RunResult) -> Iterator[ToolResult]:

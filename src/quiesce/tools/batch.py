@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from ..cancellation import BoundedShield, Mode
+from ..interrupts import PendingCall, PendingTurn
 from ..messages import ToolCall, ToolResult
 from ..receipt import CallReceipt
 from .call import CallRecord, ToolHost
@@ -18,10 +19,19 @@ class Batch:
     """Runs a turn's calls in lanes: a lane for each call that may run beside others, one for those that may not."""
 
     def __init__(
-        self, calls: Iterable[ToolCall], tools: Mapping[str, Tool], host: ToolHost, *, sequential: bool
+        self,
+        calls: Iterable[ToolCall],
+        tools: Mapping[str, Tool],
+        host: ToolHost,
+        *,
+        sequential: bool,
+        pending: PendingTurn | None = None,
     ) -> None:
-        self._host: Final = host
-        self.records: Final = tuple(CallRecord(call, tools.get(call.name), host) for call in calls)
+        self._leg: Final = host.leg
+        self.records: Final = tuple(
+            CallRecord(call, tools.get(call.name), host, None if pending is None else pending.call(call.id))
+            for call in calls
+        )
         self._lanes: Final = _lanes(self.records, sequential=sequential)
         self._all_done: asyncio.Future[None] | None = None
 
@@ -35,11 +45,11 @@ class Batch:
         await asyncio.wait((self._all_done,))
 
     def _advance(self, lane: deque[CallRecord]) -> None:
-        """Start the lane's next call, unless a stop was asked for."""
-        while lane and lane[0].result is not None:  # cancelled before its turn came
+        """Start the lane's next call, unless a stop was asked for. A call that waits for a person holds up its lane."""
+        while lane and lane[0].result is not None:  # finished before the turn had to wait, or cancelled before its turn
             lane.popleft()
-        if lane and not self._host.token.wants(Mode.AFTER_TOOLS):
-            lane.popleft().start(lambda: self._on_rest(lane))
+        if lane and not lane[0].suspended and not self._leg.wants(Mode.AFTER_TOOLS):
+            lane[0].start(lambda: self._on_rest(lane))
 
     def cancel_call(self, call_id: str, why: str) -> bool:
         """Stop one call by its policy; the others, and the turn, go on. Whether it was there and not over."""
@@ -50,7 +60,9 @@ class Batch:
         return any(record.call.id == call_id and record.result is None for record in self.records)
 
     def _on_rest(self, lane: deque[CallRecord]) -> None:
-        self._advance(lane)
+        if not lane[0].suspended:
+            lane.popleft()
+            self._advance(lane)
         self._check_done()
 
     def _check_done(self) -> None:
@@ -60,15 +72,20 @@ class Batch:
     def _running(self) -> list[CallRecord]:
         return [record for record in self.records if record.running]
 
-    async def stop(self, shield: BoundedShield, urgent: asyncio.Future[None]) -> None:
-        """Stop what runs, each by its policy and within its grace. `urgent` is done when no grace is left."""
+    async def stop(self, shield: BoundedShield, urgent: asyncio.Future[None], *, give_way: bool = False) -> None:
+        """Stop what runs, each by its policy and within its grace. `urgent` is done when no grace is left.
+
+        With `give_way`, `urgent` means that somebody else will do this, and it is left to them.
+        """
         clock = asyncio.get_running_loop().time
-        mode = self._host.token.mode or Mode.NOW
+        mode = self._leg.mode or Mode.NOW
         deadlines = self._request_stops(mode)
         while running := self._running():
             tasks = [record.task for record in running if record.task is not None]
             patience = max(0.0, min(deadlines[record] for record in running) - clock())
             await shield.wait(tasks, seconds=patience, unless=None if mode is Mode.KILL else urgent)
+            if give_way and urgent.done():
+                return
             if urgent.done() and mode is not Mode.KILL:
                 mode = Mode.KILL
                 deadlines = self._request_stops(mode)
@@ -91,14 +108,24 @@ class Batch:
                 record.leave_behind()
 
     @property
+    def suspended(self) -> bool:
+        """Whether a call waits for a person."""
+        return any(record.suspended for record in self.records)
+
+    def pending(self) -> tuple[PendingCall, ...]:
+        """The calls as they wait in a `PendingTurn`."""
+        return tuple(record.asking.pending(record.result) for record in self.records)
+
+    @property
     def results(self) -> dict[str, ToolResult]:
         """What is known of each call so far, by call id."""
         return {record.call.id: record.result for record in self.records if record.result is not None}
 
-    def announce(self) -> None:
+    def announce(self, *, finished_only: bool = False) -> None:
         """Tell the readers about every result that they have not heard of."""
         for record in self.records:
-            record.announce()
+            if record.result is not None or not finished_only:
+                record.announce()
 
     def receipts(self) -> tuple[CallReceipt, ...]:
         """The lines for the receipt, in the order of the calls."""

@@ -12,11 +12,14 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ..cancellation import CancellationToken, Mode, Source, TokenView
 from ..errors import ToolError
-from ..events import Event, ToolEnded, ToolProgress, ToolStarted
+from ..events import Event, InterruptRaised, ToolEnded, ToolProgress, ToolStarted
+from ..interrupts import InterruptSignal, PendingCall
 from ..messages import Outcome, ToolCall, ToolResult
 from ..receipt import CallReceipt, LateOutcome
+from ..transcript import unfinished
+from .asking import Asking
 from .context import Shield, ToolContext
-from .output import completed, describe, failed
+from .output import completed, describe, failed, with_note
 from .policy import LAST_BREATH, REAPING
 from .program import ProcessResult, Program
 from .thread import ThreadCall, ThreadOutcome
@@ -45,6 +48,11 @@ class ToolHost(Protocol):
         ...
 
     @property
+    def leg(self) -> CancellationToken:
+        """Below the run's token: cancelled with it, or alone when the run is steered away from this turn."""
+        ...
+
+    @property
     def state(self) -> dict[str, Any]:
         """The agent's state."""
         ...
@@ -64,8 +72,8 @@ class ToolHost(Protocol):
         """The same for the same call, whatever happens to the process in between."""
         ...
 
-    async def before_tool(self, call: ToolCall) -> ToolResult | None:
-        """Ask the hooks; a result means that the tool need not run."""
+    async def before_tool(self, call: ToolCall, asking: Asking) -> ToolResult | None:
+        """Ask the hooks; a result means that the tool need not run. A hook may raise `InterruptSignal`."""
 
     async def after_tool(self, call: ToolCall, result: ToolResult) -> ToolResult:
         """Show the hooks a result; they may give another one."""
@@ -87,15 +95,17 @@ class Stage(Enum):
 class CallRecord:
     """The life of one call. Its result is written in one step, the moment that it is known, and never lost after."""
 
-    def __init__(self, call: ToolCall, tool: Tool | None, host: ToolHost) -> None:
+    def __init__(self, call: ToolCall, tool: Tool | None, host: ToolHost, before: PendingCall | None = None) -> None:
         self.call: Final = call
         self.tool: Final = tool
+        self.asking: Final = Asking(call, before)
         self._host: Final = host
+        self._leg: Final = host.leg
         self._loop: Final = asyncio.get_running_loop()
         self._clock: Final = self._loop.time
-        self._token: Final = host.token.child()
-        self.stage = Stage.WAITING
-        self.result: ToolResult | None = None
+        self._token: Final = host.leg.child()
+        self.result: ToolResult | None = self.asking.result
+        self.stage = Stage.WAITING if self.result is None and not self.asking.open else Stage.DONE
         self.task: asyncio.Task[None] | None = None
         self._thread: ThreadCall | None = None
         self._worker: WorkerCall | None = None
@@ -124,11 +134,14 @@ class CallRecord:
         self.task.add_done_callback(self._on_task_end)
 
     async def _perform(self) -> None:
-        replacement = await self._host.before_tool(self.call)
-        if replacement is not None:
-            self._finish(replacement)
-        else:
-            await self._run_tool()
+        try:
+            replacement = await self._host.before_tool(self.asking.call, self.asking)
+            if replacement is not None:
+                self._finish(replacement)
+            else:
+                await self._run_tool()
+        except InterruptSignal as signal:
+            self._suspend(signal)
         if self.result is not None and not self.left_behind:
             self.result = await self._host.after_tool(self.call, self.result)
             self.announce()
@@ -139,18 +152,22 @@ class CallRecord:
         except ToolError as error:
             self._finish(failed(self.call, str(error)))
             return
+        await self.asking.check_approval(tool, arguments)
         await self._host.before_start(self.call)
-        if self._host.token.wants(Mode.AFTER_TOOLS):  # the last look before anything happens
+        if self._leg.wants(Mode.AFTER_TOOLS):  # the last look before anything happens
             return
         self.stage = Stage.RUNNING
+        self.asking.started = True
         self._started_at = self._clock()
         self._set_timer(tool.policy.timeout, self._on_timeout)
-        self._host.emit(ToolStarted(self.call))
+        self._host.emit(ToolStarted(self.asking.call))
         try:
             value = await self._invoke(tool, arguments)
         except asyncio.CancelledError as error:
             if self._settle_cancelled(error):
                 return
+            raise
+        except InterruptSignal:
             raise
         except GeneratorExit:  # the loop was closed around a run that was still going on
             raise
@@ -163,7 +180,7 @@ class CallRecord:
         """The result of a tool that returned; what it did can be undone from now on, where there is a way."""
         compensation = None if self.tool is None else self.tool.compensation
         if self.tool is not None and compensation is not None and self.stage is not Stage.DONE:
-            arguments = self.tool.validate(self.call.arguments)
+            arguments = self.tool.validate(self.asking.call.arguments)
             self._host.undo_log.add(Effect(self.call, compensation, arguments, value))
         return completed(self.call, value)
 
@@ -180,7 +197,7 @@ class CallRecord:
             self._finish(self._stopped(Outcome.KILLED if ended_a_process else Outcome.CANCELLED))
         elif not self.left_behind:
             self.leave_behind()
-        if self._why_alone and not self._host.token.stop_now and task.cancelling() == 1:
+        if self._why_alone and not self._leg.stop_now and task.cancelling() == 1:
             task.uncancel()
             return True
         return False
@@ -209,9 +226,10 @@ class CallRecord:
         """The tool and its arguments. Raises `ToolError`, in words for the model, when the call cannot be made."""
         if self.tool is None:
             raise ToolError(f"There is no tool named {self.call.name!r}.")
-        if self.call.unparsed is not None:
-            raise ToolError(f"The arguments were not a JSON object: {self.call.unparsed[:200]!r}.")
-        return self.tool, self.tool.validate(self.call.arguments)
+        call = self.asking.call
+        if call.unparsed is not None:
+            raise ToolError(f"The arguments were not a JSON object: {call.unparsed[:200]!r}.")
+        return self.tool, self.tool.validate(call.arguments)
 
     async def _invoke(self, tool: Tool, arguments: dict[str, Any]) -> Any:
         if tool.policy.on_stop == "kill":
@@ -250,10 +268,30 @@ class CallRecord:
         self._ended_at = self._clock()
         self._set_timer(None)
         if not self.left_behind:
-            self.result = result
+            self.result = with_note(result, self.asking.changed_arguments)
             return
         after = 0.0 if self._stopped_waiting_at is None else self._ended_at - self._stopped_waiting_at
         self._host.record_late(LateOutcome(self.call.id, self.call.name, not result.is_error, result.text, after))
+
+    def _suspend(self, signal: InterruptSignal) -> None:
+        """The call waits for a person: it has ended for now, and has no result."""
+        if self.left_behind:
+            self._finish(failed(self.call, f"It {signal} after it had been given up."))
+            return
+        if self._why_alone:  # nobody wants it any more
+            self._finish(self._stopped(Outcome.CANCELLED))
+            return
+        self.stage = Stage.DONE
+        self._ended_at = self._clock()
+        self.asking.open = signal.interrupts
+        self.asking.kept = signal.kept
+        for interrupt in signal.interrupts:
+            self._host.emit(InterruptRaised(interrupt))
+
+    @property
+    def suspended(self) -> bool:
+        """Whether the call waits for a person."""
+        return self.result is None and bool(self.asking.open)
 
     def _on_thread_end(self, outcome: ThreadOutcome) -> None:
         """The thread of a call that was left behind has ended."""
@@ -270,7 +308,7 @@ class CallRecord:
         self._set_timer(None)
         if self._why_alone and self.result is None:
             self._finish(self._stopped(Outcome.NEVER_STARTED))
-        if self._why_alone and not self._host.token.stop_now:
+        if self._why_alone and not self._leg.stop_now:
             self.announce()
         on_rest, self._on_rest = self._on_rest, lambda: None
         on_rest()
@@ -295,6 +333,7 @@ class CallRecord:
             state=self._host.state,
             report=report,
             cancel=self._cancel_run,
+            asking=self.asking,
             **options,
         )
 
@@ -379,6 +418,8 @@ class CallRecord:
         else:
             for program in self._programs:
                 program.stop(self._grace_left())
+            if self.task.cancelling() and mode is not Mode.KILL:
+                return  # it was told before, when the run was steered, and is cleaning up
             self.task.cancel()
 
     def _spared(self, mode: Mode) -> bool:
@@ -477,7 +518,16 @@ class CallRecord:
 
     def settled_result(self) -> ToolResult:
         """The result, whatever happened: a call that has none by now did not start."""
-        return self.result or self._stopped(Outcome.NEVER_STARTED)
+        return self.standing(Outcome.NEVER_STARTED)
+
+    def standing(self, unsettled: Outcome) -> ToolResult:
+        """The result, or what can be said in its place; `unsettled` of a call that nothing is known of."""
+        if self.result is not None:
+            return self.result
+        if unsettled is not Outcome.NEVER_STARTED:
+            return unfinished(self.call, unsettled)
+        # One that asked a person from inside its tool has begun, and has not been heard of since.
+        return self._stopped(Outcome.CANCELLED if self.asking.started else unsettled)
 
     def announce(self) -> None:
         """Tell the readers about the result, once."""
@@ -492,4 +542,4 @@ class CallRecord:
         seconds = None if self._started_at is None or ended is None else ended - self._started_at
         detail = "\n".join(filter(None, (note(result), self._shield_note)))
         ok = result.outcome is not Outcome.COMPLETED or not result.is_error
-        return CallReceipt(self.call.id, self.call.name, result.outcome, ok, detail, seconds)
+        return CallReceipt(self.call.id, self.call.name, result.outcome, ok, detail, seconds, self.suspended)

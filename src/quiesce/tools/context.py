@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from ..cancellation import TokenView
 from ..errors import ToolError
+from .asking import Asking
 
 if TYPE_CHECKING:
     from .program import ProcessResult
@@ -62,6 +63,7 @@ class ToolContext:
     """
 
     __slots__ = (
+        "_asking",
         "_cancel",
         "_report",
         "_run_process",
@@ -86,6 +88,7 @@ class ToolContext:
         cancel: Callable[[str], None],
         shield: Callable[[str], Shield] = _no_shield,
         run_process: Callable[..., Awaitable[ProcessResult]] = _no_programs,
+        asking: Asking | None = None,
         idempotency_key: str = "",
     ) -> None:
         self.run_id: Final = run_id
@@ -101,6 +104,7 @@ class ToolContext:
         self._cancel: Final = cancel
         self._shield: Final = shield
         self._run_process: Final = run_process
+        self._asking: Final = asking
 
     def report(self, progress: Any) -> None:
         """Tell the readers of the run how far the work has come: any JSON-like value. Never waits."""
@@ -161,3 +165,30 @@ class ToolContext:
             sandbox=sandbox,
             report=report,
         )
+
+    def interrupt(self, name: str, reason: Any = None, *, expires_in: float | None = None) -> Any:
+        """Ask a person, and return the answer.
+
+        The first time, this leaves the tool: the run ends with `stop_reason == "interrupt"`. When it is resumed with an
+        answer, the tool is called again from its beginning, and this returns the answer. So what stands before the
+        question runs again: ask first and act afterwards, or make it safe to repeat. Several questions in one tool need
+        names of their own. Never in a `try` that catches `BaseException`.
+
+        reason       any JSON-like value, for the person
+        expires_in   seconds, after which no answer is accepted
+
+        Raises `ToolError` for a reason that has no JSON form, and where nobody can be asked.
+        """
+        if self._asking is None:
+            raise ToolError("Nobody can be asked from here: for an on_stop='kill' tool, use requires_approval.")
+        return self._asking.ask(name, reason, expires_in=expires_in)
+
+    @property
+    def kept(self) -> Any:
+        """What `InterruptSignal(kept=...)` gave, when the tool is called again after an interrupt; else None."""
+        return None if self._asking is None else self._asking.kept
+
+    @property
+    def answers(self) -> dict[str, Any]:
+        """The answers so far to what this call asked, by name."""
+        return {} if self._asking is None else dict(self._asking.answers)

@@ -36,6 +36,14 @@ def failed(call: ToolCall, message: str) -> ToolResult:
     return ToolResult(call.id, call.name, (Text(well_formed(message) or "Error."),), Outcome.COMPLETED, is_error=True)
 
 
+def with_note(result: ToolResult, changed: dict[str, Any] | None) -> ToolResult:
+    """The result, with a word to the model when a person changed the arguments that it had written."""
+    if changed is None or result.outcome is not Outcome.COMPLETED:
+        return result
+    note = Text(f"(A person changed the arguments to {_json(changed)}.)")
+    return ToolResult(result.call_id, result.name, (note, *result.content), result.outcome, result.is_error)
+
+
 def describe(error: BaseException) -> str:
     """An exception in one line, for the model."""
     text = str(error)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import (
     TYPE_CHECKING,
     Annotated,
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 Kind: TypeAlias = Literal["sync", "async", "generator"]
+RequiresApproval: TypeAlias = bool | Callable[[dict[str, Any]], bool | Awaitable[bool]]
 
 _NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _ARGUMENT: Final = re.compile(r"^\s*\*{0,2}(\w+)\s*(?:\([^)]*\))?\s*:\s*(.+)$")
@@ -59,6 +60,8 @@ class Tool:
         max_memory: int | None = None,
         max_cpu: float | None = None,
         sequential: bool = False,
+        requires_approval: RequiresApproval = False,
+        approval_expires_in: float | None = None,
     ) -> None:
         functools.update_wrapper(self, function)
         self.function: Final = function
@@ -78,6 +81,8 @@ class Tool:
             max_cpu=max_cpu,
         )
         self.sequential: Final = sequential
+        self.requires_approval: Final = requires_approval
+        self.approval_expires_in: Final = approval_expires_in
         self.compensation: Compensation | None = None
         self.last_breath = LAST_BREATH
         """How long a call may take to unwind when no grace is left."""
@@ -277,6 +282,8 @@ def tool(
     max_memory: int | None = None,
     max_cpu: float | None = None,
     sequential: bool = False,
+    requires_approval: RequiresApproval = False,
+    approval_expires_in: float | None = None,
 ) -> Callable[[Callable[..., Any]], Tool]: ...
 def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Tool | Callable[[Callable[..., Any]], Tool]:
     """Make a function a tool: its type hints become the schema, its docstring the description.
@@ -286,6 +293,10 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Tool 
     with `on_stop="kill"` it runs in a process of its own, which `max_memory` (bytes) and `max_cpu` (seconds) can limit.
     A call that takes longer than `timeout` seconds is stopped in the same way, and the model is told.
     `sequential=True` keeps it from running beside other sequential tools of the same turn.
+
+    `requires_approval=True` lets a person decide about each call, before it starts (see `Agent.resume`). A function is
+    given the arguments and says whether that is needed; one that fails counts as a yes. `approval_expires_in` seconds
+    later it is too late to approve.
 
     Raises `InvalidTool` or `ConfigurationError` when that cannot work.
     """

@@ -1,0 +1,231 @@
+"""The chat without a full screen: line by line. Ctrl-C stops."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from types import FrameType
+from typing import Any, Final
+
+from ..errors import QuiesceError
+from ..events import Event, RetryScheduled, RunEnded, StopRequested, TextDelta, ToolEnded, ToolStarted
+from ..messages import Outcome
+from .chat_talk import Talk
+from .chat_words import answer_command, hint
+from .clean import call_line, clean, one_line
+
+_SIGNALS: Final = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+# Two that come later than this, with nothing between them, are two first ones.
+_TWICE: Final = 2.0
+
+
+class PlainChat:
+    """A chat on standard input and output. A line that comes while the agent runs steers it; from a pipe, it waits."""
+
+    def __init__(self, talk: Talk) -> None:
+        self._talk: Final = talk
+        self._is_terminal: Final = sys.stdin.isatty()
+        self._line_is_open = False
+        self._last_interrupt = float("-inf")
+        self._leaving: asyncio.Event = asyncio.Event()
+        self._lines: asyncio.Queue[str | None] = asyncio.Queue()
+        self._code = 0
+
+    def run(self) -> int:
+        """Talk until the input ends or the person leaves; returns the exit code."""
+        asyncio.run(self._talk_until_the_end())
+        return self._code
+
+    async def _talk_until_the_end(self) -> None:
+        with _signals(self._on_signal):
+            _read_lines(asyncio.get_running_loop(), self._lines)
+            self._print(f"{self._talk.agent.name}, {self._talk.agent.setup.model.name}. /help; Ctrl-C stops.")
+            listening = asyncio.create_task(self._listen())
+            leaving = asyncio.create_task(self._leaving.wait())
+            await asyncio.wait((listening, leaving), return_when=asyncio.FIRST_COMPLETED)
+            for task in (listening, leaving):
+                task.cancel()
+            await asyncio.gather(listening, leaving, return_exceptions=True)
+            if not listening.cancelled() and (error := listening.exception()) is not None:
+                raise error
+
+    async def _listen(self) -> None:
+        """One line after the other; the run goes on beside it."""
+        running: asyncio.Task[None] | None = None
+        try:
+            while True:
+                if running is not None and running.done():
+                    running.result()
+                    running = None
+                if running is None:
+                    self._prompt()
+                line = await self._next_line(running)
+                if line is None and running is None:
+                    return
+                if line is None:
+                    await self._finish(running)
+                    continue
+                running = self._obey(line, running)
+        finally:
+            if running is not None:
+                self._talk.stop("The chat is left")
+                await running
+
+    async def _next_line(self, running: asyncio.Task[None] | None) -> str | None:
+        """The next line; None when the run has ended, or there is no more input."""
+        if not self._is_terminal and running is not None:
+            await asyncio.wait((running,))  # from a pipe, each line is a prompt of its own
+            running.result()
+        getting = asyncio.create_task(self._lines.get())
+        try:
+            await asyncio.wait(
+                (getting,) if running is None or running.done() else (getting, running),
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+            return getting.result() if getting.done() else ""
+        finally:
+            getting.cancel()
+
+    async def _finish(self, running: asyncio.Task[None] | None) -> None:
+        """The input has ended: the run may still come to its end."""
+        if running is not None:
+            await asyncio.wait((running,))
+        self._lines.put_nowait(None)
+
+    def _obey(self, line: str, running: asyncio.Task[None] | None) -> asyncio.Task[None] | None:
+        text = line.strip()
+        is_running = running is not None and not running.done()
+        if line.startswith("/"):
+            answer = answer_command(self._talk, text)
+            if answer is None:
+                self._leaving.set()
+            else:
+                self._print(answer)
+            return running
+        if is_running:
+            if text:
+                self._talk.steer(text)
+            return running
+        if not text and self._talk.queue:
+            text = self._talk.queue.popleft()
+        return asyncio.create_task(self._say(text)) if text else None
+
+    # --- A run ----------------------------------------------------------------------------------------------------
+
+    async def _say(self, text: str) -> None:
+        following: str | None = text
+        while following is not None:
+            try:
+                run = self._talk.say(following)
+            except QuiesceError as error:
+                self._print(f"! {clean(str(error))}")
+                return
+            async for event in run:
+                self._talk.note(event)
+                self._show(event)
+            following = await self._talk.rest()
+
+    def _show(self, event: Event) -> None:
+        match event:
+            case TextDelta(text):
+                sys.stdout.write(clean(text))
+                sys.stdout.flush()
+                self._line_is_open = not text.endswith("\n")
+            case ToolStarted(call):
+                self._print(f"  > {call_line(call.name, call.arguments)}")
+            case ToolEnded(result):
+                good = result.outcome is Outcome.COMPLETED and not result.is_error
+                self._print(f"  {'+' if good else 'x'} {result.name}: {one_line(result.text, 100)}")
+            case RetryScheduled(attempt, delay, error):
+                self._print(f"  ! try {attempt} failed ({one_line(error, 80)}); again in {delay:.1f} s")
+            case StopRequested(cause) if cause.source != "user":
+                self._print(f"  {hint(self._talk, 'Ctrl-C')}")
+            case RunEnded(reason, receipt, error):
+                self._end_line()
+                if error is not None:
+                    self._print(f"! {clean(error)}")
+                if receipt.cause is not None or reason == "error":
+                    self._print(clean(str(receipt)))
+            case _:
+                pass
+
+    # --- Signals ----------------------------------------------------------------------------------------------------
+
+    def _on_signal(self, number: int) -> None:
+        if number != signal.SIGINT:
+            self._code = 128 + number
+            self._leaving.set()
+        elif self._talk.is_running:
+            self._talk.stop("Ctrl-C")
+            self._print(f"  {hint(self._talk, 'Ctrl-C')}")
+        else:
+            now = asyncio.get_running_loop().time()
+            if now - self._last_interrupt < _TWICE:
+                self._leaving.set()
+            else:
+                self._last_interrupt = now
+                self._print("\nCtrl-C again leaves.")
+
+    # --- Writing ----------------------------------------------------------------------------------------------------
+
+    def _prompt(self) -> None:
+        self._end_line()
+        if self._is_terminal:
+            sys.stdout.write("> ")
+            sys.stdout.flush()
+
+    def _print(self, text: str) -> None:
+        self._end_line()
+        print(text, flush=True)
+
+    def _end_line(self) -> None:
+        if self._line_is_open:
+            self._line_is_open = False
+            print(flush=True)
+
+
+@contextmanager
+def _signals(on_signal: Any) -> Generator[None]:
+    """Call `on_signal` in the loop for each signal while the block runs."""
+    loop = asyncio.get_running_loop()
+
+    def handler(number: int, _: FrameType | None) -> None:
+        loop.call_soon_threadsafe(on_signal, number)
+
+    before = {number: signal.signal(number, handler) for number in _SIGNALS}
+    try:
+        yield
+    finally:
+        for number, previous in before.items():
+            signal.signal(number, previous)
+
+
+def _read_lines(loop: asyncio.AbstractEventLoop, lines: asyncio.Queue[str | None]) -> None:
+    """Read standard input in a thread, which a file, a pipe and a terminal all allow, and which may wait for ever.
+
+    It reads with os.read: a thread that sits in sys.stdin's own lock would keep the interpreter from ending.
+    """
+
+    def tell(line: str | None) -> None:
+        with suppress(RuntimeError):  # the chat is over
+            loop.call_soon_threadsafe(lines.put_nowait, line)
+
+    def read() -> None:
+        rest = b""
+        try:
+            while data := os.read(0, 65536):
+                *whole, rest = (rest + data).split(b"\n")
+                for line in whole:
+                    tell(line.decode(errors="replace"))
+        except OSError:  # the terminal is gone
+            pass
+        if rest:
+            tell(rest.decode(errors="replace"))
+        tell(None)
+
+    threading.Thread(target=read, name="quiesce-chat-input", daemon=True).start()

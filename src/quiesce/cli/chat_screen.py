@@ -1,0 +1,329 @@
+"""The full-screen chat. Esc stops, and never clears the draft."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from contextlib import suppress
+from typing import Any, ClassVar, Final
+
+from rich.text import Text
+from textual.app import App, ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
+from textual.widget import Widget
+from textual.widgets import Static
+
+from ..errors import QuiesceError
+from ..events import (
+    Event,
+    HookFailed,
+    ModelCallStarted,
+    OutputRejected,
+    ReasoningDelta,
+    RetryScheduled,
+    RunEnded,
+    StopRequested,
+    TextDelta,
+    ToolEnded,
+    ToolProgress,
+    ToolStarted,
+)
+from ..messages import ToolCall
+from .chat_driver import lenient
+from .chat_talk import Talk
+from .chat_widgets import Answer, Composer, HintLine, Note, Said, Thinking, ToolLine
+from .chat_words import answer_command, hint
+from .clean import one_line
+
+# Two that come later than this are two first ones.
+_TWICE: Final = 2.0
+_FRAMES_PER_SECOND: Final = 10
+
+_STYLE: Final = """
+Screen { layout: vertical; background: $background; }
+#title { height: 1; padding: 0 1; color: $text-muted; background: $surface; }
+#talk { height: 1fr; padding: 1 2 0 2; scrollbar-size-vertical: 1; }
+#hint { height: 1; padding: 0 1; }
+#hint.rest { color: $text-muted; background: $surface; }
+#hint.running { color: $text-primary; background: $primary-muted; }
+#hint.stopping { color: $text-warning; background: $warning-muted; }
+#composer { height: auto; min-height: 1; max-height: 8; margin: 0 1; border: round $primary; padding: 0 1; }
+.said { color: $text-accent; margin: 0 0 1 0; }
+.answer { margin: 0; padding: 0; background: transparent; }
+.thinking { color: $text-muted; text-style: italic; margin: 0 0 1 0; padding: 0 0 0 2; }
+.tool { padding: 0 0 0 2; margin: 0 0 1 0; }
+.note { color: $text-muted; margin: 0 0 1 0; padding: 0 0 0 2; }
+.problem { color: $text-error; margin: 0 0 1 0; padding: 0 0 0 2; }
+.receipt { border: round $warning; border-title-color: $text-warning; padding: 0 1; margin: 0 0 1 0;
+           width: auto; max-width: 100%; }
+"""
+
+
+class ChatApp(App[None]):
+    """Talk on a full screen."""
+
+    CSS = _STYLE
+    TITLE = "quiesce"
+    ENABLE_COMMAND_PALETTE = False
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "stop", "stop", priority=True),
+        Binding("ctrl+c", "interrupt", "stop or leave", priority=True),
+        Binding("ctrl+d", "end_of_input", "leave", priority=True),
+        Binding("pageup", "page(-1)", "back", priority=True),
+        Binding("pagedown", "page(1)", "forth", priority=True),
+    ]
+
+    def __init__(self, talk: Talk) -> None:
+        super().__init__()
+        self.driver_class = lenient(self.driver_class)
+        self._talk: Final = talk
+        self._tools: Final[dict[str, ToolLine]] = {}
+        self._writing: Answer | Thinking | None = None
+        self._last_interrupt = float("-inf")
+        self._is_leaving = False
+
+    # --- The screen -----------------------------------------------------------------------------------------------
+
+    def compose(self) -> ComposeResult:
+        """Title, conversation, hint line, draft."""
+        yield Static(id="title")
+        yield VerticalScroll(id="talk", can_focus=False)
+        yield HintLine(id="hint")
+        yield Composer()
+
+    def on_mount(self) -> None:
+        """Begin."""
+        self.query_one("#talk").anchor()
+        self.query_one(Composer).focus()
+        self.set_interval(1 / _FRAMES_PER_SECOND, self._tick)
+        loop = asyncio.get_running_loop()
+        for name in ("SIGTERM", "SIGHUP"):
+            with suppress(AttributeError, NotImplementedError):
+                loop.add_signal_handler(getattr(signal, name), self._on_signal, name)
+        self._tick()
+
+    def _tick(self) -> None:
+        """Everything that moves by itself."""
+        talk = self._talk
+        for call_id in talk.tools:
+            line = self._tools.get(call_id)
+            if line is not None:
+                line.is_waited_for = talk.asked is not None
+                line.turn()
+        self._show_hint()
+
+    def _show_hint(self) -> None:
+        talk = self._talk
+        state = "rest" if talk.run is None else "running" if talk.asked is None else "stopping"
+        queued = f"{len(talk.queue)} queued"
+        if talk.run is None:
+            keys = ("Enter sends · /help · Ctrl-C twice leaves", "Enter sends · /help", "/help")
+        elif talk.queue:
+            keys = (f"Enter steers · Tab queues · {queued}", queued)
+        else:
+            keys = ("Enter steers · Tab queues",)
+        says = "Ctrl-C again leaves" if self._is_about_to_leave() else hint(talk)
+        self.query_one(HintLine).show(says, keys, state)
+        title = ("quiesce", self._talk.agent.name, self._talk.agent.setup.model.name, self._talk.session_name)
+        self.query_one("#title", Static).update(Text(one_line("  ·  ".join(title), max(20, self.size.width - 2))))
+
+    async def _add(self, widget: Widget) -> None:
+        await self.query_one("#talk").mount(widget)
+
+    # --- What the person does ---------------------------------------------------------------------------------------
+
+    async def on_composer_sent(self, message: Composer.Sent) -> None:
+        """Enter: a command, a prompt, or a new direction for what runs."""
+        text = message.text.strip()
+        if text.startswith("/") and not message.text.startswith(" "):
+            self.query_one(Composer).take()
+            await self._command(text)
+        elif self._talk.run is not None:
+            if text:
+                self.query_one(Composer).take()
+                await self._steer(text)
+        elif text or self._talk.queue:
+            if text:
+                self.query_one(Composer).take()
+            await self._say(text or self._talk.queue.popleft())
+
+    async def on_composer_queued(self, message: Composer.Queued) -> None:
+        """Tab: say it when the run has ended."""
+        text = message.text.strip()
+        if not text:
+            return
+        if self._talk.run is None:
+            self.notify("Nothing is running: Enter sends it.", timeout=3)
+            return
+        self.query_one(Composer).take()
+        self._talk.queue.append(text)
+        await self._add(Note(f"queued: {one_line(text, 200)}"))
+        self._show_hint()
+
+    def action_stop(self) -> None:
+        """Esc: stop, each time more urgently. The draft stays as it is."""
+        self._talk.stop("Esc")
+        self._show_hint()
+
+    def action_interrupt(self) -> None:
+        """Ctrl-C: the same while something runs; twice at rest, leave."""
+        if self._talk.run is not None:
+            self._talk.stop("Ctrl-C")
+        elif self._is_about_to_leave():
+            self._leave()
+        else:
+            self._last_interrupt = time.monotonic()
+        self._show_hint()
+
+    def action_end_of_input(self) -> None:
+        """Ctrl-D: leave, with an empty draft and at rest."""
+        if self._talk.run is None and not self.query_one(Composer).text:
+            self._leave()
+
+    def action_page(self, direction: int) -> None:
+        """Leaf through the conversation while the draft keeps the keyboard."""
+        talk = self.query_one("#talk")
+        if direction < 0:
+            talk.scroll_page_up(animate=False)
+        else:
+            talk.scroll_page_down(animate=False)
+
+    async def action_quit(self) -> None:
+        """Ctrl-Q."""
+        self._leave()
+
+    def _is_about_to_leave(self) -> bool:
+        return self._talk.run is None and time.monotonic() - self._last_interrupt < _TWICE
+
+    def _on_signal(self, name: str) -> None:
+        self._leave(name, 128 + getattr(signal, name))
+
+    def _leave(self, why: str = "The chat is left", code: int = 0) -> None:
+        """Go, when all is at rest; asked again, more urgently."""
+        if self._is_leaving:
+            self._talk.stop(why)
+        else:
+            self._is_leaving = True
+            self.run_worker(self._leave_at_rest(why, code))
+
+    async def _leave_at_rest(self, why: str, code: int) -> None:
+        run = self._talk.run
+        if run is not None:
+            self._talk.stop(why)
+            await run.stopped()
+        self.exit(return_code=code)
+
+    async def _command(self, line: str) -> None:
+        answer = answer_command(self._talk, line)
+        if answer is None:
+            self._leave()
+            return
+        await self._add(Note(f"{line}\n{answer}"))
+        self._show_hint()
+
+    # --- A run ------------------------------------------------------------------------------------------------------
+
+    async def _steer(self, text: str) -> None:
+        stopping = self._talk.asked is not None
+        await self._settle_writing()
+        await self._add(Said(text, "when it has stopped" if stopping else "steers"))
+        self._talk.steer(text)
+
+    async def _say(self, text: str) -> None:
+        """Start a run. Its events are followed beside the keys."""
+        await self._add(Said(text))
+        self._begin(text)
+
+    def _begin(self, text: str) -> None:
+        try:
+            run = self._talk.say(text)
+        except QuiesceError as error:
+            self.run_worker(self._add(Note(str(error), "problem")))
+            return
+        events = run.events()
+        self.run_worker(self._follow(events))
+        self._show_hint()
+
+    async def _follow(self, events: Any) -> None:
+        async for event in events:
+            self._talk.note(event)
+            await self._show(event)
+        following = await self._talk.rest()
+        self._show_hint()
+        if following is not None and not self._is_leaving:
+            await self._say(following)
+
+    async def _show(self, event: Event) -> None:
+        match event:
+            case TextDelta(text):
+                await (await self._answer()).add(text)
+            case ReasoningDelta(text) if text:
+                (await self._thinking()).add(text)
+            case ModelCallStarted():
+                await self._settle_writing()
+            case ToolStarted(call):
+                await self._begin_tool(call)
+            case ToolProgress(call_id, _, progress) if call_id in self._tools:
+                self._tools[call_id].report(progress)
+            case ToolEnded(result):
+                if result.call_id not in self._tools:
+                    await self._begin_tool(ToolCall(result.call_id, result.name, {}))
+                self._tools.pop(result.call_id).finish(result)
+            case StopRequested():
+                self._show_hint()
+            case RunEnded():
+                await self._end(event)
+            case _:
+                await self._show_trouble(event)
+
+    async def _show_trouble(self, event: Event) -> None:
+        match event:
+            case RetryScheduled(attempt, delay, error):
+                what = f"Try {attempt} failed: {one_line(error, 200)} Again in {delay:.1f} s."
+            case OutputRejected(error):
+                what = f"The answer did not fit: {one_line(error, 200)}"
+            case HookFailed(name, _, error):
+                what = f"The hook {name} failed: {one_line(error, 200)}"
+            case _:
+                return
+        await self._add(Note(what, "problem"))
+
+    async def _answer(self) -> Answer:
+        if not isinstance(self._writing, Answer):
+            await self._settle_writing()
+            self._writing = Answer()
+            await self._add(self._writing)
+        return self._writing
+
+    async def _thinking(self) -> Thinking:
+        if not isinstance(self._writing, Thinking):
+            await self._settle_writing()
+            self._writing = Thinking()
+            await self._add(self._writing)
+        return self._writing
+
+    async def _settle_writing(self) -> None:
+        writing, self._writing = self._writing, None
+        if isinstance(writing, Answer):
+            await writing.finish()
+
+    async def _begin_tool(self, call: ToolCall) -> None:
+        await self._settle_writing()
+        line = self._tools[call.id] = ToolLine(call)
+        await self._add(line)
+        line.turn()
+
+    async def _end(self, event: RunEnded) -> None:
+        await self._settle_writing()
+        if event.error is not None:
+            await self._add(Note(event.error, "problem"))
+        receipt = event.receipt
+        if receipt.cause is None and event.stop_reason != "error":
+            used = receipt.usage
+            await self._add(Note(f"{event.stop_reason} · {used.input} in, {used.output} out"))
+            return
+        card = Note(str(receipt), "receipt")
+        card.border_title = "Stopped" if receipt.cause is not None else "Failed"
+        await self._add(card)

@@ -1,0 +1,198 @@
+"""The sentences of a chat: what Esc will do now, how far a tool is, what the commands answer."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Final
+
+from ..cancellation import Mode
+from ..state import Phase
+from .chat_talk import RunningTool, Talk
+from .clean import clean, one_line
+
+HELP: Final = """\
+/ps              what is running now, and what was left behind
+/stop [MODE]     stop the run: after_turn, after_tools, now or kill
+/stop TOOL       stop one tool and let the run go on
+/undo            take the last prompt, and all that followed, out of the conversation
+/usage           tokens and cost
+/sessions [NAME] list the conversations of this chat; with a name, go there (a new name begins a new one)
+/help            this
+/quit            leave"""
+
+_CUTS: Final = {
+    Phase.CALLING: "the request",
+    Phase.STREAMING: "the answer; what was said stays",
+    Phase.BACKING_OFF: "the wait before the next try",
+}
+
+
+# --- The hint line --------------------------------------------------------------------------------------------------
+
+
+def hint(talk: Talk, stop_key: str = "Esc") -> str:
+    """One line that says what is going on and what the stop key will do now."""
+    if talk.run is None:
+        waiting = f"{len(talk.queue)} queued: Enter sends the next · " if talk.queue else ""
+        return f"{waiting}At rest: {stop_key} has nothing to stop"
+    if talk.asked is not None:
+        return f"{_stopping(talk)} · {_again(talk, stop_key)}"
+    return f"{stop_key} {_would_stop(talk)}"
+
+
+def _stopping(talk: Talk) -> str:
+    names = ", ".join(dict.fromkeys(tool.name for tool in talk.tools.values()))
+    waiting = f"waiting for {names}, {time.monotonic() - talk.asked_at:.0f} s" if names else "settling"
+    return f"{'Stopping by force' if talk.asked is Mode.KILL else 'Stopping'}: {clean(waiting)}"
+
+
+def _again(talk: Talk, stop_key: str) -> str:
+    match talk.next_mode:
+        case Mode.NOW:
+            return f"{stop_key} stops what is still running"
+        case Mode.KILL:
+            return f"{stop_key} again forces it: no more grace"
+        case _:
+            return f"{stop_key} can do no more"
+
+
+def _would_stop(talk: Talk) -> str:
+    assert talk.run is not None
+    if talk.tools:
+        return f"stops {'; '.join(dict.fromkeys(_tool_stop(tool) for tool in talk.tools.values()))}"
+    return f"stops {_CUTS.get(talk.run.phase, 'the run')}"
+
+
+def _tool_stop(tool: RunningTool) -> str:
+    name = clean(tool.name)
+    if tool.policy is None:
+        return name
+    grace = f"{tool.policy.grace:g} s"
+    match tool.policy.on_stop:
+        case "finish":
+            return f"after {name} has finished (at most {grace})"
+        case "abandon":
+            return f"waiting for {name} after {grace} (it may go on)"
+        case "kill":
+            return f"{name} (killed after {grace})"
+        case _:
+            return f"{name} (it has {grace} to end)"
+
+
+# --- Tools ----------------------------------------------------------------------------------------------------------
+
+
+def fraction(progress: Any) -> float | None:
+    """How much is done, from 0 to 1, when a tool reports it: a number up to 1, or some `done` of a `total`."""
+    match progress:
+        case bool():
+            return None
+        case int() | float():
+            return float(progress) if 0 <= progress <= 1 else None
+        case {"total": int() | float() as total} if total > 0:
+            done = next((progress[name] for name in ("done", "progress", "current") if name in progress), None)
+            return min(1.0, max(0.0, done / total)) if isinstance(done, int | float) else None
+        case _:
+            return None
+
+
+def bar(part: float, width: int = 16) -> str:
+    """A bar that is so full."""
+    full = round(part * width)
+    return f"{'━' * full}{'╌' * (width - full)} {part:4.0%}"
+
+
+def progress_words(progress: Any) -> str:
+    """What a tool reported, as a bar or in its own words."""
+    if progress is None:
+        return ""
+    part = fraction(progress)
+    if part is None:
+        return one_line(str(progress), 60)
+    message = progress.get("message") if isinstance(progress, dict) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    return bar(part) if message is None else f"{bar(part)}  {one_line(str(message), 40)}"  # pyright: ignore[reportUnknownArgumentType]
+
+
+# --- Commands -------------------------------------------------------------------------------------------------------
+
+
+def answer_command(talk: Talk, line: str) -> str | None:
+    """What a line that begins with a slash does and says; None means that the person wants to leave."""
+    name, _, rest = line[1:].strip().partition(" ")
+    rest = rest.strip()
+    match name:
+        case "ps":
+            return _ps(talk)
+        case "stop":
+            return _stop(talk, rest)
+        case "undo":
+            return _undo(talk)
+        case "usage":
+            return _usage(talk)
+        case "sessions" | "session":
+            return _sessions(talk, rest)
+        case "help" | "?" | "":
+            return HELP
+        case "quit" | "exit" | "q":
+            return None
+        case _:
+            return (
+                f"There is no command /{clean(name)}; /help lists them. To say it to the agent, put a space before it."
+            )
+
+
+def _ps(talk: Talk) -> str:
+    lines: list[str] = []
+    if talk.run is not None:
+        lines.append(f"run {talk.run.id}  {'stopping' if talk.asked else talk.run.phase.value}")
+        for tool in talk.tools.values():
+            took = time.monotonic() - tool.since
+            lines.append(f"  {clean(tool.name)}  {took:.1f} s  {progress_words(tool.progress)}".rstrip())
+    for receipt in talk.receipts:
+        late = {each.name for each in receipt.late}
+        left = [name for name in receipt.still_running if name not in late]
+        if left:
+            lines.append(f"run {receipt.run_id} left behind: {clean(', '.join(left))}")
+    lines += [f"queued: {one_line(prompt, 70)}" for prompt in talk.queue]
+    return "\n".join(lines) or "Nothing is running."
+
+
+def _stop(talk: Talk, what: str) -> str:
+    if talk.run is None:
+        return "Nothing is running."
+    if what and what not in list(Mode):
+        stopped = [tool.name for tool in talk.tools.values() if what in (tool.name, tool.call_id)]
+        for tool in list(talk.tools.values()):
+            if what in (tool.name, tool.call_id):
+                talk.run.cancel_tool(tool.call_id, "The person stopped it")
+        return f"Stopping {clean(stopped[0])}; the run goes on." if stopped else f"No tool {clean(what)!r} is running."
+    mode = talk.stop("/stop", Mode(what) if what else None)
+    return "There is nothing more to ask for." if mode is None else f"Stop asked for, mode {mode}."
+
+
+def _undo(talk: Talk) -> str:
+    if talk.run is not None:
+        return "A run is going on: stop it first."
+    count = talk.undo()
+    if not count:
+        return "There is nothing to take back."
+    return f"Took {count} message{'' if count == 1 else 's'} out of the conversation. What tools did stays done."
+
+
+def _usage(talk: Talk) -> str:
+    parts = [str(talk.agent.usage)]
+    if talk.run is not None:
+        parts.append(f"and in the run that is going on:\n{talk.run.usage}")
+    return "\n".join(parts)
+
+
+def _sessions(talk: Talk, name: str) -> str:
+    if not name:
+        return "\n".join(
+            f"{'*' if each == talk.session_name else ' '} {each}  {len(session.conversation.messages)} messages"
+            for each, session in talk.sessions.items()
+        )
+    if talk.run is not None:
+        return "A run is going on: stop it, or wait for it, before going to another session."
+    name = one_line(name, 40)
+    return f"{'New session' if talk.switch(name) else 'Back in session'} {name}."

@@ -1,0 +1,25 @@
+"""Text from models, tools and servers, made safe for a terminal."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+# Everything that a terminal might obey: C0 and C1 controls but for tab and newline, and marks that turn text around.
+_OBEYED: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+def clean(text: str) -> str:
+    """The text with nothing in it that a terminal would obey instead of showing it."""
+    return _OBEYED.sub("\N{REPLACEMENT CHARACTER}", text.replace("\r\n", "\n"))
+
+
+def one_line(text: str, width: int) -> str:
+    """The text on one line of at most `width` characters; what is left out shows as an ellipsis."""
+    flat = " ".join(clean(text).split())
+    return flat if len(flat) <= width else flat[: max(0, width - 1)] + "…"
+
+
+def call_line(name: str, arguments: dict[str, Any], width: int = 100) -> str:
+    """A tool call as people write it."""
+    return one_line(f"{name}({', '.join(f'{key}={value!r}' for key, value in arguments.items())})", width)

@@ -1,0 +1,90 @@
+"""`quiesce ps`: the runs of a server."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import time
+from typing import Any, Final
+
+from .clean import clean, one_line
+from .main import Subparsers
+from .remote import add_options, connected
+
+_STATES: Final = ("queued", "running", "stopping", "ended", "crashed")
+_AT_REST: Final = ("ended", "crashed")
+_HEADINGS: Final = ("RUN", "AGENT", "STATE", "AGE", "TOKENS", "PROMPT")
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    """Describe the subcommand."""
+    parser = subparsers.add_parser("ps", help="list the runs of a server")
+    add_options(parser)
+    parser.add_argument("-a", "--all", action="store_true", help="those that have ended, too")
+    parser.add_argument("--state", choices=_STATES, help="only those in this state")
+    parser.add_argument("--session", help="only those of this session")
+    parser.add_argument("--limit", type=int, default=100, metavar="N", help="so many at most (default: %(default)s)")
+    parser.add_argument("--json", action="store_true", help="one run per line, as JSON")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the runs, the newest first."""
+    query = {"state": options.state, "session": options.session, "limit": options.limit}
+    with connected(options) as server:
+        runs = server.get("/runs", {name: value for name, value in query.items() if value is not None})["runs"]
+    if not options.all and options.state is None:
+        runs = [each for each in runs if each["state"] not in _AT_REST]
+    if options.json:
+        for each in runs:
+            print(json.dumps(each))
+    elif runs:
+        print("\n".join(_table(runs)))
+    else:
+        print("No runs." if options.all or options.state else "Nothing is running. (--all lists what has ended.)")
+    return 0
+
+
+def _table(runs: list[dict[str, Any]]) -> list[str]:
+    rows = [_HEADINGS, *(_row(each) for each in runs)]
+    wide = [max(len(row[column]) for row in rows) for column in range(len(_HEADINGS) - 1)]
+    room = max(20, shutil.get_terminal_size().columns - sum(wide) - 2 * len(wide))
+    return [
+        "  ".join([*(cell.ljust(width) for cell, width in zip(row, wide, strict=False)), one_line(row[-1], room)])
+        for row in rows
+    ]
+
+
+def _row(view: dict[str, Any]) -> tuple[str, ...]:
+    return (
+        clean(view["id"]),
+        one_line(view["agent"], 20),
+        one_line(_state(view), 40),
+        _age((view["ended_at"] or time.time()) - view["created_at"]),
+        f"{_figure(view['usage']['input'])} in, {_figure(view['usage']['output'])} out",
+        view["prompt"],
+    )
+
+
+def _state(view: dict[str, Any]) -> str:
+    if view["state"] == "ended" and view["stop_reason"]:
+        return view["stop_reason"]
+    if view["state"] == "stopping" and view["waiting_for"]:
+        return f"stopping: waiting for {', '.join(view['waiting_for'])}"
+    return view["state"] if view["state"] != "running" else view["phase"]
+
+
+def _figure(figure: dict[str, Any]) -> str:
+    if figure["value"] is None:
+        return f">={figure['low']}" if figure["low"] else "?"
+    return f"{figure['value']}" if figure["source"] == "reported" else f"~{figure['value']}"
+
+
+def _age(seconds: float) -> str:
+    whole = max(0, int(seconds))
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 3600:
+        return f"{whole // 60}m{whole % 60:02}s"
+    return f"{whole // 3600}h{whole % 3600 // 60:02}m"

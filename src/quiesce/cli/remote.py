@@ -1,0 +1,81 @@
+"""A Quiesce server, as the commands see it."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final
+
+from ..errors import ServerProblem
+
+DEFAULT_URL: Final = "http://127.0.0.1:8765"
+URL_VARIABLE: Final = "QUIESCE_URL"
+KEY_VARIABLE: Final = "QUIESCE_API_KEY"
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options `--url` and `--key`."""
+    parser.add_argument("--url", help=f"the server (default: {URL_VARIABLE}, or {DEFAULT_URL})")
+    parser.add_argument("--key", help=f"the API key; {KEY_VARIABLE} keeps it out of the list of processes")
+
+
+class Remote:
+    """Calls to one server. Raises `ServerProblem` for everything that goes wrong."""
+
+    def __init__(self, client: Any, url: str) -> None:
+        self._client: Final = client
+        self._url: Final = url
+
+    def get(self, path: str, query: Mapping[str, Any]) -> dict[str, Any]:
+        """GET, with the JSON of the answer."""
+        return self._call("GET", path, query, None, 10.0)
+
+    def post(self, path: str, query: Mapping[str, Any], body: dict[str, Any], *, timeout: float) -> dict[str, Any]:
+        """POST, with the JSON of the answer."""
+        return self._call("POST", path, query, body, timeout)
+
+    def _call(
+        self, method: str, path: str, query: Mapping[str, Any], body: dict[str, Any] | None, timeout: float
+    ) -> dict[str, Any]:
+        import httpx2
+
+        try:
+            response = self._client.request(method, path, params=dict(query), json=body, timeout=timeout)
+        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+            raise ServerProblem(
+                f"No answer from {self._url}: {error or type(error).__name__}.",
+                todo=f"Check that `quiesce serve` runs there; --url or {URL_VARIABLE} names another address.",
+            ) from error
+        try:
+            answer: Any = response.json()
+        except ValueError:
+            answer = None
+        if response.is_success and isinstance(answer, dict):
+            return answer  # pyright: ignore[reportUnknownVariableType]
+        raise _refusal(response.status_code, answer, self._url)
+
+
+def _refusal(status: int, answer: Any, url: str) -> ServerProblem:
+    try:
+        told = answer["error"]
+        return ServerProblem(str(told["message"]), todo=str(told["todo"]))
+    except (KeyError, TypeError):
+        return ServerProblem(f"{url} answered with HTTP {status}, and not as a Quiesce server does.")
+
+
+@contextmanager
+def connected(options: argparse.Namespace) -> Generator[Remote]:
+    """The server that the options and the environment name."""
+    import httpx2
+
+    url = options.url or os.environ.get(URL_VARIABLE) or DEFAULT_URL
+    key = options.key or os.environ.get(KEY_VARIABLE)
+    headers = {} if not key else {"Authorization": f"Bearer {key}"}
+    try:
+        client = httpx2.Client(base_url=url, headers=headers)
+    except (ValueError, httpx2.InvalidURL) as error:
+        raise ServerProblem(f"{url!r} is no address of a server: {error}.") from error
+    with client:
+        yield Remote(client, url)

@@ -1,0 +1,218 @@
+"""`quiesce run "prompt"`: one prompt, for scripts.
+
+The answer goes to standard output, as text or as one JSON event per line; the receipt goes to standard error. SIGINT,
+SIGTERM and a reader that closes the pipe are stops: the model is cut, running tools finish, what was said is kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from queue import SimpleQueue
+from typing import Final
+
+import msgspec
+
+from ..agent import Agent
+from ..cancellation import CancellationToken, Mode, Source, stop_on_signals
+from ..errors import ConfigurationError
+from ..events import Event, RunEnded, TextDelta, ToolEnded, ToolStarted, TurnStarted
+from ..messages import Outcome
+from ..run import Run
+from ..sync import portal
+from .choose import add_options, chosen_agent
+from .clean import call_line, clean, one_line
+from .main import Subparsers
+from .pipe import PipeWatch
+
+FINISHED: Final = 0
+FAILED: Final = 1
+BAD_USAGE: Final = 2
+CANCELLED: Final = 3
+WAITING: Final = 4
+PIPE_CLOSED: Final = 128 + 13
+
+_CODES: Final = f"""\
+exit codes:
+  {FINISHED}    the run finished
+  {FAILED}    it failed, or its output could not be written
+  {BAD_USAGE}    the command makes no sense; nothing was started
+  {CANCELLED}    it was stopped: by --timeout, a limit, a tool or a hook
+  {WAITING}    it waits for a person's answer
+  130  it was stopped by SIGINT (Ctrl-C); 143: by SIGTERM
+  {PIPE_CLOSED}  it was stopped because the reader of its output went away
+"""
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    """Describe the subcommand."""
+    parser = subparsers.add_parser(
+        "run",
+        help="run one prompt, for scripts",
+        epilog=_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("prompt", nargs="?", help="what to say; '-' or nothing reads it from standard input")
+    add_options(parser)
+    parser.add_argument("--json", action="store_true", help="one event per line, as JSON")
+    parser.add_argument("--timeout", type=float, metavar="S", help="seconds that the run may take")
+    parser.add_argument("-q", "--quiet", action="store_true", help="no receipt on standard error")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the prompt; the exit code says how it ended."""
+    try:
+        agent = chosen_agent(options)
+        prompt = _prompt(options.prompt)
+        return _run(agent, prompt, options)
+    except ConfigurationError as error:
+        print(f"quiesce: {error}", file=sys.stderr)
+        return BAD_USAGE
+    except KeyboardInterrupt:  # before anything was started, or the fourth Ctrl-C
+        return 128 + signal.SIGINT
+
+
+def _run(agent: Agent, prompt: str, options: argparse.Namespace) -> int:
+    target = _Target()
+    with stop_on_signals(target) as signals:
+        running, events = _start(agent, prompt, options.timeout, target.token)
+        target.run = running
+        out = _Output(running, as_json=options.json)
+        with PipeWatch(sys.stdout.fileno(), out.reader_left):
+            end = _follow(events, out)
+        receipt = running.wait_for_rest()
+    if not options.quiet:
+        print(clean(str(receipt)), file=sys.stderr)
+    if end.stop_reason == "error":
+        print(f"quiesce: {clean(end.error or 'The run failed.')}", file=sys.stderr)
+    if out.failure:
+        print(f"quiesce: {out.failure}", file=sys.stderr)
+        return FAILED
+    return _exit_code(end, signals.received)
+
+
+class _Target:
+    """What a signal stops: the run, or in the instant before there is one, its parent token."""
+
+    def __init__(self) -> None:
+        self.token: Final = CancellationToken()
+        self.run: Run | None = None
+
+    def cancel(self, reason: str = "", *, mode: str = Mode.NOW, source: Source = "user") -> bool:
+        target = self.token if self.run is None else self.run
+        return target.cancel(reason, mode=mode, source=source)
+
+
+def _prompt(given: str | None) -> str:
+    if given is not None and given != "-":
+        return given
+    if given is None and sys.stdin.isatty():
+        raise ConfigurationError("There is no prompt.", todo='Use: quiesce run "prompt", or pipe one in.')
+    return sys.stdin.read()
+
+
+def _start(
+    agent: Agent, prompt: str, timeout: float | None, token: CancellationToken
+) -> tuple[Run, SimpleQueue[Event]]:
+    """The run lives in a thread of its own: a reader who does not read must not keep it from seeing a stop."""
+    events: SimpleQueue[Event] = SimpleQueue()
+
+    def begin() -> Run:
+        run = agent.start(prompt, timeout=timeout, token=token)
+        run.tap(events.put)
+        return run
+
+    return portal().call(begin), events
+
+
+def _follow(events: SimpleQueue[Event], out: _Output) -> RunEnded:
+    while True:
+        event = events.get()
+        out.show(event)
+        if isinstance(event, RunEnded):
+            out.finish()
+            return event
+
+
+class _Output:
+    """Standard output, until its reader has gone; and on a terminal, a line for each tool on standard error."""
+
+    def __init__(self, run: Run, *, as_json: bool) -> None:
+        self._run: Final = run
+        self._as_json: Final = as_json
+        self._is_terminal: Final = sys.stdout.isatty()
+        self._tells_of_tools: Final = sys.stderr.isatty() and not as_json
+        self.failure = ""
+        self._is_open = True
+        self._line_is_open = False
+
+    def show(self, event: Event) -> None:
+        if self._as_json:
+            self._write(msgspec.json.encode(event).decode() + "\n")
+            return
+        match event:
+            case TextDelta(text):
+                self._write(clean(text) if self._is_terminal else text)
+                self._line_is_open = not text.endswith("\n")
+            case TurnStarted():
+                self._end_line()
+            case ToolStarted(call) if self._tells_of_tools:
+                self._note(f"> {call_line(call.name, call.arguments)}")
+            case ToolEnded(result) if self._tells_of_tools:
+                word = "+" if result.outcome is Outcome.COMPLETED and not result.is_error else "x"
+                self._note(f"{word} {result.name}: {one_line(result.text, 100)}")
+            case _:
+                pass
+
+    def finish(self) -> None:
+        """Complete the last line."""
+        self._end_line()
+
+    def reader_left(self) -> None:
+        """Whoever read the output is gone: a stop, as gentle as that of the first signal."""
+        why = self.failure or "The reader closed the pipe"
+        self._run.cancel(why, mode=Mode.AFTER_TOOLS, source="disconnect")
+
+    def _note(self, line: str) -> None:
+        self._end_line()
+        print(line, file=sys.stderr)
+
+    def _end_line(self) -> None:
+        if self._line_is_open:
+            self._line_is_open = False
+            self._write("\n")
+
+    def _write(self, text: str) -> None:
+        if not self._is_open:
+            return
+        try:
+            sys.stdout.write(text)
+            sys.stdout.flush()
+        except OSError as error:
+            self._is_open = False
+            # What is still in the buffer is written again when the process ends; it must find a reader then.
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, sys.stdout.fileno())
+            os.close(nowhere)
+            if not isinstance(error, BrokenPipeError):  # a full disk, for one
+                self.failure = f"The output could not be written: {error.strerror}."
+            self.reader_left()
+
+
+def _exit_code(end: RunEnded, signals: list[signal.Signals]) -> int:
+    match end.stop_reason:
+        case "error":
+            return FAILED
+        case "interrupt":
+            return WAITING
+        case "cancelled" | "limit":
+            cause = end.receipt.cause
+            source = None if cause is None else (cause.origin or cause).source
+            if source == "signal" and signals:
+                return 128 + signals[0]
+            return PIPE_CLOSED if source == "disconnect" else CANCELLED
+        case _:
+            return FINISHED

@@ -1,0 +1,95 @@
+"""`quiesce stop RUN`: stop runs of a server."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any, Final
+
+import msgspec
+
+from ..cancellation import Mode
+from ..errors import ServerProblem
+from ..receipt import Receipt
+from .clean import clean
+from .main import Subparsers
+from .remote import Remote, add_options, connected
+
+ASKED: Final = 0
+NOT_AT_REST: Final = 3
+_AT_REST: Final = ("ended", "crashed")
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    """Describe the subcommand."""
+    parser = subparsers.add_parser("stop", help="stop runs of a server")
+    parser.add_argument("runs", nargs="*", metavar="RUN", help="the run's id, or the beginning of it")
+    parser.add_argument("--all", action="store_true", help="every run of yours that is going on")
+    add_options(parser)
+    parser.add_argument(
+        "--mode", choices=[mode.value for mode in Mode], default=Mode.NOW.value, help="default: %(default)s"
+    )
+    parser.add_argument("--reason", default="", help="for the receipt")
+    parser.add_argument("--undo", action="store_true", help="take back what the run's tools can take back")
+    parser.add_argument(
+        "--wait",
+        nargs="?",
+        type=float,
+        const=30.0,
+        metavar="S",
+        help="until it is at rest, at most S seconds (30), and print the receipt; exit code 3 when it is not",
+    )
+    parser.set_defaults(run=run, usage_error=parser.error)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Ask for the stops; 0 when every one was asked for, and with --wait when every run is at rest."""
+    if bool(options.runs) == options.all:
+        options.usage_error("name the runs to stop, or use --all")
+    code = ASKED
+    with connected(options) as server:
+        for run_id in _chosen(server, options):
+            code = max(code, _stop(server, run_id, options))
+    return code
+
+
+def _chosen(server: Remote, options: argparse.Namespace) -> list[str]:
+    known = server.get("/runs", {"limit": 1000})["runs"]
+    if options.all:
+        return [each["id"] for each in known if each["state"] not in _AT_REST]
+    return [_full_id(wanted, [each["id"] for each in known]) for wanted in options.runs]
+
+
+def _full_id(wanted: str, known: list[str]) -> str:
+    if wanted in known:
+        return wanted
+    found = [each for each in known if each.startswith(wanted)]
+    match found:
+        case [only]:
+            return only
+        case []:
+            raise ServerProblem(f"There is no run {wanted!r}.", todo="`quiesce ps --all` lists them.")
+        case _:
+            raise ServerProblem(f"{wanted!r} may be any of {', '.join(found)}.", todo="Write more of the id.")
+
+
+def _stop(server: Remote, run_id: str, options: argparse.Namespace) -> int:
+    body: dict[str, Any] = {"mode": options.mode, "reason": options.reason}
+    if options.undo:
+        body["undo"] = True
+    query = {} if options.wait is None else {"wait": options.wait}
+    answer = server.post(f"/runs/{run_id}/cancel", query, body, timeout=10.0 + (options.wait or 0.0))
+    receipt = answer.get("receipt")
+    if receipt is not None:
+        print(clean(str(msgspec.convert(receipt, Receipt))))
+        return ASKED
+    if answer["run"]["state"] in _AT_REST:
+        print(f"{run_id}: was at rest already.")
+        return ASKED
+    waiting = ", ".join(answer["run"]["waiting_for"])
+    word = "stopping" if answer["accepted"] else "stopping already"
+    print(clean(f"{run_id}: {word}, waiting for {waiting}." if waiting else f"{run_id}: {word}."))
+    if options.wait is None:
+        return ASKED
+    print(f"quiesce: {run_id} is not at rest after {options.wait:g} s.", file=sys.stderr)
+    return NOT_AT_REST

@@ -1,0 +1,202 @@
+"""Asking a person: what is asked, what can be answered, and the turn that waits for it.
+
+A turn that waits is no part of the conversation yet, because a call without a result is nothing that a provider takes.
+It is kept beside it, as a `PendingTurn`. All types here serialise with msgspec, so that a turn can wait in another
+process than the one that asked.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, Literal, TypeAlias
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from .errors import InterruptExpired, InvalidAnswer, UnknownInterrupt
+from .messages import AssistantMessage, Outcome, Text, ToolCall, ToolResult
+
+APPROVAL: Final = "approval"
+
+DENIED: Final[Mapping[bool, str]] = {
+    False: "Not run: a person said no.",
+    True: "Stopped while it was running: a person said no. Its work may be incomplete.",
+}
+EXPIRED: Final[Mapping[bool, str]] = {
+    False: "Not run: nobody answered in time.",
+    True: "Stopped while it was running: nobody answered in time. Its work may be incomplete.",
+}
+
+# --- Asked and answered --------------------------------------------------------------------------------------------
+
+
+class Interrupt(Struct, frozen=True):
+    """A question to a person, asked by or about one tool call.
+
+    `kind` is `approval` for a tool that must be approved, and `question` for what a tool or a hook asked with
+    `interrupt()`. `expires_at` is in seconds since the epoch; an answer after that is not accepted.
+    """
+
+    id: str
+    name: str
+    kind: Literal["approval", "question"]
+    call_id: str
+    tool_name: str
+    arguments: dict[str, Any]
+    reason: Any = None
+    asked_at: float = 0.0
+    expires_at: float | None = None
+
+    def expired(self, now: float | None = None) -> bool:
+        """Whether it is too late to answer."""
+        return self.expires_at is not None and (time.time() if now is None else now) >= self.expires_at
+
+
+class Approve(Struct, frozen=True, tag="approve"):
+    """Yes. With `arguments`, the tool is called with these instead; its result then tells the model so."""
+
+    arguments: dict[str, Any] | None = None
+
+
+class Deny(Struct, frozen=True, tag="deny"):
+    """No. The call is answered with the reason and the tool is not called; the other calls are not touched."""
+
+    reason: str = ""
+
+
+Answers: TypeAlias = Mapping[str, Any]
+"""Answers by the id of the interrupt. For an approval: True, False, `Approve` or `Deny`. For a question: any JSON-like
+value, which `interrupt()` then returns, or `Approve(arguments=...)` or `Deny`."""
+
+
+class InterruptSignal(BaseException):
+    """How a call leaves its tool to ask. Not an `Exception`, so that a tool's `except Exception` lets it pass.
+
+    `kept` is given back to the tool, as `ctx.kept`, when it is called again: for a tool that waits for something that
+    waits itself, such as another agent.
+    """
+
+    def __init__(self, *interrupts: Interrupt, kept: Any = None) -> None:
+        self.interrupts: Final = interrupts
+        self.kept: Final = kept
+        super().__init__(f"asked a person: {', '.join(each.name for each in interrupts)}")
+
+
+# --- Waiting -------------------------------------------------------------------------------------------------------
+
+
+class PendingCall(Struct, frozen=True):
+    """One call of a turn that waits: finished, waiting for a person, or not begun.
+
+    `started` says that the tool's own code has run up to its question; `answers` are the earlier answers, by name;
+    `arguments` are those that a person put in place of the model's.
+    """
+
+    call: ToolCall
+    result: ToolResult | None = None
+    interrupts: tuple[Interrupt, ...] = ()
+    answers: dict[str, Any] = {}
+    approved: bool = False
+    arguments: dict[str, Any] | None = None
+    started: bool = False
+    kept: Any = None
+
+
+class PendingTurn(Struct, frozen=True):
+    """An answer whose tools wait for a person, with the results that are there already.
+
+    `taken_by` is the run that goes on with it. Found in a stored conversation, it means that this run never ended.
+    """
+
+    run_id: str
+    answer: AssistantMessage
+    calls: tuple[PendingCall, ...]
+    taken_by: str | None = None
+
+    @property
+    def interrupts(self) -> tuple[Interrupt, ...]:
+        """What is asked, in the order of the calls."""
+        return tuple(interrupt for call in self.calls for interrupt in call.interrupts)
+
+    def call(self, call_id: str) -> PendingCall | None:
+        """The call with this id."""
+        return next((each for each in self.calls if each.call.id == call_id), None)
+
+
+def pass_on(interrupts: Iterable[Interrupt], call_id: str) -> tuple[Interrupt, ...]:
+    """What is asked inside a call, as asked by the call. Its answers have the inner ids as names."""
+    return tuple(replace(each, id=f"{call_id}:{each.id}", name=each.id, call_id=call_id) for each in interrupts)
+
+
+def answer_turn(pending: PendingTurn, answers: Answers, *, taken_by: str, now: float | None = None) -> PendingTurn:
+    """The turn with the answers in it, ready to go on; what nobody answered in time is answered as such.
+
+    Raises `UnknownInterrupt`, `InterruptExpired` or `InvalidAnswer`; nothing is changed then.
+    """
+    clock = time.time() if now is None else now
+    asked = {interrupt.id: interrupt for interrupt in pending.interrupts}
+    for interrupt_id in answers:
+        if interrupt_id not in asked:
+            raise UnknownInterrupt(interrupt_id, asked)
+        if asked[interrupt_id].expired(clock):
+            raise InterruptExpired(interrupt_id)
+    if not answers and not any(interrupt.expired(clock) for interrupt in asked.values()):
+        raise InvalidAnswer("No answer was given.", todo=f"Answer at least one of: {', '.join(asked)}.")
+    calls = tuple(_answer_call(call, answers, clock) for call in pending.calls)
+    return replace(pending, calls=calls, taken_by=taken_by)
+
+
+def _answer_call(call: PendingCall, answers: Answers, now: float) -> PendingCall:
+    given = {each.name: answers[each.id] for each in call.interrupts if each.id in answers}
+    if call.kept is not None and given:  # the tool passes them on to whoever asked through it
+        return replace(call, interrupts=(), answers=given)
+    for interrupt in call.interrupts:
+        if interrupt.name in given:
+            call = _answer_one(call, interrupt, given[interrupt.name])
+        elif interrupt.expired(now):
+            call = replace(call, result=_refusal(call, EXPIRED[call.started], ""), interrupts=())
+        if call.result is not None:
+            break
+    return call
+
+
+def _answer_one(call: PendingCall, interrupt: Interrupt, answer: Any) -> PendingCall:
+    rest = tuple(each for each in call.interrupts if each is not interrupt)
+    is_approval = interrupt.kind == APPROVAL
+    if is_approval and isinstance(answer, bool):
+        answer = Approve() if answer else Deny()
+    match answer:
+        case Deny(reason):
+            return replace(call, result=_refusal(call, DENIED[call.started], reason), interrupts=())
+        case Approve(arguments):
+            _check_plain(interrupt, arguments)
+            answers = call.answers if is_approval else {**call.answers, interrupt.name: True}
+            changed = call.arguments if arguments is None else arguments
+            approved = call.approved or is_approval
+            return replace(call, interrupts=rest, answers=answers, approved=approved, arguments=changed)
+        case _ if is_approval:
+            raise InvalidAnswer(
+                f"{interrupt.id!r} asks for an approval, and {answer!r} is none.",
+                todo="Answer with True, False, Approve(...) or Deny(...).",
+            )
+        case _:
+            _check_plain(interrupt, answer)
+            return replace(call, interrupts=rest, answers={**call.answers, interrupt.name: answer})
+
+
+def _check_plain(interrupt: Interrupt, value: Any) -> None:
+    """An answer is kept with the turn when the tool asks again, so it must have a JSON form."""
+    try:
+        msgspec.json.encode(value)
+    except (TypeError, ValueError, RecursionError):
+        raise InvalidAnswer(
+            f"The answer to {interrupt.id!r} cannot be written as JSON.", todo="Answer with plain values."
+        ) from None
+
+
+def _refusal(call: PendingCall, sentence: str, reason: str) -> ToolResult:
+    outcome = Outcome.CANCELLED if call.started else Outcome.NEVER_STARTED
+    text = f"{sentence} Reason: {reason}" if reason.strip() else sentence
+    return ToolResult(call.call.id, call.call.name, (Text(text),), outcome, is_error=True)

@@ -1,0 +1,152 @@
+// The server's HTTP interface, relative to where this page is served, so that it also works below a path.
+
+const BASE = new URL(".", document.baseURI);
+const KEY = "quiesce.key";
+
+/** What the server said when it could not do something, or why it could not be reached (`status` 0). */
+export class ApiError extends Error {
+  constructor(status, code, message, todo) {
+    super(message);
+    this.status = status;
+    this.code = code;
+    this.todo = todo;
+  }
+
+  /** The message and what to do, as one text. */
+  get text() {
+    return this.todo ? `${this.message} ${this.todo}` : this.message;
+  }
+
+  /** Whether the same request may well work in a moment. */
+  get passing() {
+    return this.status === 0 || this.status === 429 || this.status >= 502;
+  }
+}
+
+let askForKey = () => Promise.reject(new ApiError(401, "unauthorized", "A key is needed.", ""));
+
+/** Set what asks the person for a key when the server wants one. */
+export function onKeyNeeded(ask) {
+  askForKey = ask;
+}
+
+/** Keep the key for this tab. */
+export function useKey(key) {
+  sessionStorage.setItem(KEY, key);
+}
+
+/** A request that carries the key, and that asks for one when the server does. Throws `ApiError`. */
+export async function request(path, { method = "GET", body, headers = {}, signal } = {}) {
+  const all = { ...headers };
+  const key = sessionStorage.getItem(KEY);
+  if (key) all.Authorization = `Bearer ${key}`;
+  if (body !== undefined) all["Content-Type"] = "application/json";
+  let response;
+  try {
+    response = await fetch(new URL(path, BASE), {
+      method,
+      headers: all,
+      body: body === undefined ? undefined : JSON.stringify(body),
+      signal,
+      cache: "no-store",
+      credentials: "same-origin",
+    });
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new ApiError(0, "unreachable", "The server cannot be reached.", "");
+  }
+  noteClock(response.headers.get("date"));
+  if (response.ok) return response;
+  const problem = await problemOf(response);
+  if (response.status === 401) {
+    await askForKey(key ? problem.text : "");
+    return request(path, { method, body, headers, signal });
+  }
+  throw problem;
+}
+
+let skew = 0;
+
+function noteClock(date) {
+  const theirs = Date.parse(date ?? "") / 1000;
+  if (!Number.isNaN(theirs)) skew = theirs - Date.now() / 1000;
+}
+
+/** How far the server's clock is ahead of this one, in seconds; 0 when it is too little to tell. */
+export function clockSkew() {
+  return Math.abs(skew) > 2 ? skew : 0;
+}
+
+async function problemOf(response) {
+  let error = {};
+  try {
+    error = (await response.json()).error ?? {};
+  } catch {
+    // A proxy in between answered, not Quiesce.
+  }
+  const message = String(error.message ?? `The server answered ${response.status}.`);
+  return new ApiError(response.status, String(error.code ?? ""), message, String(error.todo ?? ""));
+}
+
+async function json(path, options) {
+  return (await request(path, options)).json();
+}
+
+const run = (id) => `runs/${encodeURIComponent(id)}`;
+const post = (path, body = {}, headers = {}) => json(path, { method: "POST", body, headers });
+
+export const listRuns = (signal) => json("runs?limit=100", { signal });
+export const listAgents = () => json("agents");
+export const getRun = (id) => json(run(id));
+export const getUsage = () => json("usage");
+export const startRun = (wanted, key) => post("runs", wanted, { "Idempotency-Key": key });
+export const cancelRun = (id, mode, reason) => post(`${run(id)}/cancel`, { mode, reason });
+export const undoRun = (id) => post(`${run(id)}/undo`);
+export const continueRun = (id) => post(`${run(id)}/continue`);
+export const resumeRun = (id, answers) => post(`${run(id)}/resume`, { answers });
+export const steerRun = (id, text) => request(`${run(id)}/steer`, { method: "POST", body: { text } });
+export const cancelTool = (id, call) =>
+  request(`${run(id)}/tools/${encodeURIComponent(call)}/cancel`, {
+    method: "POST",
+    body: { reason: "stopped in the console" },
+  });
+export const openEvents = (id, after, signal) =>
+  request(`${run(id)}/events`, {
+    headers: { Accept: "text/event-stream", ...(after ? { "Last-Event-ID": String(after) } : {}) },
+    signal,
+  });
+
+/** Do something until it works: what fails for a passing reason is tried again, a little later each time. */
+export async function insist(action, { signal, onRetry = () => {} }) {
+  for (let attempt = 0; ; attempt++) {
+    try {
+      return await action();
+    } catch (error) {
+      if (!(error instanceof ApiError) || !error.passing || signal.aborted) throw error;
+      onRetry(error);
+      await pause(backOff(attempt), signal);
+      if (signal.aborted) throw error;
+    }
+  }
+}
+
+/** How long to wait before the next attempt, in ms: a quarter of a second at first, eight at most, never quite the same. */
+export function backOff(attempt) {
+  return Math.min(8000, 250 * 2 ** attempt) * (0.75 + Math.random() / 2);
+}
+
+/** Wait; less when the network comes back or the signal fires. */
+export function pause(milliseconds, signal) {
+  return new Promise((resolve) => {
+    const done = () => {
+      clearTimeout(timer);
+      removeEventListener("online", done);
+      signal?.removeEventListener("abort", done);
+      resolve();
+    };
+    const timer = setTimeout(done, milliseconds);
+    addEventListener("online", done);
+    signal?.addEventListener("abort", done);
+    if (signal?.aborted) done();
+  });
+}

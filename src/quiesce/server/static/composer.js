@@ -1,0 +1,125 @@
+// Where one writes. While a run is going on, Stop stands where Send was; Escape presses it, and the draft stays.
+
+import { h, say, show } from "./dom.js";
+
+// A press that was meant for Stop must not send a draft because the run ended under the finger.
+const SETTLE = 600;
+
+export class Composer {
+  /**
+   * `place` names the draft, which survives a reload. `actions` has `send(text)`, and for a run `steer(text)`,
+   * `stop()` and `stopLater()`; `send` and `steer` resolve to whether the text was taken, and only then is it cleared.
+   */
+  constructor(place, label, actions) {
+    this.place = `quiesce.draft.${place}`;
+    this.actions = actions;
+    this.mode = "idle";
+    this.changedAt = -Infinity;
+    this.text = h("textarea", { id: "draft", rows: 1, "aria-describedby": "composer-hint", on: { input: () => this.#edited(), keydown: (event) => this.#key(event) } });
+    this.text.value = sessionStorage.getItem(this.place) ?? "";
+    this.send = h("button", { type: "submit", class: "primary", id: "send" }, "Send");
+    this.stop = h("button", { type: "button", class: "stop", id: "stop", hidden: true, on: { click: (event) => this.#stopClicked(event) } }, "Stop");
+    this.steer = h("button", { type: "button", id: "steer", hidden: true, on: { click: () => this.#submit() } }, "Steer");
+    this.later = h("button", { type: "button", class: "quiet", id: "stop-later", hidden: true, on: { click: () => actions.stopLater() } }, "Stop after this turn");
+    this.hint = h("p", { id: "composer-hint", class: "hint" });
+    this.problem = h("p", { class: "problem", role: "alert", hidden: true });
+    this.label = h("label", { for: "draft" }, label);
+    this.extra = h("div", { class: "composer-extra" });
+    this.element = h(
+      "form",
+      { class: "composer", "aria-label": "Composer", on: { submit: (event) => this.#submitted(event) } },
+      this.problem,
+      this.label,
+      this.extra,
+      h("div", { class: "composer-line" }, this.text, h("div", { class: "composer-buttons" }, this.steer, this.send, this.stop)),
+      h("div", { class: "composer-foot" }, this.hint, this.later),
+    );
+    this.setMode("idle");
+    queueMicrotask(() => this.#grow());
+  }
+
+  get draft() {
+    return this.text.value;
+  }
+
+  /** idle | starting | running | stopping | forcing */
+  setMode(mode) {
+    if (mode !== this.mode) this.changedAt = performance.now();
+    const hadFocus = [this.stop, this.send, this.steer].includes(document.activeElement);
+    this.mode = mode;
+    const busy = mode === "running" || mode === "stopping" || mode === "forcing";
+    show(this.stop, busy);
+    show(this.send, !busy);
+    this.send.disabled = mode === "starting";
+    this.stop.setAttribute("aria-disabled", String(mode === "forcing"));
+    show(this.later, mode === "running" && Boolean(this.actions.stopLater));
+    say(this.stop, { stopping: "Force stop", forcing: "Forcing…" }[mode] ?? "Stop");
+    say(this.hint, HINTS[mode]);
+    this.#edited();
+    if (hadFocus && document.activeElement === document.body) (busy ? this.stop : this.text).focus();
+    if (hadFocus && document.activeElement?.hidden) (busy ? this.stop : this.text).focus();
+  }
+
+  setLabel(label) {
+    say(this.label, label);
+  }
+
+  /** Say what went wrong, and with nothing, that all is well again. */
+  complain(text) {
+    show(this.problem, Boolean(text));
+    say(this.problem, text ?? "");
+  }
+
+  focus(placeholder) {
+    if (placeholder) this.text.placeholder = placeholder;
+    this.text.focus();
+  }
+
+  #edited() {
+    sessionStorage.setItem(this.place, this.draft);
+    const steerable = this.mode === "running" && Boolean(this.actions.steer) && this.draft.trim() !== "";
+    show(this.steer, steerable);
+    this.#grow();
+  }
+
+  #grow() {
+    this.text.style.height = "auto";
+    this.text.style.height = `${Math.min(240, this.text.scrollHeight + 2)}px`;
+  }
+
+  #key(event) {
+    if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+    event.preventDefault();
+    this.#submit();
+  }
+
+  #submitted(event) {
+    event.preventDefault();
+    if (performance.now() - this.changedAt < SETTLE && event.submitter === this.send) return;
+    this.#submit();
+  }
+
+  async #submit() {
+    const text = this.draft;
+    const action = this.mode === "idle" ? this.actions.send : this.mode === "running" ? this.actions.steer : null;
+    if (!text.trim() || !action) return;
+    this.complain("");
+    if ((await action(text)) && this.draft === text) {
+      this.text.value = "";
+      this.#edited();
+    }
+  }
+
+  #stopClicked(event) {
+    if (event.detail > 1) return; // the second half of a double click is not a second decision
+    this.actions.stop();
+  }
+}
+
+const HINTS = {
+  idle: "Enter sends, Shift+Enter starts a new line.",
+  starting: "Starting. Esc stops it as soon as it has begun.",
+  running: "Esc stops. Enter steers: the run is turned to what you write.",
+  stopping: "Esc again forces the stop: tools get no more time.",
+  forcing: "The stop is being forced.",
+};

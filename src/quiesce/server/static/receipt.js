@@ -1,0 +1,120 @@
+// The receipt as a card: what the stop did, what it cost, and what is left.
+
+import { h } from "./dom.js";
+import { cost, count, DURING, duration, ending, MODE, OUTCOME, tokens, UNDONE, WHO } from "./words.js";
+
+/** The card for a receipt. `actions` are the buttons: [{ id, label, primary, title, run }]. */
+export function receiptCard(receipt, error, actions) {
+  const [headline, tone] = ending(receipt.stop_reason);
+  return h(
+    "section",
+    { class: `card receipt ${tone}`, "aria-labelledby": "receipt-title", id: "receipt" },
+    h("h2", { id: "receipt-title" }, headline, receipt.latency !== null && receipt.cause ? h("span", { class: "latency" }, ` in ${duration(receipt.latency)}`) : ""),
+    error ? h("p", { class: "problem" }, error) : "",
+    h("dl", { class: "facts" }, ...facts(receipt).map(([name, ...value]) => h("div", { "data-fact": name }, h("dt", {}, name), h("dd", {}, ...value)))),
+    receipt.calls.length ? tools(receipt.calls) : "",
+    receipt.undo?.length ? undone(receipt.undo) : "",
+    left(receipt),
+    receipt.late?.length ? late(receipt.late) : "",
+    h("div", { class: "row actions" }, ...actions.map(button)),
+  );
+}
+
+/** The card for a run that left no receipt, because its process ended before it could. */
+export function lostCard(actions) {
+  return h(
+    "section",
+    { class: "card receipt bad", "aria-labelledby": "receipt-title", id: "receipt" },
+    h("h2", { id: "receipt-title" }, "Crashed"),
+    h("p", {}, "The server ended in the middle of this run. What was said is kept; what its tools were doing, and what it cost, is not known."),
+    h("div", { class: "row actions" }, ...actions.map(button)),
+  );
+}
+
+function facts(receipt) {
+  const rows = [];
+  const cause = receipt.cause;
+  if (cause) {
+    const first = cause.origin ?? cause;
+    rows.push(["Cause", WHO[first.source] ?? String(first.source), cause.reason ? h("span", { class: "reason" }, `“${cause.reason}”`) : ""]);
+    rows.push(["When", when(receipt)]);
+    rows.push(["At rest", receipt.latency === null ? "not measured" : `${duration(receipt.latency)} after the request`, h("span", { class: "note" }, `mode: ${MODE[receipt.mode] ?? receipt.mode}`)]);
+    if (receipt.waited_for.length) rows.push(["Waited for", receipt.waited_for.join(", ")]);
+    if (receipt.kept_text) rows.push(["Kept", `${count(receipt.kept_text)} characters of the answer that was cut`]);
+  }
+  const usage = receipt.usage;
+  if (usage.calls) {
+    rows.push(["Tokens in", ...figure(tokens(usage.tokens.input))]);
+    rows.push(["Tokens out", ...figure(tokens(usage.tokens.output))]);
+    const money = cost(usage.cost);
+    rows.push(["Cost", ...(money ? figure(money) : ["not known", h("span", { class: "note" }, "no price is set for this model")])]);
+  } else {
+    rows.push(["Tokens", "none: the model was never called"]);
+  }
+  return rows;
+}
+
+/** A figure with a badge that says how sure it is, and its interval. */
+export function figure(known) {
+  return [
+    h("span", { class: "value" }, known.value),
+    h("span", { class: `badge ${known.sure}`, title: known.source ?? "" }, known.sure),
+    known.interval ? h("span", { class: "note" }, known.interval) : "",
+  ];
+}
+
+function when(receipt) {
+  const effect = DURING[receipt.phase] ?? String(receipt.phase);
+  const asked = receipt.asked_during ? DURING[receipt.asked_during] : null;
+  if (!asked || asked === effect || receipt.mode === "now" || receipt.mode === "kill") return effect;
+  return `asked for ${asked}, took effect ${effect}`;
+}
+
+function tools(calls) {
+  return h(
+    "div",
+    { class: "receipt-tools" },
+    h("h3", {}, "Tools"),
+    h("ul", {}, ...calls.map((call) =>
+      h("li", { "data-outcome": call.ok || call.outcome !== "completed" ? call.outcome : "failed" },
+        h("span", { class: "tool-dot", "aria-hidden": "true" }),
+        h("span", { class: "tool-name" }, call.name),
+        h("span", {}, outcome(call)),
+        h("span", { class: "note" }, call.seconds === null ? "" : duration(call.seconds))))),
+  );
+}
+
+function undone(each) {
+  return h(
+    "div",
+    { class: "receipt-tools", id: "undone" },
+    h("h3", {}, "Undo"),
+    h("ul", {}, ...each.map((one) =>
+      h("li", { "data-outcome": one.outcome === "undone" ? "completed" : one.outcome === "failed" ? "failed" : "unknown" },
+        h("span", { class: "tool-dot", "aria-hidden": "true" }),
+        h("span", { class: "tool-name" }, one.name),
+        h("span", {}, UNDONE[one.outcome] ?? String(one.outcome)),
+        h("span", { class: "note" }, one.detail ?? "")))),
+  );
+}
+
+function outcome(call) {
+  if (call.waits) return "waits for you";
+  const word = OUTCOME[call.outcome] ?? String(call.outcome);
+  return call.ok ? word : `${word} with an error`;
+}
+
+function left(receipt) {
+  if (receipt.still_running.length) {
+    return h("p", { class: "left warn" }, h("strong", {}, "Still running: "), receipt.still_running.join(", "), ". It could not be proved to have stopped.");
+  }
+  return h("p", { class: "left" }, "Nothing is left running.");
+}
+
+function late(outcomes) {
+  return h("ul", { class: "late" }, ...outcomes.map((each) => h("li", {}, `${each.name} ${each.ok ? "finished" : "failed"} ${duration(each.after)} after the end.`)));
+}
+
+function button(action) {
+  return h("button", { type: "button", id: `action-${action.id}`, class: action.primary ? "primary" : "", title: action.title, on: { click: action.run } }, action.label);
+}

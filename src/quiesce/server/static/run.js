@@ -1,0 +1,360 @@
+// A run's page: the conversation as it streams, the picture, the stop, and the receipt.
+
+import { ApiError, cancelRun, clockSkew, continueRun, getRun, insist, resumeRun, startRun, steerRun, undoRun } from "./api.js";
+import { approvals } from "./approvals.js";
+import { Composer } from "./composer.js";
+import { Conversation } from "./conversation.js";
+import { h, say, show } from "./dom.js";
+import { follow } from "./follow.js";
+import { lostCard, receiptCard } from "./receipt.js";
+import { before, retell, Story } from "./story.js";
+import { timeline } from "./timeline.js";
+import { duration, ending } from "./words.js";
+
+const OVER = new Set(["ended", "crashed"]);
+const TICK = 250;
+
+/** Show run `id` in `place`. Returns the way to leave the page. */
+export function runPage(place, id, shell, { stopAtOnce = false } = {}) {
+  const page = new RunPage(id, shell);
+  place.append(page.element);
+  page.live();
+  if (stopAtOnce) page.stop("now");
+  return () => page.leave();
+}
+
+class RunPage {
+  constructor(id, shell) {
+    this.id = id;
+    this.shell = shell;
+    this.left = new AbortController();
+    this.story = new Story();
+    this.run = null;
+    this.snapshot = [];
+    this.stopping = null; // { mode, since, delivered } once somebody has pressed Stop here
+    this.drawing = 0;
+    this.#build();
+  }
+
+  #build() {
+    this.title = h("h1", { class: "run-title" }, "Run");
+    this.state = h("span", { id: "state", role: "status", "aria-live": "polite" }, "Loading");
+    this.since = h("span", { id: "since" });
+    this.pill = h("p", { class: "pill", id: "state-line" }, h("span", { class: "dot", "aria-hidden": "true" }), h("span", {}, this.state, this.since));
+    this.meta = h("p", { class: "meta" });
+    this.picture = h("div", { class: "picture" });
+    this.pictureCard = h("section", { class: "card timeline-card", "aria-label": "Timeline", hidden: true }, this.picture);
+    this.earlier = h("div");
+    this.conversation = new Conversation(this.id, (error) => this.#complain(error));
+    this.asked = h("div");
+    this.receipt = h("div");
+    this.composer = new Composer(`run.${this.id}`, "Message", {
+      send: (text) => this.#start(text),
+      steer: (text) => this.#steer(text),
+      stop: () => this.stop(),
+      stopLater: () => this.stop("after_turn"),
+    });
+    this.element = h(
+      "div",
+      { class: "page run-page" },
+      h("div", { class: "run-head" }, h("a", { href: "#/", class: "back" }, "All runs"), this.title, this.meta),
+      h("div", { class: "run-line" }, this.pill),
+      this.pictureCard,
+      this.earlier,
+      this.conversation.element,
+      this.asked,
+      this.receipt,
+      this.composer.element,
+    );
+  }
+
+  // --- Living -------------------------------------------------------------------------------------------------------
+
+  async live() {
+    this.onKey = (event) => this.#key(event);
+    document.addEventListener("keydown", this.onKey);
+    this.ticker = setInterval(() => this.#tick(), TICK);
+    this.resizing = new ResizeObserver(() => this.#draw());
+    this.resizing.observe(this.picture);
+    try {
+      await this.#look();
+      await this.#follow();
+      if (!this.left.signal.aborted) await this.#look();
+      this.#settled();
+    } catch (error) {
+      if (this.left.signal.aborted) return;
+      say(this.state, error instanceof ApiError && error.status === 404 ? "Not found" : "Not available");
+      this.#complain(error);
+    } finally {
+      clearInterval(this.ticker);
+    }
+  }
+
+  async #follow() {
+    try {
+      await follow(this.id, {
+        signal: this.left.signal,
+        onEvent: (event, at) => this.#happened(event, at),
+        onLine: (problem) => this.#line(problem),
+      });
+    } catch (error) {
+      // The events of a run that is over may be gone; the conversation and the receipt are not.
+      if (!(error instanceof ApiError) || !this.over) throw error;
+    }
+  }
+
+  leave() {
+    this.left.abort();
+    clearInterval(this.ticker);
+    clearTimeout(this.drawing);
+    this.resizing.disconnect();
+    document.removeEventListener("keydown", this.onKey);
+    this.shell.connection(null);
+  }
+
+  /** Ask the server for the run as a whole. */
+  async #look() {
+    const detail = await insist(() => getRun(this.id), {
+      signal: this.left.signal,
+      onRetry: () => this.#line(new ApiError(0, "", "", "")),
+    });
+    this.shell.connection(null);
+    this.run = detail.run;
+    this.snapshot = detail.messages;
+    this.lastReceipt = detail.receipt;
+    this.#draw();
+  }
+
+  #happened(event, at) {
+    this.story.apply(event, at);
+    if (event.type === "stop_requested" || event.type === "run_ended") this.#draw();
+    else this.drawing ||= setTimeout(() => this.#draw(), 16);
+  }
+
+  #line(problem) {
+    const text = this.story.end ? "Connection lost. Trying again…" : "Connection lost. The run goes on without this page; trying again…";
+    this.shell.connection(problem ? text : null);
+  }
+
+  /** Whether the run is known to be over: the server said so, with the run's last event or after a crash. */
+  get over() {
+    return this.story.end !== null || (this.run !== null && OVER.has(this.run.state));
+  }
+
+  // --- Drawing ------------------------------------------------------------------------------------------------------
+
+  #draw() {
+    clearTimeout(this.drawing);
+    this.drawing = 0;
+    if (this.left.signal.aborted || !this.run) return;
+    const atBottom = scrollY + innerHeight > document.documentElement.scrollHeight - 80;
+    this.#head();
+    this.conversation.update(this.story);
+    this.#tick();
+    const mode = this.#mode();
+    this.composer.setMode(mode);
+    this.element.dataset.mode = mode;
+    this.composer.setLabel(this.over ? (this.run.session ? "Next prompt" : "New conversation (this run has no session)") : "Draft");
+    this.wasWatching = atBottom;
+    if (atBottom && !this.over) scrollTo(0, document.documentElement.scrollHeight);
+  }
+
+  #mode() {
+    if (this.over) return "idle";
+    if (this.stopping?.mode === "kill") return "forcing";
+    return this.stopping?.mode === "now" || this.story.stop ? "stopping" : "running";
+  }
+
+  #head() {
+    const title = this.run.prompt || this.story.prompt || "Run";
+    say(this.title, title.length > 120 ? `${title.slice(0, 119)}…` : title);
+    document.title = `${title.slice(0, 60)} · Quiesce`;
+    const parts = [this.run.agent, this.story.model, this.run.session ? `session ${this.run.session}` : "", `run ${this.id}`];
+    say(this.meta, parts.filter(Boolean).join(" · "));
+  }
+
+  /** What depends on the time: the state line and the picture. */
+  #tick() {
+    if (!this.run) return;
+    const [word, tone, since] = this.#stateWords();
+    this.pill.dataset.tone = tone;
+    say(this.state, word);
+    say(this.since, since);
+    show(this.pictureCard, this.story.calls.length > 0);
+    const width = Math.floor(this.picture.clientWidth);
+    if (width > 0 && this.story.calls.length) this.picture.replaceChildren(timeline(this.story, this.#now(), width));
+  }
+
+  #now() {
+    return Date.now() / 1000 + clockSkew();
+  }
+
+  #stateWords() {
+    const { story, run } = this;
+    if (story.end?.stop_reason === "interrupt") return [...ending("interrupt"), ""];
+    if (story.end) return [...ending(story.end.stop_reason), ` after ${duration(story.end.at - story.startedAt)}`];
+    if (run.state === "crashed") return ["Crashed", "bad", ""];
+    if (run.state === "ended") return [...ending(run.stop_reason), ""];
+    if (this.stopping || story.stop || run.state === "stopping") return this.#stoppingWords();
+    if (run.state === "queued" && story.startedAt === null) return ["Queued", "idle", ""];
+    const since = story.startedAt === null ? "" : `, ${whole(this.#now() - story.startedAt)} s`;
+    return [story.doing, "live", since];
+  }
+
+  #stoppingWords() {
+    const { story, stopping } = this;
+    const waiting = story.runningTools.map((tool) => tool.name);
+    const since = stopping ? (performance.now() - stopping.since) / 1000 : story.stop ? this.#now() - story.stop.at : 0;
+    const forced = stopping?.mode === "kill" ? "Forcing the stop" : "Stopping";
+    if (stopping && !stopping.delivered && stopping.troubled) return ["Stop not delivered yet: trying again", "bad", `, ${whole(since)} s`];
+    if (stopping?.mode === "after_turn") return ["Stopping after this turn", "stopping", `, ${whole(since)} s`];
+    return [waiting.length ? `${forced}: waiting for ${waiting.join(", ")}` : forced, "stopping", `, ${whole(since)} s`];
+  }
+
+  /** The run is over: the receipt, what is asked, and what was said before. */
+  #settled() {
+    if (this.left.signal.aborted) return;
+    this.#draw();
+    if (this.story.gap || !this.story.end) this.#retell();
+    else this.#tellEarlier();
+    const receipt = this.lastReceipt ?? this.story.end?.receipt;
+    const interrupts = this.run.interrupts ?? [];
+    if (interrupts.length) this.asked.replaceChildren(approvals(interrupts, (answers) => this.#answer(answers)));
+    const actions = this.#actions(receipt);
+    const error = this.run.error ?? this.story.end?.error;
+    this.receipt.replaceChildren(receipt ? receiptCard(receipt, error, actions) : lostCard(actions));
+    this.conversation.update(this.story);
+    if (this.wasWatching) (this.asked.firstElementChild ?? this.receipt).scrollIntoView({ block: "nearest" });
+  }
+
+  #tellEarlier() {
+    const messages = before(this.snapshot, this.story);
+    if (!messages.length || this.earlier.childElementCount) return;
+    const told = new Conversation(this.id, () => {});
+    told.update(retell(messages));
+    told.element.setAttribute("aria-label", "Earlier in this session");
+    const count = messages.filter((message) => message.type !== "tool").length;
+    this.earlier.append(h("details", { class: "earlier" }, h("summary", {}, `Earlier in this session (${count} messages)`), told.element));
+  }
+
+  /** Events are missing: the conversation as the server has it is the better account. */
+  #retell() {
+    const whole = new Conversation(this.id, () => {});
+    const told = retell(this.snapshot);
+    whole.update(told);
+    this.conversation.element.replaceWith(whole.element);
+    this.conversation = whole;
+    this.story.changed.clear();
+  }
+
+  // --- Acting -------------------------------------------------------------------------------------------------------
+
+  #key(event) {
+    if (event.key !== "Escape" || event.repeat || event.defaultPrevented || document.querySelector("dialog[open]")) return;
+    if (this.over || !this.run) return;
+    event.preventDefault();
+    this.stop();
+  }
+
+  /** Ask for the stop; asked again, for a harder one. Goes on asking while the network is away. */
+  async stop(mode) {
+    if (this.over || this.stopping?.mode === "kill") return;
+    const asked = this.stopping && this.stopping.mode !== "after_turn";
+    const elsewhere = !this.stopping && this.story.stop && this.story.stop.cause.mode !== "after_turn";
+    const next = mode ?? (asked || elsewhere ? "kill" : "now");
+    const mine = { mode: next, since: this.stopping?.since ?? performance.now(), delivered: false, troubled: false };
+    this.stopping = mine;
+    const sent = insist(() => cancelRun(this.id, next, "Stop was pressed in the console"), {
+      signal: this.left.signal,
+      onRetry: () => {
+        mine.troubled = true;
+        this.#tick();
+      },
+    });
+    this.#draw();
+    try {
+      await sent;
+      mine.delivered = true;
+    } catch (error) {
+      if (this.stopping === mine) this.stopping = null;
+      this.#complain(error);
+    }
+    this.#draw();
+  }
+
+  async #steer(text) {
+    try {
+      await steerRun(this.id, text);
+      return true;
+    } catch (error) {
+      return this.#complain(error);
+    }
+  }
+
+  #actions(receipt) {
+    const crashed = this.run.state === "crashed";
+    const reason = receipt?.stop_reason ?? this.run.stop_reason;
+    const cut = reason !== "end_turn" || crashed;
+    const waits = reason === "interrupt";
+    return [
+      cut && !waits && { id: "continue", label: "Continue", primary: true, title: "Let the model go on where it was stopped", run: () => this.#go(continueRun(this.id)) },
+      { id: "steer", label: "Steer", title: "Say what to do instead", run: () => this.composer.focus("What should it do instead?") },
+      { id: "retry", label: "Retry", title: "Ask the same again", run: () => this.#retry() },
+      receipt?.calls.length > 0 && { id: "undo", label: "Undo", title: "Take back what the tools did, where they can", run: () => this.#undo() },
+    ].filter(Boolean);
+  }
+
+  #start(prompt) {
+    const wanted = { prompt, agent: this.run.agent };
+    if (this.run.session) wanted.session = this.run.session;
+    return this.#go(startRun(wanted, crypto.randomUUID?.() ?? String(Math.random())));
+  }
+
+  #retry() {
+    const first = this.story.messages.find((message) => message.type === "user");
+    const plain = first?.content.every((part) => part.type === "text");
+    return this.#start(plain || !first ? this.story.prompt || this.run.prompt : first.content);
+  }
+
+  #answer(answers) {
+    return this.#go(resumeRun(this.id, answers));
+  }
+
+  async #undo() {
+    try {
+      const { receipt } = await undoRun(this.id);
+      this.lastReceipt = receipt;
+      this.#settled();
+      const all = receipt.undo ?? [];
+      const done = all.filter((each) => each.outcome === "undone").length;
+      this.shell.announce(all.length ? `${done} of ${all.length} undone.` : "There was nothing to undo.");
+      document.getElementById("action-undo")?.focus();
+    } catch (error) {
+      this.#complain(error);
+    }
+  }
+
+  /** Go to the run that a request starts. */
+  async #go(started) {
+    try {
+      const { run } = await started;
+      this.shell.go(`#/runs/${encodeURIComponent(run.id)}`);
+      return true;
+    } catch (error) {
+      return this.#complain(error);
+    }
+  }
+
+  #complain(error) {
+    if (!(error instanceof ApiError)) {
+      if (error?.name === "AbortError") return false;
+      throw error;
+    }
+    this.composer.complain(error.text);
+    return false;
+  }
+}
+
+function whole(seconds) {
+  return Math.max(0, Math.floor(seconds));
+}

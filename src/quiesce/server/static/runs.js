@@ -1,0 +1,148 @@
+// All runs, the newest first, with what each is doing right now, and the place to start one.
+
+import { ApiError, backOff, listAgents, listRuns, pause, startRun } from "./api.js";
+import { Composer } from "./composer.js";
+import { h, say, show } from "./dom.js";
+import { ago, cost, duration, stateOf, tokens } from "./words.js";
+
+const BUSY = 1000;
+const QUIET = 4000;
+
+export function runsPage(place, shell) {
+  const page = new RunsPage(shell);
+  place.append(page.element);
+  page.live();
+  return () => page.left.abort();
+}
+
+class RunsPage {
+  constructor(shell) {
+    this.shell = shell;
+    this.left = new AbortController();
+    this.rows = new Map();
+    this.agent = h("select", { id: "agent", "aria-label": "Agent", hidden: true });
+    this.composer = new Composer("new", "Start a run", { send: (text) => this.#start(text) });
+    this.composer.extra.append(this.agent);
+    this.list = h("ul", { class: "runs", "aria-label": "Runs" });
+    this.empty = h("p", { class: "empty", hidden: true }, "No runs yet. Write a prompt above to start one.");
+    this.count = h("p", { class: "meta", role: "status" });
+    this.element = h("div", { class: "page" }, h("h1", { class: "visually-hidden" }, "Runs"), this.composer.element, h("div", { class: "list-head" }, h("h2", {}, "Runs"), this.count), this.empty, this.list);
+    document.title = "Runs · Quiesce";
+  }
+
+  async live() {
+    this.#agents();
+    for (let failures = 0; !this.left.signal.aborted; ) {
+      let wait = QUIET;
+      try {
+        const { runs } = await listRuns(this.left.signal);
+        this.shell.connection(null);
+        failures = 0;
+        this.#draw(runs);
+        if (runs.some((run) => run.state !== "ended" && run.state !== "crashed")) wait = BUSY;
+      } catch (error) {
+        if (this.left.signal.aborted) return;
+        this.shell.connection(error.passing ? "Connection lost. Trying again…" : error.text ?? String(error));
+        wait = backOff(failures++);
+      }
+      await pause(wait, this.left.signal);
+      await visible(this.left.signal);
+    }
+  }
+
+  async #agents() {
+    try {
+      const { agents } = await listAgents();
+      this.agent.append(...agents.map((agent) => h("option", { value: agent.name }, `${agent.name} (${agent.model})`)));
+      show(this.agent, agents.length > 1);
+    } catch {
+      // The server picks its first agent then.
+    }
+  }
+
+  #draw(runs) {
+    const wanted = new Set(runs.map((run) => run.id));
+    for (const [id, row] of this.rows) {
+      if (!wanted.has(id)) {
+        row.element.remove();
+        this.rows.delete(id);
+      }
+    }
+    runs.forEach((run, index) => {
+      let row = this.rows.get(run.id);
+      if (!row) {
+        row = new Row(run);
+        this.rows.set(run.id, row);
+      }
+      row.update(run);
+      if (this.list.children[index] !== row.element) this.list.insertBefore(row.element, this.list.children[index] ?? null);
+    });
+    const active = runs.filter((run) => run.state !== "ended" && run.state !== "crashed").length;
+    say(this.count, active ? `${active} running` : runs.length ? "None is running" : "");
+    show(this.empty, runs.length === 0);
+  }
+
+  async #start(prompt) {
+    this.composer.setMode("starting");
+    let stopAtOnce = false;
+    const onKey = (event) => {
+      if (event.key === "Escape") stopAtOnce = true;
+    };
+    document.addEventListener("keydown", onKey);
+    try {
+      const wanted = { prompt, session: `console-${random()}` };
+      if (this.agent.value) wanted.agent = this.agent.value;
+      const { run } = await startRun(wanted, random());
+      this.shell.go(`#/runs/${encodeURIComponent(run.id)}`, { stopAtOnce });
+      return true;
+    } catch (error) {
+      if (!(error instanceof ApiError)) throw error;
+      this.composer.complain(error.text);
+      return false;
+    } finally {
+      document.removeEventListener("keydown", onKey);
+      this.composer.setMode("idle");
+    }
+  }
+}
+
+class Row {
+  constructor(run) {
+    this.dot = h("span", { class: "dot", "aria-hidden": "true" });
+    this.word = h("span");
+    this.pill = h("span", { class: "pill" }, this.dot, this.word);
+    this.prompt = h("span", { class: "run-prompt" }, run.prompt || "(no text)");
+    this.tail = h("span", { class: "run-tail" });
+    this.meta = h("span", { class: "meta" });
+    this.element = h("li", {}, h("a", { href: `#/runs/${encodeURIComponent(run.id)}`, class: "run-row" }, h("span", { class: "run-main" }, this.prompt, this.tail), h("span", { class: "run-side" }, this.pill, this.meta)));
+  }
+
+  update(run) {
+    const [word, tone] = stateOf(run);
+    const waiting = run.state === "stopping" && run.waiting_for.length ? `: waiting for ${run.waiting_for.join(", ")}` : "";
+    this.pill.dataset.tone = tone;
+    say(this.word, word + waiting);
+    say(this.tail, run.text_tail.length < 200 ? run.text_tail.trim() : `… ${run.text_tail.trim()}`);
+    const out = run.usage?.output;
+    const money = cost(run.usage?.cost);
+    const took = run.ended_at === null ? "" : duration(run.ended_at - run.created_at);
+    say(this.meta, [ago(run.created_at), took, out && run.usage.calls ? `${tokens(out).value} tokens out` : "", money?.value ?? ""].filter(Boolean).join(" · "));
+  }
+}
+
+function visible(signal) {
+  if (!document.hidden) return undefined;
+  return new Promise((resolve) => {
+    const done = () => {
+      document.removeEventListener("visibilitychange", done);
+      resolve();
+    };
+    document.addEventListener("visibilitychange", done);
+    signal.addEventListener("abort", done);
+  });
+}
+
+function random() {
+  const bytes = crypto.getRandomValues(new Uint8Array(8));
+  return [...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join("");
+}

@@ -1,0 +1,315 @@
+// A run's events, put together: the conversation as it grows, its tools, and the times for the picture.
+// Knows nothing of the page. `changed` collects what a view has to draw again.
+
+const BYTES_PER_TOKEN = 4;
+const utf8 = new TextEncoder();
+
+/** One run as told by its events. */
+export class Story {
+  constructor() {
+    this.entries = []; // what is said, in order: { kind: "user" | "assistant" | "notice", ... }
+    this.tools = new Map(); // by call id
+    this.calls = []; // model calls, for the picture: { turn, attempt, model, from, to, ended, cut }
+    this.tokens = []; // output so far, for the picture: { at, total }
+    this.marks = []; // steering and the like: { at, text }
+    this.interrupts = [];
+    this.messages = []; // as they were added, for those who need the exact words
+    this.startedAt = null;
+    this.lastAt = null;
+    this.stop = null; // { cause, waitingFor, at }
+    this.end = null; // the run_ended event, with `at`
+    this.turn = 0;
+    this.gap = false;
+    this.paused = false;
+    this.retry = null;
+    this.model = "";
+    this.changed = new Set();
+    this.settledTokens = 0;
+    this.bytes = 0;
+    this.answer = null;
+  }
+
+  get prompt() {
+    const first = this.messages.find((message) => message.type === "user");
+    return first ? textOf(first.content) : "";
+  }
+
+  get runningTools() {
+    return [...this.tools.values()].filter((tool) => tool.state === "running");
+  }
+
+  /** What the run is doing, in a few words. */
+  get doing() {
+    const running = this.runningTools.map((tool) => tool.name);
+    if (this.paused) return "Paused";
+    if (running.length) return `Running ${running.join(", ")}`;
+    if (this.retry) return "Waiting to ask the model again";
+    const call = this.calls.at(-1);
+    if (call && call.to === null) return this.answer?.blocks.length ? "Answering" : "Waiting for the model";
+    return "Working";
+  }
+
+  /** Take in one event. */
+  apply(event, at) {
+    this.lastAt = at;
+    this.startedAt ??= at;
+    HANDLERS[event.type]?.call(this, event, at);
+  }
+
+  entry(entry) {
+    this.entries.push(entry);
+    this.changed.add(entry);
+    return entry;
+  }
+
+  notice(text, tone = "plain") {
+    return this.entry({ kind: "notice", text, tone });
+  }
+
+  /** The answer that is being written. */
+  writing() {
+    this.answer ??= this.entry({ kind: "assistant", blocks: [], cut: false, done: false });
+    return this.answer;
+  }
+
+  /** The block of this kind at the end of the answer, begun if need be. */
+  block(kind) {
+    const answer = this.writing();
+    let block = answer.blocks.at(-1);
+    if (block?.kind !== kind) {
+      block = { kind, text: "", cut: false };
+      answer.blocks.push(block);
+    }
+    this.changed.add(answer);
+    return block;
+  }
+
+  tool(id, name) {
+    let tool = this.tools.get(id);
+    if (!tool) {
+      tool = { kind: "tool", id, name, written: "", arguments: null, state: "asked", progress: null, result: null, from: null, to: null, child: null };
+      this.tools.set(id, tool);
+      const answer = this.writing();
+      answer.blocks.push(tool);
+    }
+    tool.home ??= this.answer ?? this.writing();
+    this.changed.add(tool.home);
+    return tool;
+  }
+
+  grow(text, at) {
+    this.bytes += utf8.encode(text).length;
+    const total = this.settledTokens + Math.ceil(this.bytes / BYTES_PER_TOKEN);
+    const last = this.tokens.at(-1);
+    if (last?.growing && at - last.at < 0.02) last.total = total;
+    else this.tokens.push({ at, total, growing: true });
+  }
+}
+
+const HANDLERS = {
+  run_started(event, at) {
+    this.startedAt = at;
+  },
+  turn_started(event) {
+    this.turn = event.turn;
+  },
+  model_call_started(event, at) {
+    this.retry = null;
+    this.model = event.model;
+    this.answer = null;
+    this.bytes = 0;
+    this.tokens.push({ at, total: this.settledTokens });
+    this.calls.push({ turn: event.turn, attempt: event.attempt, model: event.model, from: at, to: null, ended: "open" });
+  },
+  model_call_ended(event, at) {
+    const call = this.calls.at(-1);
+    const entry = event.entry;
+    if (entry.supersedes || !call) return;
+    call.to = at;
+    call.ended = entry.ended;
+    const output = entry.usage?.output;
+    this.settledTokens += output?.value ?? Math.ceil(this.bytes / BYTES_PER_TOKEN);
+    this.bytes = 0;
+    this.tokens.push({ at, total: this.settledTokens });
+  },
+  text(event, at) {
+    this.block("text").text += event.text;
+    this.grow(event.text, at);
+  },
+  reasoning(event, at) {
+    if (event.text) this.block("reasoning").text += event.text;
+    this.grow(event.text, at);
+  },
+  tool_call_start(event) {
+    this.tool(event.id, event.name);
+  },
+  tool_call_arguments(event, at) {
+    const tool = this.tools.get(event.id);
+    if (!tool) return;
+    tool.written += event.fragment;
+    this.changed.add(tool.home);
+    this.grow(event.fragment, at);
+  },
+  tool_started(event, at) {
+    const tool = this.tool(event.call.id, event.call.name);
+    tool.arguments = event.call.arguments;
+    tool.state = "running";
+    tool.from = at;
+  },
+  tool_progress(event) {
+    const tool = this.tool(event.call_id, event.name);
+    tool.progress = event.progress;
+  },
+  tool_ended(event, at) {
+    settleTool(this.tool(event.result.call_id, event.result.name), event.result, at);
+  },
+  child(event) {
+    const tool = this.tools.get(event.call_id);
+    if (!tool) return;
+    tool.child ??= { run: event.run_id, text: "", tools: [] };
+    const inner = event.event;
+    if (inner.type === "text") tool.child.text += inner.text;
+    if (inner.type === "tool_started") tool.child.tools.push(inner.call.name);
+    this.changed.add(tool.home);
+  },
+  retry_scheduled(event) {
+    this.retry = event;
+    this.notice(`The model call failed: ${event.error} It is tried again in ${event.delay.toFixed(1)} s.`, "warn");
+  },
+  output_rejected(event) {
+    this.notice(`The answer did not have the form that was asked for, and the model is asked again: ${event.error}`, "warn");
+  },
+  hook_failed(event) {
+    this.notice(`The hook ${event.hook} failed: ${event.error} The run goes on.`, "warn");
+  },
+  message_added(event) {
+    const message = event.message;
+    this.messages.push(message);
+    if (message.type === "user") {
+      this.entry({ kind: "user", content: message.content });
+      this.answer = null;
+    } else if (message.type === "assistant") {
+      settleAnswer(this, message);
+    } else {
+      for (const result of message.results) settleTool(this.tool(result.call_id, result.name), result, null);
+    }
+  },
+  steered(event, at) {
+    this.marks.push({ at, text: "steered" });
+    this.notice("You steered the run: what it was doing was stopped, and it goes on with this.", "steer");
+  },
+  handed_over(event, at) {
+    this.marks.push({ at, text: event.agent });
+    this.notice(`${event.previous} handed over to ${event.agent}.`);
+  },
+  run_paused() {
+    this.paused = true;
+  },
+  run_resumed() {
+    this.paused = false;
+  },
+  interrupt_raised(event) {
+    this.interrupts.push(event.interrupt);
+    const tool = this.tools.get(event.interrupt.call_id);
+    if (tool) {
+      tool.state = "waiting";
+      this.changed.add(tool.home);
+    }
+  },
+  stop_requested(event, at) {
+    this.stop = { cause: event.cause, waitingFor: event.waiting_for ?? [], at: event.cause.at ?? at };
+  },
+  late_outcome(event) {
+    this.notice(`${event.outcome.name}, which had been given up, ${event.outcome.ok ? "finished" : "failed"} after all.`);
+  },
+  run_ended(event, at) {
+    this.end = { ...event, at };
+    for (const call of this.calls) call.to ??= at;
+    for (const tool of this.tools.values()) {
+      if (tool.state === "running") tool.to = at;
+      this.changed.add(tool.home);
+    }
+    if (this.answer) this.answer.done = true;
+    for (const entry of this.entries) if (entry.kind === "assistant" && !entry.done) settleEntry(this, entry);
+  },
+  gap() {
+    this.gap = true;
+    this.notice("The beginning of this run is no longer kept in full.", "warn");
+  },
+};
+
+function settleEntry(story, entry) {
+  entry.done = true;
+  story.changed.add(entry);
+}
+
+function settleTool(tool, result, at) {
+  tool.result = result;
+  tool.state = result.outcome;
+  if (at !== null) tool.to ??= at;
+}
+
+/** The message as it is in the conversation takes the place of what was streamed. */
+function settleAnswer(story, message) {
+  const onlyNote = message.content.every((part) => part.type === "cut_note");
+  if (onlyNote) {
+    for (const part of message.content) story.notice(part.text, "cut");
+    return;
+  }
+  const answer = story.answer ?? story.writing();
+  if (!answer.blocks.length) layOut(story, answer, message.content);
+  const said = (kind) => answer.blocks.filter((block) => block.kind === kind);
+  for (const kind of ["text", "reasoning"]) {
+    const parts = message.content.filter((part) => part.type === kind);
+    const blocks = said(kind);
+    parts.forEach((part, index) => {
+      const block = blocks[index] ?? appendBlock(answer, kind);
+      block.text = part.text;
+      block.cut = part.cut;
+    });
+  }
+  for (const part of message.content) {
+    if (part.type === "tool_call") story.tool(part.id, part.name).arguments = part.arguments;
+    if (part.type === "cut_note") answer.note = part.text;
+  }
+  answer.cut = message.cut;
+  answer.done = true;
+  story.changed.add(answer);
+  story.answer = null;
+}
+
+/** The blocks of an answer that was not seen being written, in their order. */
+function layOut(story, answer, content) {
+  story.answer = answer;
+  for (const part of content) {
+    if (part.type === "tool_call") story.tool(part.id, part.name);
+    else if (part.type !== "cut_note") appendBlock(answer, part.type);
+  }
+}
+
+function appendBlock(answer, kind) {
+  const block = { kind, text: "", cut: false };
+  answer.blocks.push(block);
+  return block;
+}
+
+export function textOf(content) {
+  return content.map((part) => (part.type === "text" ? part.text : `[${part.name ?? part.media_type ?? part.type}]`)).join("");
+}
+
+/** A finished conversation, for what was said before this run. */
+export function retell(messages) {
+  const story = new Story();
+  for (const message of messages) story.apply({ type: "message_added", message }, 0);
+  for (const entry of story.entries) entry.done = true;
+  return story;
+}
+
+/** The messages of a snapshot that were there before this run: those before its own first message. */
+export function before(messages, story) {
+  const first = story.messages[0];
+  if (!first) return [];
+  const wanted = JSON.stringify(first);
+  const place = messages.findLastIndex((message) => JSON.stringify(message) === wanted);
+  return place < 0 ? [] : messages.slice(0, place);
+}

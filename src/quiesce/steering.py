@@ -1,0 +1,60 @@
+"""From "steered" to "said": what a run does is stopped, what it has said is sealed, and the run goes on.
+
+Like settling, but for one turn. The waits are in a `BoundedShield`, and a stop of the whole run ends them at once.
+"""
+
+from __future__ import annotations
+
+from .cancellation import BoundedShield, Mode
+from .course import Course
+from .events import MessageAdded, Steered
+from .inbox import join
+from .settle import HANG_UP_GRACE, seal, when
+from .state import Phase
+
+
+async def turn_aside(course: Course) -> bool:
+    """Say what the run is to be steered with, if anything. Whether the run goes on; otherwise it is to settle."""
+    if not course.has_floor or course.finished or course.error or course.token.cancelled:
+        return False
+    if not course.collect(urgent_only=True):
+        was_steered = course.leg.cancelled  # and it has been said already, at the end of its turn
+        course.new_leg()
+        return was_steered
+    course.enter(Phase.STEERING)
+    if course.draft is not None:
+        course.draft.close()
+    await _stop_turn(course)
+    if course.token.cancelled:
+        return False
+    _speak(course)
+    return True
+
+
+def _speak(course: Course) -> None:
+    """Seal what was cut, and say what is to be said. Nothing waits in here."""
+    course.unannounced += seal(course)
+    course.new_leg()
+    message, course.to_say = join(course.to_say), ()
+    course.speak(message)
+    course.unannounced += (message,)
+    course.emit(Steered(message))
+    course.emit(MessageAdded(message))
+
+
+async def _stop_turn(course: Course) -> None:
+    """Stop the tools by their policy, and hang up on the model. A stop of the run cuts this short."""
+    stop, forget = when(course, Mode.AFTER_TURN)
+
+    def on_interrupt() -> None:
+        course.shield.interrupted = True  # to be passed on when all is at rest
+        course.token.cancel("The task was cancelled from outside", source="task")
+
+    shield = BoundedShield(f"steering run {course.run_id}", on_interrupt)
+    try:
+        if course.batch is not None:
+            await course.batch.stop(shield, stop, give_way=True)
+        strays = [task for task in course.strays if not task.done()]
+        await shield.wait(strays, seconds=HANG_UP_GRACE, unless=stop)
+    finally:
+        forget()

@@ -1,0 +1,108 @@
+"""Agents for the command line's tests, loaded by name as people load theirs."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from quiesce import Agent, ToolContext, tool
+from quiesce.errors import AuthenticationFailed
+from quiesce.events import Delta
+from quiesce.models.base import ModelRequest
+from quiesce.models.scripted import Call, Fail, Pause, Say, ScriptedModel, Stall, Used
+
+WORDS = "Bread is flour, water, salt and time. "
+
+
+@tool(on_stop="cancel", grace=30)
+async def build(target: str, ctx: ToolContext) -> str:
+    """Build something, slowly, and do not hurry when asked to stop."""
+    try:
+        for step in range(1, 4):
+            ctx.report({"done": step, "total": 10, "message": f"step {step}"})
+            await asyncio.sleep(0.05)
+        await asyncio.sleep(600)
+    except asyncio.CancelledError:
+        await asyncio.sleep(600)  # takes its grace
+        raise
+    return f"built {target}"
+
+
+@tool(on_stop="finish", grace=30)
+async def look(what: str) -> str:
+    """Look something up."""
+    await asyncio.sleep(0.05)
+    return f"{what}: fine"
+
+
+def short() -> Agent:
+    return Agent(ScriptedModel([Say("Hello there."), Used(input=12, output=3)], then="And again."), name="short")
+
+
+def tools() -> Agent:
+    return Agent(
+        ScriptedModel(
+            [Say("Let me look."), Call("look", {"what": "oven"}), Used(input=20, output=9)],
+            [Say("It is fine."), Used(input=40, output=4)],
+        ),
+        tools=[look],
+        name="tools",
+    )
+
+
+def endless() -> Agent:
+    """Speaks until it is stopped; after that, answers at once."""
+    return Agent(
+        ScriptedModel([Say(WORDS * 2000, chunk=6, pause=0.02)], then=[Say("Very well."), Used(input=50, output=2)]),
+        name="endless",
+    )
+
+
+def stalled() -> Agent:
+    """Says a few words and then nothing more."""
+    return Agent(ScriptedModel([Say("One moment"), Stall()], then="Very well."), name="stalled")
+
+
+def slow_tool() -> Agent:
+    return Agent(
+        ScriptedModel(
+            [Say("I shall build it."), Call("build", {"target": "all"}), Used(input=20, output=9)],
+            then=[Say("Very well."), Used(input=60, output=2)],
+        ),
+        tools=[build],
+        name="slow",
+    )
+
+
+def brief_wait() -> Agent:
+    """Long enough to queue something meanwhile."""
+    return Agent(ScriptedModel([Say("First."), Pause(1.5), Say(" Done.")], then="Second."), name="brief")
+
+
+def failing() -> Agent:
+    return Agent(ScriptedModel([Say("I will"), Fail(AuthenticationFailed("The key was refused."))]), name="failing")
+
+
+def hostile() -> Agent:
+    """Tries to give the terminal orders."""
+    return Agent(ScriptedModel("Before\x1b]0;owned\x07\x1b[2Jafter"), name="hostile")
+
+
+class TellsOfItsEnd(ScriptedModel):
+    """Makes the file that $CLOSED names when its stream has been closed."""
+
+    @asynccontextmanager
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[AsyncIterator[Delta]]:
+        try:
+            async with super().stream(request) as deltas:
+                yield deltas
+        finally:
+            Path(os.environ["CLOSED"]).touch()
+
+
+def flood() -> Agent:
+    """Says far more than a pipe holds."""
+    return Agent(TellsOfItsEnd([Say(WORDS * 20_000, chunk=60, pause=0.001), Stall()]), name="flood")

@@ -1,0 +1,233 @@
+"""`quiesce chat` on a full screen, with real keys."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from .tmux import Screen, needs_tmux, screen, wait_for_end
+
+pytest.importorskip("textual")
+pytestmark = [needs_tmux, pytest.mark.promise("P4")]
+
+AT_REST = "At rest: Esc has nothing to stop"
+
+
+@contextmanager
+def chat(agent: str, width: int = 100, height: int = 30) -> Iterator[Screen]:
+    with screen(f"chat --agent tests.cli.agents:{agent}", width, height) as shown:
+        shown.wait(AT_REST)
+        yield shown
+
+
+def draft(shown: str) -> str:
+    """What is between the last two borders."""
+    return re.findall(r"^ │ (.*?)\s*│ *$", shown, re.MULTILINE)[-1]
+
+
+@pytest.mark.promise("P1", "P3")
+def test_esc_stops_the_answer_and_keeps_what_was_said_and_the_draft() -> None:
+    with chat("endless") as shown:
+        shown.type("tell me")
+        shown.press("Enter")
+        shown.wait("Esc stops the answer; what was said stays")
+        shown.wait("Bread is flour")
+        shown.type("a draft")
+        shown.wait("a draft")
+        shown.press("Escape")
+        after = shown.wait(AT_REST)
+        assert "was stopped (user: Esc)" in after
+        assert "while the model was answering" in after
+        assert "nothing is left running" in after
+        assert "Bread is flour" in after
+        assert draft(after) == "a draft"
+        shown.press("Escape")  # nothing to stop: nothing happens
+        shown.press("Enter")
+        said = shown.wait("Very well.")
+        assert re.search(r"\S a draft", said)
+        assert draft(said) == ""
+
+
+@pytest.mark.promise("P1")
+def test_esc_again_forces() -> None:
+    with chat("slow_tool") as shown:
+        shown.type("build it")
+        shown.press("Enter")
+        shown.wait(r"build\(target='all'\).* 30%.*step 3")
+        shown.wait(r"Esc stops build \(it has 30 s to end\)")
+        shown.press("Escape")
+        stopping = shown.wait(r"Stopping: waiting for build, \d+ s · Esc again forces it")
+        assert "was stopped" not in stopping  # not before it is true
+        shown.press("Escape")
+        after = shown.wait(AT_REST)
+        assert re.search(r"at rest .* mode kill", after)
+        assert "✗ build(target='all')  cancelled while running" in after
+
+
+@pytest.mark.promise("P1")
+def test_ctrl_c_stops_and_twice_at_rest_leaves() -> None:
+    with chat("endless") as shown:
+        shown.type("tell me")
+        shown.press("Enter")
+        shown.wait("Bread is")
+        shown.press("C-c")
+        shown.wait(r"was stopped \(user: Ctrl-C\)")
+        shown.wait(AT_REST)
+        shown.press("C-c")
+        shown.wait("Ctrl-C again leaves")
+        shown.press("C-c")
+        shown.wait("EXIT 0")
+
+
+@pytest.mark.promise("P8")
+def test_ctrl_c_once_leaves_nothing_and_is_forgotten() -> None:
+    with chat("short") as shown:
+        shown.press("C-c")
+        shown.wait("Ctrl-C again leaves")
+        shown.wait(AT_REST)  # the hint is itself again: this Ctrl-C is forgotten
+        shown.press("C-c")
+        shown.wait("Ctrl-C again leaves")
+        shown.type("hi")
+        shown.press("Enter")
+        shown.wait("Hello there")
+
+
+@pytest.mark.promise("P2", "P3")
+def test_enter_while_running_steers() -> None:
+    with chat("endless") as shown:
+        shown.type("tell me")
+        shown.press("Enter")
+        shown.wait("Bread is")
+        shown.type("shorter please")
+        shown.press("Enter")
+        after = shown.wait(lambda text: "Very well." in text and AT_REST in text)
+        assert "shorter please" in after
+        assert "Bread is" in after
+
+
+def test_tab_queues_and_a_stop_holds_the_queue() -> None:
+    with chat("brief_wait") as shown:
+        shown.type("one")
+        shown.press("Enter")
+        shown.wait("First.")
+        shown.type("two")
+        shown.press("Tab")
+        shown.wait(r"queued: two")
+        shown.wait(lambda text: "Second." in text and AT_REST in text)
+    with chat("stalled") as shown:
+        shown.type("one")
+        shown.press("Enter")
+        shown.wait("One moment")
+        shown.type("two")
+        shown.press("Tab")
+        shown.wait(r"Tab queues · 1 queued")
+        shown.press("Escape")
+        held = shown.wait("1 queued: Enter sends the next")
+        assert "Very well." not in held
+        shown.press("Enter")
+        shown.wait("Very well.")
+
+
+def test_resize_in_the_middle_of_a_run() -> None:
+    with chat("slow_tool") as shown:
+        shown.type("build it")
+        shown.press("Enter")
+        shown.wait("step 3")
+        shown.type("my draft")
+        shown.wait("my draft")
+        shown.resize(44, 14)
+        shown.wait(lambda text: "Esc stops build" in text and re.search(r"│ my draft {30,}│", text))
+        shown.press("Escape")
+        shown.wait("Stopping: waiting for build")
+        shown.resize(120, 40)
+        shown.wait("Esc again forces it: no more grace")
+        shown.press("Escape")
+        after = shown.wait(lambda text: AT_REST in text and "my draft" in text)
+        assert "was stopped (user: Esc)" in after
+
+
+def test_commands() -> None:
+    with chat("slow_tool", height=60) as shown:
+        for line in ("build it",):
+            shown.type(line)
+            shown.press("Enter")
+        shown.wait("step 3")
+        command(shown, "/ps")
+        shown.wait(r"run [0-9a-f]{12}  acting\s+build  \d")
+        command(shown, "/undo")
+        shown.wait("A run is going on: stop it first")
+        command(shown, "/stop build")
+        shown.wait("Stopping build; the run goes on")
+        command(shown, "/stop kill")
+        shown.wait("Stop asked for, mode kill")
+        shown.wait(AT_REST)
+        command(shown, "/usage")
+        shown.wait(r"model calls +1")
+        command(shown, "/undo")
+        shown.wait(r"Took \d+ messages out of the conversation. What tools did stays done.")
+        command(shown, "/sessions other")
+        shown.wait("New session other")
+        command(shown, "/sessions")
+        shown.wait(r"main  0 messages\s+\* other  0 messages")
+        command(shown, "/nonsense")
+        shown.wait("There is no command /nonsense")
+        command(shown, "/help")
+        shown.wait("take the last prompt")
+        command(shown, "/quit")
+        shown.wait("EXIT 0")
+
+
+def command(shown: Screen, line: str) -> None:
+    shown.type(line)
+    shown.press("Enter")
+
+
+@pytest.mark.promise("P5")
+@pytest.mark.parametrize("how", ["SIGTERM", "hang up"])
+def test_it_ends_with_its_terminal_and_on_sigterm(how: str) -> None:
+    with chat("endless") as shown:
+        shown.type("tell me")
+        shown.press("Enter")
+        shown.wait("Bread is")
+        pid = shown.pid()
+        if how == "SIGTERM":
+            os.kill(pid, signal.SIGTERM)
+            shown.wait("EXIT 143")
+        else:
+            shown.hang_up()
+        wait_for_end(pid)
+
+
+@pytest.mark.promise("P1", "P5")
+def test_a_second_sigterm_does_not_wait_for_the_grace() -> None:
+    with chat("slow_tool") as shown:
+        shown.type("build it")
+        shown.press("Enter")
+        shown.wait("step 3")
+        os.kill(shown.pid(), signal.SIGTERM)
+        shown.wait("Stopping: waiting for build")
+        os.kill(shown.pid(), signal.SIGTERM)
+        shown.wait("EXIT 143", seconds=20)
+
+
+def test_text_cannot_give_the_terminal_orders() -> None:
+    with chat("hostile") as shown:
+        shown.type("hi")
+        shown.press("Enter")
+        shown.wait("Before.*after")
+        assert shown.title != "owned"
+
+
+@pytest.mark.promise("P3")
+def test_a_failure_is_shown_and_the_next_prompt_works() -> None:
+    with chat("failing") as shown:
+        shown.type("hi")
+        shown.press("Enter")
+        after = shown.wait(lambda text: "The key was refused" in text and AT_REST in text)
+        assert "Failed" in after
+        assert "I will" in after

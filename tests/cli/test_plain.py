@@ -1,0 +1,102 @@
+"""`quiesce chat` line by line: without textual, with --plain, and from a pipe."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from .tmux import ROOT, needs_tmux, screen
+
+pytestmark = pytest.mark.promise("P4")
+PROGRAM = "import sys; sys.modules['textual'] = None; from quiesce.cli import main; sys.exit(main())"
+WITHOUT_TEXTUAL = f"-c {shlex.quote(PROGRAM)}"
+
+
+@needs_tmux
+@pytest.mark.promise("P1", "P3")
+def test_without_textual_ctrl_c_stops_and_twice_at_rest_leaves() -> None:
+    with screen("chat --agent tests.cli.agents:endless", program=WITHOUT_TEXTUAL) as shown:
+        shown.wait(r'pip install "quiesce\[tui\]"')
+        shown.wait("^> ?$|\n> ?\n")
+        shown.type("tell me")
+        shown.press("Enter")
+        shown.wait("Bread is")
+        shown.press("C-c")
+        after = shown.wait(r"was stopped \(user: Ctrl-C\)")
+        assert "while the model was answering" in after
+        shown.type("and now?")
+        shown.press("Enter")
+        shown.wait("Very well.")
+        shown.wait(r"Very well\.\n> ?\n")
+        shown.press("C-c")
+        shown.wait("Ctrl-C again leaves.")
+        shown.press("C-c")
+        shown.wait("EXIT 0")
+
+
+@needs_tmux
+@pytest.mark.promise("P1")
+def test_ctrl_c_again_forces_and_a_line_steers() -> None:
+    with screen("chat --plain --agent tests.cli.agents:slow_tool") as shown:
+        shown.type("build it")
+        shown.press("Enter")
+        shown.wait(r"> build\(target='all'\)")
+        shown.press("C-c")
+        shown.wait("Stopping: waiting for build.*Ctrl-C again forces it")
+        shown.press("C-c")
+        shown.wait("mode kill")
+    with screen("chat --plain --agent tests.cli.agents:endless") as shown:
+        shown.type("tell me")
+        shown.press("Enter")
+        shown.wait("Bread is")
+        shown.type("shorter")
+        shown.press("Enter")
+        shown.wait("Very well.")
+
+
+@pytest.mark.promise("P3")
+def test_from_a_pipe_each_line_is_a_prompt() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "quiesce.cli", "chat", "--agent", "tests.cli.agents:short"],
+        cwd=ROOT,
+        input="one\n\n/usage\n/sessions\ntwo\n/undo\nthree",
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    hello, again = done.stdout.index("Hello there."), done.stdout.index("And again.")
+    assert hello < done.stdout.index("model calls") < again
+    assert "* main  2 messages" in done.stdout
+    assert "Took 2 messages out of the conversation." in done.stdout
+    assert done.stdout.count("And again.") == 2
+
+
+@pytest.mark.promise("P1", "P5")
+def test_sigterm_stops_the_run_and_leaves() -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "quiesce.cli", "chat", "--agent", "tests.cli.agents:stalled"],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(b"hi\n")
+    process.stdin.flush()
+    seen = b""
+    while b"One moment" not in seen:
+        seen += os.read(process.stdout.fileno(), 4096)
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 143, err
+    assert b"was stopped" in out
+    assert err == b""

@@ -1,0 +1,80 @@
+"""`quiesce ps` and `quiesce stop` against a real server."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from quiesce.cli import main
+
+from ..server.support import endless, free_port, serving, start, talker, two_keys, wait_for_text
+
+pytestmark = pytest.mark.promise("P8")
+
+
+def test_ps_lists_what_runs_and_stop_stops_it(capsys: pytest.CaptureFixture[str]) -> None:
+    with serving(endless(name="teller")) as served, served.client() as client:
+        first, second = start(client, "one\nstory"), start(client, "another")
+        wait_for_text(client, first)
+        wait_for_text(client, second)
+
+        assert main(["ps", "--url", served.url]) == 0
+        table = capsys.readouterr().out.splitlines()
+        assert table[0].split() == ["RUN", "AGENT", "STATE", "AGE", "TOKENS", "PROMPT"]
+        row = next(line for line in table if first in line)
+        assert "teller" in row
+        assert "streaming" in row
+        assert row.endswith("one story")
+
+        assert main(["stop", first[:8], "--wait", "20", "--reason", "enough", "--url", served.url]) == 0
+        said = capsys.readouterr().out
+        assert f"Run {first} was stopped (user: enough)." in said
+        assert "nothing is left running" in said
+
+        assert main(["ps", "--json", "--url", served.url]) == 0
+        assert [json.loads(line)["id"] for line in capsys.readouterr().out.splitlines()] == [second]
+        assert main(["ps", "--all", "--url", served.url]) == 0
+        assert "cancelled" in next(line for line in capsys.readouterr().out.splitlines() if first in line)
+
+        assert main(["stop", first, "--url", served.url]) == 0  # at rest already: no harm
+        capsys.readouterr()
+        assert main(["stop", "--all", "--mode", "kill", "--wait", "--url", served.url]) == 0
+        assert f"Run {second} was stopped" in capsys.readouterr().out
+        assert main(["ps", "--url", served.url]) == 0
+        assert "Nothing is running." in capsys.readouterr().out
+
+
+def test_what_cannot_be_done_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    with serving(talker()) as served:
+        assert main(["stop", "nosuchrun", "--url", served.url]) == 1
+        assert "There is no run 'nosuchrun'." in capsys.readouterr().err
+        with pytest.raises(SystemExit) as usage:
+            main(["stop", "--url", served.url])
+        assert usage.value.code == 2
+    capsys.readouterr()
+    assert main(["ps", "--url", f"http://127.0.0.1:{free_port()}"]) == 1
+    said = capsys.readouterr().err
+    assert "No answer from" in said
+    assert "Traceback" not in said
+    assert main(["ps", "--url", "nonsense"]) == 1
+    assert capsys.readouterr().err
+
+
+def test_keys(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    ann, bob, keys = two_keys()
+    with serving(endless(), keys=keys) as served, served.client(ann) as client:
+        run_id = start(client)
+        wait_for_text(client, run_id)
+        monkeypatch.setenv("QUIESCE_URL", served.url)
+        assert main(["ps"]) == 1
+        assert capsys.readouterr().err
+        assert main(["stop", run_id, "--key", bob]) == 1  # somebody else's
+        said = capsys.readouterr()
+        assert "There is no run" in said.err
+        assert bob not in said.err
+        monkeypatch.setenv("QUIESCE_API_KEY", ann)
+        assert main(["ps"]) == 0
+        assert run_id in capsys.readouterr().out
+        assert main(["stop", run_id, "--wait"]) == 0
+        assert f"Run {run_id} was stopped" in capsys.readouterr().out

@@ -1,0 +1,89 @@
+"""The sentences of the chat."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from quiesce import Agent
+from quiesce.cli.chat_talk import RunningTool, Talk
+from quiesce.cli.chat_words import answer_command, bar, fraction, hint, progress_words
+from quiesce.cli.clean import clean, one_line
+from quiesce.models.scripted import Say, ScriptedModel, Stall
+from quiesce.tools.policy import OnStop, StopPolicy
+
+pytestmark = pytest.mark.promise("P4")
+
+
+@pytest.mark.parametrize(
+    ("progress", "part"),
+    [
+        (0.25, 0.25),
+        (1, 1.0),
+        ({"done": 3, "total": 4}, 0.75),
+        ({"progress": 9, "total": 4}, 1.0),
+        (True, None),
+        (42, None),
+        ("half", None),
+        ({"done": 3}, None),
+        ({"done": "x", "total": 4}, None),
+        ({"done": 3, "total": 0}, None),
+    ],
+)
+def test_progress_is_a_bar_only_where_it_says_how_much(progress: Any, part: float | None) -> None:
+    assert fraction(progress) == part
+
+
+def test_bars_and_words() -> None:
+    assert bar(0.5, 4) == "━━╌╌  50%"
+    assert progress_words({"done": 1, "total": 2, "message": "a\x1b[2J"}).endswith("50%  a�[2J")
+    assert progress_words("copying\nfiles") == "copying files"
+    assert progress_words(None) == ""
+
+
+def test_nothing_that_a_terminal_obeys_is_left() -> None:
+    every = "".join(map(chr, range(0x2100)))
+    assert not [each for each in clean(every) if each not in "\n\t" and (ord(each) < 32 or 127 <= ord(each) < 160)]
+    assert clean("a\r\nb\tc") == "a\nb\tc"
+    assert one_line("a\n b  c", 5) == "a b c"
+    assert one_line("abcdef", 4) == "abc…"
+
+
+@pytest.mark.parametrize(
+    ("on_stop", "says"),
+    [
+        ("cancel", "Esc stops bake (it has 2 s to end)"),
+        ("finish", "Esc stops after bake has finished (at most 2 s)"),
+        ("abandon", "Esc stops waiting for bake after 2 s (it may go on)"),
+        ("kill", "Esc stops bake (killed after 2 s)"),
+    ],
+)
+async def test_the_hint_says_what_esc_will_do_in_every_state(on_stop: OnStop, says: str) -> None:
+    talk = Talk(Agent(ScriptedModel([Say("Well"), Stall()], then="Good.")))
+    assert hint(talk) == "At rest: Esc has nothing to stop"
+    run = talk.say("hi")
+    reader = run.events()
+    async for event in reader:
+        talk.note(event)
+        if getattr(event, "text", "") == "Well":
+            break
+    assert hint(talk) == "Esc stops the answer; what was said stays"
+    talk.tools["1"] = RunningTool("1", "bake", StopPolicy(on_stop, 2.0))
+    assert hint(talk) == says
+    talk.stop("Esc")
+    assert hint(talk) == "Stopping: waiting for bake, 0 s · Esc again forces it: no more grace"
+    talk.stop("Esc")
+    assert hint(talk) == "Stopping by force: waiting for bake, 0 s · Esc can do no more"
+    talk.note(await last_event(reader))
+    assert await talk.rest() is None
+    assert hint(talk) == "At rest: Esc has nothing to stop"
+    assert answer_command(talk, "/ps") == "Nothing is running."
+    assert answer_command(talk, "/stop") == "Nothing is running."
+
+
+async def last_event(reader: Any) -> Any:
+    last = None
+    async for event in reader:
+        last = event
+    return last

@@ -1,0 +1,184 @@
+"""A real server with scripted agents, in a process of its own: `python -m tests.console.site`.
+
+What a run does follows from the first word of its prompt, see SCRIPTS. It listens twice: directly, and behind a wire
+that can be cut. Prints both ports; then takes the commands `cut` and `mend`, a line each, and ends when its input does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+import time
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from decimal import Decimal
+
+from quiesce import Agent, tool
+from quiesce.events import Delta
+from quiesce.messages import AssistantMessage, UserMessage
+from quiesce.models.base import ModelRequest
+from quiesce.models.scripted import Answer, Call, Say, ScriptedModel, Think, Used
+from quiesce.server.app import create_app
+from quiesce.server.keys import Keys, hash_key
+from quiesce.server.listen import server
+from quiesce.tools.context import ToolContext
+from quiesce.usage.prices import Price
+
+from .going_on import GoingOn
+from .wire import Wire
+
+CLOSING = threading.Event()
+PRICE = Price(Decimal(3), Decimal(15))
+KEY = "the-key-of-the-console-tests"
+NASTY = '<img src=x onerror="window.hacked=1"><script>window.hacked=1</script>"\'>{{7*7}}'
+
+STORY = (
+    "The harbour lay still. Somebody had left a lamp burning on the quay, and its light moved with the water as if it "
+    "were looking for the boat that it belonged to. Nobody came. After a while the first gulls woke up and argued "
+    "about the day, and the lamp, which had been so important in the dark, could hardly be seen any more.\n\n"
+)
+
+SCRIPTS: dict[str, list[Answer]] = {
+    "hello": [[Say("Hello there."), Used(input=12, output=4)]],
+    "stream": [[Used(input=1240, output=1, final=False), Say(STORY * 40, chunk=6, pause=0.02)]],
+    "build": [
+        [
+            Think("The parser has changed, so it must be built."),
+            Say("I will build it first. ", chunk=3, pause=0.05),
+            Call("search", {"query": "build target"}),
+            Used(input=820, output=61),
+        ],
+        [
+            Say("Found it: the target is called `parser`. Now the build. ", chunk=3, pause=0.03),
+            Call("build", {"target": "parser"}),
+            Used(input=1060, output=48),
+        ],
+        [Say("The build is done."), Used(input=1200, output=9)],
+    ],
+    "measure": [
+        [Say("I measure it. "), Call("measure"), Used(input=300, output=20)],
+        [Say("It is long."), Used(input=330, output=5)],
+    ],
+    "write": [
+        [Say("I write the file. "), Call("write", {"path": "notes.txt"}), Used(input=90, output=15)],
+        [Say(STORY * 40, chunk=6, pause=0.02)],
+    ],
+    "stubborn": [[Say("This takes a while. "), Call("stubborn"), Used(input=300, output=20)], "Done."],
+    "nasty": [
+        [Think(NASTY), Say(NASTY), Call("nasty", {"path": NASTY}), Used(input=10, output=10)],
+        [Say(NASTY), Used(input=10, output=10)],
+    ],
+    "deploy": [[Say("The tests pass. I would like to deploy to production."), Used(input=200, output=14)]],
+    "ask": [[Say("I would like to deploy to two places."), Used(input=200, output=14)]],
+}
+
+
+class ByPrompt(ScriptedModel):
+    """Plays the script that the last prompt names, from the answer that its conversation has come to."""
+
+    @asynccontextmanager
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[AsyncIterator[Delta]]:
+        last = max(i for i, message in enumerate(request.messages) if isinstance(message, UserMessage))
+        words = request.messages[last].text.split() or [""]  # type: ignore[union-attr]
+        turn = sum(isinstance(message, AssistantMessage) for message in request.messages[last:])
+        answers = SCRIPTS.get(words[0].lower(), SCRIPTS["hello"])
+        one = ScriptedModel(answers[min(turn, len(answers) - 1)], name=self.name, price=self.price)
+        one._ids = (f"call_{turn}_{time.monotonic_ns()}_{n}" for n in range(100))  # type: ignore[misc]
+        async with one.stream(request) as deltas:
+            yield deltas
+
+
+@tool
+async def search(query: str) -> str:
+    """Search."""
+    await asyncio.sleep(0.25)
+    return f"1 result for {query}: parser"
+
+
+@tool
+async def measure() -> str:
+    """Measure."""
+    await asyncio.sleep(2)
+    return "42"
+
+
+@tool
+async def write(path: str) -> str:
+    """Write a file."""
+    return f"wrote {path}"
+
+
+@write.undo
+async def unwrite(path: str) -> None:
+    """Nothing was written, so there is nothing to delete."""
+
+
+@tool(grace=20)
+async def build(target: str, ctx: ToolContext) -> str:
+    """Build something: takes a while, reports, and needs a moment to clean up."""
+    try:
+        for step in range(1, 121):
+            ctx.report({"done": step, "of": 120, "message": f"compiling {target}/{step}.c"})
+            await asyncio.sleep(0.1)
+    except asyncio.CancelledError:
+        await asyncio.sleep(1.6)
+        raise
+    return "built"
+
+
+@tool(grace=60)
+async def stubborn() -> str:
+    """Does not want to stop: only force makes the run go on without it."""
+    end = time.monotonic() + 40
+    while time.monotonic() < end and not CLOSING.is_set():
+        try:
+            await asyncio.sleep(end - time.monotonic())
+        except asyncio.CancelledError:
+            continue
+    return "finished after all"
+
+
+@tool
+async def nasty(path: str, ctx: ToolContext) -> str:
+    """Says terrible things."""
+    ctx.report({"message": NASTY, "done": 1, "of": 2})
+    await asyncio.sleep(0.05)
+    return f"wrote {path}"
+
+
+def application(*, with_keys: bool) -> GoingOn:
+    model = ByPrompt(name="scripted", price=PRICE)
+    agent = Agent(model, name="writer", tools=[search, measure, write, build, stubborn, nasty])
+    other = Agent(model, name=f"other {NASTY}")
+    keys = Keys({"tests": hash_key(KEY)}) if with_keys else None
+    return GoingOn(create_app(agent, other, keys=keys))
+
+
+async def main() -> None:
+    site = application(with_keys="--keys" in sys.argv)
+    direct = server(site.app, port=0, log_level="error")
+    direct.config.app = site
+    serving = asyncio.create_task(direct.serve())
+    while not direct.started:
+        await asyncio.sleep(0.01)
+    port = direct.servers[0].sockets[0].getsockname()[1]
+    wire = Wire(port)
+    await wire.open()
+    print(port, wire.port, flush=True)
+    loop = asyncio.get_running_loop()
+    while command := (await loop.run_in_executor(None, sys.stdin.readline)).strip():
+        if command == "cut":
+            await wire.cut()
+        elif command == "mend":
+            await wire.open()
+        print("ok", flush=True)
+    CLOSING.set()
+    await wire.cut()
+    direct.drain()
+    direct.drain()
+    await serving
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

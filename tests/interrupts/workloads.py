@@ -1,0 +1,425 @@
+"""Workloads that ask, are answered, are steered, pause and go on: each stopped at every point."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import msgspec
+
+from quiesce import CONTINUE, Agent, Approve, Conversation, ConversationState, Deny, Run, ToolContext, tool
+from quiesce.hooks import BeforeToolCall, OnMessage
+from quiesce.testing import Call, Pause, Say, ScriptedModel, Stage
+
+Workload = Callable[[Stage], Awaitable[object]]
+WORKLOADS: dict[str, Workload] = {}
+
+
+def workload(function: Workload) -> Workload:
+    WORKLOADS[function.__name__] = function
+    return function
+
+
+def later(seconds: float, function: Callable[..., object], *args: object) -> None:
+    asyncio.get_running_loop().call_later(seconds, function, *args)
+
+
+# --- Tools -----------------------------------------------------------------------------------------------------------
+
+
+@tool(requires_approval=True)
+async def pay(amount: int = 1) -> str:
+    """Needs a yes."""
+    await asyncio.sleep(0.5)
+    return f"paid {amount}"
+
+
+@tool(requires_approval=lambda arguments: arguments["amount"] > 10)
+async def tip(amount: int = 1) -> str:
+    """Needs a yes when it is much."""
+    await asyncio.sleep(0.1)
+    return f"tipped {amount}"
+
+
+@tool
+async def ask(ctx: ToolContext, what: str = "name") -> str:
+    """Ask two things, one after the other."""
+    await asyncio.sleep(0.1)
+    first = ctx.interrupt(what, reason={"what": what})
+    second = ctx.interrupt("sure", reason="are you sure?")
+    await asyncio.sleep(0.1)
+    return f"{first}, {second}"
+
+
+@tool
+def ask_in_thread(ctx: ToolContext) -> str:
+    """Ask from a thread."""
+    return f"told {ctx.interrupt('word')}"
+
+
+@tool
+async def quick(word: str = "quick") -> str:
+    """Answer at once."""
+    return word
+
+
+@tool
+async def slow(seconds: float = 5) -> str:
+    """Take some time."""
+    await asyncio.sleep(seconds)
+    return f"slept {seconds}"
+
+
+@tool(on_stop="finish", grace=10)
+async def must_finish() -> str:
+    """Work with a point of no return."""
+    await asyncio.sleep(3)
+    return "finished"
+
+
+@tool(on_stop="abandon", grace=1)
+async def may_be_left() -> str:
+    """Work that may be left behind."""
+    try:
+        await asyncio.sleep(3)
+    except asyncio.CancelledError:
+        await asyncio.sleep(1)
+    return "left"
+
+
+@tool(grace=4)
+async def slow_to_stop() -> str:
+    """Needs a while to clean up."""
+    try:
+        await asyncio.sleep(5)
+    except asyncio.CancelledError:
+        await asyncio.sleep(1)
+        await asyncio.sleep(1)
+        raise
+    return "done"
+
+
+async def asked(agent: Agent, stage: Stage) -> None:
+    """Bring the agent to where a person is asked."""
+    assert (await stage.invoke(agent, "Go", victim=False)).stop_reason == "interrupt"
+
+
+# --- Asking ----------------------------------------------------------------------------------------------------------
+
+
+def mixed_agent() -> Agent:
+    calls = [Call("pay"), Call("quick"), Call("tip", {"amount": 5}), Call("tip", {"amount": 50}), Call("ask")]
+    model = ScriptedModel([Say("Well: ", pause=0.1), *calls], Say("All done.", pause=0.1), then="Yes.")
+    return Agent(model, tools=[pay, tip, quick, ask])
+
+
+@workload
+async def asking(stage: Stage) -> None:
+    await stage.invoke(mixed_agent(), "Go")
+
+
+@workload
+async def asking_from_a_thread(stage: Stage) -> None:
+    model = ScriptedModel([Call("ask_in_thread"), Call("slow", {"seconds": 1})], "Done.", then="Yes.")
+    await stage.invoke(Agent(model, tools=[ask_in_thread, slow]), "Go")
+
+
+@workload
+async def asking_in_a_hook(stage: Stage) -> None:
+    stage.patience = 5.0
+
+    async def check(event: BeforeToolCall | OnMessage) -> None:
+        await asyncio.sleep(0.1)
+        if isinstance(event, BeforeToolCall) and event.call.name == "slow":
+            event.interrupt("may it?", reason="slow")
+
+    model = ScriptedModel([Call("quick"), Call("slow", {"seconds": 1})], "Done.", then="Yes.")
+    agent = Agent(model, tools=[quick, slow], hooks=[check])
+    await asked(agent, stage)
+    await stage.invoke(agent, {"call_2:may it?": "yes"}, victim=True)
+
+
+@workload
+async def all_answered(stage: Stage) -> None:
+    agent = mixed_agent()
+    await asked(agent, stage)
+    answers = {"call_5:name": "Ada", "call_1:approval": True, "call_4:approval": Approve(arguments={"amount": 11})}
+    await stage.invoke(agent, answers, victim=True)
+
+
+@workload
+async def some_answered(stage: Stage) -> None:
+    agent = mixed_agent()
+    await asked(agent, stage)
+    await stage.invoke(agent, {"call_4:approval": True}, victim=True)
+
+
+@workload
+async def answered_bit_by_bit(stage: Stage) -> None:
+    agent = mixed_agent()
+    await asked(agent, stage)
+    for answers in ({"call_5:name": "Ada"}, {"call_4:approval": Deny("too much")}, {"call_5:sure": False}):
+        await stage.invoke(agent, answers, victim=False)
+    await stage.invoke(agent, {"call_1:approval": True}, victim=True)
+
+
+@workload
+async def all_denied(stage: Stage) -> None:
+    agent = mixed_agent()
+    await asked(agent, stage)
+    await stage.invoke(agent, {each.id: Deny("no") for each in agent.interrupts}, victim=True)
+
+
+@workload
+async def asked_again_in_the_next_turn(stage: Stage) -> None:
+    model = ScriptedModel([Call("pay")], [Say("Again. "), Call("pay", {"amount": 2})], "Done.", then="Yes.")
+    agent = Agent(model, tools=[pay])
+    await asked(agent, stage)
+    await stage.invoke(agent, {"call_1:approval": True}, victim=True)
+
+
+@workload
+async def one_by_one(stage: Stage) -> None:
+    calls = [Call("quick"), Call("pay"), Call("slow", {"seconds": 1}), Call("pay", {"amount": 2})]
+    model = ScriptedModel(calls, "Done.", then="Yes.")
+    agent = Agent(model, tools=[pay, quick, slow], tool_execution="sequential")
+    await asked(agent, stage)
+    await stage.invoke(agent, {"call_2:approval": True}, victim=True)
+
+
+@workload
+async def after_a_restart(stage: Stage) -> None:
+    first = mixed_agent()
+    await asked(first, stage)
+    stored = msgspec.json.encode(first.conversation.snapshot())
+    conversation = Conversation.restore(msgspec.json.decode(stored, type=ConversationState))
+    model = ScriptedModel(Say("I am back.", pause=0.1), then="Yes.")
+    agent = Agent(model, tools=[pay, tip, quick, ask], conversation=conversation)
+    answers = {"call_5:name": Deny(), "call_1:approval": True, "call_4:approval": False}
+    await stage.invoke(agent, answers, victim=True)
+
+
+@workload
+async def plain_prompt_instead_of_an_answer(stage: Stage) -> None:
+    agent = mixed_agent()
+    await asked(agent, stage)
+    await stage.invoke(agent, "Forget it", victim=True)
+
+
+@workload
+async def asking_below(stage: Stage) -> None:
+    """A child run asks; the parent is resumed and stopped."""
+    inner = Agent(ScriptedModel([Call("pay"), Call("quick")], then="Inside done."), tools=[pay, quick], name="inner")
+    model = ScriptedModel([Call("inner", {"prompt": "pay"}), Call("quick")], "Done.", then="Yes.")
+    agent = Agent(model, tools=[inner, quick])
+    await asked(agent, stage)
+    await stage.invoke(agent, {"call_1:call_1:approval": True}, victim=True)
+
+
+# --- Steering --------------------------------------------------------------------------------------------------------
+
+
+def steered(agent: Agent, stage: Stage, *times: float, mode: str = "now") -> Run:
+    run = stage.start(agent, "Go")
+    for number, seconds in enumerate(times):
+        later(seconds, lambda n=number: run.steer(f"No, {n}!", mode=mode))
+    return run
+
+
+@workload
+async def steered_while_speaking(stage: Stage) -> None:
+    model = ScriptedModel(
+        Say("One two three four five six.", chunk=4, pause=0.1), Say("As you like.", pause=0.1), then="Y."
+    )
+    await steered(Agent(model), stage, 0.35).owned()
+
+
+@workload
+async def steered_while_tools_run(stage: Stage) -> None:
+    calls = [Call("slow"), Call("must_finish"), Call("slow_to_stop"), Call("quick"), Call("may_be_left")]
+    model = ScriptedModel([Say("Working. "), *calls], Say("As you like.", pause=0.1), then="Yes.")
+    tools = [slow, must_finish, slow_to_stop, quick, may_be_left]
+    await steered(Agent(model, tools=tools), stage, 1).owned()
+
+
+@workload
+async def steered_after_the_tools(stage: Stage) -> None:
+    model = ScriptedModel(
+        [Say("Working. "), Call("slow", {"seconds": 2}), Call("quick")], Say("As you like.", pause=0.1), then="Yes."
+    )
+    await steered(Agent(model, tools=[slow, quick], tool_execution="sequential"), stage, 1, mode="after_tools").owned()
+
+
+@workload
+async def steered_at_the_end(stage: Stage) -> None:
+    model = ScriptedModel([Say("Short."), Pause(1)], Say("As you like.", pause=0.1), then="Yes.")
+    await steered(Agent(model), stage, 1, mode="after_turn").owned()
+
+
+@workload
+async def steered_twice(stage: Stage) -> None:
+    model = ScriptedModel(
+        Say("One two three four.", chunk=4, pause=0.1),
+        [Say("All right. ", pause=0.1), Call("slow")],
+        Say("As you like.", pause=0.1),
+        then="Yes.",
+    )
+    await steered(Agent(model, tools=[slow]), stage, 0.25, 1.5, 1.5).owned()
+
+
+@workload
+async def steered_before_anything(stage: Stage) -> None:
+    stage.patience = 5.0
+
+    async def wait(event: OnMessage) -> None:
+        await asyncio.sleep(0.1)
+
+    model = ScriptedModel(Say("As you like.", pause=0.1), then="Yes.")
+    run = stage.start(Agent(model, hooks=[wait]), "Go")
+    run.steer("Wait, no!")
+    await run.owned()
+
+
+@workload
+async def steered_in_a_resumed_run(stage: Stage) -> None:
+    agent = mixed_agent()
+    await asked(agent, stage)
+    run = stage.start(agent, {"call_1:approval": True, "call_5:name": "Ada"}, victim=True)
+    later(0.15, run.steer, "Do not pay!")
+    await run.owned()
+
+
+@workload
+async def queued_words(stage: Stage) -> None:
+    model = ScriptedModel(
+        [Say("Working. ", pause=0.1), Call("slow", {"seconds": 1})], Say("First.", pause=0.1), "Second.", then="Yes."
+    )
+    run = stage.start(Agent(model, tools=[slow]), "Go")
+    later(0.5, run.enqueue, "And this.")
+    later(0.6, run.enqueue, "And that.")
+    later(1.25, run.enqueue, "And then this.")
+    await run.owned()
+
+
+# --- Pausing ---------------------------------------------------------------------------------------------------------
+
+
+@workload
+async def paused(stage: Stage) -> None:
+    model = ScriptedModel(
+        [Say("Working. ", pause=0.1), Call("slow", {"seconds": 1})], Say("Done.", pause=0.1), then="Y."
+    )
+    run = stage.start(Agent(model, tools=[slow]), "Go")
+    run.pause()
+    later(1, run.resume)
+    later(1.05, run.pause)
+    later(5, run.resume)
+    later(5.5, run.pause)
+    later(9, run.resume)
+    await run.owned()
+
+
+@workload
+async def steered_while_paused(stage: Stage) -> None:
+    model = ScriptedModel([Say("Working. "), Call("slow")], Say("As you like.", pause=0.1), then="Yes.")
+    run = stage.start(Agent(model, tools=[slow]), "Go")
+    later(0, run.pause)
+    later(2, run.steer, "Not that!")
+    later(3, run.resume)
+    await run.owned()
+
+
+# --- Going on --------------------------------------------------------------------------------------------------------
+
+
+async def cut(agent: Agent, stage: Stage, seconds: float) -> None:
+    """Stop the agent after a while."""
+    run = stage.start(agent, "Go", victim=False)
+    later(seconds, run.cancel)
+    assert (await run.result()).stop_reason == "cancelled"
+
+
+def talking_agent(*, supports_prefill: bool) -> Agent:
+    answers = [Say("One two three four", chunk=4, pause=0.1), Say(" and five and six.", chunk=4, pause=0.1)]
+    return Agent(ScriptedModel(*answers, then="Yes.", supports_prefill=supports_prefill))
+
+
+@workload
+async def prefilled(stage: Stage) -> None:
+    agent = talking_agent(supports_prefill=True)
+    await cut(agent, stage, 0.35)
+    await stage.invoke(agent, CONTINUE, victim=True)
+
+
+@workload
+async def prefilled_and_steered(stage: Stage) -> None:
+    agent = talking_agent(supports_prefill=True)
+    await cut(agent, stage, 0.35)
+    run = stage.start(agent, CONTINUE, victim=True)
+    later(0.25, run.steer, "Enough.")
+    await run.owned()
+
+
+@workload
+async def prefilled_then_tools(stage: Stage) -> None:
+    model = ScriptedModel(
+        Say("Let me", pause=0.1),
+        [Say(" pay.", pause=0.1), Call("pay"), Call("quick")],
+        "Done.",
+        then="Yes.",
+        supports_prefill=True,
+    )
+    model_agent = Agent(model, tools=[pay, quick])
+    await cut(model_agent, stage, 0.1)
+    await stage.invoke(model_agent, CONTINUE, victim=True)
+
+
+@workload
+async def asked_to_go_on(stage: Stage) -> None:
+    agent = talking_agent(supports_prefill=False)
+    await cut(agent, stage, 0.35)
+    await stage.invoke(agent, CONTINUE, victim=True)
+
+
+@workload
+async def cut_in_its_tools_and_continued(stage: Stage) -> None:
+    model = ScriptedModel([Say("Look. "), Call("slow"), Call("quick")], Say("So be it.", pause=0.1), then="Yes.")
+    agent = Agent(model, tools=[slow, quick])
+    await cut(agent, stage, 1)
+    await stage.invoke(agent, CONTINUE, victim=True)
+
+
+# --- A second prompt -------------------------------------------------------------------------------------------------
+
+
+def busy_agent() -> Agent:
+    return Agent(ScriptedModel(then=Say("The same to everybody.", chunk=4, pause=0.2)))
+
+
+@workload
+async def a_queued_run_is_stopped(stage: Stage) -> None:
+    agent = busy_agent()
+    first = stage.start(agent, "One", victim=False)
+    second = stage.start(agent, "Two", victim=True, on_busy="queue")
+    third = stage.start(agent, "Three", victim=False, on_busy="queue")
+    for run in (first, second, third):
+        await run.owned()
+
+
+@workload
+async def the_run_before_queued_ones_is_stopped(stage: Stage) -> None:
+    agent = busy_agent()
+    runs = [stage.start(agent, "One", victim=True)]
+    runs += [stage.start(agent, each, victim=False, on_busy="queue") for each in ("Two", "Three")]
+    for run in runs:
+        await run.owned()
+
+
+@workload
+async def a_newer_prompt_wins(stage: Stage) -> None:
+    agent = busy_agent()
+    stage.expect_cause("user")
+    run = stage.start(agent, "One", victim=True)
+    await asyncio.sleep(0.5)
+    await stage.invoke(agent, "Two", victim=False, on_busy="cancel_previous")
+    await run.stopped()
