@@ -16,6 +16,4 @@ PROMISES: Final = {
 
 # Promises whose feature is not built yet, and what is planned. Tests of them are welcome; until the first one lands,
 # the promise may be without.
-PLANNED: Final = {
-    "P9": "comes with the stores: conversations in SQLite and Postgres, killed at every instant",
-}
+PLANNED: Final[dict[str, str]] = {}

@@ -3,6 +3,7 @@
 from ._version import __version__
 from .agent import Agent
 from .cancellation import CancellationToken, Cause, Mode, stop_on_signals
+from .context import Summarise, Trim
 from .continuing import CONTINUE
 from .errors import Cancelled, QuiesceError, ToolError
 from .interrupts import Approve, Deny, Interrupt
@@ -12,7 +13,7 @@ from .receipt import Receipt
 from .result import RunResult
 from .retry import Retry
 from .run import Run
-from .sessions import Conversation, ConversationState
+from .sessions import Conversation, ConversationState, Session
 from .subagents import handoff
 from .tools.context import ToolContext
 from .tools.tool import Tool, tool
@@ -39,10 +40,13 @@ __all__ = [
     "Retry",
     "Run",
     "RunResult",
+    "Session",
+    "Summarise",
     "Text",
     "Tool",
     "ToolContext",
     "ToolError",
+    "Trim",
     "Usage",
     "UserMessage",
     "__version__",

@@ -7,11 +7,13 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from os import PathLike
 from queue import SimpleQueue
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 from .cancellation import CancellationToken, Cause, Mode, Source
 from .cancellation.cause import parse_mode
+from .context import Context
 from .continuing import CONTINUE, Continue
 from .course import Course, OnPrompt, Opening, Parentage, Setup, open_accounts, price_of
 from .errors import ConfigurationError, ConversationBusy, DuplicateTool, UnknownMode
@@ -26,7 +28,7 @@ from .output import OutputSpec
 from .result import RunResult
 from .retry import Retry
 from .run import Run
-from .sessions import Conversation
+from .sessions import Conversation, Session, Store
 from .stream import EventStream
 from .subagents import agent_tool
 from .sync import portal
@@ -65,6 +67,11 @@ class Agent:
     stop_policy    what a stop does about the request, for the bill; by default what is right for the provider
     calibration    what earlier calls have taught about token counts; see `quiesce.usage.Calibration`
     telemetry      OpenTelemetry spans; see `quiesce.telemetry`
+    context        how a long conversation is kept inside the window: `Trim` or `Summarise`
+    session        the name of a conversation that is saved as it goes on, or a `Session`
+    store          where: a `Store`, a path or a URL; the user's own SQLite file unless said otherwise
+    session_wait   seconds to wait for a session that another process has, before `SessionBusy`
+    on_store_failure   "stop" a run that can no longer be saved, or "continue" it in memory
     """
 
     def __init__(
@@ -91,6 +98,11 @@ class Agent:
         stop_policy: StopPolicy | StopAction | None = None,
         calibration: Calibration | None = None,
         telemetry: Telemetry | None = None,
+        context: Context | None = None,
+        session: str | Session | None = None,
+        store: Store | str | PathLike[str] | None = None,
+        session_wait: float = 0.0,
+        on_store_failure: Literal["stop", "continue"] = "stop",
     ) -> None:
         if not cut_note.strip():
             raise ConfigurationError("cut_note is blank.", todo="Providers refuse blank text: use a short sentence.")
@@ -100,6 +112,10 @@ class Agent:
         self.state: Final[dict[str, Any]] = {} if state is None else state
         self._hooks: Final = Hooks(hooks)
         self._timeout: Final = _seconds(timeout)
+        if session is not None or store is not None:
+            if conversation is not None:
+                raise ConfigurationError("Both a conversation and a session.", todo="Use one of them.")
+            conversation = _session(session, store, tuple(messages), session_wait, on_store_failure)
         self._conversation = Conversation(tuple(messages)) if conversation is None else conversation
         _check_choice("on_busy", on_busy, OnBusy)
         _check_choice("on_prompt", on_prompt, OnPrompt)
@@ -126,6 +142,7 @@ class Agent:
             settings=settings,
             accounts=open_accounts(resolved, calibration),
             stop_policy=policy_for(resolved.name, getattr(resolved, "stop_policy", None), stop_policy),
+            context=context,
         )
 
     # --- Looking ------------------------------------------------------------------------------------------------
@@ -149,6 +166,11 @@ class Agent:
     def conversation(self) -> Conversation:
         """The conversation that prompts go to unless a call names another one."""
         return self._conversation
+
+    @property
+    def session(self) -> Session | None:
+        """The session, if this agent's conversation is one."""
+        return self._conversation if isinstance(self._conversation, Session) else None
 
     @property
     def active_runs(self) -> tuple[Run, ...]:
@@ -423,12 +445,37 @@ class Agent:
         return twin
 
     def clear(self) -> None:
-        """Forget the conversation. Raises `ConversationBusy` while a run holds it."""
+        """Forget the conversation. Raises `ConversationBusy` while a run holds it.
+
+        Raises `ConfigurationError` for a session: delete that from its store instead.
+        """
+        if isinstance(self._conversation, Session):
+            raise ConfigurationError(
+                f"{self._conversation!r} is not forgotten so easily.", todo="Use session.store.delete(session.name)."
+            )
         before = self._conversation
         before.hold("clear")
         self._conversation = Conversation()
         before.drop_pending()
         before.release("clear")
+
+
+def _session(
+    session: str | Session | None,
+    store: Store | str | PathLike[str] | None,
+    messages: tuple[Message, ...],
+    wait: float,
+    on_store_failure: Literal["stop", "continue"],
+) -> Session:
+    if session is None:
+        raise ConfigurationError("A store without a session.", todo="Name the conversation: session=...")
+    if messages:
+        raise ConfigurationError("Both messages and a session.", todo="Import the messages into the session first.")
+    if isinstance(session, Session):
+        if store is not None or wait or on_store_failure != "stop":
+            raise ConfigurationError("A Session has its own store and options.", todo="Give them to Session(...).")
+        return session
+    return Session(session, store, wait=wait, on_store_failure=on_store_failure)
 
 
 def _parentage(context: ToolContext, setup: Setup) -> Parentage:

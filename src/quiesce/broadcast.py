@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from typing import Final, Self
+from typing import Any, Final, Protocol, Self
 
 from .events import Event
 
@@ -16,6 +16,35 @@ _log: Final = logging.getLogger("quiesce")
 HIGH_WATER: Final = 1024
 # After so many events without a pause the run lets the loop breathe, or a model that never waits would starve it.
 BREATH: Final = 256
+
+
+# When so many events wait at the gate, it need not wait for more; and at twice as many the run waits for it.
+GATE_FULL: Final = 8192
+
+
+class Gate(Protocol):
+    """Holds events back until something has happened to them: until they are saved, say. Then it delivers them.
+
+    Events are put into `queue` directly, because every chunk comes by here; an `idle` gate is then told to `begin()`.
+    """
+
+    @property
+    def queue(self) -> list[Any]:
+        """Where to put events."""
+        ...
+
+    idle: bool
+
+    def begin(self) -> None:
+        """There is something in the queue. Never waits."""
+
+    def flush(self) -> None:
+        """There is so much in the queue that more need not be waited for. Never waits."""
+
+    @property
+    def backlog(self) -> int:
+        """How many events wait here."""
+        ...
 
 
 class Broadcast:
@@ -33,11 +62,19 @@ class Broadcast:
         self._taps: Final[list[Callable[[Event], None]]] = []
         self._last: Event | None = None
         self._room: asyncio.Future[None] | None = None
+        self.gate: Gate | None = None
+        """Where events go first; None means straight to the readers."""
         self.unbreathed = 0
 
     def push(self, event: Event) -> None:
         """Hand an event to all readers. Never waits; `breathe()` is where the run waits for slow ones."""
         self.unbreathed += 1
+        gate = self.gate
+        if gate is not None:
+            gate.queue.append(event)
+            if gate.idle:
+                gate.begin()
+            return
         for buffer in self._buffers:
             buffer.events.append(event)
             wake = buffer.wake
@@ -56,8 +93,24 @@ class Broadcast:
             _log.exception("A tap raised; it will hear no more.")
             self._taps.remove(tap)
 
+    def deliver(self, events: Sequence[Event]) -> None:
+        """Hand out events that were held back at the gate."""
+        for buffer in self._buffers:
+            buffer.events.extend(events)
+            wake = buffer.wake
+            if wake is not None and not wake.done():
+                wake.set_result(None)
+        if self._taps:
+            for event in events:
+                for tap in tuple(self._taps):
+                    self._call(tap, event)
+        if self._above is not None and self._above._last is None and self._wrap is not None:
+            for event in events:
+                self._above.push(self._wrap(event))
+        self.make_room()
+
     async def breathe(self) -> None:
-        """Let others run, and wait until no reader is too far behind."""
+        """Let others run, and wait until neither a reader nor the gate is too far behind."""
         self.unbreathed = 0
         await asyncio.sleep(0)
         broadcast: Broadcast | None = self
@@ -66,14 +119,23 @@ class Broadcast:
             broadcast = broadcast._above
 
     async def _wait_for_room(self) -> None:
-        while any(len(buffer.events) >= HIGH_WATER for buffer in self._buffers):
+        while self._crowded():
             if self._room is None or self._room.done():
                 self._room = self._loop.create_future()
             # asyncio.wait, unlike a plain await, leaves the future to the others of the tree that wait for it too.
             await asyncio.wait((self._room,))
 
+    def _crowded(self) -> bool:
+        gate = self.gate
+        if gate is not None and len(gate.queue) >= GATE_FULL:
+            gate.flush()
+            if gate.backlog >= 2 * GATE_FULL:
+                return True
+        return any(len(buffer.events) >= HIGH_WATER for buffer in self._buffers)
+
     def close(self, last: Event) -> None:
         """Hand out the last event there will ever be."""
+        self.gate = None
         self.push(last)
         self._last = last
         for buffer in self._buffers:

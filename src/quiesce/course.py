@@ -4,19 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
 
+import msgspec
+
 from .bill import Bill, Terms
 from .broadcast import Broadcast
 from .cancellation import BoundedShield, CancellationToken, Mode, StopScope
+from .context import Context, Summary, is_summarised
 from .continuing import GO_ON, GO_ON_FROM_END, continued, prefill_message
 from .draft import Draft
 from .drains import Drains, Tail
-from .errors import ConversationBusy, InterruptPending, ModelError, NothingToContinue, ToolError
-from .events import ChildEvent, Event, HandedOver, HookFailed, LateOutcomeRecorded, ModelCallEnded
+from .errors import (
+    ConversationBusy,
+    InterruptPending,
+    ModelError,
+    ModelProtocolError,
+    NothingToContinue,
+    StoreError,
+    ToolError,
+)
+from .events import ChildEvent, ContextReduced, Event, HandedOver, HookFailed, LateOutcomeRecorded, ModelCallEnded
 from .hooks import AfterToolCall, BeforeToolCall, HookEvent, Hooks, OnLateOutcome
 from .inbox import Inbox
 from .interrupts import Answers, PendingTurn
@@ -38,21 +49,23 @@ from .receipt import CallReceipt, LateOutcome
 from .result import RunResult, StopReason
 from .retry import Retry
 from .sessions import Conversation
+from .sessions.journal import Journal
 from .state import LEGAL, STOPS_AT, Phase
 from .tools.asking import Asking
 from .tools.batch import Batch
 from .tools.tool import Tool
 from .tools.undo import UndoLog
-from .transcript import DEFAULT_CUT_NOTE, DEFAULT_FAILED_NOTE, seal_answer, seal_turn
+from .transcript import DEFAULT_CUT_NOTE, DEFAULT_FAILED_NOTE, check, seal_answer, seal_turn
 from .usage.accounts import Accounts
 from .usage.calibration import Calibration
-from .usage.ledger import HowItEnded, Ledger
+from .usage.ledger import HowItEnded, Ledger, LedgerEntry
 from .usage.price_list import published_price
 from .usage.prices import Price
 from .usage.stop_policy import StopPolicy, policy_for
 from .usage.tally import Tally, spending
 
 _T = TypeVar("_T")
+_SUMMARY: Final = "context.summary"
 OnPrompt: TypeAlias = Literal["refuse", "cancel_pending"]
 
 
@@ -74,6 +87,7 @@ class Setup:
     failed_note: str = DEFAULT_FAILED_NOTE
     state: dict[str, Any] = field(default_factory=dict)
     settings: dict[str, Any] | None = None
+    context: Context | None = None
     accounts: Accounts | None = None
     stop_policy: StopPolicy | None = None
     drains: Drains = field(default_factory=Drains)
@@ -141,6 +155,10 @@ class View(NamedTuple):
 class Course:
     """Where a run is, what it has, and the few things that it can do to itself. Only for the run's own loop."""
 
+    journal: Journal | None = None
+    unsaved: StoreError | None = None
+    sending: tuple[Message, ...] = ()
+
     def __init__(
         self,
         run_id: str,
@@ -192,6 +210,7 @@ class Course:
         self.finished: tuple[StopReason, Any] | None = None
         self.error: Exception | None = None
         self.result: RunResult | None = None
+        self.asides: Final[list[Bill]] = []
         self.has_floor = False
         self.first_message = 0
         self.already_said = ""
@@ -213,7 +232,10 @@ class Course:
         self.conversation.hold(self.run_id)
         try:
             self._respect_line()
-            self.take_floor()
+            if self.conversation.must_be_opened:
+                self.floor.set_result(None)
+            else:
+                self.take_floor()
         except BaseException:
             self.conversation.release(self.run_id)
             raise
@@ -236,6 +258,13 @@ class Course:
             self.loop.call_soon_threadsafe(grant)
         except RuntimeError:  # the loop has closed, and the run with it
             self.conversation.release(self.run_id)
+
+    def open_journal(self) -> Journal:
+        """Begin to open the conversation's store."""
+        journal = self.conversation.journal(self)
+        assert journal is not None
+        self.journal = self.broadcast.gate = journal
+        return journal
 
     def take_floor(self) -> None:
         """The conversation is this run's: begin. Raises an `InterruptError`, and then nothing is changed."""
@@ -368,6 +397,38 @@ class Course:
             self._continued = None
         self._view = View(self.conversation.messages)
 
+    # --- What is saved ------------------------------------------------------------------------------------------
+
+    @property
+    def agent(self) -> str:
+        """The agent's name."""
+        return self.setup.agent
+
+    def deliver(self, events: Sequence[Event]) -> None:
+        """Hand the readers events that are saved now."""
+        self.broadcast.deliver(events)
+
+    def fail(self, error: StoreError) -> None:
+        """The store failed: end the run, unless it is ending already; then settling says what was not saved."""
+        if self.phase not in (Phase.SETTLING, Phase.ENDED) and self.error is None:
+            self.error = error
+            if self.scope is not None:
+                self.scope.close()
+
+    async def durable(self) -> None:
+        """Wait until everything that happened so far is saved, where there is a store to save it in."""
+        if self.journal is not None:
+            await self.journal.durable()
+
+    async def before_start(self, call: ToolCall) -> None:
+        """Write down that a tool is about to run, before it does."""
+        if self.journal is not None:
+            await self.journal.intend(call.id)
+
+    def idempotency_key(self, call: ToolCall) -> str:
+        """The same for the same call, whatever happens to the process in between."""
+        return f"{self.conversation.id}/{call.id}"
+
     def suspend(self, answer: AssistantMessage, batch: Batch) -> None:
         """Keep the turn beside the conversation, until a person has answered what its tools ask."""
         pending = PendingTurn(self.run_id, answer, batch.pending())
@@ -475,6 +536,7 @@ class Course:
     async def call_hooks(self, event: HookEvent) -> None:
         """Call the hooks for an event, from the run's own task."""
         if self.setup.hooks.wanting(type(event)):
+            await self.durable()
             await self.attend(self.setup.hooks.call(event, self.hook_failed), f"hooks for {type(event).__name__}")
 
     def hook_failed(self, name: str, event: HookEvent, error: BaseException) -> None:
@@ -490,6 +552,8 @@ class Course:
 
     async def before_tool(self, call: ToolCall, asking: Asking) -> ToolResult | None:
         """Ask the hooks; a result means that the tool need not run."""
+        if self.setup.hooks.wanting(BeforeToolCall):
+            await self.durable()
         event = BeforeToolCall(self.run_id, self.token, call, asking)
         await self.setup.hooks.call(event, self.hook_failed)
         return event.replacement
@@ -511,6 +575,53 @@ class Course:
         if self.setup.hooks.wanting(OnLateOutcome):
             task = self.loop.create_task(self.setup.hooks.call(event, self.hook_failed), name="hooks for OnLateOutcome")
             self.strays.append(task)
+
+    # --- Keeping inside the window (`ContextHost`) --------------------------------------------------------------
+
+    async def fit(self) -> None:
+        """Choose what of the conversation is to be sent."""
+        messages = self.sending = self.request_messages()
+        if self.setup.context is not None:
+            self.sending = await self.setup.context.fit(messages, self)
+        if self.sending is not messages:
+            check(self.sending)
+            self.emit(ContextReduced(len(messages) - len(self.sending), is_summarised(self.sending)))
+
+    @property
+    def summary(self) -> Summary | None:
+        """The last summary of the conversation."""
+        found = self.conversation.values.get(_SUMMARY)
+        return None if found is None else msgspec.json.decode(found, type=Summary)
+
+    def keep_summary(self, summary: Summary) -> None:
+        """Remember a summary, with the session where there is one."""
+        written = msgspec.json.encode(summary)
+        self.conversation.values[_SUMMARY] = written
+        if self.journal is not None:
+            self.journal.set_value(_SUMMARY, written)
+
+    async def ask(self, request: ModelRequest, model: Model | None) -> Draft:
+        """Ask a model something on the side: stoppable, and booked in the ledger. Raises a `ModelError`."""
+        asked = model or self.setup.model
+        terms = terms_of(self.setup) if model is None else terms_of(Setup(self.agent, model, drains=self.setup.drains))
+        draft = Draft()
+        # What it teaches about tokens is not about this conversation, so it is booked as another one.
+        bill = Bill(self.run_id, self.ledger, draft, self.refresh_receipt, terms)
+        self.asides.append(bill)
+        await self.durable()
+        bill.open(request, draft, turn=self.turn, attempt=self.attempt)
+        ended: HowItEnded = "hung_up"
+        failure: ModelError | None = None
+        try:
+            await self.attend(_collect(asked, request, draft), "model call on the side")
+            ended = "completed" if draft.complete else "failed"
+        except ModelError as error:
+            ended, failure = "failed", error
+            raise
+        finally:
+            draft.close()
+            self._book(bill.close(ended, failure))
+        return draft
 
     def cancel_tool(self, call_id: str, reason: str) -> bool:
         """Stop one call of the current turn. From any thread; whether there was one to stop."""
@@ -538,7 +649,9 @@ class Course:
 
     def close_entry(self, ended: HowItEnded, error: ModelError | None = None) -> None:
         """Write down what the current request used and how it ended, once."""
-        entry = self.bill.close(ended, error)
+        self._book(self.bill.close(ended, error))
+
+    def _book(self, entry: LedgerEntry | None) -> None:
         if entry is None:
             return
         spent = spending(entry)
@@ -577,9 +690,24 @@ class Course:
         tools = (name for batch in self.batches for name in batch.still_running())
         below = (name for child in self.children for name in child.still_running())
         strays = (task.get_name() for task in self.strays if not task.done())
-        return (*tools, *strays, *self.bill.followed(), *below)
+        followed = (name for bill in (self.bill, *self.asides) for name in bill.followed())
+        return (*tools, *strays, *followed, *below)
 
     def latency(self) -> float | None:
         """Seconds since the stop was asked for."""
         cause = self.token.cause
         return None if cause is None else time.perf_counter() - cause.clock
+
+
+async def _collect(model: Model, request: ModelRequest, draft: Draft) -> None:
+    """Take a whole answer, for nobody to read."""
+    try:
+        async with model.stream(request) as deltas:
+            async for delta in deltas:
+                if not draft.is_open:
+                    return
+                draft.add(delta)
+    except ModelError:
+        raise
+    except Exception as error:
+        raise ModelProtocolError(f"The model raised {type(error).__name__}: {error}.") from error

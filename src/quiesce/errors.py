@@ -302,6 +302,77 @@ class ModelProtocolError(ModelError):
     todo = "If this is your own Model, check the order of its deltas with quiesce.testing.check_model()."
 
 
+# --- Sessions -----------------------------------------------------------------------------------------------------
+
+
+class StoreError(RunError):
+    """A session could not be read or written. What was reported as saved is still there."""
+
+    kept = "Everything that was reported as saved is in the store; what came after it is in the result only."
+    retryable: bool = False
+
+
+class SessionBusy(StoreError, ConversationBusy):
+    """Another run, most likely in another process, has this session."""
+
+    kept = "Nothing was written. The other run goes on undisturbed."
+    todo = "Wait for it (session_wait=...), stop it, or use another session."
+
+    def __init__(self, session: str, holder: str, expires_in: float) -> None:
+        self.holder = holder
+        self.session = session
+        self.expires_in = expires_in
+        QuiesceError.__init__(
+            self, f"Session {session!r} is held by {holder}; its lease runs for another {max(0.0, expires_in):.0f} s."
+        )
+
+
+class LeaseLost(StoreError):
+    """This run was taken for dead and somebody else writes the session now: its writes are refused."""
+
+    todo = "Prompt again: the conversation will be loaded as it is now. A longer lease (lease=...) avoids this."
+
+
+class StoreFull(StoreError):
+    """There is no room left where the store writes."""
+
+    todo = "Free some space and prompt again."
+
+
+class StoreReadOnly(StoreError):
+    """The store may not be written."""
+
+    todo = "Check the permissions of the file and its folder, or of the database role."
+
+
+class StoreUnavailable(StoreError):
+    """The store cannot be reached, or does not answer. Writes are tried again for a while before this is raised."""
+
+    retryable = True
+    todo = "Check that the database is up, then prompt again."
+
+
+class StoreDamaged(StoreError):
+    """What is in the store is not what was written there."""
+
+    kept = "Nothing was changed."
+    todo = "Restore the file from a copy, or import an export of the session."
+
+
+class SessionNotFound(StoreError):
+    """There is no session of this name."""
+
+    kept = "Nothing was changed."
+    todo = "`quiesce sessions list` shows those that there are."
+
+
+class SessionExists(StoreError):
+    """There is a session of this name already."""
+
+    kept = "Nothing was changed."
+    todo = "Delete it first, or use another name."
+
+
 # --- Inside a tool -------------------------------------------------------------------------------------------------
 
 

@@ -215,6 +215,32 @@ class LateOutcomeRecorded(Struct, frozen=True, tag="late_outcome"):
     outcome: LateOutcome
 
 
+class ContextReduced(Struct, frozen=True, tag="context_reduced"):
+    """The conversation is longer than the agent's `context` allows: `left_out` of its messages are not sent.
+
+    `summarised` says that a summary stands in their place. The conversation itself keeps them.
+    """
+
+    left_out: int
+    summarised: bool = False
+
+
+class SessionRecovered(Struct, frozen=True, tag="session_recovered"):
+    """The session's last run, in some process, ended in a crash. What it left was sealed.
+
+    `unknown` are the tool calls of which nobody knows whether they ran.
+    """
+
+    run_id: str
+    unknown: tuple[ToolCall, ...] = ()
+
+
+class StoreFailed(Struct, frozen=True, tag="store_failed"):
+    """The session can no longer be saved; the run goes on in memory, as `on_store_failure="continue"` has it."""
+
+    error: str
+
+
 class RunEnded(Struct, frozen=True, tag="run_ended"):
     """The run is at rest. Exactly one of these, always the last."""
 
@@ -245,5 +271,8 @@ Event: TypeAlias = (
     | ChildEvent
     | HandedOver
     | LateOutcomeRecorded
+    | ContextReduced
+    | SessionRecovered
+    | StoreFailed
     | RunEnded
 )

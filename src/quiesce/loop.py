@@ -38,6 +38,7 @@ from .limits import AnswerMeter, Meter, SharedMeter
 from .messages import AssistantMessage, CutNote, Message, Text, UserMessage
 from .models.base import ModelRequest
 from .output import OutputMismatch
+from .sessions.journal import Journal
 from .state import PAUSES, Phase
 
 # Between the results of tools and a message that the person sent meanwhile. Nothing was cut there.
@@ -65,8 +66,10 @@ async def pause(course: Course) -> None:
 
 
 async def wait_for_floor(course: Course) -> Phase | None:
-    """Wait until the runs that came before have left the conversation."""
+    """Wait until the runs that came before have left the conversation, and until its store has opened it."""
     await asyncio.wait((course.floor,))
+    if course.conversation.must_be_opened:
+        await open_session(course.open_journal())
     course.take_floor()
     return Phase.CREATED
 
@@ -78,6 +81,13 @@ async def begin(course: Course) -> Phase | None:
         await announce(course, course.prompt)
     await course.call_hooks(BeforeRun(course.run_id, course.token, course.prompt))
     return Phase.TURN_START if course.batch is None else Phase.ACTING
+
+
+async def open_session(journal: Journal) -> None:
+    """Wait until the session is ours. Raises a `StoreError` when it cannot be."""
+    await asyncio.wait((journal.opening,))
+    if journal.error is not None:
+        raise journal.error
 
 
 async def start_turn(course: Course) -> Phase | None:
@@ -95,9 +105,11 @@ async def start_turn(course: Course) -> Phase | None:
 async def call_model(course: Course) -> Phase | None:
     """Send the conversation and listen to the answer."""
     course.attempt += 1
+    await course.fit()
     draft = course.begin_answer()
     request = build_request(course)
     await course.call_hooks(BeforeModelCall(course.run_id, course.token, request, course.attempt))
+    await course.durable()
     if course.stop_wanted:
         return None
     course.open_entry(request)
@@ -302,7 +314,7 @@ def build_request(course: Course) -> ModelRequest:
     """What the model is sent."""
     setup = course.setup
     return ModelRequest(
-        messages=course.request_messages(),
+        messages=course.sending,
         instructions=setup.instructions,
         tools=tuple(tool.spec for tool in setup.tools.values()),
         output_schema=None if setup.output is None else setup.output.schema,

@@ -60,7 +60,8 @@ class Receipt(Struct):
     `cause` is None when the run ended by itself. `phase` is where the stop took effect, `asked_during` where it was
     asked for: a patient stop waits in between. `latency` is the time in seconds from the request to the end.
     `still_running` names what could not be proved to have stopped; empty means that nothing is left. Late outcomes of
-    abandoned calls are appended to `late` when they land, and what became of each undo to `undo`.
+    abandoned calls are appended to `late` when they land, and what became of each undo to `undo`. `saved` says whether
+    the conversation is in its store (None: it has none), and `unsaved` why not.
     """
 
     run_id: str
@@ -75,6 +76,8 @@ class Receipt(Struct):
     kept_text: int = 0
     waited_for: tuple[str, ...] = ()
     asked_during: Phase | None = None
+    saved: bool | None = None
+    unsaved: str = ""
     late: list[LateOutcome] = field(default_factory=list)
     undo: list[UndoReceipt] = field(default_factory=list)
 
@@ -138,6 +141,8 @@ def _lines(receipt: Receipt) -> list[str]:
         lines.append(f"  tokens    {tokens.input} in, {tokens.output} out ({calls})")
     if tokens.cost is not None:
         lines.append(f"  cost      {tokens.cost}")
+    if receipt.saved is False:
+        lines.append(f"  NOT SAVED {receipt.unsaved}")
     lines.extend(_late_line(late) for late in receipt.late)
     return lines
 

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from .cancellation import Mode
 from .course import Course
+from .errors import StoreUnavailable
 from .events import MessageAdded, RunEnded, StopRequested
 from .hooks import AfterRun, HookEvent, OnMessage, OnStop
 from .loop import finish
@@ -21,6 +22,8 @@ from .messages import AssistantMessage, Message, Outcome
 from .output import OutputMismatch
 from .receipt import CallReceipt, Receipt, Undone
 from .result import RunResult, StopReason
+from .sessions.journal import Journal
+from .sessions.records import encode
 from .state import Phase
 from .tools.policy import LAST_BREATH
 from .transcript import close, resting_place
@@ -28,6 +31,8 @@ from .usage.live import LiveUsage
 
 # How long a stopped run waits for the model's connection to close, which takes a fraction of a millisecond.
 HANG_UP_GRACE: Final = 0.5
+# How long the end of a run waits for the store. What is not saved by then is said so on the receipt.
+SAVE_GRACE: Final = 2.0
 # How long hooks may take that hear of a stop, or of the end of a run that was stopped.
 STOP_HOOK_GRACE: Final = 1.0
 # How long hooks may take that hear of the end of a run that finished by itself. A stop ends that wait.
@@ -43,6 +48,8 @@ async def settle(course: Course) -> None:
         waited_for = await _stop_everything(course, urgent)
         await _undo(course)
         added = seal(course)
+        if _somebody_looks(course):  # before the end is written down: then what they see must be saved first
+            await _save(course)
         result = _write_result(course, hit, waited_for)
         bound, unless = (STOP_HOOK_GRACE, urgent) if result.receipt.cause else (END_HOOK_GRACE, any_stop)
         for message in added:
@@ -51,6 +58,8 @@ async def settle(course: Course) -> None:
     finally:
         forget_urgent()
         forget_any()
+    if not await _save_end(course, result):
+        _write_result(course, hit, waited_for)
     end(course)
 
 
@@ -58,6 +67,8 @@ def settle_at_once(course: Course) -> None:
     """Bring a run to rest that never came to wait for anything: its task was cancelled before it began."""
     hit = course.phase if course.phase in (Phase.SETTLING, Phase.ENDED) else _enter_settling(course)
     if course.result is None:
+        if course.journal is not None:
+            course.unsaved = course.journal.error or StoreUnavailable("The run ended before it could be saved.")
         seal(course)
         _write_result(course, hit, ())
     end(course)
@@ -183,6 +194,45 @@ async def _bound(course: Course, task: asyncio.Task[None], seconds: float, unles
             course.strays.append(task)
 
 
+# --- Saving --------------------------------------------------------------------------------------------------------
+
+
+def _somebody_looks(course: Course) -> bool:
+    hooks = course.setup.hooks
+    return bool(hooks.wanting(OnMessage) or hooks.wanting(AfterRun))
+
+
+async def _save(course: Course) -> None:
+    """Bring everything so far into the store."""
+    journal = course.journal
+    if journal is not None and course.unsaved is None:
+        if journal.opened:
+            await course.shield.wait((journal.attempted(),), seconds=SAVE_GRACE)
+        _note_unsaved(course, journal)
+
+
+async def _save_end(course: Course, result: RunResult) -> bool:
+    """Write down how the run ended, and let the session go. False when that makes the result another one."""
+    journal = course.journal
+    if journal is None or course.unsaved is not None:
+        return True
+    if journal.busy:
+        await course.shield.wait((journal.attempted(),), seconds=SAVE_GRACE)
+    await course.shield.wait((journal.finish(result.stop_reason, encode(result.receipt)),), seconds=SAVE_GRACE)
+    _note_unsaved(course, journal)
+    return course.unsaved is None
+
+
+def _note_unsaved(course: Course, journal: Journal) -> None:
+    """What could not be saved is said; to a run that had finished, it is a failure."""
+    if not journal.all_saved:
+        late = f"The store did not answer within {SAVE_GRACE:g} s."
+        never = "The run ended before its session was open; the prompt is not in it."
+        course.unsaved = journal.error or StoreUnavailable(late if journal.opened else never)
+        if course.finished and course.error is None and journal.failed:
+            course.error = course.unsaved
+
+
 # --- Sealing: no waiting from here to the end ----------------------------------------------------------------------
 
 
@@ -234,6 +284,8 @@ def _write_result(course: Course, hit: Phase, waited_for: tuple[str, ...]) -> Ru
         undo=course.undo_log.receipts,
         late=course.late,
         asked_during=course.asked_during if stopped else None,
+        saved=None if course.journal is None else course.unsaved is None,
+        unsaved="" if course.unsaved is None else str(course.unsaved),
     )
     unsaid = (*course.to_say, *course.inbox.take())
     course.result = RunResult(
@@ -277,6 +329,8 @@ def end(course: Course) -> None:
     if result.receipt.cause is not None:
         result.receipt.latency = course.latency()
     result.receipt.still_running = course.still_running()
+    if course.journal is not None:
+        course.journal.close()
     course.conversation.release(course.run_id)
     error = result.error
     failure = (None, None) if error is None else (str(error), type(error).__name__)

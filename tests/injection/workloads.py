@@ -3,11 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+import itertools
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from pathlib import Path
 
 from pydantic import BaseModel
 
-from quiesce import Agent, CancellationToken, Limits, Retry, ToolContext, ToolError, tool
+from quiesce import (
+    Agent,
+    CancellationToken,
+    Limits,
+    Retry,
+    Summarise,
+    Text,
+    Tool,
+    ToolContext,
+    ToolError,
+    Trim,
+    UserMessage,
+    tool,
+)
 from quiesce.errors import ConnectionFailed, RateLimited, ServerError
 from quiesce.hooks import (
     AfterModelCall,
@@ -19,6 +35,9 @@ from quiesce.hooks import (
     OnMessage,
     OnStop,
 )
+from quiesce.messages import AssistantMessage, Message
+from quiesce.sessions.records import decode_messages
+from quiesce.sessions.sqlite import SQLiteStore
 from quiesce.testing import (
     Call,
     Drop,
@@ -34,6 +53,7 @@ from quiesce.testing import (
     Used,
 )
 
+SHARED_MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
 Workload = Callable[[Stage], Awaitable[object]]
 WORKLOADS: dict[str, Workload] = {}
 
@@ -419,3 +439,67 @@ async def token_tree(stage: Stage) -> None:
     agent = Agent(ScriptedModel([Say("Deep. ", pause=0.1), Call("slow")], "Done.", then="Yes."), tools=[slow])
     both = CancellationToken.any(grandchild, CancellationToken())
     await stage.invoke(agent, "Go", under=both)
+
+
+# --- With a store ----------------------------------------------------------------------------------------------------
+
+
+_folder = tempfile.TemporaryDirectory(prefix="quiesce-", dir=SHARED_MEMORY)
+_store = SQLiteStore(Path(_folder.name) / "sessions.db")
+_numbers = itertools.count()
+
+
+def saved_agent(stage: Stage, model: ScriptedModel, tools: Sequence[Tool] = ()) -> Agent:
+    """An agent with a session of its own. In the end, what the store has must be what the agent shows."""
+    agent = Agent(model, tools=tools, session=f"work {next(_numbers)}", store=_store)
+
+    def check() -> None:
+        assert agent.session is not None
+        snapshot = _store.load(agent.session.name).result()
+        assert not snapshot.unfinished, "P9: a run that has ended is not marked so"
+        assert snapshot.info.holder is None, "P9: the lease was not given back"
+        assert decode_messages(snapshot.messages) == agent.messages, "P9: the store has another conversation"
+
+    stage.on_close(check)
+    stage.on_close(lambda: _store.close().result())
+    return agent
+
+
+@workload
+async def session_with_tools(stage: Stage) -> None:
+    calls = [Call("slow", {"seconds": 1}), Call("quick")]
+    model = ScriptedModel([Say("Saved: ", pause=0.1), *calls], "It slept.", then="Yes.")
+    await stage.invoke(saved_agent(stage, model, [quick, slow]), "Go")
+
+
+@workload
+async def session_that_is_read(stage: Stage) -> None:
+    model = ScriptedModel(Say("Read when safe.", chunk=5, pause=0.1), then="Yes.")
+    await stage.read(saved_agent(stage, model), "Tell")
+
+
+# --- Long conversations ----------------------------------------------------------------------------------------------
+
+
+def earlier(exchanges: int) -> list[Message]:
+    said: list[Message] = []
+    for number in range(exchanges):
+        said += [UserMessage((Text(f"Question {number}?"),)), AssistantMessage((Text(f"Answer {number}. " * 5),))]
+    return said
+
+
+@workload
+async def trimmed_context(stage: Stage) -> None:
+    model = ScriptedModel([Say("Look: ", pause=0.1), Call("quick")], Say("Short.", pause=0.1), then="Yes.")
+    await stage.invoke(Agent(model, tools=[quick], messages=earlier(6), context=Trim(messages=4)), "Go")
+
+
+@workload
+async def summarised_context(stage: Stage) -> None:
+    model = ScriptedModel(
+        [Say("In short: questions.", chunk=4, pause=0.1), Used(50, 5)],
+        [Say("Look: ", pause=0.1), Call("quick")],
+        Say("Done.", pause=0.1),
+        then="Yes.",
+    )
+    await stage.invoke(Agent(model, tools=[quick], messages=earlier(6), context=Summarise(100, keep=40)), "Go")

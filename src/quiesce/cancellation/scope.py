@@ -47,6 +47,10 @@ class StopScope:
         if self._token.wants(mode):
             self._scope.cancel()
 
+    def close(self) -> None:
+        """Close the scope for another reason than a stop. In its own loop."""
+        self._close()
+
     def _on_request(self, mode: Mode) -> None:
         # Always through the loop's thread-safe door, even from its own thread: a signal handler runs there too,
         # between any two lines of the task that it would cancel.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
@@ -12,6 +13,9 @@ from ..interrupts import Answers, Interrupt, PendingTurn, answer_turn
 from ..messages import AssistantMessage, Message
 from ..transcript import DEFAULT_CUT_NOTE, close, faults, resting_place, seal_pending
 from ..turnstile import Turnstile
+
+if TYPE_CHECKING:
+    from .journal import Journal, RunHost
 
 
 class ConversationState(Struct, frozen=True):
@@ -36,8 +40,16 @@ class Conversation:
             raise InvalidConversation(found)
         self._state = ConversationState(messages, pending)
         self._turnstile: Final = Turnstile(lambda: self.pending is not None)
+        self._id: Final = uuid.uuid4().hex
+        self.values: dict[str, bytes] = {}
+        """Small named values that go with the conversation, and are saved with it where it is saved."""
 
     # --- Looking ------------------------------------------------------------------------------------------------
+
+    @property
+    def id(self) -> str:
+        """What tells this conversation from all others."""
+        return self._id
 
     @property
     def messages(self) -> tuple[Message, ...]:
@@ -55,6 +67,11 @@ class Conversation:
         """What a person is asked."""
         pending = self.pending
         return () if pending is None else pending.interrupts
+
+    @property
+    def must_be_opened(self) -> bool:
+        """Whether a run that has the floor must wait for a store before it can begin."""
+        return False
 
     def sealed(self, note: str = DEFAULT_CUT_NOTE) -> tuple[Message, ...]:
         """The messages as they would be if nobody answered what is asked. The same as `messages` if nothing is."""
@@ -106,6 +123,11 @@ class Conversation:
     def release(self, run_id: str) -> None:
         """Give the conversation back, or leave the line."""
         self._turnstile.leave(run_id)
+
+    def journal(self, host: RunHost) -> Journal | None:
+        """Where a run that holds the conversation writes what happens; nowhere, for one that is only in memory."""
+        del host
+        return None
 
     # --- Writing: for the run that holds it ---------------------------------------------------------------------
 

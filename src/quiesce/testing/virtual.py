@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final, TypeVar
 
+from ..sessions.worker import busy_workers
 from ..tools.processes.containment import live_processes
 from ..tools.thread import live_threads
 
@@ -138,8 +139,8 @@ class _VirtualSelector(selectors.BaseSelector):
 
 
 def wait_for_threads() -> None:
-    """Wait until each thread that runs a tool has ended or stands at a gate."""
-    if not live_threads:
+    """Wait until each thread that runs a tool has ended or stands at a gate, and no store has work to do."""
+    if not live_threads and not busy_workers:
         return
     give_up = time.monotonic() + THREAD_PATIENCE
     while _busy_threads() and time.monotonic() < give_up:
@@ -147,7 +148,7 @@ def wait_for_threads() -> None:
 
 
 def _busy_threads() -> bool:
-    return any(call.identity not in _at_a_gate for call in live_threads.copy().values())
+    return bool(busy_workers) or any(call.identity not in _at_a_gate for call in live_threads.copy().values())
 
 
 def run_virtual(coroutine: Coroutine[Any, Any, _T]) -> _T:

@@ -65,6 +65,13 @@ class ToolHost(Protocol):
     def emit(self, event: Event) -> None:
         """Tell the run's readers."""
 
+    async def before_start(self, call: ToolCall) -> None:
+        """Write down that a tool is about to run, before it does."""
+
+    def idempotency_key(self, call: ToolCall) -> str:
+        """The same for the same call, whatever happens to the process in between."""
+        ...
+
     async def before_tool(self, call: ToolCall, asking: Asking) -> ToolResult | None:
         """Ask the hooks; a result means that the tool need not run. A hook may raise `InterruptSignal`."""
 
@@ -146,6 +153,7 @@ class CallRecord:
             self._finish(failed(self.call, str(error)))
             return
         await self.asking.check_approval(tool, arguments)
+        await self._host.before_start(self.call)
         if self._leg.wants(Mode.AFTER_TOOLS):  # the last look before anything happens
             return
         self.stage = Stage.RUNNING
@@ -246,8 +254,9 @@ class CallRecord:
         from .processes.worker_call import WorkerCall, WorkerRequest
 
         host = self._host
+        key = host.idempotency_key(self.call)
         request = WorkerRequest(
-            tool, arguments, self.call.id, host.run_id, self._token, self._cancel_run, host.state, self._report
+            tool, arguments, self.call.id, host.run_id, self._token, self._cancel_run, host.state, self._report, key
         )
         self._worker = WorkerCall(request)
         return await self._worker.wait()
@@ -318,6 +327,7 @@ class CallRecord:
         return ToolContext(
             run_id=self._host.run_id,
             call_id=self.call.id,
+            idempotency_key=self._host.idempotency_key(self.call),
             tool_name=self.call.name,
             token=TokenView(self._token),
             state=self._host.state,

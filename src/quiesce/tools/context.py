@@ -69,6 +69,7 @@ class ToolContext:
         "_run_process",
         "_shield",
         "call_id",
+        "idempotency_key",
         "run_id",
         "state",
         "token",
@@ -88,10 +89,13 @@ class ToolContext:
         shield: Callable[[str], Shield] = _no_shield,
         run_process: Callable[..., Awaitable[ProcessResult]] = _no_programs,
         asking: Asking | None = None,
+        idempotency_key: str = "",
     ) -> None:
         self.run_id: Final = run_id
         self.call_id: Final = call_id
         self.tool_name: Final = tool_name
+        self.idempotency_key: Final = idempotency_key
+        """The same for the same call of the same session, also in another process after a crash; unlike any other."""
         self.token: Final = token
         """Tells whether, and why, the run was asked to stop. To look at and to wait for."""
         self.state: Final = state

@@ -36,6 +36,7 @@ class CallFrame(Struct, frozen=True):
     name: str
     call_id: str
     run_id: str
+    idempotency_key: str
     context_parameter: str | None
     state: bytes
     log_level: int
@@ -190,6 +191,7 @@ class _Worker:
         return ToolContext(
             run_id=frame.run_id,
             call_id=frame.call_id,
+            idempotency_key=frame.idempotency_key,
             tool_name=frame.name,
             token=LineView(self._line),
             state=pickle.loads(frame.state),

@@ -41,6 +41,7 @@ class WorkerRequest(Struct, frozen=True):
     cancel_run: Callable[[str], None]
     state: dict[str, Any]
     on_report: Callable[[Any], None]
+    idempotency_key: str = ""
 
 
 class WorkerCall:
@@ -124,6 +125,7 @@ class WorkerCall:
             name=tool.name,
             call_id=request.call_id,
             run_id=request.run_id,
+            idempotency_key=request.idempotency_key,
             context_parameter=tool.context_parameter,
             state=_picklable(request.state) if wants_context else b"",
             log_level=logging.getLogger().getEffectiveLevel(),

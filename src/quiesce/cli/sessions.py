@@ -1,0 +1,140 @@
+"""`quiesce sessions list | show | export | import | delete`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from ..messages import AssistantMessage, CutNote, Message, Reasoning, Text, ToolCall, ToolMessage, UserMessage
+from ..sessions.base import Store
+from ..sessions.files import export_session, import_session
+from ..sessions.records import RunRecord, SessionInfo
+from ..sessions.session import Session
+from ..sessions.where import default_path, resolve_store
+from .main import Subparsers
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    """Describe the subcommand."""
+    parser = subparsers.add_parser("sessions", help="look at, export and delete saved conversations")
+    actions = parser.add_subparsers(title="actions", required=True, metavar="ACTION")
+
+    def action(name: str, run: Any, help: str) -> argparse.ArgumentParser:
+        each = actions.add_parser(name, help=help)
+        each.add_argument("--store", help=f"a path or URL (default: {default_path()})")
+        each.set_defaults(run=run)
+        return each
+
+    action("list", _list, "all sessions, the last one used first")
+    show = action("show", _show, "one session: its runs and what was said")
+    show.add_argument("name")
+    export = action("export", _export, "one session as JSON Lines")
+    export.add_argument("name")
+    export.add_argument("-o", "--output", type=Path, help="a file (default: standard output)")
+    imported = action("import", _import, "a session from JSON Lines")
+    imported.add_argument("file", type=Path, nargs="?", help="a file (default: standard input)")
+    imported.add_argument("--name", help="what to call it (default: as it was called)")
+    delete = action("delete", _delete, "one session, for good")
+    delete.add_argument("name")
+
+
+@contextmanager
+def _opened(options: argparse.Namespace) -> Generator[Store]:
+    store = resolve_store(options.store)
+    try:
+        yield store
+    finally:
+        store.close().result()
+
+
+def _list(options: argparse.Namespace) -> int:
+    with _opened(options) as store:
+        found = store.sessions().result()
+    if not found:
+        print(f"No sessions in {store.url}.")
+        return 0
+    wide = max(len(info.name) for info in found)
+    for info in found:
+        print(f"{info.name:<{wide}}  {_date(info.updated)}  {info.length:>5} messages{_held(info)}")
+    return 0
+
+
+def _show(options: argparse.Namespace) -> int:
+    with _opened(options) as store:
+        messages = Session(options.name, store).load_sync()
+        runs = store.runs(options.name).result()
+    for run in runs:
+        print(_run_line(run))
+    for message in messages:
+        print()
+        print(_plain(message))
+    return 0
+
+
+def _export(options: argparse.Namespace) -> int:
+    with _opened(options) as store:
+        lines = list(export_session(store, options.name))
+    if options.output is None:
+        sys.stdout.buffer.writelines(lines)
+        sys.stdout.buffer.flush()
+    else:
+        options.output.write_bytes(b"".join(lines))
+    return 0
+
+
+def _import(options: argparse.Namespace) -> int:
+    data = sys.stdin.buffer.read() if options.file is None else options.file.read_bytes()
+    with _opened(options) as store:
+        name = import_session(store, data.splitlines(), name=options.name)
+    print(f"Imported {name!r}.")
+    return 0
+
+
+def _delete(options: argparse.Namespace) -> int:
+    with _opened(options) as store:
+        store.delete(options.name).result()
+    print(f"Deleted {options.name!r}.")
+    return 0
+
+
+# --- In words --------------------------------------------------------------------------------------------------------
+
+
+def _date(when: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(when))
+
+
+def _held(info: SessionInfo) -> str:
+    return f"  in use by {info.holder}" if info.holder is not None and info.expires_in > 0 else ""
+
+
+def _run_line(run: RunRecord) -> str:
+    what = run.status if run.status != "ended" else run.reason
+    return f"run {run.run_id}  {_date(run.started)}  {run.agent}: {what}"
+
+
+def _plain(message: Message) -> str:
+    match message:
+        case UserMessage(content):
+            return "user:      " + " ".join(_part(part) for part in content)
+        case AssistantMessage(content):
+            return "assistant: " + " ".join(_part(part) for part in content)
+        case ToolMessage(results):
+            return "\n".join(f"tool:      {each.name} ({each.outcome}): {each.text}" for each in results)
+
+
+def _part(part: object) -> str:
+    match part:
+        case Text(text) | CutNote(text):
+            return text
+        case Reasoning(text):
+            return f"[thinks: {text}]"
+        case ToolCall(name=name, arguments=arguments):
+            return f"[calls {name}({', '.join(f'{key}={value!r}' for key, value in arguments.items())})]"
+        case _:
+            return f"[{type(part).__name__.lower()}]"

@@ -1,0 +1,76 @@
+"""What a store is: a place where sessions outlive the process."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from typing import Protocol, runtime_checkable
+
+from .records import Batch, Holder, Lease, RunRecord, SessionInfo, Snapshot, Taken
+
+
+@runtime_checkable
+class Store(Protocol):
+    """Holds sessions: for each the conversation, a journal of every run, and some named values.
+
+    Every method returns at once, with a future that any thread, or any event loop through `asyncio.wrap_future`, can
+    wait for. Calls are carried out in order. A future that is done means that the change is durable. Failures are
+    `StoreError`s. Writing needs a lease; a lease that was superseded by a newer one, or let go, is refused with
+    `LeaseLost`, and then nothing is written.
+    """
+
+    @property
+    def url(self) -> str:
+        """Where this is, for people; without passwords."""
+        ...
+
+    def acquire(self, session: str, holder: Holder, *, seconds: float, known: int | None = None) -> Future[Taken]:
+        """Take the session, which is made if there is none. Fails with `SessionBusy` while somebody else has it.
+
+        Comes with everything that is stored, unless that is still at the revision `known`. A lease that has expired,
+        whose holder's process is gone, or that the same `owner` had, is taken over.
+        """
+        ...
+
+    def renew(self, lease: Lease) -> Future[None]:
+        """Hold the lease for another `lease.seconds`. A write does that too."""
+        ...
+
+    def release(self, lease: Lease) -> Future[None]:
+        """Give the session back. No failure when somebody else has it by now."""
+        ...
+
+    def load(self, session: str) -> Future[Snapshot]:
+        """Everything that is needed to go on. Fails with `SessionNotFound`."""
+        ...
+
+    def write(self, lease: Lease, batch: Batch) -> Future[int]:
+        """Put a batch into the store, all of it or nothing; gives the session's new revision. May be repeated."""
+        ...
+
+    def sessions(self) -> Future[list[SessionInfo]]:
+        """All sessions, the one that was written last first."""
+        ...
+
+    def runs(self, session: str) -> Future[list[RunRecord]]:
+        """The runs of a session, in order. Fails with `SessionNotFound`."""
+        ...
+
+    def journal(self, session: str, run_id: str) -> Future[list[bytes]]:
+        """The rows of a run's journal, in order; empty when there is none."""
+        ...
+
+    def delete(self, session: str) -> Future[None]:
+        """Remove a session and everything that belongs to it. Fails with `SessionNotFound`, or with `SessionBusy`."""
+        ...
+
+    def get(self, key: str) -> Future[bytes | None]:
+        """A value that belongs to the whole store."""
+        ...
+
+    def put(self, key: str, value: bytes) -> Future[None]:
+        """Set a value that belongs to the whole store, such as what was learnt about a model's tokens."""
+        ...
+
+    def close(self) -> Future[None]:
+        """Finish what was asked for and let go of files and connections. The next call opens them again."""
+        ...

@@ -1,0 +1,399 @@
+"""The journal of one run: everything that happens is in the store before anybody outside sees it.
+
+What the run says goes into a queue. The queue is written in batches, one at a time: while one is on its way the next
+one gathers, so that a fast answer costs a write for hundreds of chunks, and a slow one a write for each. When a batch
+is durable its events go on to the readers. `durable()` is for the moments that must not be passed before everything
+so far is saved.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from enum import Enum
+from typing import TYPE_CHECKING, Final, Protocol, cast
+
+from ..errors import LeaseLost, StoreError, StoreUnavailable
+from ..events import Event, SessionRecovered, StoreFailed
+from ..messages import Message
+from .records import Batch, Commit, JournalRow, Lease, RunBegin, RunEnd, ToolIntended
+
+if TYPE_CHECKING:
+    from .session import Session
+
+# Seconds between writes, unless something waits for them; and a store that is slow is asked less often.
+LINGER: Final = 0.02
+LONGEST_LINGER: Final = 0.1
+_SLOWNESS: Final = 4
+# How long a store that cannot be reached is tried again before the run hears of it.
+PATIENCE: Final = 10.0
+_FIRST_PAUSE: Final = 0.05
+_LONGEST_PAUSE: Final = 1.0
+
+
+class RunHost(Protocol):
+    """What a journal needs of its run."""
+
+    @property
+    def run_id(self) -> str:
+        """The run's id."""
+        ...
+
+    @property
+    def agent(self) -> str:
+        """The name of the run's agent."""
+        ...
+
+    def deliver(self, events: Sequence[Event]) -> None:
+        """Hand events to the readers, now."""
+
+    def fail(self, error: StoreError) -> None:
+        """End the run, because it cannot be saved."""
+
+
+class State(Enum):
+    """How a journal stands with its store."""
+
+    OPENING = "opening"
+    OPEN = "open"
+    DEGRADED = "degraded"
+    FAILED = "failed"
+    CLOSED = "closed"
+
+
+class Journal:
+    """Brings one run into the store. Only for the run's own loop."""
+
+    def __init__(self, session: Session, host: RunHost) -> None:
+        self._session: Final = session
+        self._host: Final = host
+        self._loop: Final = asyncio.get_running_loop()
+        self.queue: Final[list[JournalRow]] = []
+        self._messages: list[Message] = []
+        self._values: dict[str, bytes] = {}
+        self._begin: RunBegin | None = RunBegin(host.agent, time.time())
+        self._cut = 0
+        self._rows = 0
+        self._written = 0
+        self._on_its_way: Batch | None = None
+        self._waiting: list[tuple[int, asyncio.Future[None]]] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._heartbeat: asyncio.TimerHandle | None = None
+        self.idle = False
+        self._wrote_at = 0.0
+        self._linger = LINGER
+        self._failing_since: float | None = None
+        self._pause = _FIRST_PAUSE
+        self._told = 0
+        self._marked = False
+        self._last: Batch | None = None
+        self._ended = False
+        self._lease: Lease | None = None
+        self._patient: Final[asyncio.Future[None]] = self._loop.create_future()
+        self.state = State.OPENING
+        self.error: StoreError | None = None
+        self.opening: Final = self._loop.create_task(self._open(), name=f"quiesce session {session.name}")
+
+    # --- Opening ------------------------------------------------------------------------------------------------
+
+    async def _open(self) -> None:
+        """Take the session. Never raises: what went wrong is in `error`."""
+        try:
+            lease = await self._session.open(self._patient)
+        except StoreError as error:
+            self._end_with(error)
+            return
+        except asyncio.CancelledError:
+            self._end_with(StoreUnavailable("The session was not opened: the program is ending."))
+            raise
+        if self.state is State.CLOSED:
+            self._session.store.release(lease)
+            return
+        self._lease = lease
+        self.state = State.OPEN
+        self.idle = True
+        self._heartbeat = self._loop.call_later(lease.seconds / 3, self._beat)
+        self._session.opened()
+        for crash in self._session.crashes:
+            self.take(SessionRecovered(crash.run_id, crash.unknown))
+        self.begin()
+
+    def hurry(self) -> None:
+        """The run is to stop: no more waiting for a session that somebody else has."""
+        if not self._patient.done():
+            self._patient.set_result(None)
+
+    @property
+    def opened(self) -> bool:
+        """Whether the session was opened."""
+        return self._lease is not None
+
+    # --- Taking -------------------------------------------------------------------------------------------------
+
+    def take(self, event: JournalRow) -> None:
+        """Queue an event. It reaches the readers when it is saved."""
+        self.queue.append(event)
+        if self.idle:
+            self.begin()
+
+    def commit(self, messages: tuple[Message, ...], *, replacing: int = 0) -> None:
+        """Queue messages that are in the conversation now, some of them in place of the last ones before.
+
+        What the journal says up to here is settled by them.
+        """
+        if self.state is not State.CLOSED:
+            unsent = min(replacing, len(self._messages))
+            del self._messages[len(self._messages) - unsent :]
+            self._cut += replacing - unsent
+            self._messages.extend(messages)
+            self._marked = True
+            self.take(Commit(len(messages)))
+
+    def set_value(self, key: str, value: bytes) -> None:
+        """Queue a named value of the session; it is saved in one step with the events and messages around it."""
+        self._session.values[key] = value
+        self._values[key] = value
+
+    async def intend(self, call_id: str) -> None:
+        """Note that a tool is about to run, and wait until that is saved."""
+        self._marked = True
+        self.take(ToolIntended(call_id))
+        await self.durable()
+
+    async def durable(self) -> None:
+        """Wait until everything so far is saved, or the run has been told to go on without.
+
+        When the run is to be stopped because the store failed, this waits to be cancelled: nothing is done after it
+        that is not written down before.
+        """
+        if self._written < self._taken and self.state is not State.DEGRADED:
+            await self.attempted()
+            if self.state is State.FAILED:
+                await self._loop.create_future()
+
+    def attempted(self) -> asyncio.Future[None]:
+        """A future that is done when everything so far is saved, or it is known that it cannot be."""
+        done: asyncio.Future[None] = self._loop.create_future()
+        if self._written >= self._taken or self.state in (State.DEGRADED, State.FAILED, State.CLOSED):
+            done.set_result(None)
+        else:
+            self._waiting.append((self._taken, done))
+            self.begin()
+        return done
+
+    @property
+    def _taken(self) -> int:
+        """How many entries there were so far. Counted when asked, so that taking one costs next to nothing."""
+        on_their_way = 0 if self._on_its_way is None else len(self._on_its_way.entries)
+        return self._written + on_their_way + len(self.queue)
+
+    @property
+    def backlog(self) -> int:
+        """How many entries are not saved yet and hold the run up."""
+        return 0 if self.state is State.DEGRADED else self._taken - self._written
+
+    @property
+    def busy(self) -> bool:
+        """Whether something is on its way to the store."""
+        return self._on_its_way is not None
+
+    @property
+    def failed(self) -> bool:
+        """Whether the run is to end because the store failed."""
+        return self.state is State.FAILED
+
+    @property
+    def all_saved(self) -> bool:
+        """Whether everything that was taken is in the store."""
+        return self._written >= self._taken and self.opened and self.error is None
+
+    # --- Writing ------------------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Write what is queued: at once if somebody waits for it or the last write was a while ago, else soon."""
+        if self.state is State.DEGRADED:
+            self._tell_all()
+        if self.state is not State.OPEN or self._on_its_way is not None or not self.queue:
+            return
+        self.idle = False
+        pause = self._wrote_at + self._linger - self._loop.time()
+        if self._waiting or pause <= 0:
+            self._stop_timer()
+            self._write()
+        elif self._timer is None:
+            self._timer = self._loop.call_later(pause, self._write)
+
+    def flush(self) -> None:
+        """Write what is queued without waiting for more, unless the last batch is still on its way."""
+        if self.state is State.OPEN and not self.busy:
+            self._stop_timer()
+            self._write()
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _write(self) -> None:
+        """Send off everything that is queued."""
+        self._timer = None
+        if self.state is State.OPEN and self._on_its_way is None and self.queue:
+            self._send(self._gather())
+
+    def _gather(self) -> Batch:
+        batch = Batch(self._host.run_id, first_row=self._rows)
+        batch.entries = self.queue.copy()
+        self.queue.clear()
+        batch.messages, self._messages = self._messages, []
+        batch.values, self._values = self._values, {}
+        batch.begin, self._begin = self._begin, None
+        batch.marked, self._marked = self._marked, False
+        batch.first_message = self._session.saved - self._cut
+        batch.cuts, self._cut = self._cut > 0, 0
+        self._rows += len(batch.entries)
+        return batch
+
+    def _send(self, batch: Batch) -> None:
+        assert self._lease is not None
+        self._on_its_way = batch
+        self._wrote_at = self._loop.time()
+
+        def tell(future: Future[int]) -> None:
+            with suppress(RuntimeError):  # the loop has closed
+                self._loop.call_soon_threadsafe(self._on_written, batch, future)
+
+        self._session.store.write(self._lease, batch).add_done_callback(tell)
+
+    def _on_written(self, batch: Batch, future: Future[int]) -> None:
+        error = future.exception()
+        if error is not None:
+            self._on_failure(batch, error)
+            return
+        self._on_its_way = None
+        self._linger = min(LONGEST_LINGER, max(LINGER, _SLOWNESS * (self._loop.time() - self._wrote_at)))
+        self._failing_since, self._pause = None, _FIRST_PAUSE
+        told_up_to, self._written = self._written, self._written + len(batch.entries)
+        self._tell(batch.entries, told_up_to, marked=batch.marked)
+        self._session.wrote(batch, future.result())
+        if batch is self._last:
+            self._ended = True
+        if self.state is State.DEGRADED:
+            self.state, self.error = State.OPEN, None
+        self._wake(self._written)
+        self.idle = True
+        self.begin()
+
+    def _wake(self, written: float) -> None:
+        """Let those go on who waited for no more than so many entries."""
+        waiting, self._waiting = self._waiting, []
+        for count, waiter in waiting:
+            if count > written:
+                self._waiting.append((count, waiter))
+            elif not waiter.done():
+                waiter.set_result(None)
+
+    def _tell(self, entries: list[JournalRow], first: int, *, marked: bool = True) -> None:
+        """Hand the readers what they have not had yet; `first` is the number of the first entry.
+
+        `marked` says that some entries may be marks of the journal, which are not for readers.
+        """
+        if self._told > first:
+            entries = entries[self._told - first :]
+            first = self._told
+        self._told = first + len(entries)
+        if marked:
+            entries = [each for each in entries if each.__class__ is not Commit and each.__class__ is not ToolIntended]
+        if entries:
+            self._host.deliver(cast("list[Event]", entries))
+
+    def _tell_all(self) -> None:
+        """Hand the readers everything, saved or not."""
+        on_their_way = [] if self._on_its_way is None else self._on_its_way.entries
+        self._tell([*on_their_way, *self.queue], self._written)
+
+    # --- When the store fails -----------------------------------------------------------------------------------
+
+    def _on_failure(self, batch: Batch, error: BaseException) -> None:
+        """Try again for a while if that can help; else stop the run, or let it go on in memory."""
+        failure = error if isinstance(error, StoreError) else StoreError(f"The store failed: {error!r}.")
+        now = self._loop.time()
+        if self._failing_since is None:
+            self._failing_since = now
+        lost = isinstance(failure, LeaseLost)
+        if not lost and self.state is not State.CLOSED:
+            patient = failure.retryable and now - self._failing_since < PATIENCE
+            if self.state is State.OPEN and not patient and self._session.on_store_failure == "continue":
+                self._degrade(failure)
+            if patient or self.state is State.DEGRADED:
+                self._pause = min(self._pause * 2, _LONGEST_PAUSE)
+                self._timer = self._loop.call_later(self._pause, self._send, batch)
+                return
+        self._on_its_way = None
+        # It goes back to where it came from, so that readers can be told in the end.
+        self.queue[:0] = batch.entries
+        self._end_with(failure)
+
+    def _degrade(self, failure: StoreError) -> None:
+        """Go on in memory. Readers get what happens at once, and writing is tried again now and then."""
+        self.state, self.error = State.DEGRADED, failure
+        self.idle = True
+        self.take(StoreFailed(str(failure)))
+        self._wake(float("inf"))
+
+    def _end_with(self, failure: StoreError) -> None:
+        if self.state is not State.CLOSED:
+            self.state, self.error = State.FAILED, failure
+            self._wake(float("inf"))
+            self._host.fail(failure)
+
+    # --- Holding on, and ending ---------------------------------------------------------------------------------
+
+    def _beat(self) -> None:
+        """Renew the lease, if nothing was written for a while: a write renews it too."""
+        lease = self._lease
+        if lease is None or self.state in (State.FAILED, State.CLOSED):
+            return
+        if self._loop.time() - self._wrote_at > lease.seconds / 4 and self._on_its_way is None:
+            self._session.store.renew(lease).add_done_callback(self._on_renewed)
+        self._heartbeat = self._loop.call_later(lease.seconds / 3, self._beat)
+
+    def _on_renewed(self, future: Future[None]) -> None:
+        error = future.exception()
+        if isinstance(error, LeaseLost):  # any other failure will show with the next write
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._end_with, error)
+
+    def finish(self, reason: str, detail: bytes) -> asyncio.Future[None]:
+        """Write down how the run ended, and let the session go. The future is done when that is saved, or cannot be.
+
+        Everything else must have been saved before.
+        """
+        done: asyncio.Future[None] = self._loop.create_future()
+        if self.state is not State.OPEN or self.busy:
+            done.set_result(None)
+            return done
+        self._stop_timer()
+        batch = self._last = self._gather()
+        batch.end = RunEnd("ended", reason, time.time(), detail)
+        batch.release = True
+        batch.urgent = bool(batch.entries)
+        self._waiting.append((self._taken, done))
+        self._send(batch)
+        return done
+
+    def close(self) -> None:
+        """The run is over. Readers get what they have not had, saved or not, and the lease is let go."""
+        self._tell_all()
+        self.state = State.CLOSED
+        self._stop_timer()
+        if self._heartbeat is not None:
+            self._heartbeat.cancel()
+        self.hurry()
+        self._wake(float("inf"))
+        if not self.opening.done():
+            self.opening.cancel()
+        if self._lease is not None and not self._ended:
+            self._session.store.release(self._lease)

@@ -1,0 +1,377 @@
+"""Sessions in Postgres: for processes on many machines. Needs `pip install quiesce[postgres]`."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from concurrent.futures import Future
+from contextlib import asynccontextmanager, suppress
+from typing import Any, Final, TypeVar
+from urllib.parse import urlsplit, urlunsplit
+
+import msgspec
+
+from ..errors import (
+    LeaseLost,
+    MissingExtra,
+    SessionNotFound,
+    StoreDamaged,
+    StoreError,
+    StoreFull,
+    StoreReadOnly,
+    StoreUnavailable,
+)
+from .records import Batch, Holder, Lease, RunRecord, SessionInfo, Snapshot, Taken, check_free, encode
+from .schema import POSTGRES_MIGRATIONS
+from .worker import Worker
+
+_T = TypeVar("_T")
+
+# How long to wait for a connection, and for the answer to one statement.
+CONNECT_PATIENCE: Final = 5.0
+STATEMENT_PATIENCE: Final = 10.0
+_NOW: Final = "extract(epoch FROM clock_timestamp())::float8"
+_INFO: Final = f"name, id, created, updated, length, revision, fence, holder, greatest(0, expires - {_NOW})"
+# Any number will do, as long as nobody else uses it for something else: two processes must not migrate at once.
+_MIGRATION_LOCK: Final = 7_164_200_526
+
+
+class PostgresStore:
+    """Sessions in the database at `url`; the tables, named `quiesce_...`, are made when they are first needed.
+
+    One connection, used by one thread. Raises `MissingExtra` when asyncpg is not installed.
+    """
+
+    def __init__(self, url: str) -> None:
+        try:
+            import asyncpg
+        except ImportError:
+            raise MissingExtra("PostgresStore", "asyncpg", "postgres") from None
+        self._asyncpg: Final[Any] = asyncpg
+        self._address: Final = url
+        self._worker: Final = Worker("quiesce-store-postgres")
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._connection: Any = None
+
+    @property
+    def url(self) -> str:
+        """Where this is, without the password."""
+        parts = urlsplit(self._address)
+        place = parts.netloc.rpartition("@")
+        user = place[0].partition(":")[0]
+        return urlunsplit(parts._replace(netloc=f"{user}{place[1]}{place[2]}", query="", fragment=""))
+
+    def __repr__(self) -> str:
+        return f"PostgresStore({self.url!r})"
+
+    # --- The protocol: each hands its work to the store's thread ------------------------------------------------
+
+    def acquire(self, session: str, holder: Holder, *, seconds: float, known: int | None = None) -> Future[Taken]:
+        """See `Store.acquire`."""
+        return self._submit(lambda db: self._acquire(db, session, holder, seconds, known), urgent=False)
+
+    def renew(self, lease: Lease) -> Future[None]:
+        """See `Store.renew`."""
+        return self._submit(lambda db: self._renew(db, lease), urgent=False)
+
+    def release(self, lease: Lease) -> Future[None]:
+        """See `Store.release`."""
+        return self._submit(lambda db: self._release(db, lease), urgent=False)
+
+    def load(self, session: str) -> Future[Snapshot]:
+        """See `Store.load`."""
+
+        async def work(db: Any) -> Snapshot:
+            return await self._snapshot(db, await self._info(db, session))
+
+        return self._submit(work)
+
+    def write(self, lease: Lease, batch: Batch) -> Future[int]:
+        """See `Store.write`."""
+        return self._submit(lambda db: self._write(db, lease, batch), urgent=batch.urgent)
+
+    def sessions(self) -> Future[list[SessionInfo]]:
+        """See `Store.sessions`."""
+
+        async def work(db: Any) -> list[SessionInfo]:
+            found = await db.fetch(f"SELECT {_INFO} FROM quiesce_sessions ORDER BY updated DESC, name")
+            return [_session(row) for row in found]
+
+        return self._submit(work)
+
+    def runs(self, session: str) -> Future[list[RunRecord]]:
+        """See `Store.runs`."""
+
+        async def work(db: Any) -> list[RunRecord]:
+            info = await self._info(db, session)
+            found = await db.fetch(
+                "SELECT run, agent, started, status, reason, ended, detail FROM quiesce_runs WHERE session = $1"
+                " ORDER BY started, run",
+                info.id,
+            )
+            return [RunRecord(*row) for row in found]
+
+        return self._submit(work)
+
+    def journal(self, session: str, run_id: str) -> Future[list[bytes]]:
+        """See `Store.journal`."""
+
+        async def work(db: Any) -> list[bytes]:
+            return await self._rows(db, (await self._info(db, session)).id, run_id)
+
+        return self._submit(work)
+
+    def delete(self, session: str) -> Future[None]:
+        """See `Store.delete`."""
+        return self._submit(lambda db: self._delete(db, session))
+
+    def get(self, key: str) -> Future[bytes | None]:
+        """See `Store.get`."""
+        return self._submit(lambda db: db.fetchval("SELECT value FROM quiesce_store_values WHERE key = $1", key))
+
+    def put(self, key: str, value: bytes) -> Future[None]:
+        """See `Store.put`."""
+
+        async def work(db: Any) -> None:
+            await db.execute(
+                "INSERT INTO quiesce_store_values (key, value) VALUES ($1, $2)"
+                " ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+                key,
+                value,
+            )
+
+        return self._submit(work)
+
+    def close(self) -> Future[None]:
+        """See `Store.close`."""
+        return self._worker.submit(self._close)
+
+    # --- Writing ------------------------------------------------------------------------------------------------
+
+    async def _acquire(self, db: Any, session: str, holder: Holder, seconds: float, known: int | None) -> Taken:
+        await db.execute(
+            f"INSERT INTO quiesce_sessions (name, id, created, updated) VALUES ($1, $2, {_NOW}, {_NOW})"
+            " ON CONFLICT (name) DO NOTHING",
+            session,
+            uuid.uuid4().hex,
+        )
+        info = await self._info(db, session, locked=True)
+        check_free(info, holder)
+        await db.execute(
+            f"UPDATE quiesce_sessions SET fence = fence + 1, holder = $2, expires = {_NOW} + $3 WHERE id = $1",
+            info.id,
+            encode(holder),
+            seconds,
+        )
+        lease = Lease(session, info.id, info.fence + 1, info.revision, seconds, holder.owner)
+        return Taken(lease, None if info.revision == known else await self._snapshot(db, info))
+
+    async def _renew(self, db: Any, lease: Lease) -> None:
+        await self._hold(db, lease, f"expires = {_NOW} + $3", lease.seconds)
+
+    async def _release(self, db: Any, lease: Lease) -> None:
+        with suppress(LeaseLost):
+            await self._hold(db, lease, "holder = NULL, expires = 0")
+
+    async def _hold(self, db: Any, lease: Lease, change: str, *values: Any) -> int:
+        """Change the session's row, if the lease is the newest there is. Gives the revision."""
+        revision = await db.fetchval(
+            f"UPDATE quiesce_sessions SET {change} WHERE id = $1 AND fence = $2 RETURNING revision",
+            lease.session_id,
+            lease.fence,
+            *values,
+        )
+        if revision is None:
+            raise LeaseLost(f"Somebody else writes session {lease.session!r} now.")
+        return revision
+
+    async def _write(self, db: Any, lease: Lease, batch: Batch) -> int:
+        rows, payloads, session = batch.rows(), batch.payloads(), lease.session_id
+        kept = "holder = NULL, expires = $4" if batch.release else f"expires = {_NOW} + $4"
+        revision = await self._hold(
+            db,
+            lease,
+            f"revision = revision + 1, updated = {_NOW}, length = coalesce($3, length), {kept}",
+            batch.first_message + len(payloads) if batch.rewrites else None,
+            0.0 if batch.release else lease.seconds,
+        )
+        if batch.begin is not None:
+            await db.execute(
+                "INSERT INTO quiesce_runs (session, run, agent, started) VALUES ($1, $2, $3, $4)"
+                " ON CONFLICT DO NOTHING",
+                *(session, batch.run_id, batch.begin.agent, batch.begin.started),
+            )
+        if rows:
+            await db.executemany(
+                "INSERT INTO quiesce_journal (session, run, seq, payload) VALUES ($1, $2, $3, $4)"
+                " ON CONFLICT DO NOTHING",
+                [(session, batch.run_id, batch.first_row + n, row) for n, row in enumerate(rows)],
+            )
+        if batch.rewrites:
+            await db.execute(
+                "DELETE FROM quiesce_messages WHERE session = $1 AND position >= $2", session, batch.first_message
+            )
+            await db.executemany(
+                "INSERT INTO quiesce_messages (session, position, run, payload) VALUES ($1, $2, $3, $4)",
+                [(session, batch.first_message + n, batch.run_id, payload) for n, payload in enumerate(payloads)],
+            )
+        for key, value in batch.values.items():
+            await db.execute(
+                "INSERT INTO quiesce_session_values (session, key, value) VALUES ($1, $2, $3)"
+                " ON CONFLICT (session, key) DO UPDATE SET value = excluded.value",
+                *(session, key, value),
+            )
+        if batch.end is not None:
+            end = batch.end
+            await db.execute(
+                "UPDATE quiesce_runs SET status = $3, reason = $4, ended = $5, detail = $6"
+                " WHERE session = $1 AND run = $2",
+                *(session, batch.run_id, end.status, end.reason, end.ended, end.detail),
+            )
+        return revision
+
+    async def _delete(self, db: Any, session: str) -> None:
+        info = await self._info(db, session, locked=True)
+        check_free(info, None)
+        for table in ("messages", "journal", "runs", "session_values"):
+            await db.execute(f"DELETE FROM quiesce_{table} WHERE session = $1", info.id)
+        await db.execute("DELETE FROM quiesce_sessions WHERE id = $1", info.id)
+
+    # --- Reading ------------------------------------------------------------------------------------------------
+
+    async def _info(self, db: Any, session: str, *, locked: bool = False) -> SessionInfo:
+        lock = " FOR UPDATE" if locked else ""
+        row = await db.fetchrow(f"SELECT {_INFO} FROM quiesce_sessions WHERE name = $1{lock}", session)
+        if row is None:
+            raise SessionNotFound(f"There is no session {session!r} in {self.url}.")
+        return _session(row)
+
+    async def _snapshot(self, db: Any, info: SessionInfo) -> Snapshot:
+        found = await db.fetch("SELECT payload FROM quiesce_messages WHERE session = $1 ORDER BY position", info.id)
+        if len(found) != info.length:
+            raise StoreDamaged(f"Session {info.name!r} has {len(found)} of its {info.length} messages.")
+        running = await db.fetch(
+            "SELECT run FROM quiesce_runs WHERE session = $1 AND status = 'running' ORDER BY started, run", info.id
+        )
+        values = await db.fetch("SELECT key, value FROM quiesce_session_values WHERE session = $1", info.id)
+        unfinished = {run["run"]: await self._rows(db, info.id, run["run"]) for run in running}
+        return Snapshot(info, [row["payload"] for row in found], unfinished, dict(values))
+
+    async def _rows(self, db: Any, session_id: str, run_id: str) -> list[bytes]:
+        found = await db.fetch(
+            "SELECT payload FROM quiesce_journal WHERE session = $1 AND run = $2 ORDER BY seq", session_id, run_id
+        )
+        return [row["payload"] for row in found]
+
+    # --- The connection -----------------------------------------------------------------------------------------
+
+    def _submit(self, work: Callable[[Any], Awaitable[_T]], *, urgent: bool = True) -> Future[_T]:
+        return self._worker.submit(self._run, work, urgent)
+
+    def _run(self, work: Callable[[Any], Awaitable[_T]], urgent: bool) -> _T:  # noqa: FBT001
+        """In the store's thread: one transaction, on a loop that runs only for it."""
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+        return self._loop.run_until_complete(self._perform(work, urgent=urgent))
+
+    async def _perform(self, work: Callable[[Any], Awaitable[_T]], *, urgent: bool) -> _T:
+        """Do it; once more when a connection that was opened earlier turns out to be gone. All work may be repeated."""
+        used_before = self._connection is not None
+        try:
+            return await self._attempt(work, urgent=urgent)
+        except StoreUnavailable:
+            if not used_before:
+                raise
+        return await self._attempt(work, urgent=urgent)
+
+    async def _attempt(self, work: Callable[[Any], Awaitable[_T]], *, urgent: bool) -> _T:
+        async with self._explained():
+            db = await self._connected()
+            async with db.transaction():
+                if not urgent:
+                    await db.execute("SET LOCAL synchronous_commit TO OFF")
+                return await work(db)
+
+    async def _connected(self) -> Any:
+        if self._connection is None or self._connection.is_closed():
+            self._connection = await self._asyncpg.connect(
+                self._address, timeout=CONNECT_PATIENCE, command_timeout=STATEMENT_PATIENCE
+            )
+            await self._migrate(self._connection)
+        return self._connection
+
+    async def _migrate(self, db: Any) -> None:
+        """Bring the schema to the newest version."""
+        async with db.transaction():
+            await db.execute("SELECT pg_advisory_xact_lock($1)", _MIGRATION_LOCK)
+            await db.execute("CREATE TABLE IF NOT EXISTS quiesce_schema (version INTEGER NOT NULL)")
+            version = await db.fetchval("SELECT max(version) FROM quiesce_schema") or 0
+            if version > len(POSTGRES_MIGRATIONS):
+                raise StoreError(
+                    f"{self.url} was written by a newer Quiesce (schema {version}, this one knows"
+                    f" {len(POSTGRES_MIGRATIONS)}).",
+                    kept="Nothing was changed.",
+                    todo="Update Quiesce.",
+                )
+            for number, statements in enumerate(POSTGRES_MIGRATIONS[version:], version + 1):
+                for statement in statements:
+                    await db.execute(statement)
+                await db.execute("INSERT INTO quiesce_schema (version) VALUES ($1)", number)
+
+    @asynccontextmanager
+    async def _explained(self) -> AsyncGenerator[None]:
+        """What asyncpg says becomes a `StoreError`; after a failure of the connection, the next call opens another."""
+        try:
+            yield
+        except StoreError:
+            raise
+        except (OSError, TimeoutError, self._asyncpg.InterfaceError) as error:
+            self._drop_connection()
+            raise StoreUnavailable(f"{self.url}: {type(error).__name__}: {error}.") from error
+        except self._asyncpg.PostgresError as error:
+            self._drop_connection()
+            raise self._explain(error) from error
+        except Exception as error:  # a connection that breaks in the middle of a message can raise almost anything
+            broken = self._connection is None or self._connection.is_closed()
+            self._drop_connection()
+            kind = StoreUnavailable if broken else StoreError
+            raise kind(f"{self.url}: {type(error).__name__}: {error}.") from error
+
+    def _explain(self, error: Any) -> StoreError:
+        said = f"{self.url}: {error}."
+        match str(error.sqlstate or "")[:2], error.sqlstate:
+            case _, "53100" | "54000":
+                return StoreFull(said)
+            case _, "25006" | "42501":
+                return StoreReadOnly(said)
+            case "08" | "57" | "53" | "40" | "55", _:
+                return StoreUnavailable(said)
+            case "XX", _:
+                return StoreDamaged(said)
+            case _:
+                return StoreError(said)
+
+    def _drop_connection(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.terminate()
+
+    def _close(self) -> None:
+        loop, self._loop = self._loop, None
+        connection, self._connection = self._connection, None
+        self._worker.retire()
+        if loop is not None:
+            if connection is not None:
+                with suppress(OSError, TimeoutError, self._asyncpg.PostgresError, self._asyncpg.InterfaceError):
+                    loop.run_until_complete(connection.close(timeout=1))
+            loop.close()
+
+
+def _session(row: Any) -> SessionInfo:
+    *plain, holder, expires_in = row
+    return SessionInfo(
+        *plain,
+        holder=None if holder is None else msgspec.json.decode(holder, type=Holder),
+        expires_in=expires_in,
+    )

@@ -1,0 +1,289 @@
+"""What a store holds, as plain values: stores move bytes and need not know what a message is."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import operator
+import os
+import socket
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Final, Literal, TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from ..errors import SessionBusy, StoreDamaged
+from ..events import Event, ReasoningDelta, TextDelta, ToolCallArguments
+from ..messages import Message
+
+RunStatus: TypeAlias = Literal["running", "ended", "crashed"]
+
+# --- Who writes ----------------------------------------------------------------------------------------------------
+
+
+class Holder(Struct, frozen=True):
+    """Who holds a session: enough to name them in an error, and to see that they are dead.
+
+    `process` identifies one process on one machine since its last start, or is empty where that cannot be told.
+    """
+
+    owner: str
+    host: str
+    pid: int
+    process: str = ""
+
+    def __str__(self) -> str:
+        return f"process {self.pid} on {self.host}"
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the process is known to have ended. False when that cannot be told from here."""
+        here = _process_space()
+        if not self.process or not here or not self.process.startswith(f"{here}/"):
+            return False
+        return self.process != f"{here}/{self.pid}/{_started_at(self.pid)}"
+
+
+def holder(owner: str) -> Holder:
+    """This process, as the holder of a session."""
+    pid, space = os.getpid(), _process_space()
+    return Holder(owner, socket.gethostname(), pid, f"{space}/{pid}/{_started_at(pid)}" if space else "")
+
+
+def _process_space() -> str:
+    """What must be the same for two processes to see each other: the boot and the pid namespace."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot}/{os.readlink('/proc/self/ns/pid')}"
+    except OSError:
+        return ""
+
+
+def _started_at(pid: int) -> str:
+    """When a process started, by the kernel's clock; empty when there is none, or it has ended and is a zombie."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (OSError, ValueError):
+        return ""
+    return "" if state[0] in "ZX" else state[19]
+
+
+class Lease(Struct, frozen=True):
+    """The right to write a session until `expires`. A newer lease has a higher `fence`; then this one is worth nothing.
+
+    `revision` is the session's when the lease was taken: it changes with every write.
+    """
+
+    session: str
+    session_id: str
+    fence: int
+    revision: int
+    seconds: float
+    owner: str
+
+
+# --- What is written -----------------------------------------------------------------------------------------------
+
+
+class Commit(Struct, frozen=True, tag="commit"):
+    """Everything before this is settled: so many messages were put into the conversation."""
+
+    messages: int
+
+
+class ToolIntended(Struct, frozen=True, tag="tool_intended"):
+    """A tool is about to run. Written down before it does, so that after a crash it is known that it may have run."""
+
+    call_id: str
+
+
+class RunBegin(Struct, frozen=True):
+    """A run writes to the session for the first time."""
+
+    agent: str
+    started: float
+
+
+class RunEnd(Struct, frozen=True):
+    """How a run ended; `detail` is its receipt, or after a crash what is known of it, as JSON."""
+
+    status: RunStatus
+    reason: str
+    ended: float
+    detail: bytes = b"null"
+
+
+JournalRow: TypeAlias = Event | Commit | ToolIntended
+
+
+class Batch:
+    """What goes into the store in one transaction, or not at all.
+
+    Rows are numbered by run, and messages by session, so that a batch that is written twice is there once.
+    """
+
+    def __init__(self, run_id: str, *, first_row: int = 0) -> None:
+        self.run_id: Final = run_id
+        self.first_row: Final = first_row
+        self.entries: list[JournalRow] = []
+        self.messages: list[Message] = []
+        self.first_message = 0
+        self.cuts = False
+        """Whether messages from `first_message` on go, even if none take their place."""
+        self.begin: RunBegin | None = None
+        self.end: RunEnd | None = None
+        self.values: dict[str, bytes] = {}
+        self.marked = True
+        """Whether some entries are marks, which are not for readers."""
+        self.release = False
+        self.urgent = True
+        """Whether this must survive even a power cut; what only says that a run is over need not."""
+        self._rows: list[bytes] | None = None
+        self._payloads: list[bytes] | None = None
+
+    @property
+    def rewrites(self) -> bool:
+        """Whether the conversation is, from `first_message` on, `messages` and nothing else."""
+        return self.cuts or bool(self.messages)
+
+    def rows(self) -> list[bytes]:
+        """The journal's rows, with runs of deltas merged into one. Encoded once, in the store's thread."""
+        if self._rows is None:
+            self._rows = [encode(row) for row in merge(self.entries)]
+        return self._rows
+
+    def payloads(self) -> list[bytes]:
+        """The messages, encoded."""
+        if self._payloads is None:
+            self._payloads = [encode(message) for message in self.messages]
+        return self._payloads
+
+
+# --- What is read --------------------------------------------------------------------------------------------------
+
+
+class RunRecord(Struct, frozen=True):
+    """A run of a session, as `quiesce sessions show` lists it."""
+
+    run_id: str
+    agent: str
+    started: float
+    status: RunStatus
+    reason: str = ""
+    ended: float | None = None
+    detail: bytes = b"null"
+
+
+class SessionInfo(Struct, frozen=True):
+    """A session, as `quiesce sessions list` lists it."""
+
+    name: str
+    id: str
+    created: float
+    updated: float
+    length: int
+    revision: int
+    fence: int
+    holder: Holder | None = None
+    expires_in: float = 0.0
+
+
+class Snapshot(Struct, frozen=True):
+    """A session at one moment: its messages, and the journals of runs that have not ended."""
+
+    info: SessionInfo
+    messages: list[bytes]
+    unfinished: dict[str, list[bytes]]
+    values: dict[str, bytes]
+
+
+def check_free(info: SessionInfo, wanted_by: Holder | None) -> None:
+    """Raises `SessionBusy` while somebody other than `wanted_by` has a session."""
+    holder = info.holder
+    if holder is None or info.expires_in <= 0 or holder.is_gone:
+        return
+    if wanted_by is None or holder.owner != wanted_by.owner:
+        raise SessionBusy(info.name, str(holder), info.expires_in)
+
+
+class Taken(Struct, frozen=True):
+    """A session that was taken: the lease, and what is stored unless the taker has that already."""
+
+    lease: Lease
+    snapshot: Snapshot | None
+
+
+# --- Encoding ------------------------------------------------------------------------------------------------------
+
+
+def merge(entries: Iterable[JournalRow]) -> list[JournalRow]:
+    """The same rows with neighbouring pieces of the same text joined. Most rows are text, so that goes fast."""
+    merged: list[JournalRow] = []
+    for kind, alike in itertools.groupby(entries, type):
+        if kind is TextDelta:
+            merged.append(TextDelta("".join(map(_text_of, alike))))
+        elif kind is ReasoningDelta or kind is ToolCallArguments:
+            for entry in alike:
+                _add_piece(merged, entry)
+        else:
+            merged.extend(alike)
+    return merged
+
+
+def _add_piece(merged: list[JournalRow], entry: JournalRow) -> None:
+    match entry, merged[-1] if merged else None:
+        case ReasoningDelta(text, None, None), ReasoningDelta(before, None, None):
+            merged[-1] = ReasoningDelta(before + text)
+        case ToolCallArguments(call_id, text), ToolCallArguments(same, before) if call_id == same:
+            merged[-1] = ToolCallArguments(call_id, before + text)
+        case _:
+            merged.append(entry)
+
+
+_text_of: Final = operator.attrgetter("text")
+
+
+def _stand_in(value: Any) -> Any:
+    """What a tool reports, or a provider adds, may be anything; the journal keeps how it looks."""
+    return repr(value)
+
+
+_encoder: Final = msgspec.json.Encoder(enc_hook=_stand_in)
+_rows: Final[msgspec.json.Decoder[JournalRow]] = msgspec.json.Decoder(JournalRow)
+_messages: Final[msgspec.json.Decoder[Message]] = msgspec.json.Decoder(Message)
+
+
+def encode(value: object) -> bytes:
+    """A value as JSON."""
+    try:
+        return _encoder.encode(value)
+    except (UnicodeEncodeError, ValueError, RecursionError):
+        # Half of a character that a stream has split: plain JSON can say that, in ASCII.
+        return json.dumps(msgspec.to_builtins(value, enc_hook=_stand_in), default=repr).encode()
+
+
+def decode_row(data: bytes) -> JournalRow:
+    """A row of the journal. Raises `StoreDamaged`."""
+    return _decode(_rows, JournalRow, data)
+
+
+def decode_messages(payloads: Sequence[bytes]) -> tuple[Message, ...]:
+    """Messages from what `encode` made of them. Raises `StoreDamaged`."""
+    decode = _messages.decode
+    try:
+        return tuple([decode(data) for data in payloads])
+    except (msgspec.MsgspecError, UnicodeError) as error:
+        raise StoreDamaged(f"A stored message cannot be read: {error}.") from error
+
+
+def _decode(decoder: msgspec.json.Decoder[Any], kind: Any, data: bytes) -> Any:
+    try:
+        return decoder.decode(data)
+    except (msgspec.MsgspecError, UnicodeError):
+        pass
+    try:
+        return msgspec.convert(json.loads(data), kind)
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise StoreDamaged(f"A row of the journal cannot be read: {error}.") from error

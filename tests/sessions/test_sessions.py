@@ -1,0 +1,418 @@
+"""Agents with sessions: what is saved when, who may write, and what is said when it cannot be saved."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quiesce import Agent, Session, ToolContext, tool
+from quiesce.errors import (
+    ConfigurationError,
+    ConversationBusy,
+    LeaseLost,
+    SessionBusy,
+    StoreError,
+    StoreFull,
+    StoreUnavailable,
+)
+from quiesce.events import RunEnded, SessionRecovered, StoreFailed, TextDelta, ToolEnded, ToolStarted
+from quiesce.hooks import AfterRun
+from quiesce.messages import AssistantMessage, Outcome, ToolMessage, UserMessage
+from quiesce.sessions.base import Store
+from quiesce.sessions.memory_store import MemoryStore
+from quiesce.sessions.records import Batch, Lease, decode_messages, decode_row, holder
+from quiesce.sessions.where import default_path, resolve_store
+from quiesce.testing import Call, Pause, Say, ScriptedModel, Stall, run_virtual
+from quiesce.transcript import faults
+
+from .conftest import StoreMaker
+
+pytestmark = pytest.mark.promise("P9")
+
+
+@tool
+async def echo(word: str) -> str:
+    """Say it again."""
+    return word
+
+
+def stored(store: Store, name: str = "s") -> tuple[Any, ...]:
+    return decode_messages(store.load(name).result().messages)
+
+
+def test_a_conversation_goes_on_in_another_agent(new_store: StoreMaker) -> None:
+    async def main() -> None:
+        model = ScriptedModel([Say("Look. "), Call("echo", {"word": "w"})], "Done.", then="Again.")
+        first = await Agent(model, tools=[echo], session="s", store=new_store()).invoke_async("One")
+        second = await Agent(model, tools=[echo], session="s", store=new_store()).invoke_async("Two")
+        assert first.receipt.saved
+        assert second.messages[: len(first.messages)] == first.messages
+        assert [type(each) for each in second.new_messages] == [UserMessage, AssistantMessage]
+        assert model.requests[-1].messages == second.messages[:-1]
+        assert stored(new_store()) == second.messages
+
+    asyncio.run(main())
+
+
+def test_two_agents_take_turns_and_each_sees_what_the_other_said(new_store: StoreMaker) -> None:
+    async def main() -> None:
+        agents = [Agent(ScriptedModel(then=f"I am {n}."), session="s", store=new_store()) for n in range(2)]
+        for turn in range(4):
+            result = await agents[turn % 2].invoke_async(f"Turn {turn}")
+            assert len(result.messages) == 2 * (turn + 1)
+        assert faults(stored(new_store())) == ()
+
+    asyncio.run(main())
+
+
+def test_the_other_process_gets_a_clear_error_or_waits(new_store: StoreMaker) -> None:
+    async def main() -> None:
+        busy = Agent(ScriptedModel([Say("Well"), Stall()], then="Yes."), session="s", store=new_store())
+        run = busy.start("One")
+        async for event in run:
+            if isinstance(event, TextDelta):
+                break
+        other = Agent(ScriptedModel(then="No."), session="s", store=new_store())
+        with pytest.raises(SessionBusy, match="held by process") as refused:
+            await other.invoke_async("Two")
+        assert isinstance(refused.value, ConversationBusy)
+        assert other.messages == ()
+        patient = Agent(ScriptedModel(then="Now."), session="s", store=new_store(), session_wait=60)
+        waiting = patient.start("Three")
+        await asyncio.sleep(0.05)
+        assert not waiting.done
+        run.cancel("enough")
+        assert (await waiting.result()).text == "Now."
+        assert [each.text for each in stored(new_store()) if isinstance(each, UserMessage)] == ["One", "Three"]
+
+    asyncio.run(main())
+
+
+def test_a_stop_does_not_wait_for_a_session_that_is_busy(new_store: StoreMaker) -> None:
+    async def main() -> None:
+        new_store().acquire("s", holder("somebody"), seconds=1000).result()
+        run = Agent(ScriptedModel(then="No."), session="s", store=new_store(), session_wait=500).start("Two")
+        await asyncio.sleep(0.05)
+        run.cancel("changed my mind")
+        result = await asyncio.wait_for(run.result(), 10)
+        assert result.stop_reason == "cancelled"
+        assert result.receipt.saved is False
+        assert "before its session was open" in result.receipt.unsaved
+        assert result.messages == ()
+
+    asyncio.run(main())
+
+
+class Recording(MemoryStore):
+    """Notes what is durable at the moment that something happens outside."""
+
+    def journal_now(self) -> list[Any]:
+        return [decode_row(row) for run in self.runs("s").result() for row in self.journal("s", run.run_id).result()]
+
+
+def test_everything_is_saved_before_the_outside_sees_it() -> None:
+    store = Recording()
+    seen: list[str] = []
+
+    class Watching(ScriptedModel):
+        def stream(self, request: Any) -> Any:
+            assert stored(store) == request.messages, "the model was asked before the prompt or a result was saved"
+            seen.append("model")
+            return super().stream(request)
+
+    @tool
+    async def effect(ctx: ToolContext) -> str:
+        """Do something."""
+        assert any(getattr(row, "call_id", None) == ctx.call_id for row in store.journal_now())
+        seen.append("tool")
+        return "done"
+
+    def after(event: AfterRun) -> None:
+        assert stored(store) == event.result.messages
+        seen.append("hook")
+
+    async def main() -> None:
+        model = Watching([Say("Words. "), Call("effect"), Call("effect")], "The end.")
+        agent = Agent(model, tools=[effect], session="s", store=store, hooks=[after])
+        text = ""
+        async for event in agent.stream_async("Go"):
+            if isinstance(event, TextDelta):
+                text += event.text
+                assert text in "".join(row.text for row in store.journal_now() if isinstance(row, TextDelta))
+            if isinstance(event, RunEnded):
+                assert store.load("s").result().unfinished == {}
+                assert store.load("s").result().info.holder is None
+        assert seen == ["model", "tool", "tool", "model", "hook"]
+
+    asyncio.run(main())
+
+
+def test_a_key_for_each_call_that_no_other_call_has(new_store: StoreMaker) -> None:
+    keys: list[str] = []
+
+    @tool
+    async def note(ctx: ToolContext) -> str:
+        """Note the key."""
+        keys.append(ctx.idempotency_key)
+        return "ok"
+
+    async def main() -> None:
+        for name in ("s", "s", "t"):
+            model = ScriptedModel([Call("note"), Call("note")], "Done.")
+            await Agent(model, tools=[note], session=name, store=new_store()).invoke_async("Go")
+        await Agent(ScriptedModel([Call("note")], "Done."), tools=[note]).invoke_async("Go")
+
+    asyncio.run(main())
+    assert len(set(keys)) == 7
+
+
+# --- A store that fails --------------------------------------------------------------------------------------------
+
+
+class Failing(MemoryStore):
+    """Fails, or hangs, from the n-th write on."""
+
+    def __init__(self, at: int, error: StoreError | None, times: int = 10**9) -> None:
+        super().__init__()
+        self.left = at
+        self.error = error
+        self.times = times
+        self.hung: list[Future[int]] = []
+
+    def write(self, lease: Lease, batch: Batch) -> Future[int]:
+        self.left -= 1
+        if self.left >= 0 or self.times <= 0:
+            return super().write(lease, batch)
+        self.times -= 1
+        failed: Future[int] = Future()
+        if self.error is None:
+            self.hung.append(failed)
+        else:
+            failed.set_exception(self.error)
+        return failed
+
+
+def script() -> ScriptedModel:
+    return ScriptedModel([Say("One two three. ", pause=0.1), Call("echo", {"word": "w"})], Say("The end.", pause=0.1))
+
+
+@pytest.mark.parametrize("at", range(8))
+def test_a_store_that_is_full_stops_the_run_with_a_typed_error(at: int) -> None:
+    async def main() -> None:
+        store = Failing(at, StoreFull("no room"))
+        agent = Agent(script(), tools=[echo], session="s", store=store)
+        events: list[Any] = []
+        with pytest.raises(StoreFull) as failure:
+            async for event in agent.stream_async("Go"):
+                events.append(event)
+        result = failure.value.result
+        assert result is not None
+        assert result.stop_reason == "error"
+        assert result.receipt.saved is False
+        assert isinstance(events[-1], RunEnded)
+        assert faults(result.messages) == ()
+        assert agent.messages == stored(store)[: len(agent.messages)]
+        store.left = 10**9
+        agent.setup.model._answers = iter(["Better."])  # type: ignore[attr-defined]
+        again = await agent.invoke_async("Again")
+        assert again.receipt.saved
+        assert faults(stored(store)) == ()
+        assert stored(store) == again.messages
+
+    run_virtual(main())
+
+
+@pytest.mark.parametrize("at", range(8))
+def test_or_goes_on_in_memory_and_says_so(at: int) -> None:
+    async def main() -> None:
+        store = Failing(at, StoreFull("no room"))
+        agent = Agent(script(), tools=[echo], session="s", store=store, on_store_failure="continue")
+        events = [event async for event in agent.stream_async("Go")]
+        assert sum(isinstance(event, StoreFailed) for event in events) <= 1
+        ended = events[-1]
+        assert isinstance(ended, RunEnded)
+        assert ended.stop_reason == "end_turn"
+        assert ended.receipt.saved is False
+        assert "no room" in ended.receipt.unsaved
+        assert "".join(event.text for event in events if isinstance(event, TextDelta)) == "One two three. The end."
+        assert len(agent.messages) == 4
+        store.left = 10**9
+        agent.setup.model._answers = iter(["Better."])  # type: ignore[attr-defined]
+        again = await agent.invoke_async("Again")
+        assert again.receipt.saved
+        assert stored(store) == again.messages
+        assert len(again.messages) == 6
+
+    run_virtual(main())
+
+
+def test_a_store_that_heals_in_time_is_not_noticed() -> None:
+    async def main() -> None:
+        store = Failing(2, StoreUnavailable("restarting"), times=4)
+        agent = Agent(script(), tools=[echo], session="s", store=store)
+        events = [event async for event in agent.stream_async("Go")]
+        assert events[-1].receipt.saved
+        assert stored(store) == agent.messages
+        assert not any(isinstance(event, StoreFailed) for event in events)
+
+    run_virtual(main())
+
+
+def test_a_run_that_went_on_in_memory_is_saved_when_the_store_is_back() -> None:
+    async def main() -> None:
+        store = Failing(2, StoreFull("no room"), times=1)
+        agent = Agent(
+            ScriptedModel([Say("One. ", pause=0.1), Pause(30), Say("Two.", pause=0.1)]),
+            session="s",
+            store=store,
+            on_store_failure="continue",
+        )
+        events = [event async for event in agent.stream_async("Go")]
+        assert any(isinstance(event, StoreFailed) for event in events)
+        assert events[-1].receipt.saved
+        assert stored(store) == agent.messages
+        rows = [decode_row(row) for row in store.journal("s", store.runs("s").result()[0].run_id).result()]
+        assert "".join(row.text for row in rows if isinstance(row, TextDelta)) == "One. Two."
+
+    run_virtual(main())
+
+
+@pytest.mark.parametrize("at", range(6))
+def test_a_stop_waits_for_a_hung_store_no_longer_than_its_bound(at: int) -> None:
+    async def main() -> None:
+        store = Failing(at, None)
+        run = Agent(script(), tools=[echo], session="s", store=store).start("Go")
+        await asyncio.sleep(20)
+        loop = asyncio.get_running_loop()
+        asked = loop.time()
+        run.cancel("enough")
+        result = await run.result()
+        assert loop.time() - asked <= 4.5
+        assert result.receipt.saved is False
+        assert "did not answer" in result.receipt.unsaved
+        assert "NOT SAVED" in str(result.receipt)
+
+    run_virtual(main())
+
+
+def test_a_writer_that_was_fenced_off_ends_with_lease_lost() -> None:
+    async def main() -> None:
+        store = MemoryStore()
+        model = ScriptedModel([Say("One. ", pause=0.1), Pause(5), Say("Two. ", pause=0.1), Call("echo", {"word": "w"})])
+        session = Session("s", store, on_store_failure="continue")
+        run = Agent(model, tools=[echo], session=session).start("Go")
+        await asyncio.sleep(2)
+        store._sessions["s"].expires = 0.0
+        thief = store.acquire("s", holder("thief"), seconds=1000).result()
+        with pytest.raises(LeaseLost):
+            await run.result()
+        assert store.load("s").result().info.fence == thief.lease.fence
+        texts = [row.text for row in map(decode_row, store.journal("s", run.id).result()) if isinstance(row, TextDelta)]
+        assert "Two" not in "".join(texts)
+
+    run_virtual(main())
+
+
+# --- After a crash ---------------------------------------------------------------------------------------------------
+
+
+def test_a_crash_is_sealed_and_said(new_store: StoreMaker) -> None:
+    """The store of a run is cut off from it in the middle of its tools, as a crash would do."""
+
+    async def main() -> None:
+        started = asyncio.Event()
+
+        @tool
+        async def hang() -> str:
+            """Never end."""
+            started.set()
+            await asyncio.sleep(1000)
+            return "no"
+
+        store = new_store()
+        model = ScriptedModel([Say("Both: "), Call("echo", {"word": "w"}), Call("hang")], then="Never.")
+        agent = Agent(model, tools=[echo, hang], session="s", store=store)
+        run = agent.start("Go")
+        async for event in run:
+            if isinstance(event, ToolEnded) and event.result.name == "echo" and started.is_set():
+                break
+            if isinstance(event, ToolStarted) and event.call.name == "hang":
+                await started.wait()
+                if any(record.result for record in run.course.batch.records) and run.course.journal.backlog == 0:
+                    break
+        other = new_store()
+        if other.url == "memory":
+            other._sessions["s"].expires = 0.0  # type: ignore[attr-defined]
+            lease = other.acquire("s", holder("next"), seconds=-1).result().lease
+        else:
+            other._worker.submit(lambda: None).result()  # type: ignore[attr-defined]
+            lease = None
+        if lease is None:
+            session = run.course.conversation
+            lease = other.acquire("s", holder(session._owner), seconds=-1).result().lease  # type: ignore[attr-defined]
+        successor = Agent(ScriptedModel(then="I see."), session="s", store=other)
+        events = [event async for event in successor.stream_async("What happened?")]
+        (recovered,) = [event for event in events if isinstance(event, SessionRecovered)]
+        assert recovered.run_id == run.id
+        assert [call.name for call in recovered.unknown] == ["hang"]
+        assert faults(successor.messages) == ()
+        results = [
+            each for message in successor.messages if isinstance(message, ToolMessage) for each in message.results
+        ]
+        assert [each.outcome for each in results] == [Outcome.COMPLETED, Outcome.UNKNOWN]
+        assert other.runs("s").result()[0].status == "crashed"
+        assert successor.session is not None
+        assert successor.session.crashes[0].run_id == run.id
+        run.cancel("over")
+        await run.stopped()
+        assert stored(new_store()) == successor.messages
+
+    asyncio.run(main())
+
+
+# --- Configuration ---------------------------------------------------------------------------------------------------
+
+
+def test_stores_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("QUIESCE_HOME", str(tmp_path))
+    assert default_path() == tmp_path / "sessions.db"
+    assert resolve_store().url == f"sqlite:///{tmp_path}/sessions.db"
+    assert resolve_store(tmp_path / "a.db") is resolve_store(f"sqlite:///{tmp_path}/a.db")
+    assert resolve_store("memory") is resolve_store("memory")
+    assert resolve_store("postgresql://me:secret@db:5432/x?host=y").url == "postgresql://me@db:5432/x"
+    for wrong in ("mongodb://x", 7):
+        with pytest.raises(ConfigurationError):
+            resolve_store(wrong)
+
+
+def test_what_makes_no_sense_is_refused() -> None:
+    store = MemoryStore()
+    for options in (
+        {"store": store},
+        {"session": ""},
+        {"session": "a\nb"},
+        {"session": "s", "store": store, "messages": [UserMessage(()), AssistantMessage(())]},
+        {"session": Session("s", store), "store": store},
+        {"session": "s", "store": store, "session_wait": -1},
+        {"session": "s", "store": store, "on_store_failure": "pray"},
+    ):
+        with pytest.raises(ConfigurationError):
+            Agent(ScriptedModel(then="x"), **options)  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError):
+        Agent(ScriptedModel(then="x"), session="s", store=store).clear()
+
+
+def test_the_sync_api_and_a_session_that_is_only_read(new_store: StoreMaker) -> None:
+    from quiesce.sync import close_portals
+
+    agent = Agent(ScriptedModel(then="Yes."), session="s", store=new_store())
+    assert agent("One").text == "Yes."
+    assert list(agent.stream("Two"))[-1].receipt.saved
+    reader = Session("s", new_store())
+    assert reader.load_sync() == agent.messages
+    assert asyncio.run(reader.load()) == agent.messages
+    close_portals()

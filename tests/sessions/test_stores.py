@@ -1,0 +1,229 @@
+"""The rules of a store, for every kind of store."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from quiesce.errors import LeaseLost, SessionBusy, SessionExists, SessionNotFound, StoreDamaged, StoreError
+from quiesce.events import ReasoningDelta, TextDelta, ToolCallArguments, ToolProgress
+from quiesce.messages import AssistantMessage, Text, UserMessage
+from quiesce.sessions.base import Store
+from quiesce.sessions.files import export_session, import_session
+from quiesce.sessions.records import Batch, Commit, Holder, RunBegin, RunEnd, decode_row, encode, holder, merge
+from quiesce.sessions.schema import SQLITE_MIGRATIONS
+from quiesce.sessions.sqlite import SQLiteStore
+
+from .conftest import StoreMaker
+
+pytestmark = pytest.mark.promise("P9")
+
+SAID = [UserMessage((Text("Hello"),)), AssistantMessage((Text("Hi"),))]
+
+
+def batch(run: str = "r1", *, row: int = 0, first: int = 0, end: str | None = None) -> Batch:
+    made = Batch(run, first_row=row)
+    made.begin = RunBegin("agent", 1.0)
+    made.entries = [TextDelta("H"), TextDelta("i"), Commit(2)]
+    made.messages, made.first_message = list(SAID), first
+    if end is not None:
+        made.end = RunEnd("ended", end, 2.0)
+    return made
+
+
+def taken(store: Store, owner: str = "me", name: str = "s", seconds: float = 60):
+    return store.acquire(name, holder(owner), seconds=seconds).result()
+
+
+def test_what_is_written_is_read_by_others(new_store: StoreMaker) -> None:
+    store = new_store()
+    lease = taken(store).lease
+    store.write(lease, batch(end="end_turn")).result()
+    snapshot = new_store().load("s").result()
+    assert snapshot.messages == [encode(message) for message in SAID]
+    assert snapshot.unfinished == {}
+    assert [decode_row(row) for row in store.journal("s", "r1").result()] == [TextDelta("Hi"), Commit(2)]
+    (run,) = store.runs("s").result()
+    assert (run.run_id, run.status, run.reason) == ("r1", "ended", "end_turn")
+
+
+def test_a_batch_written_twice_is_there_once(store: Store) -> None:
+    lease = taken(store).lease
+    for _ in range(3):
+        store.write(lease, batch()).result()
+    snapshot = store.load("s").result()
+    assert len(snapshot.messages) == 2
+    assert len(snapshot.unfinished["r1"]) == 2
+
+
+def test_a_session_is_busy_until_it_is_released(new_store: StoreMaker) -> None:
+    one, other = new_store(), new_store()
+    lease = taken(one).lease
+    with pytest.raises(SessionBusy, match="process") as busy:
+        taken(other, "you")
+    assert 0 < busy.value.expires_in <= 60
+    with pytest.raises(SessionBusy):
+        other.delete("s").result()
+    one.release(lease).result()
+    assert taken(other, "you").lease.fence == lease.fence + 1
+
+
+def test_an_expired_lease_is_taken_over_and_the_old_writer_is_fenced_off(new_store: StoreMaker) -> None:
+    one, other = new_store(), new_store()
+    old = taken(one, seconds=-1).lease
+    new = taken(other, "you").lease
+    with pytest.raises(LeaseLost):
+        one.write(old, batch()).result()
+    with pytest.raises(LeaseLost):
+        one.renew(old).result()
+    one.release(old).result()  # harmless
+    assert other.load("s").result().messages == []
+    other.write(new, batch()).result()
+    assert other.load("s").result().info.holder is not None
+
+
+def test_a_lease_whose_process_is_gone_is_taken_over_at_once(store: Store) -> None:
+    here = holder("dead")
+    if not here.process:
+        pytest.skip("this system does not tell")
+    gone = msgspec.structs.replace(here, process=here.process + "0")
+    store.acquire("s", gone, seconds=1000).result()
+    assert taken(store).lease.fence == 2
+
+
+def test_a_holder_on_another_machine_is_believed_to_live() -> None:
+    assert not Holder("x", "elsewhere", 1, "other-boot/pid:[1]/1/1").is_gone
+    assert not Holder("x", "elsewhere", 1).is_gone
+    assert not holder("me").is_gone
+
+
+def test_the_same_owner_may_take_it_again_and_its_older_writes_are_refused(store: Store) -> None:
+    old = taken(store).lease
+    new = taken(store).lease
+    with pytest.raises(LeaseLost):
+        store.write(old, batch()).result()
+    store.write(new, batch()).result()
+
+
+def test_what_is_known_is_not_sent_again(store: Store) -> None:
+    first = taken(store)
+    assert first.snapshot is not None
+    revision = store.write(first.lease, batch()).result()
+    assert store.acquire("s", holder("me"), seconds=60, known=revision).result().snapshot is None
+    assert store.acquire("s", holder("me"), seconds=60, known=revision - 1).result().snapshot is not None
+
+
+def test_delete_leaves_nothing_and_the_name_can_be_used_again(store: Store) -> None:
+    old = taken(store).lease
+    store.write(old, batch()).result()
+    store.release(old).result()
+    store.delete("s").result()
+    for ask in (store.load, store.runs, store.delete):
+        with pytest.raises(SessionNotFound):
+            ask("s").result()
+    assert store.sessions().result() == []
+    new = taken(store)
+    assert new.snapshot is not None
+    assert new.snapshot.messages == []
+    assert new.lease.session_id != old.session_id
+    with pytest.raises(LeaseLost):
+        store.write(old, batch()).result()
+
+
+def test_values_of_the_store_and_of_a_session(store: Store) -> None:
+    assert store.get("calibration").result() is None
+    store.put("calibration", b"\x00\xff").result()
+    store.put("calibration", b"newer").result()
+    assert store.get("calibration").result() == b"newer"
+    made = batch()
+    made.values = {"pending": b"\x00"}
+    store.write(taken(store).lease, made).result()
+    assert store.load("s").result().values == {"pending": b"\x00"}
+
+
+def test_a_closed_store_opens_again(store: Store) -> None:
+    store.put("k", b"v").result()
+    store.close().result()
+    if store.url != "memory":
+        assert store.get("k").result() == b"v"
+
+
+def test_export_and_import_are_the_same_session(store: Store) -> None:
+    lease = taken(store).lease
+    made = batch(end="end_turn")
+    made.values = {"k": b"\x00v"}
+    store.write(lease, made).result()
+    store.write(lease, batch("r2", first=2)).result()
+    store.release(lease).result()
+    lines = list(export_session(store, "s"))
+    assert import_session(store, lines, name="t") == "t"
+    again = list(export_session(store, "t"))
+    assert again[1:] == lines[1:]
+    with pytest.raises(SessionExists):
+        import_session(store, lines)
+    for broken in (lines[1:], lines[:2], [b"what?"], []):
+        with pytest.raises(StoreDamaged):
+            import_session(store, broken, name="u")
+    with pytest.raises(SessionNotFound):
+        store.load("u").result()
+
+
+def test_pieces_are_merged_and_nothing_else() -> None:
+    rows = [
+        TextDelta("a"),
+        TextDelta("b"),
+        ReasoningDelta("c"),
+        ReasoningDelta("d"),
+        ReasoningDelta("", "signed"),
+        ReasoningDelta("e"),
+        ToolCallArguments("1", "x"),
+        ToolCallArguments("1", "y"),
+        ToolCallArguments("2", "z"),
+        TextDelta("f"),
+    ]
+    assert merge(rows) == [
+        TextDelta("ab"),
+        ReasoningDelta("cd"),
+        ReasoningDelta("", "signed"),
+        ReasoningDelta("e"),
+        ToolCallArguments("1", "xy"),
+        ToolCallArguments("2", "z"),
+        TextDelta("f"),
+    ]
+
+
+def test_half_a_character_and_odd_reports_survive_the_journal() -> None:
+    half = TextDelta("\ud83d")
+    assert decode_row(encode(half)) == half
+    odd = decode_row(encode(ToolProgress("1", "tool", {"at": object})))
+    assert isinstance(odd, ToolProgress)
+    assert "object" in str(odd.progress)
+    with pytest.raises(StoreDamaged):
+        decode_row(b"{")
+
+
+def test_a_file_of_an_older_version_is_migrated_and_one_of_a_newer_refused(tmp_path: Path) -> None:
+    path = tmp_path / "old.db"
+    sqlite3.connect(path).close()  # version 0: an empty file
+    store = SQLiteStore(path)
+    taken(store)
+    store.close().result()
+    with sqlite3.connect(path) as db:
+        assert db.execute("PRAGMA user_version").fetchone() == (len(SQLITE_MIGRATIONS),)
+        db.execute("PRAGMA user_version = 99")
+    db.close()
+    with pytest.raises(StoreError, match="newer Quiesce"):
+        store.sessions().result()
+    store.close().result()
+
+
+def test_a_file_that_is_no_database_is_said_to_be_damaged(tmp_path: Path) -> None:
+    path = tmp_path / "odd.db"
+    path.write_bytes(b"not a database at all" * 100)
+    store = SQLiteStore(path)
+    with pytest.raises(StoreDamaged, match=r"odd\.db"):
+        store.sessions().result()
+    store.close().result()

@@ -1,0 +1,176 @@
+"""Long conversations: what is sent stays inside the window and valid; what is kept is everything."""
+
+from __future__ import annotations
+
+import asyncio
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given, settings, strategies
+
+from quiesce import Agent, Price, Summarise, Trim
+from quiesce.context import HEADING, Summary, trimmed, weight
+from quiesce.errors import ConfigurationError, ServerError
+from quiesce.events import ContextReduced, ModelCallEnded
+from quiesce.messages import (
+    AssistantMessage,
+    Document,
+    Image,
+    Message,
+    Text,
+    ToolCall,
+    ToolMessage,
+    ToolResult,
+    UserMessage,
+)
+from quiesce.sessions.memory_store import MemoryStore
+from quiesce.testing import Fail, Say, ScriptedModel, Stall, Used
+from quiesce.transcript import faults
+
+pytestmark = pytest.mark.promise("P2", "P6")
+
+
+def conversation(shape: list[int], words: int = 3) -> tuple[Message, ...]:
+    """For each number an exchange with so many rounds of tools."""
+    said: list[Message] = []
+    for place, rounds in enumerate(shape):
+        said.append(UserMessage((Text(f"question {place} " * words),)))
+        for number in range(rounds):
+            calls = [ToolCall(f"c{place}-{number}-{n}", "look", {"n": n}) for n in range(2)]
+            said.append(AssistantMessage((Text("Looking."), *calls)))
+            said.append(ToolMessage(tuple(ToolResult(call.id, "look", (Text("seen " * words),)) for call in calls)))
+        said.append(AssistantMessage((Text(f"answer {place} " * words),)))
+    return tuple(said)
+
+
+@given(
+    shape=strategies.lists(strategies.integers(0, 4), min_size=1, max_size=8),
+    open_rounds=strategies.integers(0, 5),
+    tokens=strategies.one_of(strategies.none(), strategies.integers(1, 600)),
+    count=strategies.one_of(strategies.none(), strategies.integers(1, 30)),
+)
+@settings(max_examples=300, deadline=None, database=None, derandomize=True)
+def test_what_is_left_is_valid_and_as_long_as_it_may_be(
+    shape: list[int], open_rounds: int, tokens: int | None, count: int | None
+) -> None:
+    """The last exchange has no final answer yet: that is what the model is asked for."""
+    messages = conversation([*shape, open_rounds])[:-1]
+    left = trimmed(messages, tokens, count)
+    assert faults(left) == ()
+    assert left[-1] == messages[-1]
+    fits = (tokens is None or weight(left) <= tokens) and (count is None or len(left) <= count)
+    smallest = min(3, 1 + 2 * open_rounds)
+    assert fits or len(left) == smallest, "it neither fits nor is it the least there is"
+    if (tokens is None or weight(messages) <= tokens) and (count is None or len(messages) <= count):
+        assert left is messages
+
+
+def test_pictures_and_files_weigh_something() -> None:
+    assert weight([UserMessage((Image(data=b"x"),))]) > 1000
+    assert weight([UserMessage((Document(data=b"x" * 100_000),))]) > 20_000
+    assert weight([UserMessage((Text("ü" * 400),))]) > 150
+
+
+def test_the_conversation_keeps_everything() -> None:
+    async def main() -> None:
+        earlier = conversation([0] * 10)
+        model = ScriptedModel(then="Yes.")
+        agent = Agent(model, messages=earlier, context=Trim(messages=5))
+        events = [event async for event in agent.stream_async("Go")]
+        assert len(agent.messages) == len(earlier) + 2
+        assert model.requests[0].messages == agent.messages[-6:-1]
+        (reduced,) = [event for event in events if isinstance(event, ContextReduced)]
+        assert reduced == ContextReduced(16)
+
+    asyncio.run(main())
+
+
+def test_a_summary_stands_for_what_is_left_out_and_is_used_again() -> None:
+    async def main() -> None:
+        store = MemoryStore()
+        model = ScriptedModel(
+            *["A long answer to remember. " * 8] * 4,
+            [Say("They asked four times."), Used(200, 7)],
+            then=[Say("Yes."), Used(90, 1)],
+            price=Price(input=Decimal(1), output=Decimal(2)),
+        )
+        agent = Agent(model, session="s", store=store, context=Summarise(250, keep=80))
+        for number in range(4):
+            await agent.invoke_async(f"Question {number}?")
+        events = [event async for event in agent.stream_async("Another?")]
+        asked, sent = model.requests[4:6]
+        assert "Summarise" in asked.messages[-1].text
+        assert faults(asked.messages) == ()
+        assert sent.messages[0].text.startswith(HEADING)
+        assert "They asked four times." in sent.messages[0].text
+        assert faults(sent.messages) == ()
+        assert weight(sent.messages) <= 250
+        booked = [event.entry for event in events if isinstance(event, ModelCallEnded)]
+        assert [entry.usage.input.value for entry in booked] == [200, 90]
+        assert all(entry.cost is not None for entry in booked)
+        assert len(agent.messages) == 10
+
+        other = Agent(model, session="s", store=store, context=Summarise(250, keep=80))
+        await other.invoke_async("And in another process?")
+        assert len(model.requests) == 7, "the summary that is there is used"
+        assert "They asked four times." in model.requests[-1].messages[0].text
+
+    asyncio.run(main())
+
+
+def test_a_summary_that_fails_leaves_the_oldest_out() -> None:
+    async def main() -> None:
+        model = ScriptedModel(Fail(ServerError("oops")), then="Yes.")
+        agent = Agent(model, messages=conversation([0] * 10), context=Summarise(120))
+        result = await agent.invoke_async("Go")
+        assert result.text == "Yes."
+        assert weight(model.requests[1].messages) <= 120
+        assert [entry.ended for entry in result.usage.entries] == ["failed", "completed"]
+
+    asyncio.run(main())
+
+
+def test_a_summary_can_be_stopped() -> None:
+    async def main() -> None:
+        model = ScriptedModel([Say("It was"), Stall()], then="Yes.")
+        agent = Agent(model, messages=conversation([0] * 10), context=Summarise(120))
+        run = agent.start("Go")
+        while not model.open_streams:
+            await asyncio.sleep(0)
+        run.cancel("enough")
+        result = await run.result()
+        assert result.stop_reason == "cancelled"
+        assert [entry.ended for entry in result.usage.entries] == ["hung_up"]
+        assert model.open_streams == 0
+
+    asyncio.run(main())
+
+
+def test_a_summary_of_another_conversation_is_not_used() -> None:
+    async def main() -> None:
+        class Host:
+            summary = Summary(2, "another", "wrong")
+
+            def keep_summary(self, summary: Summary) -> None:
+                raise AssertionError
+
+            async def ask(self, request: Any, model: Any) -> Any:
+                raise AssertionError
+
+        messages = (*conversation([0] * 3), UserMessage((Text("Go"),)))
+        assert await Summarise(10_000).fit(messages, Host()) is messages
+
+    asyncio.run(main())
+
+
+def test_what_makes_no_sense_is_refused() -> None:
+    for make in (
+        Trim,
+        lambda: Trim(tokens=0),
+        lambda: Trim(messages=-1),
+        lambda: Summarise(0),
+        lambda: Summarise(10, keep=10),
+    ):
+        with pytest.raises(ConfigurationError):
+            make()
