@@ -30,6 +30,7 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument("--max-body", type=int, default=8 * 1024 * 1024, metavar="BYTES")
     parser.add_argument("--heartbeat", type=float, default=15.0, metavar="S")
     parser.add_argument("--cors-origin", action="append", default=[], metavar="ORIGIN", help="another site that may")
+    parser.add_argument("--store", metavar="PATH|URL", help="where sessions and runs outlive the process")
     parser.add_argument("--receipts", type=Path, metavar="FILE", help="write every receipt here, as lines of JSON")
     parser.add_argument("--log-level", default="info", choices=("debug", "info", "warning", "error"))
     parser.set_defaults(run=run)
@@ -64,5 +65,13 @@ def run(options: argparse.Namespace) -> int:
         receipts=options.receipts,
     )
     agents = [load_agent(target) for target in options.agents]
-    serve(*agents, host=options.host, port=options.port, keys=keys, settings=settings, log_level=options.log_level)
+    serve(
+        *agents,
+        host=options.host,
+        port=options.port,
+        keys=keys,
+        settings=settings,
+        store=options.store,
+        log_level=options.log_level,
+    )
     return 0

@@ -18,6 +18,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..agent import Agent
+from ..sessions import Store, resolve_store
 from . import routes
 from .desk import Desk
 from .drain import Drain
@@ -49,9 +50,15 @@ class Application(Starlette):
     """What is served. `desk` holds the runs; `drain` ends them."""
 
     def __init__(
-        self, agents: Sequence[Agent], *, settings: Settings, keys: Keys | None, owner_of: OwnerOf | None
+        self,
+        agents: Sequence[Agent],
+        *,
+        settings: Settings,
+        keys: Keys | None,
+        owner_of: OwnerOf | None,
+        store: Store | None,
     ) -> None:
-        self.desk: Final = Desk(agents, settings)
+        self.desk: Final = Desk(agents, settings, store)
         self.drain: Final = Drain(self.desk)
         middleware = [Middleware(_SafeHeaders)]
         if settings.cors_origins:
@@ -70,27 +77,41 @@ class Application(Starlette):
             lifespan=_lifespan,
         )
 
+    @asynccontextmanager
+    async def open_desk(self) -> AsyncGenerator[None]:
+        """From the first request to the end of the last run."""
+        await self.desk.open()
+        try:
+            yield
+        finally:
+            await self.drain.begin()
+            await self.desk.close()
+
 
 def create_app(
-    *agents: Agent, settings: Settings | None = None, keys: Keys | None = None, owner_of: OwnerOf | None = None
+    *agents: Agent,
+    settings: Settings | None = None,
+    keys: Keys | None = None,
+    owner_of: OwnerOf | None = None,
+    store: object = None,
 ) -> Application:
     """An ASGI application that serves agents. `serve()` also listens; `mount()` adds it to an application of yours.
 
     keys       who may use it; without keys only this machine may
     owner_of   instead of keys: whose request this is, by your application's own rules; None refuses it
+    store      where sessions and runs outlive the process: a path, a URL or a `Store`
 
     Raises `ConfigurationError` for no agent, or two of the same name.
     """
-    return Application(agents, settings=settings or Settings(), keys=keys, owner_of=owner_of)
+    kept = None if store is None else resolve_store(store)
+    return Application(agents, settings=settings or Settings(), keys=keys, owner_of=owner_of, store=kept)
 
 
 @asynccontextmanager
 async def _lifespan(app: Starlette) -> AsyncGenerator[None]:
     assert isinstance(app, Application)
-    try:
+    async with app.open_desk():
         yield
-    finally:
-        await app.drain.begin()
 
 
 def _routes(desk: Desk, gate: Gate) -> list[BaseRoute]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import uuid
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from typing import Final
@@ -19,12 +20,14 @@ from ..interrupts import Answers
 from ..messages import Text, UserMessage
 from ..result import RunResult
 from ..run import Run
+from ..sessions import Store
+from .archive import Archive
 from .eventlog import MemoryLog, to_json
 from .problem import Problem, no_run
 from .record import RunRecord
 from .sessions import Sessions
 from .settings import Settings
-from .usage import UsageBook
+from .usage import Record, UsageBook
 from .views import StartRun
 
 # Idempotency keys that are remembered, of all API keys together.
@@ -36,24 +39,43 @@ _RETRY_AFTER: Final = {"Retry-After": "1"}
 class Desk:
     """The agents of a server and the runs of all its keys. Only for the server's own loop."""
 
-    def __init__(self, agents: Sequence[Agent], settings: Settings) -> None:
+    def __init__(self, agents: Sequence[Agent], settings: Settings, store: Store | None = None) -> None:
         self.agents: Final = _by_name(agents)
         self.settings: Final = settings
-        self.sessions: Final = Sessions(settings.keep_sessions)
+        self.sessions: Final = Sessions(settings.keep_sessions, store)
+        self._archive: Final = None if store is None else Archive(store)
         self.usage: Final = UsageBook()
         self.draining = False
         self.shutdown: Final = CancellationToken()
         """Cancelled when the time for draining is almost over."""
         self._undoing: Final[dict[str, asyncio.Task[None]]] = {}
-        self._of: Final[dict[str, dict[str, RunRecord]]] = {}
+        self._of: Final[dict[str, dict[str, Record]]] = {}
         self._active: Final[dict[str, RunRecord]] = {}
         self._kept_bytes = 0
         self._streams: Final[dict[str, int]] = {}
         self._starts: Final[OrderedDict[tuple[str, str], tuple[bytes, str]]] = OrderedDict()
 
+    # --- Earlier processes --------------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        """Bring back what the store has of servers before this one. Runs that crashed are at rest afterwards."""
+        if self._archive is None:
+            return
+        restored = await self._archive.restore(self.agents, self.settings.keep_sessions)
+        for owner, name, agent, conversation, _ in restored:
+            self.sessions.restore(owner, name, agent, conversation)
+        past = sorted((run for *_, runs in restored for run in runs), key=lambda run: run.created_at)
+        for run in past[-self.settings.keep_runs :]:
+            self._of.setdefault(run.owner, {})[run.id] = run
+
+    async def close(self) -> None:
+        """Let go of the store."""
+        if self._archive is not None:
+            await asyncio.wrap_future(self._archive.store.close())
+
     # --- Starting -----------------------------------------------------------------------------------------------
 
-    def start(self, owner: str, wanted: StartRun, idempotency_key: str | None) -> tuple[RunRecord, bool]:
+    def start(self, owner: str, wanted: StartRun, idempotency_key: str | None) -> tuple[Record, bool]:
         """Start a run, unless this key has started it before; whether it is new.
 
         Nothing in here waits, so that two requests with the same idempotency key cannot both start one.
@@ -65,14 +87,17 @@ class Desk:
                 return earlier, False
         self._check_room(owner)
         agent = self._agent(wanted.agent)
-        if wanted.session is None:
+        session = wanted.session
+        if session is None and self._archive is not None:
+            session = f"run-{uuid.uuid4().hex[:12]}"  # what is to outlive the process needs a name
+        if session is None:
             conversation = agent.conversation.branch()
         else:
-            conversation = self.sessions.open(owner, wanted.session, agent).conversation
+            conversation = self.sessions.open(owner, session, agent).conversation
         # A twin for each run: what one key's run does to the agent (its ledger, `agent.cancel()`) reaches no other.
         prompt = wanted.prompt if isinstance(wanted.prompt, str) else UserMessage(tuple(wanted.prompt))
         run = agent.fork().start(prompt, timeout=wanted.timeout, conversation=conversation, on_busy=wanted.on_busy)
-        record = self.admit(run, owner, agent, wanted, session=wanted.session)
+        record = self.admit(run, owner, agent, wanted, session=session)
         if idempotency_key is not None:
             self._remember(owner, idempotency_key, fingerprint, run.id)
         return record, True
@@ -96,7 +121,7 @@ class Desk:
         self._active[record.id] = record
         return record
 
-    def go_on(self, record: RunRecord, opening: Answers | Continue) -> RunRecord:
+    def go_on(self, record: Record, opening: Answers | Continue) -> RunRecord:
         """A new run that goes on where an ended one is. Raises `Problem`, or what `agent.start` raises."""
         if record.run is not None:
             raise Problem(409, "running", "The run is still going on.", todo="Wait for it, or stop it.")
@@ -138,7 +163,7 @@ class Desk:
 
     # --- Idempotency --------------------------------------------------------------------------------------------
 
-    def _started_before(self, owner: str, key: str, fingerprint: bytes) -> RunRecord | None:
+    def _started_before(self, owner: str, key: str, fingerprint: bytes) -> Record | None:
         earlier = self._starts.get((owner, key))
         if earlier is None:
             return None
@@ -163,14 +188,14 @@ class Desk:
 
     # --- Looking ------------------------------------------------------------------------------------------------
 
-    def get(self, owner: str, run_id: str) -> RunRecord:
+    def get(self, owner: str, run_id: str) -> Record:
         """One run. Raises `Problem` when this key has none with that id."""
         record = self._of.get(owner, {}).get(run_id)
         if record is None:
             raise no_run()
         return record
 
-    def all(self, owner: str) -> tuple[RunRecord, ...]:
+    def all(self, owner: str) -> tuple[Record, ...]:
         """The runs of one key, the newest first."""
         return tuple(reversed(self._of.get(owner, {}).values()))
 
@@ -186,7 +211,7 @@ class Desk:
         """How many event streams are open, of all keys."""
         return sum(self._streams.values())
 
-    def stream_opened(self, record: RunRecord) -> None:
+    def stream_opened(self, record: Record) -> None:
         """Count a reader in. Raises `Problem` when there are too many."""
         mine = self._streams.get(record.owner, 0)
         if mine >= self.settings.max_streams_per_key or self.open_streams >= self.settings.max_streams:
@@ -200,7 +225,7 @@ class Desk:
         self._streams[record.owner] = mine + 1
         record.reader_came()
 
-    def stream_closed(self, record: RunRecord) -> None:
+    def stream_closed(self, record: Record) -> None:
         """Count a reader out."""
         self._streams[record.owner] -= 1
         if not self._streams[record.owner]:
@@ -209,7 +234,7 @@ class Desk:
 
     # --- Undoing ------------------------------------------------------------------------------------------------
 
-    def undo(self, record: RunRecord, result: RunResult) -> asyncio.Task[None]:
+    def undo(self, record: Record, result: RunResult) -> asyncio.Task[None]:
         """Take back what a run did; the receipt says what came of it. Goes on when the client that asked has gone."""
         undoing = self._undoing.get(record.id)
         if undoing is None:
@@ -257,7 +282,7 @@ class Desk:
             raise Problem(409, "running", "The run is still going on.", todo="Stop it first: POST /runs/{id}/cancel.")
         self.forget(record)
 
-    def forget(self, record: RunRecord) -> None:
+    def forget(self, record: Record) -> None:
         """Let an ended run go; what it used still counts."""
         if self._of[record.owner].pop(record.id, None) is not None:
             self._kept_bytes -= record.log.size
@@ -288,3 +313,6 @@ def _words(wanted: StartRun) -> str:
     if isinstance(wanted.prompt, str):
         return wanted.prompt
     return "".join(part.text for part in wanted.prompt if isinstance(part, Text))
+
+
+__all__ = ["Desk", "Record"]

@@ -11,11 +11,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ..errors import QuiesceError
-from .desk import Desk
+from .desk import Desk, Record
 from .eventlog import to_json
 from .gate import Gate
 from .problem import Problem, problem_of
-from .record import RunRecord
 
 _T = TypeVar("_T")
 _CLOSE: Final = {"Connection": "close"}
@@ -31,7 +30,7 @@ class Call:
         self._body: Final = body
 
     @property
-    def record(self) -> RunRecord:
+    def record(self) -> Record:
         """The run that the path names. Raises `Problem` when this key has none with that id."""
         return self.desk.get(self.owner, self.request.path_params["id"])
 

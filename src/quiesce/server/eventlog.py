@@ -43,6 +43,10 @@ class EventLog(Protocol):
         """There will be no more events, even if the last one was not the run's end."""
         ...
 
+    def begin(self, after: int) -> int:
+        """Where a reader goes on that says it has seen so many events."""
+        ...
+
     async def read(self, after: int) -> tuple[int, bytes] | None:
         """Some events after number `after` as server-sent events, and the number of the last of them.
 
@@ -86,6 +90,10 @@ class MemoryLog:
         """There will be no more events."""
         self._ended = True
         self._wake()
+
+    def begin(self, after: int) -> int:
+        """Where a reader goes on that says it has seen so many events."""
+        return min(after, self.last)
 
     async def read(self, after: int) -> tuple[int, bytes] | None:
         """Some events after number `after`, and the number of the last of them."""
@@ -133,13 +141,14 @@ class MemoryLog:
         self._dropped += count
 
 
-def encode(number: int, event: Event, at: float) -> bytes:
+def encode(number: int, event: Event, at: float | None) -> bytes:
     """One server-sent event. Works for whatever a tool reports as its progress.
 
     `at` is a field of ours, which other clients pass over: when it happened, for those who read it later.
     """
     kind = str(event.__struct_config__.tag).encode()
-    return b"id: %d\nevent: %s\nat: %.3f\ndata: %s\n\n" % (number, kind, at, to_json(event))
+    when = b"" if at is None else b"at: %.3f\n" % at
+    return b"id: %d\nevent: %s\n%sdata: %s\n\n" % (number, kind, when, to_json(event))
 
 
 def encode_gap(first: int, last: int) -> bytes:

@@ -39,6 +39,7 @@ def serve(
     port: int = 8765,
     keys: Keys | None = None,
     settings: Settings | None = None,
+    store: object = None,
     log_level: str = "info",
 ) -> None:
     """Serve agents until SIGTERM or SIGINT; then drain, and return.
@@ -51,7 +52,9 @@ def serve(
             f"{host} can be reached from other machines, and there are no API keys.",
             todo="Start with --key-file (see `quiesce key`), or listen on 127.0.0.1.",
         )
-    listening = server(create_app(*agents, settings=settings, keys=keys), host=host, port=port, log_level=log_level)
+    listening = server(
+        create_app(*agents, settings=settings, keys=keys, store=store), host=host, port=port, log_level=log_level
+    )
 
     async def main() -> None:
         await listening.serve()

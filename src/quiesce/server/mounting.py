@@ -33,28 +33,27 @@ def mount(
     keys: Keys | None = None,
     owner_of: OwnerOf | None = None,
     settings: Settings | None = None,
+    store: object = None,
 ) -> Application:
     """Serve agents under `path` of a FastAPI or Starlette application; call it before the application starts.
 
     keys       who may use it; without keys, and without `owner_of`, only this machine may
     owner_of   whose request this is, by your application's own rules; None refuses it
+    store      where sessions and runs outlive the process: a path, a URL or a `Store`
 
     The runs are stopped, patiently at first, when the application's server gets SIGTERM or SIGINT, and the
     application's shutdown waits for them. Raises `ConfigurationError` for no agent, or two of the same name.
     """
     agents = (agent,) if isinstance(agent, Agent) else tuple(agent)
-    inner = create_app(*agents, settings=settings, keys=keys, owner_of=owner_of)
+    inner = create_app(*agents, settings=settings, keys=keys, owner_of=owner_of, store=store)
     app.mount(path, inner)
     outer_lifespan = app.router.lifespan_context
 
     @asynccontextmanager
     async def lifespan(outer: Any) -> AsyncGenerator[Any]:
-        async with outer_lifespan(outer) as state:
+        async with outer_lifespan(outer) as state, inner.open_desk():
             with _drain_on_signals(inner):
-                try:
-                    yield state
-                finally:
-                    await inner.drain.begin()
+                yield state
 
     app.router.lifespan_context = lifespan
     return inner

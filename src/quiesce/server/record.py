@@ -16,7 +16,7 @@ from ..receipt import Receipt
 from ..result import RunResult
 from ..run import Run
 from ..state import Phase
-from ..usage.ledger import Ledger
+from ..usage.ledger import Ledger, LedgerEntry
 from .eventlog import EventLog
 from .settings import OnDisconnect
 from .views import RunState, RunView, usage_view
@@ -50,7 +50,7 @@ class RunRecord:
         self.created_at: Final = time.time()
         self.ended_at: float | None = None
         self.result: RunResult | None = None
-        self.ledger: Final[Ledger] = run.ledger
+        self._ledger: Final[Ledger] = run.ledger
         self.readers = 0
         self.conversation: Final = run.course.conversation
         self._run: Run | None = run
@@ -76,6 +76,11 @@ class RunRecord:
     def receipt(self) -> Receipt | None:
         """The receipt, once the run has ended."""
         return None if self.result is None else self.result.receipt
+
+    @property
+    def entries(self) -> tuple[LedgerEntry, ...]:
+        """The run's model calls, and what they used."""
+        return self._ledger.entries
 
     @property
     def messages(self) -> tuple[Message, ...]:
@@ -113,7 +118,7 @@ class RunRecord:
             cause=(None if receipt is None else receipt.cause) if token is None else token.cause,
             waiting_for=tuple(self._tools.values()) if stopping else (),
             interrupts=self.interrupts,
-            usage=usage_view(self.ledger.usage),
+            usage=usage_view(self._ledger.usage),
             text_tail=self._tail,
             error=None if result is None or result.error is None else str(result.error),
             on_disconnect=self.on_disconnect,

@@ -14,10 +14,9 @@ from .._version import __version__
 from ..continuing import CONTINUE
 from ..interrupts import Approve, Deny
 from ..run import Run
-from .desk import Desk
+from .desk import Desk, Record
 from .endpoint import Call, answer
 from .problem import Problem
-from .record import RunRecord
 from .views import (
     Accepted,
     AgentList,
@@ -105,7 +104,7 @@ async def cancel_tool(call: Call) -> Response:
     return answer(Accepted(accepted), 202)
 
 
-def _cancel_answer(record: RunRecord, *, accepted: bool) -> Response:
+def _cancel_answer(record: Record, *, accepted: bool) -> Response:
     return answer(CancelAnswer(accepted, record.view(), record.receipt), 202 if record.receipt is None else 200)
 
 
@@ -120,6 +119,8 @@ async def undo_run(call: Call) -> Response:
     record = call.record
     call.body(Nothing)
     wait = call.number("wait", float, least=0, most=call.desk.settings.max_wait)
+    if record.run is None and record.result is None:
+        raise Problem(409, "too_late", "The process that ran this has ended, and with it the way to undo it.")
     if record.result is None:
         raise Problem(409, "running", "The run is still going on.", todo="Stop it first, or stop it with undo: true.")
     undoing = call.desk.undo(record, record.result)
@@ -183,7 +184,7 @@ async def show_session(call: Call) -> Response:
 
 async def delete_session(call: Call) -> Response:
     """`DELETE /sessions/{name}`."""
-    call.desk.sessions.delete(call.owner, call.request.path_params["name"])
+    await call.desk.sessions.delete(call.owner, call.request.path_params["name"])
     return Response(status_code=204)
 
 

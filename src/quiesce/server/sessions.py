@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import time
+from contextlib import suppress
 from typing import Final
 
 from ..agent import Agent
+from ..errors import SessionNotFound
 from ..messages import Message
-from ..sessions import Conversation
+from ..sessions import Conversation, Store
+from ..sessions import Session as StoredSession
+from .archive import stored_name
 from .problem import Problem, no_session
 from .views import SESSION_PATTERN, SessionView
 
@@ -18,10 +23,10 @@ _NAME: Final = re.compile(SESSION_PATTERN.strip("^$"))
 class Session:
     """One conversation that prompts can go on with."""
 
-    def __init__(self, name: str, agent: Agent) -> None:
+    def __init__(self, name: str, agent: Agent, conversation: Conversation) -> None:
         self.name: Final = name
         self.agent: Final = agent
-        self.conversation: Final[Conversation] = agent.conversation.branch()
+        self.conversation: Final = conversation
         self.updated_at = time.time()
 
     @property
@@ -37,10 +42,14 @@ class Session:
 
 
 class Sessions:
-    """The sessions of all keys, in memory; the one that was used longest ago goes when a key has too many."""
+    """The sessions of all keys. In memory, the one that was used longest ago goes when a key has too many.
 
-    def __init__(self, keep: int) -> None:
+    With a store they are kept there as well, under names that begin with their owner's.
+    """
+
+    def __init__(self, keep: int, store: Store | None = None) -> None:
         self._keep: Final = keep
+        self._store: Final = store
         self._of: Final[dict[str, dict[str, Session]]] = {}
 
     def open(self, owner: str, name: str, agent: Agent) -> Session:
@@ -50,7 +59,7 @@ class Sessions:
         mine = self._of.setdefault(owner, {})
         session = mine.pop(name, None)
         if session is None:
-            session = Session(name, agent)
+            session = Session(name, agent, self._conversation(owner, name, agent))
             self._make_room(mine)
         mine[name] = session
         if session.agent is not agent:
@@ -63,6 +72,15 @@ class Sessions:
         session.updated_at = time.time()
         return session
 
+    def restore(self, owner: str, name: str, agent: Agent, conversation: Conversation) -> None:
+        """A session of an earlier process."""
+        self._of.setdefault(owner, {})[name] = Session(name, agent, conversation)
+
+    def _conversation(self, owner: str, name: str, agent: Agent) -> Conversation:
+        if self._store is None:
+            return agent.conversation.branch()
+        return StoredSession(stored_name(owner, name), self._store)
+
     def all(self, owner: str) -> tuple[Session, ...]:
         """The sessions of one key, the latest first."""
         return tuple(reversed(self._of.get(owner, {}).values()))
@@ -74,14 +92,17 @@ class Sessions:
             raise no_session()
         return session
 
-    def delete(self, owner: str, name: str) -> None:
+    async def delete(self, owner: str, name: str) -> None:
         """Forget a session. Raises `Problem` when there is none, or while a run holds it."""
         session = self.get(owner, name)
         if session.conversation.holder is not None:
             raise Problem(
                 409, "session_busy", f"Run {session.conversation.holder} is using this session.", todo="Stop it first."
             )
-        del self._of[owner][name]
+        if self._store is not None:
+            with suppress(SessionNotFound):  # no run has come so far as to write to it
+                await asyncio.wrap_future(self._store.delete(stored_name(owner, name)))
+        self._of[owner].pop(name, None)
 
     def _make_room(self, mine: dict[str, Session]) -> None:
         idle = [name for name, session in mine.items() if session.conversation.holder is None]

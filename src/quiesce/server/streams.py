@@ -10,10 +10,9 @@ from sse_starlette import EventSourceResponse, ServerSentEvent
 from sse_starlette.sse import SendTimeoutError
 from starlette.types import Receive, Scope, Send
 
-from .desk import Desk
+from .desk import Desk, Record
 from .endpoint import Call
 from .problem import Problem
-from .record import RunRecord
 
 # Where the protocol leaves the way to cut a connection whose client does not read: closing would wait for it for ever.
 ABORT: Final = "quiesce.abort"
@@ -26,7 +25,7 @@ class EventResponse(EventSourceResponse):
     accepted nothing for a while.
     """
 
-    def __init__(self, desk: Desk, record: RunRecord, after: int) -> None:
+    def __init__(self, desk: Desk, record: Record, after: int) -> None:
         desk.stream_opened(record)
         self._desk: Final = desk
         self._record: Final = record
@@ -54,7 +53,7 @@ class EventResponse(EventSourceResponse):
         await anyio.sleep_forever()
 
 
-async def _frames(record: RunRecord, after: int) -> AsyncIterator[bytes]:
+async def _frames(record: Record, after: int) -> AsyncIterator[bytes]:
     while (batch := await record.log.read(after)) is not None:
         after, frames = batch
         yield frames
@@ -67,7 +66,7 @@ def _ping() -> ServerSentEvent:
 async def stream_events(call: Call) -> EventResponse:
     """`GET /runs/{id}/events`."""
     record = call.record
-    return EventResponse(call.desk, record, min(_resume_after(call), record.log.last))
+    return EventResponse(call.desk, record, record.log.begin(_resume_after(call)))
 
 
 def _resume_after(call: Call) -> int:

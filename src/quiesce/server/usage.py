@@ -11,9 +11,11 @@ from msgspec import structs
 from ..usage.figure import total
 from ..usage.ledger import TokenUsage, Usage, summarise
 from ..usage.prices import total_cost
+from .archive import PastRun
 from .record import RunRecord
 from .views import DayUsage, UsageReport, UsageView, usage_view
 
+Record: TypeAlias = RunRecord | PastRun
 _Place: TypeAlias = tuple[str, str]
 _FIGURES: Final = TokenUsage.__struct_fields__
 # Longer ago than this only the total is kept.
@@ -26,7 +28,7 @@ class UsageBook:
     def __init__(self) -> None:
         self._past: Final[dict[str, dict[_Place, UsageView]]] = {}
 
-    def fold(self, record: RunRecord) -> None:
+    def fold(self, record: Record) -> None:
         """A run is about to be forgotten: keep what it used."""
         mine = self._past.setdefault(record.owner, {})
         for place, usage in _by_place(record):
@@ -38,7 +40,7 @@ class UsageBook:
                 gone = mine.pop(place)
                 mine[ancient] = gone if ancient not in mine else _add((mine[ancient], gone))
 
-    def report(self, owner: str, records: Iterable[RunRecord]) -> UsageReport:
+    def report(self, owner: str, records: Iterable[Record]) -> UsageReport:
         """What one key used, the latest day first."""
         places: dict[_Place, list[UsageView]] = {place: [usage] for place, usage in self._past.get(owner, {}).items()}
         for record in records:
@@ -49,14 +51,14 @@ class UsageBook:
         return UsageReport(_add(tuple(rows.values())), days)
 
 
-def _by_place(record: RunRecord) -> list[tuple[_Place, UsageView]]:
+def _by_place(record: Record) -> list[tuple[_Place, UsageView]]:
     day = datetime.fromtimestamp(record.created_at, UTC).date().isoformat()
-    models = dict.fromkeys(entry.model for entry in record.ledger.entries)
+    models = dict.fromkeys(entry.model for entry in record.entries)
     return [((day, model), usage_view(_of_model(record, model))) for model in models]
 
 
-def _of_model(record: RunRecord, model: str) -> Usage:
-    return summarise(tuple(entry for entry in record.ledger.entries if entry.model == model))
+def _of_model(record: Record, model: str) -> Usage:
+    return summarise(tuple(entry for entry in record.entries if entry.model == model))
 
 
 def _add(parts: tuple[UsageView, ...]) -> UsageView:

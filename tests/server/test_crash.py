@@ -1,0 +1,145 @@
+"""kill -9 of a server in the middle of its runs, and what the next one makes of it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx2
+import msgspec
+import pytest
+
+from quiesce.messages import Message
+from quiesce.transcript import faults
+
+from .support import frames, free_port, read_events, start
+from .swarm import Swarm
+
+pytestmark = pytest.mark.promise("P2", "P3", "P9")
+
+AGENTS = """
+import asyncio
+from quiesce import Agent, tool
+from quiesce.models.scripted import Call, Say, ScriptedModel, Stall
+
+@tool
+async def pay(to: str) -> str:
+    await asyncio.sleep(3600)
+
+class Choosing(ScriptedModel):
+    def stream(self, request):
+        said = request.messages[-1].text
+        if said.startswith("pay"):
+            answer = [Say("Paying. "), Call("pay", {"to": said})]
+        elif said.startswith("again"):
+            answer = [Say("Here I am again.")]
+        else:
+            answer = [Say("Once upon a time in " + said), Stall()]
+        return ScriptedModel(answer).stream(request)
+
+agent = Agent(Choosing(), tools=[pay])
+"""
+
+
+@contextmanager
+def process(directory: Path) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    (directory / "agents.py").write_text(AGENTS)
+    port = free_port()
+    command = [sys.executable, "-m", "quiesce.cli", "serve", "agents:agent", "--port", str(port), "--drain", "5"]
+    child = subprocess.Popen(
+        [*command, "--store", "sessions.db", "--max-runs", "200"], cwd=directory, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert child.stderr is not None
+        next(line for line in child.stderr if "running on" in line)
+        yield child, port
+    finally:
+        if child.poll() is None:
+            child.kill()
+        child.communicate()
+
+
+async def _begin(port: int, count: int) -> dict[str, tuple[str, int]]:
+    """Start runs, and read of each until it stands: its session, and the number of the last event that was read."""
+    swarm = Swarm("127.0.0.1", port, count)
+    gate = asyncio.Semaphore(20)
+
+    async def one(number: int) -> tuple[str, tuple[str, int]]:
+        prompt = f"pay-{number}" if number % 4 == 0 else f"land-{number}"
+        async with gate:
+            _, body = await swarm.request("POST", "/runs", {"prompt": prompt, "session": f"s{number}"})
+            run_id = json.loads(body)["run"]["id"]
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(f"GET /runs/{run_id}/events HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
+            mark = b"event: tool_started" if number % 4 == 0 else f"-{number}".encode()
+            text = b""
+            while mark not in text.rpartition(b"event: text")[2] and b"event: tool_started" not in text:
+                text += await reader.read(65536)
+                if number % 4 and text.count(b"event: text") >= 3:
+                    break
+            seen = int(text.rpartition(b"id: ")[2].split(b"\n")[0])
+            writer.close()
+        return run_id, (f"s{number}", seen)
+
+    return dict(await asyncio.gather(*(one(number) for number in range(count))))
+
+
+def _crash_and_look(directory: Path, count: int) -> None:
+    with process(directory) as (child, port):
+        runs = asyncio.run(_begin(port, count))
+        os.kill(child.pid, signal.SIGKILL)
+        child.wait(20)
+    with process(directory) as (child, port), httpx2.Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as client:
+        listed = {run["id"]: run for run in client.get("/runs?state=crashed&limit=1000").json()["runs"]}
+        assert set(listed) == set(runs)
+        for number, (run_id, (session, seen)) in enumerate(runs.items()):
+            shown = client.get(f"/runs/{run_id}").json()
+            messages = msgspec.convert(shown["messages"], tuple[Message, ...])
+            assert faults(messages) == ()
+            assert shown["run"]["stop_reason"] == "crashed"
+            assert shown["run"]["session"] == session
+            assert shown["run"]["prompt"] == messages[0].text
+            if number % 4 == 0:
+                assert [call["outcome"] for call in shown["receipt"]["calls"]] == ["unknown"]
+            else:
+                assert "Once upon" in messages[1].text
+            # A reader that comes back is told that it missed something, and how the run ended.
+            rest = read_events(client, run_id, **{"Last-Event-ID": str(seen)})
+            assert [kind for _, kind, _ in rest] == ["gap", "run_ended"]
+            assert rest[-1][0] == seen + 1
+        anew = read_events(client, run_id)
+        assert [kind for _, kind, _ in anew].count("run_ended") == 1
+        assert anew[0][1] == "run_started"
+        # And every one of them can be gone on with.
+        for session, _ in runs.values():
+            next_id = start(client, "again please", session=session)
+            with client.stream("GET", f"/runs/{next_id}/events") as response:
+                assert list(frames(response.iter_lines()))[-1][2]["stop_reason"] == "end_turn"
+        assert client.get("/usage").json()["total"]["calls"] >= count
+        assert len(client.get("/sessions").json()["sessions"]) == count
+        assert client.delete("/sessions/s1").status_code == 204
+        child.terminate()
+        assert child.wait(30) == 0
+    with process(directory) as (child, port), httpx2.Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as client:
+        states = [run["state"] for run in client.get("/runs?limit=1000").json()["runs"]]
+        assert sorted(states) == ["crashed"] * (count - 1) + ["ended"] * (count - 1)
+        ended = client.get("/runs?state=ended&limit=1").json()["runs"][0]
+        assert client.get(f"/runs/{ended['id']}").json()["receipt"]["stop_reason"] == "end_turn"
+        child.terminate()
+        assert child.wait(30) == 0
+
+
+def test_kill_9_in_the_middle_of_eight_runs(tmp_path: Path):
+    _crash_and_look(tmp_path, 8)
+
+
+@pytest.mark.proof
+def test_kill_9_in_the_middle_of_a_hundred_runs(tmp_path: Path):
+    _crash_and_look(tmp_path, 100)
