@@ -323,9 +323,12 @@ class Agent:
 
     def _make_way(self, busy: ConversationBusy, opening: Opening, policy: OnBusy) -> Run | None:
         """What to do about the run that holds the conversation: the run, when the prompt was said there."""
-        if policy == "refuse" or opening.prompt is None:
-            raise busy
         holder = self._active.get(busy.holder)
+        leaving = holder is not None and holder.course.token.stop_now
+        if opening.prompt is None or (policy == "refuse" and not leaving):
+            raise busy
+        if leaving:  # it is being stopped already: the prompt follows as soon as it is at rest
+            return None
         if policy == "steer" and holder is not None and holder.steer(opening.prompt):
             return holder
         if policy == "cancel_previous" and holder is not None:
