@@ -277,7 +277,8 @@ class Agent:
         conversation, an `InterruptError` for answers that do not fit, and `NothingToContinue`; none changes anything.
         """
         parent = None if within is None else _parentage(within, self._setup)
-        opening = self._opening(prompt, on_prompt)
+        held = self._conversation if conversation is None else conversation
+        opening = self._opening(prompt, held, on_prompt)
         policy: OnBusy = self._on_busy if on_busy is None else on_busy
         _check_choice("on_busy", policy, OnBusy)
         setup = self._setup_with(limits, output_type)
@@ -288,7 +289,6 @@ class Agent:
             options = {"timeout": timeout, "limits": limits, "token": token, "output_type": output_type}
             options |= {"on_busy": on_busy, "on_prompt": on_prompt}
             return portal().call(lambda: self.start(prompt, conversation=conversation, **options))  # pyright: ignore[reportArgumentType]
-        held = self._conversation if conversation is None else conversation
         of_call = None if within is None else within.token.child()  # stopped with the call, and so with its run
         own_token = CancellationToken.any(*(each for each in (token, of_call) if each is not None))
         course = Course(uuid.uuid4().hex[:12], setup, held, opening, own_token, parent=parent)
@@ -310,16 +310,16 @@ class Agent:
             own_token.cancel(armed.reason, mode=armed.mode, source=armed.source)
         return run
 
-    def _opening(self, prompt: Prompt | Answers | Continue, on_prompt: OnPrompt | None) -> Opening:
+    def _opening(self, prompt: Prompt | Answers | Continue, held: Conversation, on_prompt: OnPrompt | None) -> Opening:
         chosen: OnPrompt = self._on_prompt if on_prompt is None else on_prompt
         _check_choice("on_prompt", chosen, OnPrompt)
         match prompt:
-            case Mapping():
+            case Mapping() if prompt or held.interrupts:
                 return Opening(answers=dict(prompt))
             case Continue():
                 return Opening(on_prompt=chosen)
             case _:
-                return Opening(user_message(prompt), on_prompt=chosen)
+                return Opening(user_message(prompt), on_prompt=chosen)  # pyright: ignore[reportArgumentType]
 
     def _make_way(self, busy: ConversationBusy, opening: Opening, policy: OnBusy) -> Run | None:
         """What to do about the run that holds the conversation: the run, when the prompt was said there."""

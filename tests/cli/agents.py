@@ -106,3 +106,18 @@ class TellsOfItsEnd(ScriptedModel):
 def flood() -> Agent:
     """Says far more than a pipe holds."""
     return Agent(TellsOfItsEnd([Say(WORDS * 20_000, chunk=60, pause=0.001), Stall()]), name="flood")
+
+
+@tool(requires_approval=True)
+async def delete(path: str) -> str:
+    """Delete a file."""
+    return f"{path} is gone"
+
+
+def careful() -> Agent:
+    """Asks before it deletes."""
+    return Agent(
+        ScriptedModel([Say("I need to ask."), Call("delete", {"path": "a.txt"})], then="As you wish."),
+        tools=[delete],
+        name="careful",
+    )

@@ -106,7 +106,8 @@ def test_enter_while_running_steers() -> None:
         shown.type("shorter please")
         shown.press("Enter")
         after = shown.wait(lambda text: "Very well." in text and AT_REST in text)
-        assert "shorter please" in after
+        assert re.search(r"shorter please  steers", after)
+        assert "was stopped" not in after  # it is one run
         assert "Bread is" in after
 
 
@@ -231,3 +232,19 @@ def test_a_failure_is_shown_and_the_next_prompt_works() -> None:
         after = shown.wait(lambda text: "The key was refused" in text and AT_REST in text)
         assert "Failed" in after
         assert "I will" in after
+
+
+@pytest.mark.parametrize(("answer", "outcome"), [("/approve", "a.txt is gone"), ("/deny not today", "not today")])
+def test_a_tool_that_needs_approval_waits_for_it(answer: str, outcome: str) -> None:
+    with chat("careful") as shown:
+        shown.type("clean up")
+        shown.press("Enter")
+        shown.wait(r"delete\(path='a.txt'\) needs your approval: /approve, or /deny")
+        asked = shown.wait("delete waits for your answer")
+        assert "is gone" not in asked
+        command(shown, answer)
+        after = shown.wait(lambda text: "As you wish." in text and AT_REST in text)
+        assert outcome in after
+        assert ("is gone" in after) == (answer == "/approve")
+        command(shown, "/undo")
+        shown.wait("Took 4 messages out of the conversation")

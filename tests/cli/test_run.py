@@ -111,6 +111,12 @@ def test_a_timeout_is_3() -> None:
     assert "was stopped (deadline" in done.stderr
 
 
+def test_a_question_to_a_person_is_4() -> None:
+    done = run("careful", "clean up")
+    assert (done.returncode, done.stdout) == (4, "I need to ask.\n")
+    assert "(interrupt)" in done.stderr
+
+
 @pytest.mark.promise("P1", "P3")
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_is_a_stop_and_its_number_is_in_the_code(number: signal.Signals, code: int) -> None:

@@ -19,13 +19,12 @@ from quiesce.events import Delta
 from quiesce.messages import AssistantMessage, UserMessage
 from quiesce.models.base import ModelRequest
 from quiesce.models.scripted import Answer, Call, Say, ScriptedModel, Think, Used
-from quiesce.server.app import create_app
+from quiesce.server.app import Application, create_app
 from quiesce.server.keys import Keys, hash_key
 from quiesce.server.listen import server
 from quiesce.tools.context import ToolContext
 from quiesce.usage.prices import Price
 
-from .going_on import GoingOn
 from .wire import Wire
 
 CLOSING = threading.Event()
@@ -69,8 +68,23 @@ SCRIPTS: dict[str, list[Answer]] = {
         [Think(NASTY), Say(NASTY), Call("nasty", {"path": NASTY}), Used(input=10, output=10)],
         [Say(NASTY), Used(input=10, output=10)],
     ],
-    "deploy": [[Say("The tests pass. I would like to deploy to production."), Used(input=200, output=14)]],
-    "ask": [[Say("I would like to deploy to two places."), Used(input=200, output=14)]],
+    "deploy": [
+        [
+            Say("The tests pass. I would like to deploy to production."),
+            Call("deploy", {"environment": "production", "version": "1.4.2"}),
+            Used(input=200, output=14),
+        ],
+        [Say("That is settled."), Used(input=240, output=5)],
+    ],
+    "ask": [
+        [
+            Say("I would like to deploy, and to tell everybody."),
+            Call("deploy", {"environment": "production", "version": "1.4.2"}),
+            Call("announce"),
+            Used(input=200, output=14),
+        ],
+        [Say("That is settled."), Used(input=240, output=5)],
+    ],
 }
 
 
@@ -114,6 +128,18 @@ async def unwrite(path: str) -> None:
     """Nothing was written, so there is nothing to delete."""
 
 
+@tool(requires_approval=True)
+async def deploy(environment: str, version: str) -> str:
+    """Deploy."""
+    return f"deployed {version} to {environment}"
+
+
+@tool(requires_approval=True)
+async def announce() -> str:
+    """Tell everybody."""
+    return "told"
+
+
 @tool(grace=20)
 async def build(target: str, ctx: ToolContext) -> str:
     """Build something: takes a while, reports, and needs a moment to clean up."""
@@ -147,18 +173,16 @@ async def nasty(path: str, ctx: ToolContext) -> str:
     return f"wrote {path}"
 
 
-def application(*, with_keys: bool) -> GoingOn:
+def application(*, with_keys: bool) -> Application:
     model = ByPrompt(name="scripted", price=PRICE)
-    agent = Agent(model, name="writer", tools=[search, measure, write, build, stubborn, nasty])
+    agent = Agent(model, name="writer", tools=[search, measure, write, deploy, announce, build, stubborn, nasty])
     other = Agent(model, name=f"other {NASTY}")
     keys = Keys({"tests": hash_key(KEY)}) if with_keys else None
-    return GoingOn(create_app(agent, other, keys=keys))
+    return create_app(agent, other, keys=keys)
 
 
 async def main() -> None:
-    site = application(with_keys="--keys" in sys.argv)
-    direct = server(site.app, port=0, log_level="error")
-    direct.config.app = site
+    direct = server(application(with_keys="--keys" in sys.argv), port=0, log_level="error")
     serving = asyncio.create_task(direct.serve())
     while not direct.started:
         await asyncio.sleep(0.01)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -52,9 +53,9 @@ def test_steer_while_running(page: Page, site: Site) -> None:
     run_id = prompt(page, "stream a story")
     answer(page, "The harbour")
     expect(page.locator("#steer")).to_be_hidden()
-    page.fill("#draft", "about a mountain instead")
+    page.fill("#draft", "stream about a mountain instead")
     page.locator("#steer").click()
-    expect(page.locator(".entry.user .words").last).to_have_text("about a mountain instead")
+    expect(page.locator(".entry.user .words").last).to_have_text("stream about a mountain instead")
     expect(page.locator(".notice.steer")).to_be_visible()
     expect(page.locator("#draft")).to_have_value("")
     assert page.url.endswith(run_id)
@@ -95,9 +96,12 @@ def test_one_question_is_answered_with_one_press(page: Page, site: Site, decisio
     with page.expect_request("**/resume") as resumed:
         card.get_by_role("button", name=f"{decision} deploy").click()
     given = {"type": "approve"} if decision == "Approve" else {"type": "deny", "reason": "not on a Friday"}
-    assert json.loads(resumed.value.post_data or "") == {"answers": [{"id": f"{run_id}/deploy", "answer": given}]}
+    assert [each["answer"] for each in json.loads(resumed.value.post_data or "")["answers"]] == [given]
+    answer(page, "That is settled.")
     run_state(page, "Finished")
     assert not page.url.endswith(run_id)
+    said = "deployed 1.4.2 to production" if decision == "Approve" else "not on a Friday"
+    expect(page.get_by_role("group", name="Tool deploy").locator("pre").last).to_contain_text(said)
 
 
 def test_several_questions_are_sent_together(page: Page, site: Site) -> None:
@@ -112,6 +116,9 @@ def test_several_questions_are_sent_together(page: Page, site: Site) -> None:
         send.click()
     answers = json.loads(resumed.value.post_data or "")["answers"]
     assert [each["answer"]["type"] for each in answers] == ["approve", "deny"]
+    answer(page, "That is settled.")
+    outcomes = page.locator("#receipt .receipt-tools li")
+    expect(outcomes).to_have_text([re.compile("deploycompleted"), re.compile("announcenever started")])
 
 
 def test_what_the_server_cannot_do_is_said(page: Page, site: Site) -> None:

@@ -116,7 +116,8 @@ def check_end(end: Ended, agent: Agent | None = None) -> None:
     assert (result.stop_reason == "error") == (result.error is not None)
     streamed = "".join(event.text for event in record.events if isinstance(event, TextDelta))
     kept = "".join(message.text for message in result.new_messages if isinstance(message, AssistantMessage))
-    assert streamed.strip() == kept.strip() or streamed.strip() in kept
+    # A block of nothing but white space is no content that a provider would take back, so it is not kept.
+    assert "".join(streamed.split()) in "".join(kept.split())
     assert all(entry.ended != "open" for entry in result.usage.entries)
     if agent is not None and agent.conversation.messages[: len(result.messages)] != result.messages:
         raise AssertionError("the conversation is not what the result says")

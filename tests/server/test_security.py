@@ -334,3 +334,28 @@ def test_a_key_file_that_makes_no_sense_is_refused(tmp_path: Path, line):
         Keys(keys_from_file(tmp_path / "keys"))
     with pytest.raises(ConfigurationError):
         keys_from_file(tmp_path / "none")
+
+
+def test_the_consoles_files_and_nothing_else_are_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    static = tmp_path / "static"
+    static.mkdir()
+    (static / "index.html").write_text("<!doctype html><script type=module src=static/main.js></script>")
+    (static / "main.js").write_text("export {};")
+    (tmp_path / "secret.txt").write_text("secret")
+    (static / "link").symlink_to(tmp_path / "secret.txt")
+    monkeypatch.setattr("quiesce.server.app.STATIC", static)
+    ann, _, keys = two_keys()
+    with serving(talker(), keys=keys) as served, served.client() as nobody:
+        page = nobody.get("/")
+        assert page.status_code == 200
+        assert page.headers["content-type"].startswith("text/html")
+        assert "script-src 'self';" in page.headers["content-security-policy"]
+        assert "frame-ancestors 'none'" in page.headers["content-security-policy"]
+        script = nobody.get("/static/main.js")
+        assert "javascript" in script.headers["content-type"]
+        assert script.headers["x-content-type-options"] == "nosniff"
+        assert script.headers["cache-control"] == "no-cache"
+        for path in ("/static/../secret.txt", "/static/%2e%2e/secret.txt", "/static/..%2fsecret.txt", "/static/link"):
+            assert nobody.get(path).status_code == 404, path
+        assert nobody.get("/runs").status_code == 401
+        assert nobody.get("/runs", headers={"Authorization": f"Bearer {ann}"}).status_code == 200

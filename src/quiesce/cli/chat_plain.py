@@ -14,9 +14,10 @@ from typing import Any, Final
 
 from ..errors import QuiesceError
 from ..events import Event, RetryScheduled, RunEnded, StopRequested, TextDelta, ToolEnded, ToolStarted
+from ..interrupts import Answers
 from ..messages import Outcome
 from .chat_talk import Talk
-from .chat_words import answer_command, hint
+from .chat_words import answer_command, hint, question
 from .clean import call_line, clean, one_line
 
 _SIGNALS: Final = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
@@ -106,7 +107,8 @@ class PlainChat:
                 self._leaving.set()
             else:
                 self._print(answer)
-            return running
+            answers = self._talk.take_answers()
+            return running if answers is None else asyncio.create_task(self._say(answers))
         if is_running:
             if text:
                 self._talk.steer(text)
@@ -117,8 +119,8 @@ class PlainChat:
 
     # --- A run ----------------------------------------------------------------------------------------------------
 
-    async def _say(self, text: str) -> None:
-        following: str | None = text
+    async def _say(self, prompt: str | Answers) -> None:
+        following: str | Answers | None = prompt
         while following is not None:
             try:
                 run = self._talk.say(following)
@@ -129,6 +131,8 @@ class PlainChat:
                 self._talk.note(event)
                 self._show(event)
             following = await self._talk.rest()
+            if self._talk.asking:
+                self._print(question(self._talk))
 
     def _show(self, event: Event) -> None:
         match event:

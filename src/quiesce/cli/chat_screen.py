@@ -30,11 +30,12 @@ from ..events import (
     ToolProgress,
     ToolStarted,
 )
+from ..interrupts import Answers
 from ..messages import ToolCall
 from .chat_driver import lenient
 from .chat_talk import Talk
 from .chat_widgets import Answer, Composer, HintLine, Note, Said, Thinking, ToolLine
-from .chat_words import answer_command, hint
+from .chat_words import answer_command, hint, question
 from .clean import one_line
 
 # Two that come later than this are two first ones.
@@ -55,6 +56,7 @@ Screen { layout: vertical; background: $background; }
 .thinking { color: $text-muted; text-style: italic; margin: 0 0 1 0; padding: 0 0 0 2; }
 .tool { padding: 0 0 0 2; margin: 0 0 1 0; }
 .note { color: $text-muted; margin: 0 0 1 0; padding: 0 0 0 2; }
+.question { color: $text-warning; margin: 0 0 1 0; padding: 0 0 0 2; }
 .problem { color: $text-error; margin: 0 0 1 0; padding: 0 0 0 2; }
 .receipt { border: round $warning; border-title-color: $text-warning; padding: 0 1; margin: 0 0 1 0;
            width: auto; max-width: 100%; }
@@ -221,24 +223,27 @@ class ChatApp(App[None]):
             self._leave()
             return
         await self._add(Note(f"{line}\n{answer}"))
+        answers = self._talk.take_answers()
+        if answers is not None:
+            self._begin(answers)
         self._show_hint()
 
     # --- A run ------------------------------------------------------------------------------------------------------
 
     async def _steer(self, text: str) -> None:
-        stopping = self._talk.asked is not None
+        is_said_now = self._talk.steer(text)
         await self._settle_writing()
-        await self._add(Said(text, "when it has stopped" if stopping else "steers"))
-        self._talk.steer(text)
+        await self._add(Said(text, "steers") if is_said_now else Note(f"queued: {one_line(text, 200)}"))
+        self._show_hint()
 
     async def _say(self, text: str) -> None:
         """Start a run. Its events are followed beside the keys."""
         await self._add(Said(text))
         self._begin(text)
 
-    def _begin(self, text: str) -> None:
+    def _begin(self, prompt: str | Answers) -> None:
         try:
-            run = self._talk.say(text)
+            run = self._talk.say(prompt)
         except QuiesceError as error:
             self.run_worker(self._add(Note(str(error), "problem")))
             return
@@ -251,6 +256,8 @@ class ChatApp(App[None]):
             self._talk.note(event)
             await self._show(event)
         following = await self._talk.rest()
+        if self._talk.asking:
+            await self._add(Note(question(self._talk), "question"))
         self._show_hint()
         if following is not None and not self._is_leaving:
             await self._say(following)

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ..agent import Agent
 from ..cancellation import Mode
-from ..errors import QuiesceError
-from ..events import Event, RunEnded, RunStarted, StopRequested, ToolEnded, ToolProgress, ToolStarted
-from ..messages import UserMessage
+from ..errors import RunError
+from ..events import Event, RunEnded, RunStarted, Steered, StopRequested, ToolEnded, ToolProgress, ToolStarted
+from ..interrupts import Answers, Interrupt
 from ..receipt import Receipt
 from ..result import RunResult
 from ..run import Run
@@ -55,7 +54,8 @@ class Talk:
         self.run: Run | None = None
         self.asked: Mode | None = None
         self.asked_at = 0.0
-        self._steering: Final[list[str]] = []
+        self.steering_since: float | None = None
+        self.answers: dict[str, Any] = {}
 
     @property
     def session(self) -> Session:
@@ -67,27 +67,49 @@ class Talk:
         """Whether a run is going on, and be it to its end."""
         return self.run is not None
 
+    @property
+    def asking(self) -> tuple[Interrupt, ...]:
+        """What the person is asked and has not answered."""
+        return tuple(each for each in self.session.conversation.interrupts if each.id not in self.answers)
+
     # --- Speaking -----------------------------------------------------------------------------------------------
 
-    def say(self, prompt: str) -> Run:
-        """Start a run. Raises what `agent.start` raises."""
+    def say(self, prompt: str | Answers) -> Run:
+        """Start a run, with a prompt or with answers to what was asked. Raises what `agent.start` raises."""
         before = len(self.session.conversation.messages)
         run = self.agent.start(prompt, conversation=self.session.conversation)
-        self.session.marks.append(before)
-        self.run, self.asked = run, None
+        if isinstance(prompt, str):  # answers go on with the prompt before them
+            self.session.marks.append(before)
+        self.run, self.asked, self.answers = run, None, {}
         self.tools.clear()
         return run
 
-    def steer(self, prompt: str) -> None:
-        """Say this as soon as it can be said: what runs now is stopped for it."""
+    def steer(self, prompt: str) -> bool:
+        """Say this as soon as it can be said: what runs now is stopped for it, and then the run goes on.
+
+        False when the run is being stopped or has just ended: then it is the next thing in the queue.
+        """
         assert self.run is not None
-        steer: Callable[[str], bool] | None = getattr(self.run, "steer", None)
-        if self.asked is not None or (steer is not None and steer(prompt)):
-            if self.asked is not None:  # a stop is under way: it is the next thing said, when the person wants
-                self.queue.appendleft(prompt)
-            return
-        self._steering.append(prompt)
-        self.run.cancel("The person said something else", mode=Mode.NOW)
+        if self.asked is None and self.run.steer(prompt):
+            self.steering_since = time.monotonic()
+            return True
+        self.queue.appendleft(prompt)
+        return False
+
+    def answer(self, answer: Any) -> Interrupt | None:
+        """Answer the first question that is open; returns it, or None when nothing is asked."""
+        if not self.asking:
+            return None
+        first = self.asking[0]
+        self.answers[first.id] = answer
+        return first
+
+    def take_answers(self) -> dict[str, Any] | None:
+        """The answers to go on with, once every question has one."""
+        if self.asking or not self.answers:
+            return None
+        answers, self.answers = self.answers, {}
+        return answers
 
     # --- Stopping -----------------------------------------------------------------------------------------------
 
@@ -107,8 +129,6 @@ class Talk:
         if self.asked is None:
             self.asked_at = time.monotonic()
         self.asked = wanted if self.asked is None else max(wanted, self.asked)
-        while self._steering:  # the person wants quiet first
-            self.queue.appendleft(self._steering.pop())
         return wanted
 
     # --- Listening ----------------------------------------------------------------------------------------------
@@ -125,7 +145,9 @@ class Talk:
                 self.tools[call_id].progress = progress
             case ToolEnded(result):
                 self.tools.pop(result.call_id, None)
-            case StopRequested(cause) if self.asked is None and not self._steering:
+            case Steered():
+                self.steering_since = None
+            case StopRequested(cause) if self.asked is None:
                 self.asked, self.asked_at = cause.mode, time.monotonic()  # a deadline, a budget, a tool
             case RunEnded(_, receipt):
                 self.receipts.append(receipt)
@@ -136,23 +158,20 @@ class Talk:
         """Wait until the run is at rest; returns what is to be said next without asking the person again."""
         assert self.run is not None
         try:
-            result = await self.run.result()
-            self._put_back(result)
-        except QuiesceError as error:
-            self._put_back(getattr(error, "result", None))
-        was_stopped = self.receipts[-1].cause is not None or self.receipts[-1].stop_reason == "error"
-        self.run, self.asked = None, None
+            self._put_back(await self.run.result())
+        except RunError as error:
+            if error.result is not None:
+                self._put_back(error.result)
+        last = self.receipts[-1]
+        was_stopped = last.cause is not None or last.stop_reason in ("error", "interrupt")
+        self.run, self.asked, self.steering_since = None, None, None
         self.tools.clear()
-        if self._steering:
-            said = "\n".join(self._steering)
-            self._steering.clear()
-            return said
         # After a stop nothing starts by itself: whoever stopped it may have changed their mind about the rest as well.
         return self.queue.popleft() if self.queue and not was_stopped else None
 
-    def _put_back(self, result: RunResult | None) -> None:
-        unsaid: tuple[UserMessage, ...] = getattr(result, "unsaid", ())
-        self.queue.extendleft(message.text for message in reversed(unsaid))
+    def _put_back(self, result: RunResult) -> None:
+        """What the run accepted and did not come to say is not lost."""
+        self.queue.extendleft(message.text for message in reversed(result.unsaid))
 
     # --- Sessions -----------------------------------------------------------------------------------------------
 
@@ -162,6 +181,7 @@ class Talk:
         is_new = name not in self.sessions
         self.sessions.setdefault(name, Session())
         self.session_name = name
+        self.answers = {}
         return is_new
 
     def undo(self) -> int:

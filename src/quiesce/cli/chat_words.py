@@ -6,14 +6,18 @@ import time
 from typing import Any, Final
 
 from ..cancellation import Mode
+from ..interrupts import Approve, Deny
 from ..state import Phase
 from .chat_talk import RunningTool, Talk
-from .clean import clean, one_line
+from .clean import call_line, clean, one_line
 
 HELP: Final = """\
 /ps              what is running now, and what was left behind
 /stop [MODE]     stop the run: after_turn, after_tools, now or kill
 /stop TOOL       stop one tool and let the run go on
+/approve         let a tool that needs your approval do it
+/deny [WHY]      do not; the model is told why
+/answer TEXT     answer what a tool asks
 /undo            take the last prompt, and all that followed, out of the conversation
 /usage           tokens and cost
 /sessions [NAME] list the conversations of this chat; with a name, go there (a new name begins a new one)
@@ -32,11 +36,17 @@ _CUTS: Final = {
 
 def hint(talk: Talk, stop_key: str = "Esc") -> str:
     """One line that says what is going on and what the stop key will do now."""
+    if talk.run is None and talk.asking:
+        return f"{clean(talk.asking[0].tool_name)} waits for your answer · {stop_key} has nothing to stop"
     if talk.run is None:
         waiting = f"{len(talk.queue)} queued: Enter sends the next · " if talk.queue else ""
         return f"{waiting}At rest: {stop_key} has nothing to stop"
     if talk.asked is not None:
         return f"{_stopping(talk)} · {_again(talk, stop_key)}"
+    if talk.steering_since is not None:
+        names = ", ".join(dict.fromkeys(clean(tool.name) for tool in talk.tools.values()))
+        waiting = f"waiting for {names}, {time.monotonic() - talk.steering_since:.0f} s" if names else "in a moment"
+        return f"Steering: {waiting} · {stop_key} stops the run"
     return f"{stop_key} {_would_stop(talk)}"
 
 
@@ -125,6 +135,8 @@ def answer_command(talk: Talk, line: str) -> str | None:
             return _ps(talk)
         case "stop":
             return _stop(talk, rest)
+        case "approve" | "deny" | "answer":
+            return _answer(talk, name, rest)
         case "undo":
             return _undo(talk)
         case "usage":
@@ -168,6 +180,30 @@ def _stop(talk: Talk, what: str) -> str:
         return f"Stopping {clean(stopped[0])}; the run goes on." if stopped else f"No tool {clean(what)!r} is running."
     mode = talk.stop("/stop", Mode(what) if what else None)
     return "There is nothing more to ask for." if mode is None else f"Stop asked for, mode {mode}."
+
+
+def question(talk: Talk) -> str:
+    """What the person is asked first."""
+    first = talk.asking[0]
+    call = call_line(first.tool_name, first.arguments)
+    reason = f"\n{clean(str(first.reason))}" if first.reason is not None else ""
+    if first.kind == "approval":
+        return f"{call} needs your approval: /approve, or /deny with a reason.{reason}"
+    return f"{call} asks: /answer it, or /deny.{reason}"
+
+
+def _answer(talk: Talk, how: str, words: str) -> str:
+    if not talk.asking:
+        return "Nothing is asked."
+    first = talk.asking[0]
+    if how == "answer" and (first.kind == "approval" or not words):
+        return question(talk)
+    if how == "approve" and first.kind != "approval":
+        return question(talk)
+    talk.answer(Deny(words) if how == "deny" else Approve() if how == "approve" else words)
+    word = {"deny": "Denied", "approve": "Approved", "answer": "Answered"}[how]
+    said = f"{word}: {call_line(first.tool_name, first.arguments)}."
+    return f"{said}\n{question(talk)}" if talk.asking else said
 
 
 def _undo(talk: Talk) -> str:

@@ -13,7 +13,9 @@ import msgspec
 
 from ..agent import Agent
 from ..cancellation import CancellationToken
+from ..continuing import Continue
 from ..errors import ConfigurationError
+from ..interrupts import Answers
 from ..messages import Text, UserMessage
 from ..result import RunResult
 from ..run import Run
@@ -69,7 +71,7 @@ class Desk:
             conversation = self.sessions.open(owner, wanted.session, agent).conversation
         # A twin for each run: what one key's run does to the agent (its ledger, `agent.cancel()`) reaches no other.
         prompt = wanted.prompt if isinstance(wanted.prompt, str) else UserMessage(tuple(wanted.prompt))
-        run = agent.fork().start(prompt, timeout=wanted.timeout, conversation=conversation)
+        run = agent.fork().start(prompt, timeout=wanted.timeout, conversation=conversation, on_busy=wanted.on_busy)
         record = self.admit(run, owner, agent, wanted, session=wanted.session)
         if idempotency_key is not None:
             self._remember(owner, idempotency_key, fingerprint, run.id)
@@ -93,6 +95,15 @@ class Desk:
         self._of.setdefault(owner, {})[record.id] = record
         self._active[record.id] = record
         return record
+
+    def go_on(self, record: RunRecord, opening: Answers | Continue) -> RunRecord:
+        """A new run that goes on where an ended one is. Raises `Problem`, or what `agent.start` raises."""
+        if record.run is not None:
+            raise Problem(409, "running", "The run is still going on.", todo="Wait for it, or stop it.")
+        self._check_room(record.owner)
+        run = record.agent.fork().start(opening, conversation=record.conversation, on_busy="refuse")
+        wanted = StartRun(record.prompt, on_disconnect=record.on_disconnect, mode=record.mode)
+        return self.admit(run, record.owner, record.agent, wanted, session=record.session)
 
     def check_open(self) -> None:
         """Raises `Problem` while the server drains: there are no new runs then."""

@@ -46,7 +46,6 @@ _ERRORS: Final = {
     415: "The body must be application/json.",
     422: "The request cannot be used.",
     429: "Too many runs or streams; see Retry-After.",
-    501: "This version cannot do that.",
     503: "The server is shutting down; see Retry-After.",
 }
 _ALWAYS: Final = (401, 403)
@@ -201,7 +200,7 @@ def _paths(settings: Settings) -> _Json:
                 id="steer_run",
                 body="SteerRun",
                 parameters=(_RUN,),
-                errors=(404, 409, 501),
+                errors=(404, 409),
             )
         },
         "/runs/{id}/resume": {
@@ -211,7 +210,7 @@ def _paths(settings: Settings) -> _Json:
                 id="resume_run",
                 body="ResumeRun",
                 parameters=(_RUN,),
-                errors=(404, 409, 429, 501, 503),
+                errors=(404, 409, 429, 503),
             )
         },
         "/runs/{id}/undo": {
@@ -236,7 +235,7 @@ def _paths(settings: Settings) -> _Json:
                 body="Nothing",
                 optional_body=True,
                 parameters=(_RUN,),
-                errors=(404, 409, 429, 501, 503),
+                errors=(404, 409, 429, 503),
             )
         },
         "/runs/{id}/tools/{call}/cancel": {

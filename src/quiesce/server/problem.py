@@ -11,7 +11,15 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from ..errors import ConfigurationError, ConversationBusy, QuiesceError
+from ..errors import (
+    ConfigurationError,
+    ConversationBusy,
+    InterruptError,
+    InterruptPending,
+    InvalidAnswer,
+    NothingToContinue,
+    QuiesceError,
+)
 
 _log: Final = logging.getLogger("quiesce.server")
 
@@ -50,6 +58,14 @@ def problem_of(error: QuiesceError) -> Problem:
     match error:
         case ConversationBusy():
             return Problem(409, "session_busy", error.what, todo="Wait for that run, or stop it.")
+        case InvalidAnswer():
+            return Problem(422, "invalid_answer", error.what, todo=error.todo)
+        case InterruptPending():
+            return Problem(409, "question_pending", error.what, todo="Answer it: POST /runs/{id}/resume; or stop it.")
+        case InterruptError():
+            return Problem(409, "not_asked", error.what, todo=error.todo)
+        case NothingToContinue():
+            return Problem(409, "nothing_to_continue", error.what, todo=error.todo)
         case ConfigurationError():
             return Problem(422, "not_possible", error.what, todo=error.todo)
         case _:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from ..agent import Agent
+from ..cancellation import Mode
 from ..events import Event, RunEnded, TextDelta, ToolEnded, ToolStarted
+from ..interrupts import Interrupt
 from ..messages import Message
 from ..receipt import Receipt
 from ..result import RunResult
@@ -37,7 +39,7 @@ class RunRecord:
         prompt: str,
         on_disconnect: OnDisconnect,
         grace: float,
-        mode: str,
+        mode: Mode,
         on_end: Callable[[RunRecord], None],
     ) -> None:
         self.id: Final = run.id
@@ -50,11 +52,12 @@ class RunRecord:
         self.result: RunResult | None = None
         self.ledger: Final[Ledger] = run.ledger
         self.readers = 0
+        self.conversation: Final = run.course.conversation
         self._run: Run | None = run
-        self._prompt: Final = prompt[:_HEAD]
-        self._on_disconnect: Final[OnDisconnect] = on_disconnect
+        self.prompt: Final = prompt[:_HEAD]
+        self.on_disconnect: Final[OnDisconnect] = on_disconnect
         self._grace: Final = grace
-        self._mode: Final = mode
+        self.mode: Final = mode
         self._on_end: Final = on_end
         self._tail = ""
         self._tools: Final[dict[str, str]] = {}
@@ -86,6 +89,8 @@ class RunRecord:
         """Where the run is, in one word. `ended` is said when it is true, and not before."""
         if self._run is None:
             return "ended"
+        if self.id in self.conversation.line:
+            return "queued"
         return "stopping" if self._run.course.token.cause is not None else "running"
 
     def view(self) -> RunView:
@@ -94,7 +99,6 @@ class RunRecord:
         token = None if run is None else run.course.token
         receipt = self.receipt
         stopping = token is not None and token.cause is not None
-        interrupts: tuple[Any, ...] = () if result is None else result.interrupts
         return RunView(
             id=self.id,
             agent=self.agent.name,
@@ -102,19 +106,40 @@ class RunRecord:
             state=self.state,
             phase=Phase.ENDED if run is None else run.phase,
             stop_reason=None if result is None else result.stop_reason,
-            prompt=self._prompt,
+            prompt=self.prompt,
             created_at=self.created_at,
             ended_at=self.ended_at,
             mode=(None if receipt is None else receipt.mode) if token is None else (token.mode if stopping else None),
             cause=(None if receipt is None else receipt.cause) if token is None else token.cause,
             waiting_for=tuple(self._tools.values()) if stopping else (),
-            interrupts=interrupts,
+            interrupts=self.interrupts,
             usage=usage_view(self.ledger.usage),
             text_tail=self._tail,
             error=None if result is None or result.error is None else str(result.error),
-            on_disconnect=self._on_disconnect,
+            on_disconnect=self.on_disconnect,
             last_event=self.log.last,
         )
+
+    # --- Asking a person ----------------------------------------------------------------------------------------
+
+    @property
+    def interrupts(self) -> tuple[Interrupt, ...]:
+        """What the run asked and nobody has answered yet."""
+        if self.result is None or not self.result.interrupts:
+            return ()
+        asked = {interrupt.id for interrupt in self.conversation.interrupts}
+        return tuple(interrupt for interrupt in self.result.interrupts if interrupt.id in asked)
+
+    def cancel_questions(self) -> bool:
+        """A stop of a run that waits for a person: it is no longer asked, and the calls are answered as not run."""
+        if not self.interrupts:
+            return False
+        return bool(self.conversation.cancel_pending(self.agent.setup.cut_note))
+
+    @property
+    def has_moved_on(self) -> bool:
+        """Whether something was said in the conversation after this run."""
+        return self.result is not None and self.conversation.messages != self.result.messages
 
     # --- Readers ------------------------------------------------------------------------------------------------
 
@@ -129,14 +154,14 @@ class RunRecord:
         self._watch_readers()
 
     def _watch_readers(self) -> None:
-        if self._on_disconnect == "cancel" and self.readers == 0 and self._run is not None and self._timer is None:
+        if self.on_disconnect == "cancel" and self.readers == 0 and self._run is not None and self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(self._grace, self._nobody_reads)
 
     def _nobody_reads(self) -> None:
         self._timer = None
         if self._run is not None and self.readers == 0:
             why = f"nobody has read this run's events for {self._grace:g} s"
-            self._run.cancel(why, mode=self._mode, source="disconnect")
+            self._run.cancel(why, mode=self.mode, source="disconnect")
 
     def _forget_timer(self) -> None:
         if self._timer is not None:

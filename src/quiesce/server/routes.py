@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import math
+from typing import Any, cast
 
 import anyio
+import msgspec
 from starlette.responses import Response
 
 from .._version import __version__
+from ..continuing import CONTINUE
+from ..interrupts import Approve, Deny
 from ..run import Run
 from .desk import Desk
 from .endpoint import Call, answer
@@ -24,12 +28,14 @@ from .views import (
     Health,
     Nothing,
     ReceiptAnswer,
+    ResumeRun,
     RunAnswer,
     RunDetail,
     RunList,
     SessionDetail,
     SessionList,
     StartRun,
+    SteerRun,
     ToolView,
 )
 
@@ -84,6 +90,8 @@ async def cancel_run(call: Call) -> Response:
     record, wanted = call.record, call.body(CancelRun)
     wait = call.number("wait", float, least=0, most=call.desk.settings.max_wait)
     run = record.run
+    if run is None and record.cancel_questions():
+        return _cancel_answer(record, accepted=True)
     accepted = run is not None and run.cancel(wanted.reason, mode=wanted.mode, source=wanted.source, undo=wanted.undo)
     if run is not None and wait is not None:
         await _at_rest(run, wait)
@@ -117,6 +125,45 @@ async def undo_run(call: Call) -> Response:
     undoing = call.desk.undo(record, record.result)
     await asyncio.wait((undoing,), timeout=call.desk.settings.max_wait if wait is None else wait)
     return answer(ReceiptAnswer(record.result.receipt), 200 if undoing.done() else 202)
+
+
+# --- Going on ------------------------------------------------------------------------------------------------------
+
+
+async def steer_run(call: Call) -> Response:
+    """`POST /runs/{id}/steer`: the run stops what it does, hears this, and goes on."""
+    run, wanted = call.record.run, call.body(SteerRun)
+    if run is None or not run.steer(wanted.text):
+        raise Problem(409, "too_late", "The run has ended, or is about to.", todo="Start a run with this prompt.")
+    return answer(Accepted(accepted=True), 202)
+
+
+async def resume_run(call: Call) -> Response:
+    """`POST /runs/{id}/resume`: what a person was asked is answered, and a new run goes on with it."""
+    answers = {each.id: _person_says(each.answer) for each in call.body(ResumeRun).answers}
+    return answer(RunAnswer(call.desk.go_on(call.record, answers).view()), 201)
+
+
+async def continue_run(call: Call) -> Response:
+    """`POST /runs/{id}/continue`: a new run goes on with the answer that was cut."""
+    call.body(Nothing)
+    record = call.record
+    if record.has_moved_on:
+        raise Problem(
+            409, "moved_on", "The conversation has gone on since this run.", todo="Continue its latest run, or prompt."
+        )
+    return answer(RunAnswer(call.desk.go_on(record, CONTINUE).view()), 201)
+
+
+def _person_says(given: Any) -> Any:
+    """`{"type": "approve"}` and `{"type": "deny"}` are what they say; anything else is the answer to a question."""
+    kind: Any = cast("dict[str, Any]", given).get("type") if isinstance(given, dict) else None
+    if kind not in ("approve", "deny"):
+        return cast("Any", given)
+    try:
+        return msgspec.convert(given, Approve | Deny)
+    except msgspec.ValidationError as error:
+        raise Problem(422, "invalid", f"An answer cannot be used: {error}.") from None
 
 
 # --- Sessions ------------------------------------------------------------------------------------------------------
@@ -166,27 +213,3 @@ def health(desk: Desk) -> Response:
     """`GET /healthz`, for load balancers: no key is needed, and 503 means that new runs should go elsewhere."""
     state = Health("draining" if desk.draining else "ok", len(desk.active), __version__)
     return answer(state, 503 if desk.draining else 200)
-
-
-# --- What the core cannot do yet -----------------------------------------------------------------------------------
-
-
-def not_yet(what: str) -> Problem:
-    """A route that is part of the contract, and that the installed core has no way to serve."""
-    return Problem(501, "not_implemented", f"This version of Quiesce cannot {what}.")
-
-
-async def steer_run(call: Call) -> Response:
-    """`POST /runs/{id}/steer`."""
-    raise not_yet(f"steer run {call.record.id}")
-
-
-async def resume_run(call: Call) -> Response:
-    """`POST /runs/{id}/resume`."""
-    raise not_yet(f"resume run {call.record.id}")
-
-
-async def continue_run(call: Call) -> Response:
-    """`POST /runs/{id}/continue`."""
-    call.body(Nothing)
-    raise not_yet(f"continue run {call.record.id}")

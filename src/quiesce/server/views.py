@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 from msgspec import Meta, Struct
 
 from ..cancellation import Cause, Mode
+from ..interrupts import Interrupt
 from ..messages import Message, UserContent
 from ..receipt import Receipt
 from ..state import Phase
@@ -35,6 +36,7 @@ class StartRun(Struct, forbid_unknown_fields=True):
     on_disconnect: OnDisconnect | None = None
     disconnect_grace: Seconds | None = None
     mode: Mode = Mode.NOW
+    on_busy: Literal["refuse", "queue"] = "refuse"
 
 
 class CancelRun(Struct, forbid_unknown_fields=True):
@@ -113,7 +115,7 @@ class RunView(Struct, frozen=True):
     mode: Mode | None
     cause: Cause | None
     waiting_for: tuple[str, ...]
-    interrupts: tuple[Any, ...]
+    interrupts: tuple[Interrupt, ...]
     usage: UsageView
     text_tail: str
     error: str | None = None

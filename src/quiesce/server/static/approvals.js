@@ -26,7 +26,7 @@ export function approvals(interrupts, answer) {
 
   const cards = interrupts.map((interrupt) => card(interrupt, (given) => choose(interrupt.id, given)));
   const several = interrupts.length > 1;
-  return h("section", { class: "approvals", "aria-label": "Waiting for you" }, ...cards.map((each) => each.element), several ? h("div", { class: "row end" }, status, send) : "");
+  return h("section", { class: "approvals", "aria-label": "Questions for you" }, ...cards.map((each) => each.element), several ? h("div", { class: "row end" }, status, send) : "");
 }
 
 function card(interrupt, choose) {
