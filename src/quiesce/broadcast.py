@@ -19,7 +19,7 @@ BREATH: Final = 256
 
 
 # When so many events wait at the gate, it need not wait for more; and at twice as many the run waits for it.
-GATE_FULL: Final = 8192
+GATE_FULL: Final = 16_384
 
 
 class Gate(Protocol):

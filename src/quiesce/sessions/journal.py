@@ -260,6 +260,9 @@ class Journal:
         assert self._lease is not None
         self._on_its_way = batch
         self._wrote_at = self._loop.time()
+        # Encoded here, where thousands of small events are still warm; another thread would have to fetch each one.
+        batch.rows()
+        batch.payloads()
 
         def tell(future: Future[int]) -> None:
             with suppress(RuntimeError):  # the loop has closed

@@ -149,7 +149,7 @@ class Batch:
         return self.cuts or bool(self.messages)
 
     def rows(self) -> list[bytes]:
-        """The journal's rows, with runs of deltas merged into one. Encoded once, in the store's thread."""
+        """The journal's rows, with runs of deltas merged into one. Encoded once."""
         if self._rows is None:
             self._rows = [encode(row) for row in merge(self.entries)]
         return self._rows
