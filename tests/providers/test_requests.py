@@ -204,8 +204,11 @@ def test_others_are_not_told_of_an_openai_account(monkeypatch: pytest.MonkeyPatc
 
     async def main() -> None:
         async with wire(otherwise=OPENAI_CHAT.answer.response) as server:
-            for kind in ("openai", "groq", "vllm"):
-                await Agent(OpenAIChat("m", server=kind, base_url=server.url, api_key=KEY)).invoke_async("Hello?")
+            kinds = ("openai", "groq", "vllm")
+            # All are held until the loop ends, which is when their connections are closed.
+            agents = [Agent(OpenAIChat("m", server=kind, base_url=server.url, api_key=KEY)) for kind in kinds]
+            for agent in agents:
+                await agent.invoke_async("Hello?")
             told = ["org-mine" in str(request.headers) for request in server.requests]
             assert told == [True, False, False]
             assert "proj-mine" not in str(server.requests[1].headers)

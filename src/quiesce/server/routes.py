@@ -142,6 +142,8 @@ async def steer_run(call: Call) -> Response:
 async def resume_run(call: Call) -> Response:
     """`POST /runs/{id}/resume`: what a person was asked is answered, and a new run goes on with it."""
     answers = {each.id: _person_says(each.answer) for each in call.body(ResumeRun).answers}
+    if not answers and not call.record.interrupts:
+        raise Problem(409, "nothing_asked", "The run asks nothing.", todo="Prompt, or continue it.")
     return answer(RunAnswer(call.desk.go_on(call.record, answers).view()), 201)
 
 

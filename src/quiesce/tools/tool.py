@@ -134,7 +134,7 @@ class Tool:
         """
 
         def register(given: _F) -> _F:
-            arguments = frozenset(inspect.signature(self.function).parameters)
+            arguments = frozenset(self.spec.schema["properties"])
             self.compensation = Compensation(given, tool_name=self.name, arguments=arguments, timeout=timeout)
             return given
 
