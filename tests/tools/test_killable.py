@@ -417,7 +417,7 @@ def test_an_idle_worker_that_was_killed_is_replaced() -> None:
         while Path(f"/proc/{pid}").exists():
             await asyncio.sleep(0.001)
         result = await call(each)
-        if result.outcome is Outcome.KILLED:  # the pool had not heard of it yet; the call says so, and the next one works
+        if result.outcome is Outcome.KILLED:  # the pool had not heard of it yet, and says so; the next one works
             result = await call(each)
         assert result.outcome is Outcome.COMPLETED
         assert int(result.text) != pid
