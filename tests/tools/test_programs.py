@@ -234,7 +234,8 @@ def test_the_sandbox_confines_and_ends_with_its_programs(tmp_path: Path) -> None
         assert "Read-only file system" in ended.stdout
         assert int(ended.stdout.splitlines()[-1]) < 10
         no_network = await result_of(
-            [sys.executable, "-c", "import socket; socket.create_connection(('127.0.0.1', 1))"],
+            # Not through the virtual environment, which may lie below /tmp: the sandbox has a /tmp of its own.
+            [os.path.realpath(sys.executable), "-c", "import socket; socket.create_connection(('127.0.0.1', 1))"],
             cwd=str(tmp_path),
             sandbox=True,
         )

@@ -134,11 +134,19 @@ class Tool:
         """
 
         def register(given: _F) -> _F:
-            arguments = frozenset(self.spec.schema["properties"])
-            self.compensation = Compensation(given, tool_name=self.name, arguments=arguments, timeout=timeout)
+            self.compensation = Compensation(
+                given, tool_name=self.name, arguments=self._argument_names(), timeout=timeout
+            )
             return given
 
         return register if function is None else register(function)
+
+    def _argument_names(self) -> frozenset[str]:
+        """The names of the arguments, without reading the types where that is not needed: it takes a while."""
+        parameters = inspect.signature(self.function).parameters.values()
+        if any(each.kind is each.VAR_KEYWORD for each in parameters):  # a tool from elsewhere, known by its schema only
+            return frozenset(self.spec.schema["properties"])
+        return frozenset(each.name for each in parameters)
 
     @property
     def context_parameter(self) -> str | None:
