@@ -39,10 +39,10 @@ from ..messages import (
     UserMessage,
 )
 from ..usage.prices import Price
-from .base import ModelRequest
+from .base import ModelRequest, StopPolicyName
 from .convert import base64_of, closed_schema, is_text, merged, not_supported, own, settings_of
 from .failures import Failures, read_error
-from .http import PerLoop, StopPolicyName, WireModel
+from .http import PerLoop, WireModel
 from .sdk import settle_platform, vendor_sdk
 from .sse import EventStreamDecoder, garbage
 

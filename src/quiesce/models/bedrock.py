@@ -33,11 +33,11 @@ from ..messages import (
     UserMessage,
 )
 from ..usage.prices import Price
-from .base import ModelRequest
+from .base import ModelRequest, StopPolicyName
 from .compatible import vocabulary_of
 from .converse_decoder import ConverseDecoder
 from .convert import base64_of, closed_schema, merged, not_by_address, own, renamed, settings_of
-from .http import PerLoop, StopPolicyName, WireModel
+from .http import PerLoop, WireModel
 from .sdk import extra
 
 _INFERENCE: Final = {

@@ -7,7 +7,7 @@ from typing import Any, Final, Literal
 
 from msgspec import Struct
 
-from .http import StopPolicyName
+from .base import StopPolicyName
 
 
 class Server(Struct, frozen=True):

@@ -40,10 +40,10 @@ from ..messages import (
     UserMessage,
 )
 from ..usage.prices import Price
-from .base import ModelRequest
+from .base import ModelRequest, StopPolicyName
 from .convert import base64_of, merged, own, renamed, settings_of
 from .failures import Failures, read_error
-from .http import PerLoop, StopPolicyName, WireModel
+from .http import PerLoop, WireModel
 from .sse import EventStreamDecoder, garbage
 
 _ADDRESS: Final = "https://generativelanguage.googleapis.com/v1beta"

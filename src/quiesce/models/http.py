@@ -10,7 +10,7 @@ import threading
 import weakref
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
-from typing import Any, ClassVar, Final, Generic, Literal, TypeAlias, TypeVar
+from typing import Any, ClassVar, Final, Generic, TypeVar
 
 import anyio
 import httpx2
@@ -19,11 +19,10 @@ from ..cancellation import BoundedShield
 from ..errors import ModelError
 from ..events import AnswerStart, Delta
 from ..usage.prices import Price
-from .base import ModelRequest
+from .base import ModelRequest, StopPolicyName
 from .failures import Failures, request_id_of, secrets_of
 from .sse import Decoder
 
-StopPolicyName: TypeAlias = Literal["hang_up", "drain", "lookup", "cancel_at_provider"]
 _T = TypeVar("_T")
 
 # The gap between two pieces of an answer may be long: some models think for minutes without a sign of life.

@@ -24,11 +24,11 @@ from ..events import (
 )
 from ..messages import AssistantMessage, Document, Image, Message, Text, ToolMessage, UserContent, UserMessage
 from ..usage.prices import Price
-from .base import ModelRequest
+from .base import ModelRequest, StopPolicyName
 from .compatible import vocabulary_of
 from .convert import base64_of, merged, not_by_address, not_supported, renamed, settings_of, text_of_document, words_of
 from .failures import Failures
-from .http import PerLoop, StopPolicyName, WireModel
+from .http import PerLoop, WireModel
 from .sse import LineDecoder, garbage
 
 # Settings that other providers have at the top, under their names here.

@@ -24,7 +24,7 @@ from ..messages import (
     UserMessage,
 )
 from ..usage.prices import Price
-from .base import ModelRequest
+from .base import ModelRequest, StopPolicyName
 from .chat_decoder import ChatDecoder
 from .compatible import SERVERS, Server, vocabulary_of
 from .convert import (
@@ -41,7 +41,7 @@ from .convert import (
     words_of,
 )
 from .generation import usage_of_generation
-from .http import PerLoop, StopPolicyName, WireModel
+from .http import PerLoop, WireModel
 from .sdk import settle_platform, vendor_sdk
 
 if TYPE_CHECKING:

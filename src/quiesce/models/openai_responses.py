@@ -36,7 +36,7 @@ from ..messages import (
     UserMessage,
 )
 from ..usage.prices import Price
-from .base import ModelRequest
+from .base import ModelRequest, StopPolicyName
 from .compatible import SERVERS, vocabulary_of
 from .convert import (
     arguments_of,
@@ -50,7 +50,7 @@ from .convert import (
     text_of_document,
 )
 from .failures import Failures, read_error
-from .http import PerLoop, StopPolicyName, WireModel
+from .http import PerLoop, WireModel
 from .loose import as_dict
 from .openai_chat import address_of, key_for
 from .sdk import settle_platform, vendor_sdk

@@ -6,13 +6,11 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-import httpx2
 import msgspec
 
 from ..errors import ConfigurationError, UnknownModel
 from .base import Model
 from .compatible import SERVERS
-from .local import WEIGHTS, is_available
 from .loose import as_dict, as_list
 
 # What `Agent()` takes when a key is there, in this order. Names that stay good for long.
@@ -142,7 +140,7 @@ def _first_that_is_there() -> Model:
     if found is not None:
         return found
     if is_available():
-        return model_named(f"local:{next(iter(WEIGHTS))}")
+        return model_named("local:smollm2")
     keys = ", ".join(key for key, _ in DEFAULTS)
     raise UnknownModel(
         "No model was given, and none was found.",
@@ -173,8 +171,17 @@ def _running_llamacpp() -> Model | None:
     return model_named(f"llamacpp:{served.get('id')}", base_url=address)
 
 
+def is_available() -> bool:
+    """Whether the small local model can be run here."""
+    from . import local
+
+    return local.is_available()
+
+
 def _knock(url: str) -> Any:
     """What a server on this machine says, or None when there is none."""
+    import httpx2
+
     try:
         answer = httpx2.get(url, timeout=_KNOCK, trust_env=False)
         return msgspec.json.decode(answer.content) if answer.is_success else None
