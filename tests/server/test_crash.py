@@ -66,6 +66,14 @@ def process(directory: Path) -> Iterator[tuple[subprocess.Popen[str], int]]:
         child.communicate()
 
 
+def _stands(stream: bytes, *, tool: bool) -> bool:
+    """Whether the reader has been told of what must survive: that the tool has started, or the first words."""
+    frames = stream.split(b"\n\n")[:-1]  # the last one may be torn
+    if tool:
+        return any(b"event: tool_started" in frame for frame in frames)
+    return sum(b"event: text" in frame for frame in frames) >= 3
+
+
 async def _begin(port: int, count: int) -> dict[str, tuple[str, int]]:
     """Start runs, and read of each until it stands: its session, and the number of the last event that was read."""
     swarm = Swarm("127.0.0.1", port, count)
@@ -78,12 +86,9 @@ async def _begin(port: int, count: int) -> dict[str, tuple[str, int]]:
             run_id = json.loads(body)["run"]["id"]
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             writer.write(f"GET /runs/{run_id}/events HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
-            mark = b"event: tool_started" if number % 4 == 0 else f"-{number}".encode()
             text = b""
-            while mark not in text.rpartition(b"event: text")[2] and b"event: tool_started" not in text:
+            while not _stands(text, tool=number % 4 == 0):
                 text += await reader.read(65536)
-                if number % 4 and text.count(b"event: text") >= 3:
-                    break
             seen = int(text.rpartition(b"id: ")[2].split(b"\n")[0])
             writer.close()
         return run_id, (f"s{number}", seen)
