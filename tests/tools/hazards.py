@@ -296,8 +296,8 @@ def return_unpicklable() -> object:
 
 
 def clean_up(book: str, ctx: ToolContext) -> str:
-    ctx.report("ready")
     try:
+        ctx.report("ready")  # the stop may come before this returns
         time.sleep(FOREVER)
     finally:
         Path(book).write_text("cleaned up")

@@ -19,6 +19,7 @@ from quiesce.errors import ConfigurationError, InvalidTool
 from quiesce.events import ToolEnded, ToolProgress
 from quiesce.messages import Outcome
 from quiesce.models.scripted import Call, ScriptedModel
+from quiesce.tools.processes.containment import nursery
 from quiesce.tools.processes.workers import pool
 from quiesce.tools.tool import Tool
 
@@ -86,6 +87,22 @@ def test_a_stop_lets_a_tool_clean_up(tmp_path: Path) -> None:
         outcome, _ = await stop_when(agent, lambda run: run.cancel())
         assert book.read_text() == "cleaned up"
         assert results(outcome)[each.name].outcome is Outcome.KILLED
+
+    run_async(main())
+
+
+def test_the_next_worker_is_started_when_the_run_is_at_rest(tmp_path: Path) -> None:
+    async def main() -> None:
+        pool.shut_down()
+        each = killable(hazards.sleep)
+        agent = agent_with(each, calls=[Call(each.name, {"book": str(tmp_path / "book")})])
+        await stop_when(agent, lambda run: run.cancel(mode="kill"))
+        assert pool.kept() == nursery.handles
+        while pool.kept() == nursery.handles:
+            await asyncio.sleep(0.01)
+        ready = pool.kept()
+        assert (await call(killable(hazards.speak), {"words": "next"})).text == "next"
+        assert pool.kept() == ready
 
     run_async(main())
 
@@ -427,8 +444,6 @@ def test_an_idle_worker_that_was_killed_is_replaced() -> None:
 
 def test_a_nursery_that_was_killed_is_replaced() -> None:
     async def main() -> None:
-        from quiesce.tools.processes.containment import nursery
-
         each = killable(hazards.process_id)
         await call(each)
         assert nursery.pid is not None
@@ -510,7 +525,6 @@ def test_workers_serve_several_loops_and_threads_at_once() -> None:
 
 
 def test_nothing_is_left_after_shut_down() -> None:
-    from quiesce.tools.processes.containment import nursery
     from quiesce.tools.processes.reaper import descendants
 
     run_async(call(killable(hazards.speak), {"words": "x"}))

@@ -185,6 +185,7 @@ class Containment:
                 self.exit = ExitStatus(status)
             case ("gone", leftovers):
                 self.leftovers = leftovers
+                self._end()
             case _:
                 raise AssertionError(f"A keeper does not say {message!r}.")
 
@@ -193,9 +194,13 @@ class Containment:
         if self.exit is None and self.failure is None and self.child is not None:
             send_group(self.child, signal.SIGKILL)
             self.exit = ExitStatus(signal.SIGKILL)
+        if not self.gone:
+            self._end()
+            self._on_change()
+
+    def _end(self) -> None:
         self.gone = True
         live_processes.discard(self)
-        self._on_change()
 
 
 def _ignore() -> None:

@@ -8,6 +8,7 @@ and the process group are all there is; a child that leaves both is not found.
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import signal
 import subprocess
@@ -20,8 +21,9 @@ from typing import Final
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_CHILD_SUBREAPER: Final = 36
 LINUX: Final = sys.platform.startswith("linux")
-# How often a tree is looked at again while it is being frozen: each look finds what was forked since the last one.
-_FREEZING_ROUNDS: Final = 50
+# The links of /proc/<pid>/task when there is one thread: two for the directory itself, and one for each thread.
+_ONE_THREAD: Final = 3
+_PIECE: Final = 65536
 
 
 def become_subreaper() -> bool:
@@ -43,20 +45,48 @@ def _prctl(option: int, value: int) -> bool:
 
 
 def children(pid: int) -> list[int]:
-    """The children of a process, the dead ones that nobody has reaped included."""
+    """The children of a process, the dead ones that nobody has reaped included.
+
+    A list that is read while some of them end may leave out others; whoever is their parent hears of each end, and
+    looks again.
+    """
+    if not LINUX:
+        return [child for child, parent in _process_table().items() if parent == pid]
+    if not _kernel_lists_children():
+        return [child for child, parent in _parents_from_proc().items() if parent == pid]
+    tasks = f"/proc/{pid}/task"
     found: list[int] = []
     with suppress(OSError):  # it has ended meanwhile
-        for thread in os.listdir(f"/proc/{pid}/task"):
-            with open(f"/proc/{pid}/task/{thread}/children", "rb") as listing:  # read in every call
-                found.extend(map(int, listing.read().split()))
+        # Each thread has a directory of its own, and children of its own. Most processes have one thread.
+        threads = (str(pid),) if os.stat(tasks).st_nlink == _ONE_THREAD else os.listdir(tasks)
+        for thread in threads:
+            found.extend(map(int, _read(f"{tasks}/{thread}/children").split()))
     return found
+
+
+@functools.cache
+def _kernel_lists_children() -> bool:
+    return os.path.exists(f"/proc/self/task/{os.getpid()}/children")
+
+
+def _read(path: str) -> bytes:
+    """A file of the kernel's, whole: without the layers that files have in Python, for this is done hundreds of times."""
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        data = piece = os.read(handle, _PIECE)
+        while piece:
+            piece = os.read(handle, _PIECE)
+            data += piece
+        return data
+    finally:
+        os.close(handle)
 
 
 def descendants(pid: int) -> list[int]:
     """Everything below a process, parents before their children, the dead ones included."""
     if not LINUX:
         return _below(pid, _process_table())
-    if not os.path.exists(f"/proc/self/task/{os.getpid()}/children"):  # a kernel without that list
+    if not _kernel_lists_children():
         return _below(pid, _parents_from_proc())
     found = children(pid)
     for each in found:  # it grows while it is walked
@@ -104,8 +134,10 @@ def is_dead(pid: int) -> bool:
 def send(pids: Iterable[int], number: int) -> None:
     """Send a signal to each process that still exists and may be signalled."""
     for pid in pids:
-        with suppress(ProcessLookupError, PermissionError):
+        try:
             os.kill(pid, number)
+        except (ProcessLookupError, PermissionError):
+            continue
 
 
 def send_group(group: int, number: int) -> None:
@@ -140,15 +172,29 @@ def terminate_tree(root: int, leader: int) -> None:
         asked += fresh
 
 
-def kill_tree(root: int, group: int | None) -> None:
-    """End everything below `root`: frozen first, so that nothing forks faster than it is killed."""
-    frozen: set[int] = set()
-    for _ in range(_FREEZING_ROUNDS):
-        fresh = {pid for pid in descendants(root) if pid not in frozen}
-        if not fresh:
-            break
-        send(fresh, signal.SIGSTOP)
-        frozen |= fresh
-    if group is not None:
-        send_group(group, signal.SIGKILL)
-    send(frozen, signal.SIGKILL)
+def kill_group(leader: int) -> None:
+    """End a process and its group: one step for the kernel, however many they are."""
+    send((leader,), signal.SIGKILL)  # first, so that it does not see its children end
+    send_group(leader, signal.SIGKILL)
+
+
+def kill_children(killed: set[int]) -> None:
+    """End every child of this process, which adopts orphans, but for those `killed` before; and all below them.
+
+    What is killed forks no more. So it is enough that this is called again whenever a child has ended: what was forked
+    just before falls to this process when its parent ends, and is a child then. Looking below is only quicker.
+    """
+    fresh = [pid for pid in children(os.getpid()) if pid not in killed]
+    killed.update(fresh)  # their numbers are theirs until they are reaped
+    send(fresh, signal.SIGKILL)
+    for pid in fresh:  # it grows while it is walked
+        below = children(pid)
+        send(below, signal.SIGKILL)
+        fresh.extend(below)
+
+
+def kill_what_is_found(root: int, group: int) -> None:
+    """End everything below `root`, where the kernel has no adoption: what one look finds, and the group."""
+    below = descendants(root)
+    send_group(group, signal.SIGKILL)
+    send(below, signal.SIGKILL)

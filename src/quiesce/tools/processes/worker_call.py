@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 # Characters of each output stream of a call that are kept, and reported.
 KEPT_OUTPUT: Final = 100_000
+# Another worker is started so much later than one was ended: a run that is being stopped comes to rest first.
+_REFILL_AFTER: Final = 0.1
 
 
 class WorkerRequest(Struct, frozen=True):
@@ -192,8 +194,9 @@ class WorkerCall:
         worker.channel.drain(self._on_data)
         worker.stdout.drain(self.stdout.add)
         worker.stderr.drain(self.stderr.add)
-        pool.discard(worker, self._parcel)
+        pool.discard(worker)
         self._settle()
+        self._loop.call_later(_REFILL_AFTER, pool.refill, self._parcel)
 
     def _settle(self) -> None:
         self.settled = True

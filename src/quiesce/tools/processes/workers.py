@@ -140,11 +140,15 @@ class Pool:
                 return
         worker.close()
 
-    def discard(self, worker: Worker, parcel: Parcel) -> None:
-        """Close a worker that has ended, and have another one ready for the next call of the same function."""
+    def discard(self, worker: Worker) -> None:
+        """Close a worker that has ended."""
         worker.close()
         with self._lock:
             self._busy.discard(worker)
+
+    def refill(self, parcel: Parcel) -> None:
+        """Have a worker ready for the next call of the same function, if none is."""
+        with self._lock:
             if not self._idle:
                 with suppress(OSError, ConfigurationError):  # the next call tries again, and says what is wrong
                     spare = Worker()
