@@ -39,8 +39,8 @@ from .telemetry import Telemetry
 from .tools.context import ToolContext
 from .tools.tool import Tool
 from .transcript import DEFAULT_CUT_NOTE, user_message
+from .usage.books import Books
 from .usage.calibration import Calibration
-from .usage.ledger import Ledger
 from .usage.live import LiveUsage
 from .usage.stop_policy import StopAction, StopPolicy, policy_for
 
@@ -126,7 +126,7 @@ class Agent:
         self._active: Final[dict[str, Run]] = {}
         self._armed: Final[dict[str, Cause]] = {}
         self._telemetry: Final = telemetry
-        self._ledger: Final = Ledger()
+        self._books: Final = Books()
         resolved = resolve_model(model)
         self._setup: Final = Setup(
             agent=name,
@@ -187,7 +187,7 @@ class Agent:
     @property
     def usage(self) -> LiveUsage:
         """What all runs of this agent have used, those that have not ended included."""
-        return LiveUsage(self._ledger)
+        return LiveUsage(self._books)
 
     @property
     def calibration(self) -> Calibration:
@@ -304,7 +304,7 @@ class Agent:
         course.attach()
         run = Run(course, timeout=seconds, on_end=self._on_run_end)
         self._active[run.id] = run
-        self._ledger.absorb(run.ledger)
+        self._books.open(run.ledger)
         if self._telemetry is not None:
             run.tap(self._telemetry.follow(run.id, self.name, setup.model.name))
         armed = self._armed.pop("cause", None)
@@ -391,6 +391,7 @@ class Agent:
 
     def _on_run_end(self, run: Run) -> None:
         self._active.pop(run.id, None)
+        self._books.close(run.ledger)
 
     # --- Stopping -----------------------------------------------------------------------------------------------
 
@@ -445,7 +446,7 @@ class Agent:
         hooks = self._hooks.copy()
         twin._conversation = self._conversation.branch(at)
         twin.__dict__.update(
-            _active={}, _armed={}, _ledger=Ledger(), _hooks=hooks, _setup=replace(self._setup, hooks=hooks)
+            _active={}, _armed={}, _books=Books(), _hooks=hooks, _setup=replace(self._setup, hooks=hooks)
         )
         return twin
 
