@@ -220,6 +220,13 @@ def kill_itself() -> str:
     return "never"
 
 
+def sign_and_die(book: str) -> str:
+    """Ends for a reason of its own, after it has begun."""
+    sign(book)
+    os.kill(os.getpid(), signal.SIGKILL)
+    return "never"
+
+
 def crash() -> str:
     ctypes.string_at(0)
     return "never"
@@ -310,6 +317,16 @@ def finish_when_asked(ctx: ToolContext) -> str:
     ctx.report("ready")
     ctx.token.wait_sync()
     return f"stopped by {ctx.token.cause.source if ctx.token.cause else None}"
+
+
+def ask_first(ctx: ToolContext) -> str:
+    """Asks twice, from another process than the run's."""
+    colour = ctx.interrupt("colour", {"choices": ["red", "blue"]})
+    try:
+        size = ctx.interrupt("size", "how big?", expires_in=60)
+    except Exception:
+        return "swallowed"
+    return f"{size} {colour} {os.getpid()}"
 
 
 def protected(book: str, ctx: ToolContext) -> str:

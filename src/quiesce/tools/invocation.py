@@ -83,7 +83,16 @@ class Invocation:
         host = self._host
         key = host.idempotency_key(self._call)
         request = WorkerRequest(
-            tool, arguments, self._call.id, host.run_id, self._token, self._cancel_run, host.state, self._report, key
+            tool,
+            arguments,
+            self._call.id,
+            host.run_id,
+            self._token,
+            self._cancel_run,
+            host.state,
+            self._asking,
+            self._report,
+            key,
         )
         self.worker = WorkerCall(request)
         return await self.worker.wait()
