@@ -129,6 +129,20 @@ def double_fork(book: str, ctx: ToolContext) -> str:
     return "done"
 
 
+def child_in_a_session_of_its_own(book: str, ctx: ToolContext) -> str:
+    sign(book)
+    reader, writer = os.pipe()
+    if os.fork() == 0:
+        os.setsid()
+        sign(book)
+        os.write(writer, b"x")
+        time.sleep(FOREVER)
+    os.read(reader, 1)
+    ctx.report("ready")
+    time.sleep(FOREVER)
+    return "done"
+
+
 def full_pipe(book: str, ctx: ToolContext) -> str:
     sign(book)
     child = subprocess.Popen(["yes"], stdout=subprocess.PIPE)

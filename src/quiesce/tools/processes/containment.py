@@ -16,7 +16,7 @@ from .ended import ExitStatus
 from .frames import Decoder, encode
 from .keeper import ProgramJob, WorkerJob
 from .link import Link
-from .reaper import children, send_group
+from .reaper import LINUX, children, send_group
 
 _START: Final = "import sys; sys.path[:] = sys.argv[2:]; from quiesce.tools.processes.nursery import main; main({})"
 # How long the end of the nursery is waited for, which has nothing to do but to exit.
@@ -163,6 +163,8 @@ class Containment:
 
     def has_strays(self) -> bool:
         """Whether something may have come loose below the child and hang at the keeper."""
+        if not LINUX:  # nothing is adopted; what is left in the group ends with the worker
+            return False
         if self.keeper is None:
             self.look()
         return self.keeper is None or any(pid != self.child for pid in children(self.keeper))

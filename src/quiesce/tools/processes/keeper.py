@@ -25,14 +25,14 @@ from msgspec import Struct
 from .frames import encode, receive
 from .reaper import (
     LINUX,
+    alive_below,
     become_subreaper,
     descendants,
     die_with_parent,
     group_exists,
-    is_dead,
     kill_children,
     kill_group,
-    kill_what_is_found,
+    send,
     terminate_tree,
 )
 from .rlimits import Allowance
@@ -165,7 +165,8 @@ class _Keeper:
     def _on_exit(self, status: int) -> None:
         self._exited = True
         if self._kill_at is None:  # it ended by itself: what it left running ends with it
-            self._leftovers = sum(not is_dead(pid) for pid in descendants(os.getpid()))
+            assert self._child is not None
+            self._leftovers = alive_below(os.getpid(), self._child)
             self._kill_at = 0.0
         self._say("exited", status)
 
@@ -200,15 +201,15 @@ class _Keeper:
 
     def _kill_all(self) -> None:
         """End everything, and return when nothing is left."""
-        # Once the child is reaped, its number, which is also its group's, may be given away.
-        if self._child is not None and not self._exited:
-            kill_group(self._child)
         if LINUX:
             self._kill_adopted()
         else:
             self._kill_by_looking()
 
     def _kill_adopted(self) -> None:
+        # Once the child is reaped, its number, which is also its group's, may be given away.
+        if self._child is not None and not self._exited:
+            kill_group(self._child)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # from here on, waiting for the children is all there is to do
         while not self._reap():
             kill_children(self._killed)
@@ -216,10 +217,16 @@ class _Keeper:
                 self._note_end(*os.waitpid(-1, 0))  # what was killed ends: the kernel tells when
 
     def _kill_by_looking(self) -> None:
-        """Orphans are nobody's children here, so their end is not told: look, until the group is empty."""
+        """Orphans are nobody's children here, so their end is not told: look, until the group is empty.
+
+        Those who have left the group are found below their parents, while these live: so they are looked for first.
+        """
         assert self._child is not None
+        below = descendants(os.getpid())
         while not self._reap():
-            kill_what_is_found(os.getpid(), self._child)
+            kill_group(self._child)
+            send(below, signal.SIGKILL)
+            below = ()
             select.select((self._woken,), (), (), _LOOK_AGAIN)
             with suppress(BlockingIOError):
                 self._woken.recv(4096)

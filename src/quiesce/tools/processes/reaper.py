@@ -16,7 +16,7 @@ import sys
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_CHILD_SUBREAPER: Final = 36
@@ -50,10 +50,8 @@ def children(pid: int) -> list[int]:
     A list that is read while some of them end may leave out others; whoever is their parent hears of each end, and
     looks again.
     """
-    if not LINUX:
-        return [child for child, parent in _process_table().items() if parent == pid]
     if not _kernel_lists_children():
-        return [child for child, parent in _parents_from_proc().items() if parent == pid]
+        return [child for child, parent in _parents().items() if parent == pid]
     tasks = f"/proc/{pid}/task"
     found: list[int] = []
     with suppress(OSError):  # it has ended meanwhile
@@ -64,8 +62,12 @@ def children(pid: int) -> list[int]:
     return found
 
 
-@functools.cache
 def _kernel_lists_children() -> bool:
+    return LINUX and _children_are_in_proc()
+
+
+@functools.cache
+def _children_are_in_proc() -> bool:
     return os.path.exists(f"/proc/self/task/{os.getpid()}/children")
 
 
@@ -84,10 +86,8 @@ def _read(path: str) -> bytes:
 
 def descendants(pid: int) -> list[int]:
     """Everything below a process, parents before their children, the dead ones included."""
-    if not LINUX:
-        return _below(pid, _process_table())
     if not _kernel_lists_children():
-        return _below(pid, _parents_from_proc())
+        return _below(pid, _parents())
     found = children(pid)
     for each in found:  # it grows while it is walked
         found.extend(children(each))
@@ -101,19 +101,36 @@ def _below(pid: int, parents: dict[int, int]) -> list[int]:
     return found[1:]
 
 
-def _parents_from_proc() -> dict[int, int]:
+def _parents() -> dict[int, int]:
+    """The parent of every process there is."""
+    if not LINUX:
+        return {row.pid: row.parent for row in _process_table()}
     parents: dict[int, int] = {}
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            with suppress(OSError, ValueError, IndexError):
-                parents[int(name)] = int(_stat(int(name))[1])
+    for pid in process_ids():
+        with suppress(OSError, ValueError, IndexError):
+            parents[pid] = int(_stat(pid)[1])
     return parents
 
 
-def _process_table() -> dict[int, int]:
-    listing = subprocess.run(["/bin/ps", "-axo", "pid=,ppid="], capture_output=True, check=False).stdout
-    pairs = (line.split() for line in listing.splitlines())
-    return {int(pair[0]): int(pair[1]) for pair in pairs if len(pair) == 2}
+def process_ids() -> list[int]:
+    """Every process there is, from /proc."""
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+class _Row(NamedTuple):
+    pid: int
+    parent: int
+    group: int
+    dead: bool
+
+
+def _process_table() -> list[_Row]:
+    """Every process there is, where there is no /proc; not the program that lists them."""
+    with subprocess.Popen(["/bin/ps", "-axo", "pid=,ppid=,pgid=,stat="], stdout=subprocess.PIPE) as ps:
+        assert ps.stdout is not None
+        fields = [line.split() for line in ps.stdout]
+    rows = [_Row(int(row[0]), int(row[1]), int(row[2]), row[3].startswith(b"Z")) for row in fields if len(row) == 4]
+    return [row for row in rows if row.pid != ps.pid]
 
 
 def _stat(pid: int) -> list[bytes]:
@@ -122,13 +139,20 @@ def _stat(pid: int) -> list[bytes]:
 
 
 def is_dead(pid: int) -> bool:
-    """Whether a process has ended, reaped or not."""
-    if not LINUX:
-        return False
+    """Whether a process has ended, reaped or not. From /proc."""
     try:
         return _stat(pid)[0] in (b"Z", b"X")
     except (OSError, IndexError):
         return True
+
+
+def alive_below(root: int, group: int) -> int:
+    """How many processes below `root` are alive; where orphans are not adopted, those in the group count as below."""
+    if LINUX:
+        return sum(not is_dead(pid) for pid in descendants(root))
+    rows = _process_table()
+    below = {*_below(root, {row.pid: row.parent for row in rows}), *(row.pid for row in rows if row.group == group)}
+    return sum(row.pid in below and not row.dead for row in rows)
 
 
 def send(pids: Iterable[int], number: int) -> None:
@@ -191,10 +215,3 @@ def kill_children(killed: set[int]) -> None:
         below = children(pid)
         send(below, signal.SIGKILL)
         fresh.extend(below)
-
-
-def kill_what_is_found(root: int, group: int) -> None:
-    """End everything below `root`, where the kernel has no adoption: what one look finds, and the group."""
-    below = descendants(root)
-    send_group(group, signal.SIGKILL)
-    send(below, signal.SIGKILL)

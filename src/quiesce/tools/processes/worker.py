@@ -276,7 +276,7 @@ def _identity(handle: int) -> tuple[int, int]:
 
 def _has_children() -> bool:
     try:
-        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        os.waitpid(-1, os.WNOHANG)  # one that it reaps was a child too: this process is not used again
     except ChildProcessError:
         return False
     return True
