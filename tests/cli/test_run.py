@@ -247,7 +247,8 @@ def test_a_person_who_presses_ctrl_c_is_told_at_once_what_that_does() -> None:
         read_shown_until(b"a tool that runs may finish. Ctrl-C again stops it too.")
         process.send_signal(signal.SIGINT)
         read_shown_until(b"Stopping now.")
-        read_shown_until(b"nothing is left running")
+        process.send_signal(signal.SIGINT)
+        read_shown_until(b"was stopped (signal: SIGINT)")
         assert process.wait(30) == 130
     finally:
         process.kill()
