@@ -23,7 +23,7 @@ from .output import OutputMismatch
 from .receipt import CallReceipt, Receipt, Undone
 from .result import RunResult, StopReason
 from .sessions.journal import Journal
-from .sessions.records import encode
+from .sessions.rows import encode
 from .state import Phase
 from .tools.policy import LAST_BREATH
 from .transcript import close, resting_place
@@ -216,9 +216,8 @@ async def _save_end(course: Course, result: RunResult) -> bool:
     journal = course.journal
     if journal is None or course.unsaved is not None:
         return True
-    if journal.busy:
-        await course.shield.wait((journal.attempted(),), seconds=SAVE_GRACE)
-    await course.shield.wait((journal.finish(result.stop_reason, encode(result.receipt)),), seconds=SAVE_GRACE)
+    saved = journal.finish(_last_event(result), encode(result.receipt))
+    await course.shield.wait((saved,), seconds=SAVE_GRACE)
     _note_unsaved(course, journal)
     return course.unsaved is None
 
@@ -332,8 +331,11 @@ def end(course: Course) -> None:
     if course.journal is not None:
         course.journal.close()
     course.conversation.release(course.run_id)
+    course.enter(Phase.ENDED)
+    course.broadcast.close(_last_event(result))
+
+
+def _last_event(result: RunResult) -> RunEnded:
     error = result.error
     failure = (None, None) if error is None else (str(error), type(error).__name__)
-    last = RunEnded(result.stop_reason, result.receipt, *failure)
-    course.enter(Phase.ENDED)
-    course.broadcast.close(last)
+    return RunEnded(result.stop_reason, result.receipt, *failure)
