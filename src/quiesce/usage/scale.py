@@ -88,6 +88,20 @@ class Scale:
         high = max(low, min(span.high or ceiling, ceiling))
         return Span(min(max(span.value, low), high), low, high, span.source)
 
+    def tokens_in(self, kind: Kind, tokens: int) -> float:
+        """What a text costs that has so many tokens in the vocabulary, without saying how certain that is."""
+        return self.in_tokens(kind, tokens).value
+
+    def tokens_in_bytes(self, kind: Kind, size: int) -> float:
+        """What a text of so many bytes costs, without saying how certain that is."""
+        learnt = self._learnt(kind, size)
+        return size / _BYTES_PER_TOKEN[kind] if learnt is None else learnt.value
+
+    def typical(self, key: str, otherwise: float) -> float:
+        """What something costs on average; `otherwise` is for when nothing was learnt."""
+        learnt = self.calibration.spread(self.model, key)
+        return otherwise if learnt is None else max(0.0, learnt.mean)
+
     def _learnt(self, kind: Kind, size: int) -> Span | None:
         key = f"{kind}/bytes"
         ratio = self.calibration.ratio(self.model, key) or self._from_others(key)
