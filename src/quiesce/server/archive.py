@@ -18,8 +18,9 @@ from ..interrupts import Interrupt
 from ..messages import Message, Outcome, UserMessage
 from ..receipt import CallReceipt, Receipt
 from ..sessions import Session, Store
-from ..sessions.records import Commit, RunRecord, ToolIntended, decode_row
+from ..sessions.records import RunRecord
 from ..sessions.recovery import Crash
+from ..sessions.rows import unpack
 from ..state import Phase
 from ..usage.ledger import LedgerEntry, summarise
 from .eventlog import encode, encode_gap
@@ -165,9 +166,8 @@ class StoredLog:
 
 
 async def read_journal(store: Store, session: str, run_id: str) -> list[Event]:
-    """The events of one run, without the marks that are only for recovery."""
-    rows = map(decode_row, await asyncio.wrap_future(store.journal(session, run_id)))
-    return [row for row in rows if not isinstance(row, Commit | ToolIntended)]
+    """The events of one run, as they were told."""
+    return [each.event for each in unpack(await asyncio.wrap_future(store.rows(session, run_id)))]
 
 
 class Archive:

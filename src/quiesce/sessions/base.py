@@ -6,6 +6,7 @@ from concurrent.futures import Future
 from typing import Protocol, runtime_checkable
 
 from .records import Batch, Holder, Lease, RunRecord, SessionInfo, Snapshot, Taken
+from .rows import Row
 
 
 @runtime_checkable
@@ -57,6 +58,15 @@ class Store(Protocol):
 
     def journal(self, session: str, run_id: str) -> Future[list[bytes]]:
         """The rows of a run's journal, in order; empty when there is none."""
+        ...
+
+    def rows(
+        self, session: str, run_id: str, *, after: int = 0, most: int | None = None, marks: bool = False
+    ) -> Future[list[Row]]:
+        """The same with numbers: the rows that have events after number `after`, and perhaps one before; `unpack` them.
+
+        Not more than `most` of those that are new. With `marks`, what is only for recovery is among them.
+        """
         ...
 
     def delete(self, session: str) -> Future[None]:

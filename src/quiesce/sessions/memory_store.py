@@ -13,6 +13,7 @@ from msgspec import Struct, field, structs
 
 from ..errors import LeaseLost, SessionNotFound
 from .records import Batch, Holder, Lease, RunRecord, SessionInfo, Snapshot, Taken, check_free
+from .rows import A_MARK, Row
 
 _T = TypeVar("_T")
 
@@ -24,7 +25,7 @@ class _Kept(Struct):
     expires: float = 0.0
     messages: dict[int, bytes] = field(default_factory=dict[int, bytes])
     runs: dict[str, RunRecord] = field(default_factory=dict[str, RunRecord])
-    journal: dict[str, dict[int, bytes]] = field(default_factory=dict[str, dict[int, bytes]])
+    journal: dict[str, dict[int, Row]] = field(default_factory=dict[str, dict[int, Row]])
     values: dict[str, bytes] = field(default_factory=dict[str, bytes])
 
 
@@ -84,7 +85,21 @@ class MemoryStore:
 
     def journal(self, session: str, run_id: str) -> Future[list[bytes]]:
         """See `Store.journal`."""
-        return self._done(lambda: _in_order(self._kept(session).journal.get(run_id, {})))
+        return self._done(lambda: _payloads(self._kept(session).journal.get(run_id, {})))
+
+    def rows(
+        self, session: str, run_id: str, *, after: int = 0, most: int | None = None, marks: bool = False
+    ) -> Future[list[Row]]:
+        """See `Store.rows`."""
+
+        def read() -> list[Row]:
+            found = _in_order(self._kept(session).journal.get(run_id, {}))
+            started = [at for at, row in enumerate(found) if row.number and row.number <= after + 1]
+            found = found[started[-1] if started and after else 0 :]
+            found = [row for row in found if marks or row.number != A_MARK]
+            return found if most is None else found[: most + 1]
+
+        return self._done(read)
 
     def delete(self, session: str) -> Future[None]:
         """See `Store.delete`."""
@@ -169,7 +184,7 @@ class MemoryStore:
     def _load(self, session: str) -> Snapshot:
         kept = self._kept(session)
         running = sorted((run for run in kept.runs.values() if run.status == "running"), key=lambda run: run.started)
-        unfinished = {run.run_id: _in_order(kept.journal.get(run.run_id, {})) for run in running}
+        unfinished = {run.run_id: _payloads(kept.journal.get(run.run_id, {})) for run in running}
         return Snapshot(self._info(session), _in_order(kept.messages), unfinished, dict(kept.values))
 
     def _delete(self, session: str) -> None:
@@ -177,5 +192,9 @@ class MemoryStore:
         del self._sessions[session]
 
 
-def _in_order(rows: dict[int, bytes]) -> list[bytes]:
+def _in_order(rows: dict[int, _T]) -> list[_T]:
     return [rows[number] for number in sorted(rows)]
+
+
+def _payloads(rows: dict[int, Row]) -> list[bytes]:
+    return [row.payload for row in _in_order(rows)]

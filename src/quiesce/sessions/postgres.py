@@ -22,7 +22,8 @@ from ..errors import (
     StoreReadOnly,
     StoreUnavailable,
 )
-from .records import Batch, Holder, Lease, RunRecord, SessionInfo, Snapshot, Taken, check_free, encode
+from .records import Batch, Holder, Lease, RunRecord, SessionInfo, Snapshot, Taken, check_free
+from .rows import A_MARK, Row, encode
 from .schema import POSTGRES_MIGRATIONS
 from .worker import Worker
 
@@ -122,6 +123,27 @@ class PostgresStore:
 
         return self._submit(work)
 
+    def rows(
+        self, session: str, run_id: str, *, after: int = 0, most: int | None = None, marks: bool = False
+    ) -> Future[list[Row]]:
+        """See `Store.rows`."""
+
+        async def work(db: Any) -> list[Row]:
+            run = ((await self._info(db, session)).id, run_id)
+            first = await db.fetchval(
+                "SELECT seq FROM quiesce_journal WHERE session = $1 AND run = $2 AND number BETWEEN 1 AND $3"
+                " ORDER BY seq DESC LIMIT 1",
+                *(*run, after + 1),
+            )
+            found = await db.fetch(
+                "SELECT payload, number, lengths FROM quiesce_journal WHERE session = $1 AND run = $2 AND seq >= $3"
+                " AND ($4::boolean OR number IS DISTINCT FROM $5) ORDER BY seq LIMIT $6",
+                *(*run, first or 0 if after else 0, marks, A_MARK, None if most is None else most + 1),
+            )
+            return [Row(*row) for row in found]
+
+        return self._submit(work)
+
     def delete(self, session: str) -> Future[None]:
         """See `Store.delete`."""
         return self._submit(lambda db: self._delete(db, session))
@@ -204,9 +226,9 @@ class PostgresStore:
             )
         if rows:
             await db.executemany(
-                "INSERT INTO quiesce_journal (session, run, seq, payload) VALUES ($1, $2, $3, $4)"
-                " ON CONFLICT DO NOTHING",
-                [(session, batch.run_id, batch.first_row + n, row) for n, row in enumerate(rows)],
+                "INSERT INTO quiesce_journal (session, run, seq, payload, number, lengths)"
+                " VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT DO NOTHING",
+                [(session, batch.run_id, batch.first_row + n, *row) for n, row in enumerate(rows)],
             )
         if batch.rewrites:
             await db.execute(

@@ -24,6 +24,10 @@ SQLITE_MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
             session TEXT NOT NULL, key TEXT NOT NULL, value BLOB NOT NULL, PRIMARY KEY (session, key)) WITHOUT ROWID""",
         "CREATE TABLE store_values (key TEXT NOT NULL PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID",
     ),
+    (
+        "ALTER TABLE journal ADD COLUMN number INTEGER",
+        "ALTER TABLE journal ADD COLUMN lengths BLOB NOT NULL DEFAULT x''",
+    ),
 )
 
 POSTGRES_MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
@@ -46,5 +50,9 @@ POSTGRES_MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
         """CREATE TABLE quiesce_session_values (
             session TEXT NOT NULL, key TEXT NOT NULL, value BYTEA NOT NULL, PRIMARY KEY (session, key))""",
         "CREATE TABLE quiesce_store_values (key TEXT NOT NULL PRIMARY KEY, value BYTEA NOT NULL)",
+    ),
+    (
+        "ALTER TABLE quiesce_journal ADD COLUMN number BIGINT",
+        "ALTER TABLE quiesce_journal ADD COLUMN lengths BYTEA NOT NULL DEFAULT ''::bytea",
     ),
 )

@@ -18,8 +18,9 @@ from . import journal
 from .base import Store
 from .journal import Journal, RunHost
 from .memory import Conversation, ConversationState
-from .records import Batch, Lease, RunBegin, RunEnd, Snapshot, Taken, decode_messages, decode_row, encode, holder
+from .records import Batch, Lease, RunBegin, RunEnd, Snapshot, Taken, holder
 from .recovery import Crash, Torn
+from .rows import NumberedEvent, decode_messages, decode_row, encode, unpack
 from .where import resolve_store
 
 OnStoreFailure: TypeAlias = Literal["stop", "continue"]
@@ -102,6 +103,15 @@ class Session(Conversation):
     def load_sync(self) -> tuple[Message, ...]:
         """`load()`, for code without an event loop. It blocks."""
         return self._show(self.store.load(self.name).result())
+
+    async def events(self, run_id: str, *, after: int = 0) -> list[NumberedEvent]:
+        """The events of a run that are stored, after number `after`: each with the number that live readers got it by.
+
+        Events are numbered from 1. Those of a run that is at rest end with `RunEnded`, unless it crashed. Raises a
+        `StoreError`.
+        """
+        rows = self.store.rows(self.name, run_id, after=after)
+        return list(unpack(await asyncio.wrap_future(rows), after))
 
     def _show(self, snapshot: Snapshot) -> tuple[Message, ...]:
         messages, pending = decode_messages(snapshot.messages), _pending_in(snapshot)

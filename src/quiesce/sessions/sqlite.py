@@ -23,7 +23,8 @@ from ..errors import (
     StoreReadOnly,
     StoreUnavailable,
 )
-from .records import Batch, Holder, Lease, RunRecord, SessionInfo, Snapshot, Taken, check_free, encode
+from .records import Batch, Holder, Lease, RunRecord, SessionInfo, Snapshot, Taken, check_free
+from .rows import A_MARK, Row, encode
 from .schema import SQLITE_MIGRATIONS
 from .worker import Worker
 
@@ -88,6 +89,12 @@ class SQLiteStore:
     def journal(self, session: str, run_id: str) -> Future[list[bytes]]:
         """See `Store.journal`."""
         return self._worker.submit(self._journal, session, run_id)
+
+    def rows(
+        self, session: str, run_id: str, *, after: int = 0, most: int | None = None, marks: bool = False
+    ) -> Future[list[Row]]:
+        """See `Store.rows`."""
+        return self._worker.submit(self._numbered, session, run_id, after, most, marks)
 
     def delete(self, session: str) -> Future[None]:
         """See `Store.delete`."""
@@ -159,8 +166,9 @@ class SQLiteStore:
                 )
             if rows:
                 db.executemany(
-                    "INSERT OR IGNORE INTO journal (session, run, seq, payload) VALUES (?, ?, ?, ?)",
-                    [(lease.session_id, batch.run_id, batch.first_row + n, row) for n, row in enumerate(rows)],
+                    "INSERT OR IGNORE INTO journal (session, run, seq, payload, number, lengths)"
+                    " VALUES (?, ?, ?, ?, ?, ?)",
+                    [(lease.session_id, batch.run_id, batch.first_row + n, *row) for n, row in enumerate(rows)],
                 )
             if batch.rewrites:
                 db.execute(
@@ -235,6 +243,21 @@ class SQLiteStore:
     def _journal(self, session: str, run_id: str) -> list[bytes]:
         with self._transaction(reading=True) as db:
             return self._rows(db, self._info(db, session).id, run_id)
+
+    def _numbered(self, session: str, run_id: str, after: int, most: int | None, marks: bool) -> list[Row]:  # noqa: FBT001
+        with self._transaction(reading=True) as db:
+            run = (self._info(db, session).id, run_id)
+            first = db.execute(
+                "SELECT seq FROM journal WHERE session = ? AND run = ? AND number BETWEEN 1 AND ?"
+                " ORDER BY seq DESC LIMIT 1",
+                (*run, after + 1),
+            ).fetchone()
+            found = db.execute(
+                "SELECT payload, number, lengths FROM journal WHERE session = ? AND run = ? AND seq >= ?"
+                " AND (? OR number IS NOT ?) ORDER BY seq LIMIT ?",
+                (*run, 0 if first is None or not after else first[0], marks, A_MARK, -1 if most is None else most + 1),
+            )
+            return [Row(*row) for row in found]
 
     def _get(self, key: str) -> bytes | None:
         with self._transaction(reading=True) as db:
