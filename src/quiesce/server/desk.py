@@ -20,7 +20,7 @@ from ..interrupts import Answers
 from ..messages import Text, UserMessage
 from ..result import RunResult
 from ..run import Run
-from ..sessions import Store
+from ..sessions import Session, Store
 from .archive import Archive
 from .changes import Changes
 from .eventlog import MemoryLog, to_json
@@ -28,6 +28,7 @@ from .problem import Problem, no_run
 from .record import RunRecord
 from .sessions import Sessions
 from .settings import Settings
+from .storedlog import JournaledLog, StoredEvents
 from .usage import Record, UsageBook
 from .views import StartRun
 
@@ -109,7 +110,7 @@ class Desk:
         settings = self.settings
         record = RunRecord(
             run,
-            MemoryLog(settings.log_bytes),
+            self._log_of(run),
             owner=owner,
             agent=agent,
             session=session,
@@ -124,6 +125,12 @@ class Desk:
         self._active[record.id] = record
         self._on_change(record)
         return record
+
+    def _log_of(self, run: Run) -> MemoryLog:
+        conversation = run.course.conversation
+        if not isinstance(conversation, Session):
+            return MemoryLog(self.settings.log_bytes)
+        return JournaledLog(self.settings.log_bytes, StoredEvents(conversation, run.id))
 
     def go_on(self, record: Record, opening: Answers | Continue) -> RunRecord:
         """A new run that goes on where an ended one is. Raises `Problem`, or what `agent.start` raises."""

@@ -129,7 +129,7 @@ class ToolView {
     const look = failed ? "failed" : tool.state;
     if (this.element.dataset.state !== look) this.element.dataset.state = look;
     say(this.state, failed ? "failed" : STATE_WORDS[tool.state] ?? String(tool.state));
-    say(this.time, tool.from !== null && tool.to !== null ? duration(tool.to - tool.from) : "");
+    say(this.time, tool.from !== null && tool.to > tool.from ? duration(tool.to - tool.from) : "");
     show(this.stop, tool.state === "running");
     this.#progress(tool);
     say(this.args, shorten(tool.arguments === null ? tool.written : pretty(tool.arguments)));

@@ -15,7 +15,7 @@ export class Line {
 
 /**
  * Hand each event of a run to `onEvent(event, at)` once and in order, from the first, until the last; `at` is when it
- * happened, in seconds since the epoch. `onLine(error)` says that the connection was lost, `onLine(null)` that it is
+ * happened, in seconds since the epoch, or null when that is not known any more. `onLine(error)` says that the connection was lost, `onLine(null)` that it is
  * there. `stay()` says whether to keep reading when nobody looks. Returns after the last event or when `signal` fires;
  * throws `ApiError` when there is no such run.
  */
@@ -142,7 +142,7 @@ function deliver(frame, place, onEvent) {
   if (number) place.last = number;
   const event = JSON.parse(frame.data);
   place.ended ||= event.type === "run_ended";
-  onEvent(event, frame.at ? Number(frame.at) : Date.now() / 1000);
+  onEvent(event, frame.at ? Number(frame.at) : null);
 }
 
 /** Server-sent events out of a text that arrives in pieces cut anywhere. */

@@ -12,6 +12,7 @@ export function receiptCard(receipt, error, actions) {
     { class: `card receipt ${tone}`, "aria-labelledby": "receipt-title", id: "receipt" },
     h("h2", { id: "receipt-title" }, headline, receipt.latency !== null && receipt.cause ? h("span", { class: "latency" }, ` in ${duration(receipt.latency)}`) : ""),
     error ? h("p", { class: "problem" }, error) : "",
+    receipt.stop_reason === "crashed" ? h("p", {}, "The server ended in the middle of this run. What was said is kept. A tool that was running may have done its work or not.") : "",
     receipt.cause ? factList(stopFacts(receipt)) : "",
     factList(usageFacts(receipt.usage)),
     receipt.calls.length ? tools(receipt.calls) : "",

@@ -216,7 +216,7 @@ class RunPage {
 
   #picture() {
     if (!this.run || this.left.signal.aborted) return;
-    show(this.pictureCard, this.story.calls.length > 0);
+    show(this.pictureCard, this.story.calls.length > 0 && !this.story.timeless);
     const width = Math.floor(this.picture.clientWidth);
     if (width > 0 && this.story.calls.length) this.picture.replaceChildren(timeline(this.story, this.#now(), width));
   }
@@ -228,13 +228,19 @@ class RunPage {
   #stateWords() {
     const { story, run } = this;
     if (story.end?.stop_reason === "interrupt") return [...ending("interrupt"), ""];
-    if (story.end) return [...ending(story.end.stop_reason), ` after ${duration(story.end.at - story.startedAt)}`];
+    if (story.end) return [...ending(story.end.stop_reason), this.#tookWords()];
     if (run.state === "crashed") return ["Crashed", "bad", ""];
     if (run.state === "ended") return [...ending(run.stop_reason), ""];
     if (this.stopping || story.stop || run.state === "stopping") return this.#stoppingWords();
     if (run.state === "queued" && story.startedAt === null) return ["Queued", "idle", ""];
     const since = story.startedAt === null ? "" : `, ${whole(this.#now() - story.startedAt)} s`;
     return [story.doing, "live", since];
+  }
+
+  #tookWords() {
+    const { story, run } = this;
+    if (!story.timeless) return ` after ${duration(story.end.at - story.startedAt)}`;
+    return run.ended_at && run.state === "ended" ? ` after ${duration(run.ended_at - run.created_at)}` : "";
   }
 
   #stoppingWords() {
