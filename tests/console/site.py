@@ -15,10 +15,11 @@ from contextlib import asynccontextmanager
 from decimal import Decimal
 
 from quiesce import Agent, tool
+from quiesce.errors import AuthenticationFailed
 from quiesce.events import Delta
 from quiesce.messages import AssistantMessage, UserMessage
 from quiesce.models.base import ModelRequest
-from quiesce.models.scripted import Answer, Call, Say, ScriptedModel, Think, Used
+from quiesce.models.scripted import Answer, Call, Fail, Say, ScriptedModel, Think, Used
 from quiesce.server.app import Application, create_app
 from quiesce.server.keys import Keys, hash_key
 from quiesce.server.listen import server
@@ -63,6 +64,7 @@ SCRIPTS: dict[str, list[Answer]] = {
         [Say("I write the file. "), Call("write", {"path": "notes.txt"}), Used(input=90, output=15)],
         [Say(STORY * 40, chunk=6, pause=0.02)],
     ],
+    "fail": [[Say("I ask the other service. "), Fail(AuthenticationFailed("The key was refused by the provider."))]],
     "flood": [
         [Say("I print everything. "), Call("flood"), Used(input=300, output=20)],
         [Say("That was a lot."), Used(input=90_000, output=5)],

@@ -123,6 +123,47 @@ def test_a_browser_that_keeps_nothing_can_stop_too(page: Page, site: Site) -> No
     expect(page.locator("#send")).to_be_visible()
 
 
+@pytest.mark.promise("P1")
+def test_escape_while_the_page_loads_is_not_lost(page: Page, site: Site) -> None:
+    page.goto(site.url)
+    prompt(page, "stream a story")
+    answer(page, "The harbour")
+    held: list[Route] = []
+
+    def hold_the_first(route: Route) -> None:
+        if held:
+            route.continue_()
+        else:
+            held.append(route)
+
+    page.route(RUN, hold_the_first)
+    page.reload()
+    run_state(page, "Loading")
+    page.keyboard.press("Escape")
+    held[0].continue_()
+    run_state(page, "Stopped")
+
+
+@pytest.mark.promise("P8")
+def test_escape_while_a_page_with_a_question_loads_does_not_withdraw_it(page: Page, site: Site) -> None:
+    page.goto(site.url)
+    run_id = prompt(page, "deploy it")
+    run_state(page, "Waiting for you")
+    asked = requests_of(page, "/cancel")
+    page.reload()
+    page.keyboard.press("Escape")
+    page.locator(".approval").wait_for()
+    assert asked == []
+    assert page.request.get(f"{site.url}runs/{run_id}").json()["run"]["interrupts"]
+
+
+def test_there_is_nothing_to_send_to_a_run_that_does_not_exist(page: Page, site: Site) -> None:
+    page.goto(f"{site.url}#/runs/nothing")
+    run_state(page, "Not found")
+    expect(page.get_by_role("alert")).to_have_text("There is no run with this id.")
+    expect(page.locator("#draft")).to_be_hidden()
+
+
 # --- Impatience ------------------------------------------------------------------------------------------------------
 
 

@@ -59,7 +59,7 @@ export async function request(path, { method = "GET", body, headers = {}, signal
   if (response.ok) return response;
   const problem = await problemOf(response);
   if (response.status === 401) {
-    await askForKey(key ? problem.text : "");
+    await askForKey(key ? problem.message : "");
     return request(path, { method, body, headers, signal });
   }
   throw problem;

@@ -1,6 +1,6 @@
 // What the agent asks a person: to approve a tool, or to answer a question. Nothing runs until there is an answer.
 
-import { h, pretty, say, show } from "./dom.js";
+import { h, pretty, prettyArguments, say, show } from "./dom.js";
 
 /**
  * The cards for a run's interrupts. `answer(list)` sends answers, each { id, answer }: { type: "approve" },
@@ -66,6 +66,7 @@ function card(interrupt, choose) {
     return made;
   };
   const isApproval = interrupt.kind !== "question";
+  const given = prettyArguments(interrupt.arguments);
   const field = h("input", { type: "text", id: `answer-${interrupt.id}`, autocomplete: "off" });
   const until = h("span", { class: "hint", role: "status" }, interrupt.expires_at ? `Answer until ${new Date(interrupt.expires_at * 1000).toLocaleTimeString("en")}` : "");
   const element = h(
@@ -73,7 +74,7 @@ function card(interrupt, choose) {
     { class: "card approval", "aria-label": isApproval ? `Approve ${interrupt.tool_name}?` : `Question from ${interrupt.tool_name}` },
     h("h2", {}, isApproval ? "May " : "", h("code", {}, interrupt.tool_name), isApproval ? " run?" : " asks"),
     interrupt.reason !== null && interrupt.reason !== undefined ? h("p", { class: "words" }, pretty(interrupt.reason)) : "",
-    h("pre", { tabindex: 0, "aria-label": `Arguments of ${interrupt.tool_name}` }, pretty(interrupt.arguments)),
+    given ? h("pre", { tabindex: 0, "aria-label": `Arguments of ${interrupt.tool_name}` }, given) : h("p", { class: "hint" }, "It is called without arguments."),
     h("label", { for: `answer-${interrupt.id}` }, isApproval ? "Reason, if you say no (the model is told)" : "Your answer"),
     field,
     h("div", { class: "row" },

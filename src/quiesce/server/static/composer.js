@@ -43,15 +43,16 @@ export class Composer {
     return this.text.value;
   }
 
-  /** idle | starting | running | patient | stopping | forcing */
+  /** loading | idle | starting | running | patient | stopping | forcing */
   setMode(mode) {
     if (mode !== this.mode) this.changedAt = performance.now();
     const hadFocus = [this.stop, this.send, this.steer].includes(document.activeElement);
     this.mode = mode;
-    const busy = mode !== "idle" && mode !== "starting";
+    this.element.dataset.mode = mode;
+    const busy = !["idle", "starting", "loading"].includes(mode);
     show(this.stop, busy);
     show(this.send, !busy);
-    this.send.disabled = mode === "starting";
+    this.send.disabled = mode === "starting" || mode === "loading";
     this.stop.setAttribute("aria-disabled", String(mode === "forcing"));
     show(this.later, mode === "running" && Boolean(this.actions.stopLater));
     say(this.stop, { patient: "Stop now", stopping: "Force stop", forcing: "Forcing…" }[mode] ?? "Stop");
@@ -147,6 +148,7 @@ function remember(place, draft) {
 }
 
 const HINTS = {
+  loading: "Esc stops the run, if it is still going on.",
   idle: "Enter sends, Shift+Enter starts a new line.",
   starting: "Starting. Esc stops it as soon as it has begun.",
   running: "Esc stops. Enter steers: the run is turned to what you write.",

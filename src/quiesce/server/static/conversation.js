@@ -2,7 +2,7 @@
 // focus and scroll stay where they are while the answer grows.
 
 import { cancelTool } from "./api.js";
-import { h, pretty, say, show } from "./dom.js";
+import { h, pretty, prettyArguments, say, show } from "./dom.js";
 import { textOf } from "./story.js";
 import { count, duration, OUTCOME } from "./words.js";
 
@@ -132,7 +132,7 @@ class ToolView {
     say(this.time, tool.from !== null && tool.to > tool.from ? duration(tool.to - tool.from) : "");
     show(this.stop, tool.state === "running");
     this.#progress(tool);
-    say(this.args, shorten(tool.arguments === null ? tool.written : pretty(tool.arguments)));
+    say(this.args, shorten(tool.arguments === null ? tool.written : prettyArguments(tool.arguments)));
     show(this.args, this.args.textContent !== "");
     this.#output(tool.result ? textOf(tool.result.content) : "");
     show(this.child, Boolean(tool.child));

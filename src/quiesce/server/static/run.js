@@ -57,11 +57,14 @@ class RunPage {
       stop: () => this.stop(),
       stopLater: () => this.stop("after_turn"),
     });
+    this.composer.setMode("loading");
+    this.failure = h("p", { class: "problem", role: "alert", hidden: true });
     this.element = h(
       "div",
       { class: "page run-page" },
       h("div", { class: "run-head" }, h("a", { href: "#/", class: "back" }, "All runs"), this.title, this.meta),
       h("div", { class: "run-line" }, this.pill),
+      this.failure,
       this.pictureCard,
       this.earlier,
       this.conversation.element,
@@ -82,16 +85,26 @@ class RunPage {
     this.resizing.observe(this.composer.element); // it grows with the draft, over the words that one is reading
     try {
       await this.#look();
+      if (this.wantedStop) this.stop("now"); // a run that is over is left alone
       await this.#follow();
       if (!this.left.signal.aborted) await this.#look();
       this.#settled();
     } catch (error) {
       if (this.left.signal.aborted) return;
-      say(this.state, error instanceof ApiError && error.status === 404 ? "Not found" : "Not available");
-      this.#complain(error);
+      if (!(error instanceof ApiError)) throw error;
+      this.#notHere(error);
     } finally {
       clearInterval(this.ticker);
     }
+  }
+
+  /** There is nothing to show, and nobody to send anything to. */
+  #notHere(error) {
+    say(this.state, error.status === 404 ? "Not found" : "Not available");
+    this.pill.dataset.tone = "idle";
+    say(this.failure, error.message);
+    show(this.failure, true);
+    show(this.composer.element, false);
   }
 
   async #follow() {
@@ -293,9 +306,10 @@ class RunPage {
 
   #key(event) {
     if (event.key !== "Escape" || event.repeat || event.defaultPrevented || document.querySelector("dialog[open]")) return;
-    if (this.over || !this.run) return;
+    if (this.over) return;
     event.preventDefault();
-    this.stop();
+    if (this.run) this.stop();
+    else this.wantedStop = true;
   }
 
   /** Ask for the stop; asked again, for a harder one. Goes on asking while the network is away. */
@@ -349,7 +363,7 @@ class RunPage {
       { id: "steer", label: "Steer", title: "Say what to do instead", run: () => this.composer.focus("What should it do instead?") },
       { id: "retry", label: "Retry", title: "Ask the same again", run: () => this.#retry() },
       this.run.undoable?.length > 0 && { id: "undo", label: "Undo", title: `Take back what was done by ${this.run.undoable.join(", ")}`, run: () => this.#undo() },
-      waits && { id: "dismiss", label: "Do not ask", title: "Withdraw the question: nothing is done, and the conversation can go on", run: () => this.#dismiss() },
+      waits && { id: "dismiss", label: "Withdraw the question", title: "Withdraw the question: nothing is done, and the conversation can go on", run: () => this.#dismiss() },
     ].filter(Boolean);
   }
 

@@ -118,7 +118,7 @@ function thin(points) {
 function marks(story, x, bottom) {
   return story.marks.flatMap((mark) => [
     s("line", { x1: x(mark.at), x2: x(mark.at), y1: AXIS - 4, y2: bottom, class: "tl-mark" }),
-    s("text", { x: x(mark.at) + 4, y: AXIS + 2, class: "tl-sub" }, mark.text),
+    s("text", { x: x(mark.at) + 4, y: bottom + 1, class: "tl-sub" }, mark.text),
   ]);
 }
 
