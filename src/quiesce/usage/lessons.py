@@ -15,6 +15,8 @@ _SAME: Final = 4
 _SAME_SHARE: Final = 0.02
 # What surrounds a text can only be told from it when the text itself is known this well.
 _CLEAR: Final = 12
+# An answer longer than this teaches nothing that shorter ones do not, and counting it would be felt at its end.
+_LONGEST_LESSON: Final = 65_536
 
 
 def learn(scale: Scale, sent: Sent, heard: Heard, anchor: Anchor | None) -> None:
@@ -22,11 +24,18 @@ def learn(scale: Scale, sent: Sent, heard: Heard, anchor: Anchor | None) -> None
     report = heard.report
     if report is None:
         return
-    if report.final and heard.complete and report.output is not None:
+    if report.final and heard.complete and report.output is not None and not _too_long(scale, heard):
         tally = heard.tally or AnswerTally(scale.vocabulary)
         _learn_output(scale, tally.counted(heard.blocks), report.output, report.reasoning)
     if report.input is not None:
         _learn_input(scale, sent, anchor, report.input)
+
+
+def _too_long(scale: Scale, heard: Heard) -> bool:
+    """Whether an answer would have to be counted now, and is too long for that. Bytes cost nothing to count."""
+    if heard.tally is not None or scale.vocabulary is None:
+        return False
+    return sum(len(part) for block in heard.blocks for part in block.parts) > _LONGEST_LESSON
 
 
 def _learn_output(scale: Scale, counted: list[Counted], output: int, reasoning: int | None) -> None:
