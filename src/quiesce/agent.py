@@ -9,15 +9,17 @@ from contextlib import suppress
 from dataclasses import replace
 from os import PathLike
 from queue import SimpleQueue
-from typing import Any, Final, Literal, TypeAlias, get_args
+from typing import Any, Final, Literal, TypeAlias
 
 from .cancellation import CancellationToken, Cause, Mode, Source
 from .cancellation.cause import parse_mode
+from .configuring import Usable, check_choice, checked_seconds, session_of, tool_table
 from .context import Context
 from .continuing import CONTINUE, Continue
-from .course import Course, OnPrompt, Opening, Parentage, Setup, open_accounts, price_of
-from .errors import ConfigurationError, ConversationBusy, DuplicateTool, UnknownMode
+from .course import Course
+from .errors import ConfigurationError, ConversationBusy, UnknownMode
 from .events import Event, RunEnded
+from .floor import ask_for_floor, grant_floor
 from .hooks import Hook, HookEvent, Hooks
 from .interrupts import Answers, Interrupt
 from .limits import Limits
@@ -29,16 +31,16 @@ from .result import RunResult
 from .retry import Retry
 from .run import Run
 from .sessions import Conversation, Session, Store
+from .setup import OnPrompt, Opening, Setup, open_accounts
 from .stream import EventStream
-from .subagents import agent_tool
+from .subagents import agent_tool, parentage_of
 from .sync import portal
 from .telemetry import Telemetry
 from .tools.context import ToolContext
-from .tools.parent import run_of_call
-from .tools.tool import Tool, Toolset
+from .tools.tool import Tool
 from .transcript import DEFAULT_CUT_NOTE, user_message
+from .usage.books import Books
 from .usage.calibration import Calibration
-from .usage.ledger import Ledger
 from .usage.live import LiveUsage
 from .usage.stop_policy import StopAction, StopPolicy, policy_for
 
@@ -78,7 +80,7 @@ class Agent:
         self,
         model: Model | str | None = None,
         *,
-        tools: Iterable[Tool | Toolset | Agent | Callable[..., Any]] = (),
+        tools: Iterable[Usable] = (),
         instructions: str | None = None,
         name: str = "agent",
         timeout: float | None = None,
@@ -111,26 +113,26 @@ class Agent:
         self.name: Final = name
         self.state: Final[dict[str, Any]] = {} if state is None else state
         self._hooks: Final = Hooks(hooks)
-        self._timeout: Final = _seconds(timeout)
+        self._timeout: Final = checked_seconds(timeout)
         if session is not None or store is not None:
             if conversation is not None:
                 raise ConfigurationError("Both a conversation and a session.", todo="Use one of them.")
-            conversation = _session(session, store, tuple(messages), session_wait, on_store_failure)
+            conversation = session_of(session, store, tuple(messages), session_wait, on_store_failure)
         self._conversation = Conversation(tuple(messages)) if conversation is None else conversation
-        _check_choice("on_busy", on_busy, OnBusy)
-        _check_choice("on_prompt", on_prompt, OnPrompt)
+        check_choice("on_busy", on_busy, OnBusy)
+        check_choice("on_prompt", on_prompt, OnPrompt)
         self._on_busy: Final[OnBusy] = on_busy
         self._on_prompt: Final[OnPrompt] = on_prompt
         self._active: Final[dict[str, Run]] = {}
         self._armed: Final[dict[str, Cause]] = {}
         self._telemetry: Final = telemetry
-        self._ledger: Final = Ledger()
+        self._books: Final = Books()
         resolved = resolve_model(model)
         self._setup: Final = Setup(
             agent=name,
             model=resolved,
             instructions=instructions,
-            tools=_tool_table(tools),
+            tools=tool_table(tools),
             hooks=self._hooks,
             limits=limits or Limits(),
             retry=retry or Retry(),
@@ -185,7 +187,7 @@ class Agent:
     @property
     def usage(self) -> LiveUsage:
         """What all runs of this agent have used, those that have not ended included."""
-        return LiveUsage(self._ledger)
+        return LiveUsage(self._books)
 
     @property
     def calibration(self) -> Calibration:
@@ -276,13 +278,13 @@ class Agent:
         Raises `InvalidPrompt` for a prompt that cannot be sent, `ConversationBusy` while another run holds the
         conversation, an `InterruptError` for answers that do not fit, and `NothingToContinue`; none changes anything.
         """
-        parent = None if within is None else _parentage(within, self._setup)
+        parent = None if within is None else parentage_of(within, self._setup)
         held = self._conversation if conversation is None else conversation
         opening = self._opening(prompt, held, on_prompt)
         policy: OnBusy = self._on_busy if on_busy is None else on_busy
-        _check_choice("on_busy", policy, OnBusy)
+        check_choice("on_busy", policy, OnBusy)
         setup = self._setup_with(limits, output_type)
-        seconds = self._timeout if timeout is None else _seconds(timeout)
+        seconds = self._timeout if timeout is None else checked_seconds(timeout)
         try:
             asyncio.get_running_loop()
         except RuntimeError:
@@ -293,16 +295,16 @@ class Agent:
         own_token = CancellationToken.any(*(each for each in (token, of_call) if each is not None))
         course = Course(uuid.uuid4().hex[:12], setup, held, opening, own_token, parent=parent)
         try:
-            course.begin()
+            ask_for_floor(course)
         except ConversationBusy as busy:
             steered = self._make_way(busy, opening, policy)
             if steered is not None:
                 return steered
-            held.queue(course.run_id, course.grant_floor)
+            held.queue(course.run_id, lambda: grant_floor(course))
         course.attach()
         run = Run(course, timeout=seconds, on_end=self._on_run_end)
         self._active[run.id] = run
-        self._ledger.absorb(run.ledger)
+        self._books.open(run.ledger)
         if self._telemetry is not None:
             run.tap(self._telemetry.follow(run.id, self.name, setup.model.name))
         armed = self._armed.pop("cause", None)
@@ -312,7 +314,7 @@ class Agent:
 
     def _opening(self, prompt: Prompt | Answers | Continue, held: Conversation, on_prompt: OnPrompt | None) -> Opening:
         chosen: OnPrompt = self._on_prompt if on_prompt is None else on_prompt
-        _check_choice("on_prompt", chosen, OnPrompt)
+        check_choice("on_prompt", chosen, OnPrompt)
         match prompt:
             case Mapping() if prompt or held.interrupts:
                 return Opening(answers=dict(prompt))
@@ -389,6 +391,7 @@ class Agent:
 
     def _on_run_end(self, run: Run) -> None:
         self._active.pop(run.id, None)
+        self._books.close(run.ledger)
 
     # --- Stopping -----------------------------------------------------------------------------------------------
 
@@ -443,7 +446,7 @@ class Agent:
         hooks = self._hooks.copy()
         twin._conversation = self._conversation.branch(at)
         twin.__dict__.update(
-            _active={}, _armed={}, _ledger=Ledger(), _hooks=hooks, _setup=replace(self._setup, hooks=hooks)
+            _active={}, _armed={}, _books=Books(), _hooks=hooks, _setup=replace(self._setup, hooks=hooks)
         )
         return twin
 
@@ -463,77 +466,6 @@ class Agent:
         before.release("clear")
 
 
-def _session(
-    session: str | Session | None,
-    store: Store | str | PathLike[str] | None,
-    messages: tuple[Message, ...],
-    wait: float,
-    on_store_failure: Literal["stop", "continue"],
-) -> Session:
-    if session is None:
-        raise ConfigurationError("A store without a session.", todo="Name the conversation: session=...")
-    if messages:
-        raise ConfigurationError("Both messages and a session.", todo="Import the messages into the session first.")
-    if isinstance(session, Session):
-        if store is not None or wait or on_store_failure != "stop":
-            raise ConfigurationError("A Session has its own store and options.", todo="Give them to Session(...).")
-        return session
-    return Session(session, store, wait=wait, on_store_failure=on_store_failure)
-
-
-def _parentage(context: ToolContext, setup: Setup) -> Parentage:
-    """The run that a tool's context belongs to, as a parent. Raises `ConfigurationError` when it cannot be one."""
-    course = run_of_call(context.run_id)
-    assert isinstance(course, Course)
-    try:
-        running = asyncio.get_running_loop()
-    except RuntimeError:
-        running = None
-    if running is not course.loop:
-        raise ConfigurationError(
-            "A child run must be started in the event loop of its parent.", todo="Make the tool an async function."
-        )
-    if price_of(setup) is None and any(each.setup.limits.cost is not None for each in course.lineage()):
-        raise ConfigurationError(
-            f"The parent's Limits(cost=...) needs a price, and none is known for {setup.model.name}.",
-            todo="Limit tokens instead, or give the model a price.",
-        )
-    return Parentage(course, context.call_id)
-
-
-def _tool_table(tools: Iterable[Tool | Toolset | Agent | Callable[..., Any]]) -> dict[str, Tool]:
-    table: dict[str, Tool] = {}
-    for each in _each_tool(tools):
-        if each.name in table:
-            raise DuplicateTool(each.name)
-        _ = each.spec  # a tool that has no schema fails here, not in the middle of a run
-        table[each.name] = each
-    return table
-
-
-def _check_choice(name: str, value: str, allowed: Any) -> None:
-    if value not in get_args(allowed):
-        raise ConfigurationError(f"{name}={value!r}.", todo=f"Use one of: {', '.join(get_args(allowed))}.")
-
-
-def _each_tool(tools: Iterable[Tool | Toolset | Agent | Callable[..., Any]]) -> Iterator[Tool]:
-    for given in tools:
-        if isinstance(given, Tool):
-            yield given
-        elif isinstance(given, Agent):
-            yield given.as_tool()
-        elif isinstance(given, Toolset):
-            yield from given.tools
-        else:
-            yield Tool(given)
-
-
 def _interrupt(run: Run) -> None:
     """Ctrl-C came while the run was being started."""
     run.cancel("Ctrl-C", source="signal")
-
-
-def _seconds(timeout: float | None) -> float | None:
-    if timeout is not None and not 0 <= timeout < float("inf"):
-        raise ConfigurationError(f"timeout={timeout!r} makes no sense.", todo="Use a number of seconds, or None.")
-    return timeout

@@ -4,124 +4,48 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeVar
 
-import msgspec
-
-from .bill import Bill, Terms
+from .bill import Bill
 from .broadcast import Broadcast
 from .cancellation import BoundedShield, CancellationToken, Mode, StopScope
-from .context import Context, Summary, is_summarised
-from .continuing import GO_ON, GO_ON_FROM_END, continued, prefill_message
-from .draft import Draft
-from .drains import Drains, Tail
+from .current_turn import CurrentTurn
+from .drains import Tail
 from .errors import (
-    ConversationBusy,
-    InterruptPending,
     ModelError,
-    ModelProtocolError,
-    NothingToContinue,
     StoreError,
     ToolError,
 )
-from .events import ChildEvent, ContextReduced, Event, HandedOver, HookFailed, LateOutcomeRecorded, ModelCallEnded
-from .hooks import AfterToolCall, BeforeToolCall, HookEvent, Hooks, OnLateOutcome
+from .events import ChildEvent, Event, HandedOver, HookFailed, LateOutcomeRecorded, ModelCallEnded
+from .hooks import AfterToolCall, BeforeToolCall, HookEvent, OnLateOutcome
 from .inbox import Inbox
-from .interrupts import Answers, PendingTurn
-from .limits import Limits
+from .interrupts import PendingTurn
 from .messages import (
-    AssistantContent,
     AssistantMessage,
     Message,
-    Outcome,
-    Text,
     ToolCall,
     ToolResult,
     UserMessage,
 )
-from .models.base import Model, ModelRequest
-from .output import OutputSpec
+from .models.base import ModelRequest
 from .pausing import Pausing
 from .receipt import CallReceipt, LateOutcome
 from .result import RunResult, StopReason
-from .retry import Retry
 from .sessions import Conversation
 from .sessions.journal import Journal
+from .setup import Opening, Setup, price_of, terms_of
 from .state import LEGAL, STOPS_AT, Phase
 from .tools.asking import Asking
 from .tools.batch import Batch
-from .tools.tool import Tool
 from .tools.undo import UndoLog
-from .transcript import DEFAULT_CUT_NOTE, DEFAULT_FAILED_NOTE, check, seal_answer, seal_turn
-from .usage.accounts import Accounts
-from .usage.calibration import Calibration
 from .usage.ledger import HowItEnded, Ledger, LedgerEntry
-from .usage.price_list import published_price
-from .usage.prices import Price
-from .usage.stop_policy import StopPolicy, policy_for
 from .usage.tally import Tally, spending
 
 _T = TypeVar("_T")
 _SUMMARY: Final = "context.summary"
-OnPrompt: TypeAlias = Literal["refuse", "cancel_pending"]
-
-
-@dataclass(frozen=True, slots=True)
-class Setup:
-    """What a run is started with. Never changes while it runs."""
-
-    agent: str
-    model: Model
-    instructions: str | None = None
-    tools: Mapping[str, Tool] = field(default_factory=dict[str, Tool])
-    hooks: Hooks = field(default_factory=Hooks)
-    limits: Limits = field(default_factory=Limits)
-    retry: Retry = field(default_factory=Retry)
-    output: OutputSpec | None = None
-    output_retries: int = 2
-    sequential: bool = False
-    cut_note: str = DEFAULT_CUT_NOTE
-    failed_note: str = DEFAULT_FAILED_NOTE
-    state: dict[str, Any] = field(default_factory=dict)
-    settings: dict[str, Any] | None = None
-    context: Context | None = None
-    accounts: Accounts | None = None
-    stop_policy: StopPolicy | None = None
-    drains: Drains = field(default_factory=Drains)
-
-
-def open_accounts(model: Model, calibration: Calibration | None = None) -> Accounts:
-    """Accounts with a model: at its own price, or at the published one."""
-    return Accounts(
-        model.name,
-        tokenizer=getattr(model, "tokenizer", None),
-        price=model.price or published_price(model.name),
-        calibration=calibration,
-    )
-
-
-def price_of(setup: Setup) -> Price | None:
-    """What the model's tokens cost: its own price, or the published one."""
-    return setup.model.price if setup.accounts is None else setup.accounts.price
-
-
-def terms_of(setup: Setup) -> Terms:
-    """On what terms a run's requests are billed."""
-    model = setup.model
-    policy = setup.stop_policy or policy_for(model.name, getattr(model, "stop_policy", None))
-    return Terms(model, setup.accounts or open_accounts(model), policy, setup.drains)
-
-
-@dataclass(frozen=True, slots=True)
-class Opening:
-    """What a run begins with: a prompt, answers to what a person was asked, or the answer that was cut."""
-
-    prompt: UserMessage | None = None
-    answers: Answers | None = None
-    on_prompt: OnPrompt = "cancel_pending"
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,32 +56,11 @@ class Parentage:
     call_id: str
 
 
-class View(NamedTuple):
-    """What there is to see of a conversation while a run adds to it; replaced whole, so that any thread may look.
-
-    `answer` is that of a turn which an earlier run began and this one goes on with.
-    """
-
-    settled: tuple[Message, ...]
-    draft: Draft | None = None
-    batch: Batch | None = None
-    answer: AssistantMessage | None = None
-
-    def turn(self, *, unsettled: Outcome) -> tuple[Message, ...]:
-        """What the current turn amounts to so far; `unsettled` is said of the calls that have no result yet."""
-        results: dict[str, ToolResult] = {}
-        if self.batch is not None:
-            for record in self.batch.records:
-                results[record.call.id] = record.standing(unsettled)
-        return seal_turn(self.draft, results) if self.answer is None else seal_answer(self.answer, results)
-
-
 class Course:
     """Where a run is, what it has, and the few things that it can do to itself. Only for the run's own loop."""
 
     journal: Journal | None = None
     unsaved: StoreError | None = None
-    sending: tuple[Message, ...] = ()
 
     def __init__(
         self,
@@ -172,6 +75,7 @@ class Course:
         self.run_id: Final = run_id
         self.setup = setup
         self.conversation: Final = conversation
+        self.current: Final = CurrentTurn(conversation)
         self.opening: Final = opening
         self.prompt = opening.prompt
         self.token: Final = token
@@ -216,95 +120,7 @@ class Course:
         self.already_said = ""
         self.unannounced: tuple[Message, ...] = ()
         self.to_say: tuple[UserMessage, ...] = ()
-        self._continued: tuple[AssistantContent, ...] | None = None
-        self._view = View(())
         token.watch(self._note_request)
-
-    # --- Beginning ----------------------------------------------------------------------------------------------
-
-    def attach(self) -> None:
-        """The run is going to be: let the run above know."""
-        if self.parent is not None:
-            self.parent.children.append(self)
-
-    def begin(self) -> None:
-        """Take the conversation and begin. Raises `ConversationBusy`, and what `take_floor` raises."""
-        self.conversation.hold(self.run_id)
-        try:
-            self._respect_line()
-            if self.conversation.must_be_opened:
-                self.floor.set_result(None)
-            else:
-                self.take_floor()
-        except BaseException:
-            self.conversation.release(self.run_id)
-            raise
-
-    def _respect_line(self) -> None:
-        """Runs that came before and wait for the person's answer, as this one would, go first."""
-        line = self.conversation.line
-        if line and self.opening.answers is None and self.opening.on_prompt != "refuse":
-            self.conversation.drop_pending(self.setup.cut_note)
-            raise ConversationBusy(line[0])
-
-    def grant_floor(self) -> None:
-        """The conversation is this run's, after it had to wait. From any thread."""
-
-        def grant() -> None:
-            if not self.floor.done():
-                self.floor.set_result(None)
-
-        try:
-            self.loop.call_soon_threadsafe(grant)
-        except RuntimeError:  # the loop has closed, and the run with it
-            self.conversation.release(self.run_id)
-
-    def open_journal(self) -> Journal:
-        """Begin to open the conversation's store."""
-        journal = self.conversation.journal(self)
-        assert journal is not None
-        self.journal = self.broadcast.gate = journal
-        return journal
-
-    def take_floor(self) -> None:
-        """The conversation is this run's: begin. Raises an `InterruptError`, and then nothing is changed."""
-        conversation, opening = self.conversation, self.opening
-        self.first_message = len(conversation.messages)
-        if opening.answers is not None:
-            self._take_up(conversation.take_pending(opening.answers, self.run_id))
-        else:
-            if conversation.pending is not None:
-                if opening.on_prompt == "refuse":
-                    raise InterruptPending(each.id for each in conversation.interrupts)
-                conversation.drop_pending(self.setup.cut_note)
-                self.first_message = len(conversation.messages)
-            if opening.prompt is None:
-                self._continue()
-            if self.prompt is not None:
-                conversation.append(self.prompt)
-            self._view = View(conversation.messages)
-        self.has_floor = True
-        self.enter(Phase.CREATED)
-
-    def _take_up(self, pending: PendingTurn) -> None:
-        """Go on with a turn that waited for a person."""
-        self.already_said = pending.answer.text
-        batch = self._new_batch(pending.answer.tool_calls, pending)
-        self._view = View(self.conversation.messages, None, batch, pending.answer)
-
-    def _continue(self) -> None:
-        """Go on with the last answer: in its own words where the model allows that, else because a user says so."""
-        messages = self.conversation.messages
-        last = messages[-1] if messages else None
-        if not isinstance(last, AssistantMessage):
-            raise NothingToContinue("There is no answer to continue.")
-        said = continued(last, prefill=getattr(self.setup.model, "supports_prefill", False))
-        if said is None:
-            self.prompt = UserMessage((Text(GO_ON if last.cut else GO_ON_FROM_END),))
-            return
-        self._continued = said
-        self.already_said = last.text
-        self.first_message -= 1
 
     # --- Where it is --------------------------------------------------------------------------------------------
 
@@ -337,65 +153,23 @@ class Course:
         if self.phase is not Phase.ENDED:
             self.broadcast.push(event)
 
-    @property
-    def messages(self) -> tuple[Message, ...]:
-        """The conversation as it would be if the run ended in this instant. Always valid, from any thread."""
-        view = self._view
-        return (*view.settled, *view.turn(unsettled=Outcome.UNKNOWN))
+    # --- Its tools ----------------------------------------------------------------------------------------------
 
-    @property
-    def draft(self) -> Draft | None:
-        """The answer that is being written, or was written last in this turn."""
-        return self._view.draft
-
-    @property
-    def batch(self) -> Batch | None:
-        """The tools of this turn."""
-        return self._view.batch
-
-    def begin_answer(self) -> Draft:
-        """A new answer; whatever a failed try had begun is gone."""
-        draft = Draft(self.call_ids(), self._continued or ())
-        self._view = View(self.settled, draft)
-        return draft
-
-    @property
-    def settled(self) -> tuple[Message, ...]:
-        """The conversation before the current turn."""
-        messages = self.conversation.messages
-        return messages if self._continued is None else messages[:-1]
-
-    def request_messages(self) -> tuple[Message, ...]:
-        """What the model is sent: everything settled, and the beginning of the answer that it is to go on with."""
-        if not self._continued:
-            return self.settled
-        return (*self.settled, prefill_message(self._continued))
-
-    def forget_answer(self) -> None:
-        """A try failed before anybody could read it."""
-        self._view = View(self.conversation.messages)
+    def suspend(self, answer: AssistantMessage, batch: Batch) -> None:
+        """Keep the turn until a person has answered what its tools ask."""
+        self.current.suspend(PendingTurn(self.run_id, answer, batch.pending()), self.setup.cut_note)
 
     def begin_batch(self, calls: tuple[ToolCall, ...]) -> Batch:
         """The tools that the answer asks for; none has started."""
-        batch = self._new_batch(calls, None)
-        self._view = self._view._replace(batch=batch)
+        batch = self.new_batch(calls)
+        self.current.use_tools(batch)
         return batch
 
-    def _new_batch(self, calls: tuple[ToolCall, ...], pending: PendingTurn | None) -> Batch:
+    def new_batch(self, calls: tuple[ToolCall, ...], pending: PendingTurn | None = None) -> Batch:
+        """Calls of this run, to be shown by the current turn; `pending` is what an earlier run had got to with them."""
         batch = Batch(calls, self.setup.tools, self, sequential=self.setup.sequential, pending=pending)
         self.batches.append(batch)
         return batch
-
-    def turn_messages(self, *, unsettled: Outcome = Outcome.NEVER_STARTED) -> tuple[Message, ...]:
-        """What the current turn amounts to so far; `unsettled` is said of the calls that have no result yet."""
-        return self._view.turn(unsettled=unsettled)
-
-    def commit(self, turn: tuple[Message, ...]) -> None:
-        """Put the turn into the conversation and begin a new one. What `messages` shows never wavers in between."""
-        if turn:
-            self.conversation.append(*turn, replacing=self._replacing)
-            self._continued = None
-        self._view = View(self.conversation.messages)
 
     # --- What is saved ------------------------------------------------------------------------------------------
 
@@ -403,6 +177,13 @@ class Course:
     def agent(self) -> str:
         """The agent's name."""
         return self.setup.agent
+
+    def open_journal(self) -> Journal:
+        """Begin to open the conversation's store."""
+        journal = self.conversation.journal(self)
+        assert journal is not None
+        self.journal = self.broadcast.gate = journal
+        return journal
 
     def deliver(self, events: Sequence[Event]) -> None:
         """Hand the readers events that are saved now."""
@@ -429,22 +210,6 @@ class Course:
         """The same for the same call, whatever happens to the process in between."""
         return f"{self.conversation.id}/{call.id}"
 
-    def suspend(self, answer: AssistantMessage, batch: Batch) -> None:
-        """Keep the turn beside the conversation, until a person has answered what its tools ask."""
-        pending = PendingTurn(self.run_id, answer, batch.pending())
-        self.conversation.suspend(pending, replacing=self._replacing)
-        self._view = View(self.conversation.sealed(self.setup.cut_note))
-
-    @property
-    def _replacing(self) -> int:
-        return 0 if self._continued is None else 1
-
-    def speak(self, message: UserMessage) -> None:
-        """Say something in the person's name, in a conversation where that may follow."""
-        self.conversation.append(message)
-        self._continued = None
-        self._view = View(self.conversation.messages)
-
     # --- What it is told while it is busy ------------------------------------------------------------------------
 
     def steer_soon(self, mode: Mode) -> None:
@@ -465,22 +230,12 @@ class Course:
         """What follows is not what was steered away from."""
         self.leg = self.token.child()
 
-    @property
-    def answer(self) -> AssistantMessage | None:
-        """The current answer, as far as it has come."""
-        turn = self.turn_messages(unsettled=Outcome.UNKNOWN)
-        return turn[0] if turn and isinstance(turn[0], AssistantMessage) else None
-
-    def call_ids(self) -> set[str]:
-        """The call ids that the conversation has used."""
-        return {
-            call.id
-            for message in self.conversation.messages
-            if isinstance(message, AssistantMessage)
-            for call in message.tool_calls
-        }
-
     # --- Above and below ----------------------------------------------------------------------------------------
+
+    def attach(self) -> None:
+        """The run is going to be: let the run above know."""
+        if self.parent is not None:
+            self.parent.children.append(self)
 
     def _as_child(self, event: Event) -> Event:
         """An event as the readers of the run above see it."""
@@ -576,56 +331,9 @@ class Course:
             task = self.loop.create_task(self.setup.hooks.call(event, self.hook_failed), name="hooks for OnLateOutcome")
             self.strays.append(task)
 
-    # --- Keeping inside the window (`ContextHost`) --------------------------------------------------------------
-
-    async def fit(self) -> None:
-        """Choose what of the conversation is to be sent."""
-        messages = self.sending = self.request_messages()
-        if self.setup.context is not None:
-            self.sending = await self.setup.context.fit(messages, self)
-        if self.sending is not messages:
-            check(self.sending)
-            self.emit(ContextReduced(len(messages) - len(self.sending), is_summarised(self.sending)))
-
-    @property
-    def summary(self) -> Summary | None:
-        """The last summary of the conversation."""
-        found = self.conversation.values.get(_SUMMARY)
-        return None if found is None else msgspec.json.decode(found, type=Summary)
-
-    def keep_summary(self, summary: Summary) -> None:
-        """Remember a summary, with the session where there is one."""
-        written = msgspec.json.encode(summary)
-        self.conversation.values[_SUMMARY] = written
-        if self.journal is not None:
-            self.journal.set_value(_SUMMARY, written)
-
-    async def ask(self, request: ModelRequest, model: Model | None) -> Draft:
-        """Ask a model something on the side: stoppable, and booked in the ledger. Raises a `ModelError`."""
-        asked = model or self.setup.model
-        terms = terms_of(self.setup) if model is None else terms_of(Setup(self.agent, model, drains=self.setup.drains))
-        draft = Draft()
-        # What it teaches about tokens is not about this conversation, so it is booked as another one.
-        bill = Bill(self.run_id, self.ledger, draft, self.refresh_receipt, terms)
-        self.asides.append(bill)
-        await self.durable()
-        bill.open(request, draft, turn=self.turn, attempt=self.attempt)
-        ended: HowItEnded = "hung_up"
-        failure: ModelError | None = None
-        try:
-            await self.attend(_collect(asked, request, draft), "model call on the side")
-            ended = "completed" if draft.complete else "failed"
-        except ModelError as error:
-            ended, failure = "failed", error
-            raise
-        finally:
-            draft.close()
-            self._book(bill.close(ended, failure))
-        return draft
-
     def cancel_tool(self, call_id: str, reason: str) -> bool:
         """Stop one call of the current turn. From any thread; whether there was one to stop."""
-        batch = self.batch
+        batch = self.current.batch
         if batch is None or not batch.has_call(call_id):
             return False
         why = f"This call was stopped on request ({reason})." if reason else "This call was stopped on request."
@@ -644,14 +352,15 @@ class Course:
 
     def open_entry(self, request: ModelRequest) -> None:
         """Book a request that is about to be sent."""
-        assert self.draft is not None
-        self.bill.open(request, self.draft, turn=self.turn, attempt=self.attempt)
+        assert self.current.draft is not None
+        self.bill.open(request, self.current.draft, turn=self.turn, attempt=self.attempt)
 
     def close_entry(self, ended: HowItEnded, error: ModelError | None = None) -> None:
         """Write down what the current request used and how it ended, once."""
-        self._book(self.bill.close(ended, error))
+        self.book(self.bill.close(ended, error))
 
-    def _book(self, entry: LedgerEntry | None) -> None:
+    def book(self, entry: LedgerEntry | None) -> None:
+        """Count what a request used against the limits, of the runs above too, and tell the readers."""
         if entry is None:
             return
         spent = spending(entry)
@@ -697,17 +406,3 @@ class Course:
         """Seconds since the stop was asked for."""
         cause = self.token.cause
         return None if cause is None else time.perf_counter() - cause.clock
-
-
-async def _collect(model: Model, request: ModelRequest, draft: Draft) -> None:
-    """Take a whole answer, for nobody to read."""
-    try:
-        async with model.stream(request) as deltas:
-            async for delta in deltas:
-                if not draft.is_open:
-                    return
-                draft.add(delta)
-    except ModelError:
-        raise
-    except Exception as error:
-        raise ModelProtocolError(f"The model raised {type(error).__name__}: {error}.") from error

@@ -32,6 +32,7 @@ from .events import (
     RunStarted,
     TurnStarted,
 )
+from .floor import take_floor
 from .hooks import AfterModelCall, BeforeModelCall, BeforeRun, OnMessage
 from .inbox import join
 from .limits import AnswerMeter, Meter, SharedMeter
@@ -40,6 +41,7 @@ from .models.base import ModelRequest
 from .output import OutputMismatch
 from .sessions.journal import Journal
 from .state import PAUSES, Phase
+from .window import fit
 
 # Between the results of tools and a message that the person sent meanwhile. Nothing was cut there.
 SPEAKS_NEXT: Final = "(Before I go on: the user has sent a message.)"
@@ -70,7 +72,7 @@ async def wait_for_floor(course: Course) -> Phase | None:
     await asyncio.wait((course.floor,))
     if course.conversation.must_be_opened:
         await open_session(course.open_journal())
-    course.take_floor()
+    take_floor(course)
     return Phase.CREATED
 
 
@@ -80,7 +82,7 @@ async def begin(course: Course) -> Phase | None:
     if course.prompt is not None:
         await announce(course, course.prompt)
     await course.call_hooks(BeforeRun(course.run_id, course.token, course.prompt))
-    return Phase.TURN_START if course.batch is None else Phase.ACTING
+    return Phase.TURN_START if course.current.batch is None else Phase.ACTING
 
 
 async def open_session(journal: Journal) -> None:
@@ -105,9 +107,9 @@ async def start_turn(course: Course) -> Phase | None:
 async def call_model(course: Course) -> Phase | None:
     """Send the conversation and listen to the answer."""
     course.attempt += 1
-    await course.fit()
-    draft = course.begin_answer()
-    request = build_request(course)
+    sending = await fit(course)
+    draft = course.current.begin_answer()
+    request = build_request(course, sending)
     await course.call_hooks(BeforeModelCall(course.run_id, course.token, request, course.attempt))
     await course.durable()
     if course.stop_wanted:
@@ -174,7 +176,7 @@ def retry_or_raise(course: Course, error: ModelError) -> Phase:
 
     A connection that breaks after the answer is complete has cost nothing.
     """
-    draft = course.draft
+    draft = course.current.draft
     if draft is not None and draft.complete and draft.content() and error.retryable:
         course.close_entry("completed")  # the connection broke after the last word: nothing is missing
         return Phase.ANSWERED
@@ -186,7 +188,7 @@ def retry_or_raise(course: Course, error: ModelError) -> Phase:
     delay = course.setup.retry.delay(error, course.attempt)
     if delay is None:
         raise error
-    course.forget_answer()
+    course.current.forget_answer()
     course.retry_delay = delay
     course.emit(RetryScheduled(course.attempt, delay, str(error)))
     return Phase.BACKING_OFF
@@ -200,7 +202,7 @@ async def back_off(course: Course) -> Phase | None:
 
 async def weigh_answer(course: Course) -> Phase | None:
     """Run the tools that the answer asks for; without any, the answer is the end."""
-    answer = course.answer
+    answer = course.current.answer
     if answer is not None:
         await course.call_hooks(AfterModelCall(course.run_id, course.token, answer))
     if answer is None or not answer.tool_calls:
@@ -231,8 +233,8 @@ def weigh_final_answer(course: Course) -> Phase | None:
 
 def finish(course: Course) -> None:
     """The answer is the end of the run. Raises `OutputMismatch` when it does not fit the wanted type."""
-    assert course.draft is not None
-    reason = course.draft.ended
+    assert course.current.draft is not None
+    reason = course.current.draft.ended
     assert reason is not None
     # A model that says "tool_use" and asks for no tool has nothing left to do either.
     course.finish("end_turn" if reason == "tool_use" else reason, parse_output(course))
@@ -240,16 +242,16 @@ def finish(course: Course) -> None:
 
 def parse_output(course: Course) -> object:
     """The structured output, or None when none is wanted. Raises `OutputMismatch`."""
-    if course.setup.output is None or course.draft is None:
+    if course.setup.output is None or course.current.draft is None:
         return None
-    return course.setup.output.parse(course.draft.text())
+    return course.setup.output.parse(course.current.draft.text())
 
 
 async def act(course: Course) -> Phase | None:
     """Run the tools."""
-    answer = course.answer
+    answer = course.current.answer
     assert answer is not None
-    batch = course.batch or course.begin_batch(answer.tool_calls)
+    batch = course.current.batch or course.begin_batch(answer.tool_calls)
     course.tool_calls += sum(record.result is None for record in batch.records)
     await batch.run()
     if not batch.suspended:
@@ -261,12 +263,12 @@ async def act(course: Course) -> Phase | None:
 
 async def end_turn(course: Course) -> Phase | None:
     """Put the turn into the conversation, and what follows it: what was wrong with the answer, or what was queued."""
-    if course.batch is not None:
-        course.batch.announce()
-    turn = course.turn_messages()
+    if course.current.batch is not None:
+        course.current.batch.announce()
+    turn = course.current.so_far()
     if turn:  # an answer with nothing in it leaves nothing to comment on: it is asked for again, as it was
         turn = (*turn, *what_follows(course))
-    course.commit(turn)  # nothing can come in between this and what_follows()
+    course.current.commit(turn)  # nothing can come in between this and what_follows()
     course.take_over()
     for message in turn:
         await announce(course, message)
@@ -275,13 +277,13 @@ async def end_turn(course: Course) -> Phase | None:
 
 def what_follows(course: Course) -> tuple[Message, ...]:
     """What is said after this turn, before the next one. After tools, a word in between, for roles must alternate."""
-    feedback = output_feedback(course) if course.batch is None else None
+    feedback = output_feedback(course) if course.current.batch is None else None
     if feedback is not None:
         return (feedback,)
     if not course.collect():
         return ()
     queued, course.to_say = join(course.to_say), ()
-    return (queued,) if course.batch is None else (AssistantMessage((CutNote(SPEAKS_NEXT),)), queued)
+    return (queued,) if course.current.batch is None else (AssistantMessage((CutNote(SPEAKS_NEXT),)), queued)
 
 
 def output_feedback(course: Course) -> UserMessage | None:
@@ -310,11 +312,11 @@ async def announce(course: Course, message: Message) -> None:
     await course.call_hooks(OnMessage(course.run_id, course.token, message))
 
 
-def build_request(course: Course) -> ModelRequest:
+def build_request(course: Course, sending: tuple[Message, ...]) -> ModelRequest:
     """What the model is sent."""
     setup = course.setup
     return ModelRequest(
-        messages=course.sending,
+        messages=sending,
         instructions=setup.instructions,
         tools=tuple(tool.spec for tool in setup.tools.values()),
         output_schema=None if setup.output is None else setup.output.schema,

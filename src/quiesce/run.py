@@ -72,7 +72,7 @@ class Run:
     @property
     def messages(self) -> tuple[Message, ...]:
         """The conversation as it would be if the run ended in this instant: always valid."""
-        return self._course.messages
+        return self._course.current.messages
 
     @property
     def usage(self) -> LiveUsage:

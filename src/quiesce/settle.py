@@ -80,15 +80,15 @@ def _enter_settling(course: Course) -> Phase:
     course.enter(Phase.SETTLING)
     course.scope = None
     course.inbox.close()
-    if course.draft is not None:
-        course.draft.close()
+    if course.current.draft is not None:
+        course.current.draft.close()
     _finish_if_answered(course)
     return hit
 
 
 def _finish_if_answered(course: Course) -> None:
     """An answer that is complete and asks for nothing more is the end of the run, even if a stop came just then."""
-    draft, answer = course.draft, course.answer
+    draft, answer = course.current.draft, course.current.answer
     if course.to_say or not course.inbox.empty:  # there was more to do
         return
     if course.finished or course.error or draft is None or draft.ended is None or answer is None or answer.tool_calls:
@@ -102,14 +102,14 @@ def _finish_if_answered(course: Course) -> None:
 
 async def _stop_everything(course: Course, urgent: asyncio.Future[None]) -> tuple[str, ...]:
     """Stop tools, hang up on the model, let hooks know. Returns the names of the tools that were waited for."""
-    waited_for = course.batch.waiting_for() if course.batch is not None else ()
+    waited_for = course.current.batch.waiting_for() if course.current.batch is not None else ()
     hooks: asyncio.Task[None] | None = None
     cause = course.token.cause
     if not course.finished and not course.error and cause is not None:
         course.emit(StopRequested(cause, waited_for))
         hooks = _start_hooks(course, OnStop(course.run_id, course.token, cause))
-    if course.batch is not None:
-        await course.batch.stop(course.shield, urgent)
+    if course.current.batch is not None:
+        await course.current.batch.stop(course.shield, urgent)
     strays = [task for task in course.strays if not task.done()]
     await course.shield.wait(strays, seconds=LAST_BREATH if urgent.done() else HANG_UP_GRACE)
     if hooks is not None:
@@ -240,24 +240,24 @@ def seal(course: Course) -> tuple[Message, ...]:
     """Put what the turn amounts to into the conversation, so that the next prompt can follow. One step."""
     if not course.has_floor:  # the conversation was another run's all the time
         return ()
-    answer = course.answer
-    if answer is not None and answer.tool_calls and course.batch is None:  # asked for, and never begun
+    answer = course.current.answer
+    if answer is not None and answer.tool_calls and course.current.batch is None:  # asked for, and never begun
         course.begin_batch(answer.tool_calls)
     if course.finished is not None and course.finished[0] == "interrupt" and course.token.cancelled:
         course.finished = None  # the stop came before the question was out: nobody is asked any more
     if course.finished is not None and course.finished[0] == "interrupt":
         assert answer is not None
-        assert course.batch is not None
-        course.batch.announce(finished_only=True)
-        course.suspend(answer, course.batch)
+        assert course.current.batch is not None
+        course.current.batch.announce(finished_only=True)
+        course.suspend(answer, course.current.batch)
         return ()
-    if course.batch is not None:
-        course.batch.announce()
-    course.close_entry("completed" if course.draft is not None and course.draft.complete else "hung_up")
+    if course.current.batch is not None:
+        course.current.batch.announce()
+    course.close_entry("completed" if course.current.draft is not None and course.current.draft.complete else "hung_up")
     note = (course.setup.failed_note if course.error else course.setup.cut_note) + _undo_note(course)
-    added = close(course.turn_messages(), course.conversation.messages, note)
-    course.torn += course.draft.torn_calls() if course.draft is not None else ()
-    course.commit(added)
+    added = close(course.current.so_far(), course.conversation.messages, note)
+    course.torn += course.current.draft.torn_calls() if course.current.draft is not None else ()
+    course.current.commit(added)
     for message in added:
         course.emit(MessageAdded(message))
     return added
@@ -266,7 +266,7 @@ def seal(course: Course) -> tuple[Message, ...]:
 def _write_result(course: Course, hit: Phase, waited_for: tuple[str, ...]) -> RunResult:
     reason, output = _verdict(course)
     stopped = reason in ("cancelled", "limit")
-    messages = course.messages if course.has_floor else resting_place(course.conversation.messages)
+    messages = course.current.messages if course.has_floor else resting_place(course.conversation.messages)
     new = messages[course.first_message :] if course.has_floor else ()
     last = new[-1] if new else None
     receipt = Receipt(

@@ -22,8 +22,8 @@ async def turn_aside(course: Course) -> bool:
         course.new_leg()
         return was_steered
     course.enter(Phase.STEERING)
-    if course.draft is not None:
-        course.draft.close()
+    if course.current.draft is not None:
+        course.current.draft.close()
     await _stop_turn(course)
     if course.token.cancelled:
         return False
@@ -36,7 +36,7 @@ def _speak(course: Course) -> None:
     course.unannounced += seal(course)
     course.new_leg()
     message, course.to_say = join(course.to_say), ()
-    course.speak(message)
+    course.current.speak(message)
     course.unannounced += (message,)
     course.emit(Steered(message))
     course.emit(MessageAdded(message))
@@ -52,8 +52,8 @@ async def _stop_turn(course: Course) -> None:
 
     shield = BoundedShield(f"steering run {course.run_id}", on_interrupt)
     try:
-        if course.batch is not None:
-            await course.batch.stop(shield, stop, give_way=True)
+        if course.current.batch is not None:
+            await course.current.batch.stop(shield, stop, give_way=True)
         strays = [task for task in course.strays if not task.done()]
         await shield.wait(strays, seconds=HANG_UP_GRACE, unless=stop)
     finally:

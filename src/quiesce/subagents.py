@@ -14,12 +14,14 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from .errors import ToolError
+from .course import Course, Parentage
+from .errors import ConfigurationError, ToolError
 from .interrupts import Answers, InterruptSignal, pass_on
 from .messages import Outcome, Text, ToolResult
 from .result import RunResult
 from .run import Run
 from .sessions import Conversation, ConversationState
+from .setup import Setup, price_of
 from .tools.context import ToolContext
 from .tools.parent import run_of_call
 from .tools.policy import LAST_BREATH
@@ -161,3 +163,23 @@ def handoff(agent: Successor, *, name: str | None = None, description: str | Non
 def tool_name(wanted: str) -> str:
     """A tool name that providers accept, as close to what is wanted as can be."""
     return _ILLEGAL.sub("_", wanted).strip("_")[:64] or "agent"
+
+
+def parentage_of(context: ToolContext, setup: Setup) -> Parentage:
+    """The run that a tool's context belongs to, as a parent. Raises `ConfigurationError` when it cannot be one."""
+    course = run_of_call(context.run_id)
+    assert isinstance(course, Course)
+    try:
+        running = asyncio.get_running_loop()
+    except RuntimeError:
+        running = None
+    if running is not course.loop:
+        raise ConfigurationError(
+            "A child run must be started in the event loop of its parent.", todo="Make the tool an async function."
+        )
+    if price_of(setup) is None and any(each.setup.limits.cost is not None for each in course.lineage()):
+        raise ConfigurationError(
+            f"The parent's Limits(cost=...) needs a price, and none is known for {setup.model.name}.",
+            todo="Limit tokens instead, or give the model a price.",
+        )
+    return Parentage(course, context.call_id)

@@ -41,7 +41,7 @@ async def test_events_can_be_read_only_in_the_runs_own_loop():
 
 
 async def test_something_that_breaks_inside_the_run_is_a_failure_not_a_stop(monkeypatch):
-    def broken(course: object) -> None:
+    def broken(*_: object) -> None:
         raise ZeroDivisionError("in the loop")
 
     monkeypatch.setattr(quiesce.loop, "build_request", broken)
@@ -54,7 +54,7 @@ async def test_something_that_breaks_inside_the_run_is_a_failure_not_a_stop(monk
 
 
 async def test_a_run_whose_settling_breaks_ends_all_the_same(monkeypatch):
-    async def broken(course: object) -> None:
+    async def broken(*_: object) -> None:
         raise ZeroDivisionError("while settling")
 
     monkeypatch.setattr(quiesce.run, "settle", broken)

@@ -11,6 +11,7 @@ from quiesce import settle
 from quiesce.broadcast import Broadcast
 from quiesce.cancellation import CancellationToken, Mode, StopScope
 from quiesce.course import Course
+from quiesce.current_turn import CurrentTurn
 from quiesce.draft import Draft
 from quiesce.messages import Outcome
 from quiesce.run import Run
@@ -54,7 +55,7 @@ def test_no_closing_message_is_invalid(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_turn_that_is_committed_in_two_steps_is_invalid(monkeypatch: pytest.MonkeyPatch) -> None:
     async def act(course: Course) -> Any:
-        answer = course.answer
+        answer = course.current.answer
         assert answer is not None
         course.conversation.append(answer)
         return await original(course)
@@ -79,16 +80,15 @@ def test_a_result_that_is_thrown_away_is_lost(monkeypatch: pytest.MonkeyPatch) -
 
         return unfinished(self.call, Outcome.CANCELLED)
 
-    original = Course.commit
+    original = CurrentTurn.commit
 
-    def commit(self: Course, turn: Any) -> None:
-        for batch in self.batches:
-            for record in batch.records:
-                if self.token.cancelled and record.result is not None:
-                    record.result = settled_result(record)
-        original(self, self.turn_messages() or turn)
+    def commit(self: CurrentTurn, turn: Any) -> None:
+        for record in self.batch.records if self.batch is not None else ():
+            if record._leg.cancelled and record.result is not None:
+                record.result = settled_result(record)
+        original(self, self.so_far() or turn)
 
-    monkeypatch.setattr(Course, "commit", commit)
+    monkeypatch.setattr(CurrentTurn, "commit", commit)
     caught("P[234]", "three_parallel_tools")
 
 

@@ -342,7 +342,8 @@ def test_a_crash_is_sealed_and_said(new_store: StoreMaker) -> None:
                 break
             if isinstance(event, ToolStarted) and event.call.name == "hang":
                 await started.wait()
-                if any(record.result for record in run.course.batch.records) and run.course.journal.backlog == 0:
+                records = run.course.current.batch.records
+                if any(record.result for record in records) and run.course.journal.backlog == 0:
                     break
         other = new_store()
         if other.url == "memory":

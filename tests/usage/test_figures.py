@@ -16,6 +16,7 @@ from quiesce.retry import Retry
 from quiesce.usage import Calibration, Figure, Price, Provenance, Tier, Usage, register_vocabulary
 from quiesce.usage.accounts import Accounts
 from quiesce.usage.answer_tally import Block
+from quiesce.usage.books import Books
 from quiesce.usage.content import Preamble
 from quiesce.usage.estimate import Heard, Sent
 from quiesce.usage.figure import NONE, reported, total
@@ -201,14 +202,43 @@ def test_usage_is_live() -> None:
     asyncio.run(main())
 
 
-def test_a_ledger_shows_what_it_has_absorbed_as_it_is() -> None:
-    parent, child = Ledger(), Ledger()
-    parent.absorb(child)
-    parent.absorb(child)
-    entry = child.open(run_id="r", model="m", turn=1, attempt=1)
-    assert parent.usage.calls == 1
-    child.update(entry, TokenUsage(reported(1), reported(2)), ended="completed")
-    assert parent.usage.output.value == 2
+def test_books_show_what_runs_have_used_as_it_is() -> None:
+    books, ledger = Books(), Ledger()
+    below = Ledger(ledger)
+    books.open(ledger)
+    books.open(below)  # a part of the other one already
+    entry = below.open(run_id="r", model="m", turn=1, attempt=1)
+    assert books.usage.calls == 1
+    below.update(entry, TokenUsage(reported(1), reported(2)), ended="completed")
+    assert books.usage.output.value == 2
+    below.expect(entry)
+    books.close(ledger)
+    assert len(books.expected()) == 1
+    below.supersede(entry, TokenUsage(reported(1), reported(5)))
+    below.settle(entry)
+    assert books.expected() == ()
+    assert books.usage.output.value == 5
+    assert books.usage.calls == 1
+
+
+def test_books_that_grow_old_keep_the_sum_and_the_newest_entries() -> None:
+    books = Books(kept=10)
+    price = Price(Decimal(1), Decimal(2))
+    for number in range(100):
+        ledger = Ledger()
+        books.open(ledger)
+        entry = ledger.open(run_id=f"r{number}", model="m", turn=1, attempt=1)
+        ledger.update(entry, TokenUsage(reported(3), reported(7)), price=price, ended="completed")
+        books.close(ledger)
+        usage = books.usage
+        assert usage.calls == number + 1
+        assert usage.input == reported(3 * usage.calls)
+        assert usage.output == reported(7 * usage.calls)
+        assert usage.cost is not None
+        assert usage.cost.value == Decimal(17) * usage.calls / 1_000_000
+        assert usage.is_final
+        assert len(usage.entries) <= 10
+        assert usage.entries[-1].run_id == f"r{number}"
 
 
 # --- Learning ------------------------------------------------------------------------------------------------------

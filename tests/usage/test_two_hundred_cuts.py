@@ -42,8 +42,8 @@ CODE = re.split(
     " ",
     """def settle(course):
     hit = course.phase
-    if course.draft is not None:
-        course.draft.close()
+    if course.current.draft is not None:
+        course.current.draft.close()
     return {'phase': hit, "calls": [call.id for call in course.calls][:10]}
 
 """,

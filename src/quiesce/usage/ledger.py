@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from concurrent.futures import Future
 from typing import Final, Literal, TypeAlias
 
@@ -54,7 +55,10 @@ class LedgerEntry(Struct, frozen=True):
 
 
 class Usage(Struct, frozen=True):
-    """The sum over a ledger's entries; prints as a plain table."""
+    """The sum over the entries of one run's ledger or of many; prints as a plain table.
+
+    Of an agent that has lived long, `entries` has only the newest, and the sum has all.
+    """
 
     calls: int
     tokens: TokenUsage
@@ -74,7 +78,7 @@ class Usage(Struct, frozen=True):
     @property
     def is_final(self) -> bool:
         """Whether every figure of every call was reported by its provider."""
-        return all(entry.usage.is_final for entry in self.entries)
+        return self.tokens.is_final
 
     @property
     def is_provisional(self) -> bool:
@@ -91,8 +95,7 @@ class Ledger:
     """Entries are opened when a request is sent and closed when it ends; nothing is ever removed.
 
     A closed entry may be superseded once by a better figure. A run writes its own ledger; reading is safe from any
-    thread. A ledger shows the entries of those it has absorbed, as they are at that moment. What a child run writes is
-    written to the ledger `above` it too, as it happens.
+    thread. What a child run writes is written to the ledger `above` it too, as it happens.
     """
 
     def __init__(self, above: Ledger | None = None) -> None:
@@ -101,7 +104,6 @@ class Ledger:
         if above is not None:
             above._below.append(self)
         self._entries: Final[dict[str, LedgerEntry]] = {}
-        self._absorbed: Final[list[Ledger]] = []
         self._expected: Final[dict[str, Future[None]]] = {}
         self._numbers: Final = itertools.count(1)
 
@@ -112,10 +114,8 @@ class Ledger:
         return entry_id
 
     def _write(self, entry: LedgerEntry) -> None:
-        ledger: Ledger | None = self
-        while ledger is not None:
+        for ledger in self.lineage():
             ledger._entries[entry.id] = entry
-            ledger = ledger._above
 
     def update(
         self,
@@ -173,26 +173,21 @@ class Ledger:
     def expected(self) -> tuple[Future[None], ...]:
         """One future for each entry that better figures may come for, done when they have come or never will."""
         own = tuple(self._expected.copy().values())
-        others = (*tuple(self._below), *tuple(self._absorbed))
-        return tuple(dict.fromkeys((*own, *(future for ledger in others for future in ledger.expected()))))
+        return (*own, *(future for ledger in tuple(self._below) for future in ledger.expected()))
 
     # --- Reading ------------------------------------------------------------------------------------------------
 
-    def absorb(self, other: Ledger) -> None:
-        """Show another ledger's entries, such as a run's or a child's, with this one's. Once is enough."""
-        if other is not self and other not in self._absorbed:
-            self._absorbed.append(other)
+    def lineage(self) -> Iterator[Ledger]:
+        """This ledger and those above it."""
+        ledger: Ledger | None = self
+        while ledger is not None:
+            yield ledger
+            ledger = ledger._above
 
     @property
     def entries(self) -> tuple[LedgerEntry, ...]:
-        """All entries, in the order in which the requests were sent, those of absorbed ledgers after one's own."""
-        if not self._absorbed:
-            return tuple(self._entries.values())
-        entries = self._entries.copy()
-        for ledger in tuple(self._absorbed):
-            for entry in ledger.entries:  # a run and its child may both be of the agent whose ledger this is
-                entries[entry.id] = entry
-        return tuple(entries.values())
+        """All entries, in the order in which the requests were sent."""
+        return tuple(self._entries.copy().values())
 
     @property
     def usage(self) -> Usage:

@@ -7,6 +7,7 @@ import concurrent.futures
 from collections.abc import Callable
 from typing import Final
 
+from .books import Books
 from .figure import Figure
 from .ledger import Ledger, LedgerEntry, TokenUsage, Usage
 from .prices import Cost
@@ -22,7 +23,7 @@ class LiveUsage:
     request is looked up. `await usage.final()` waits for that; `snapshot()` does not.
     """
 
-    def __init__(self, ledger: Ledger, read: Callable[[], Usage] | None = None) -> None:
+    def __init__(self, ledger: Ledger | Books, read: Callable[[], Usage] | None = None) -> None:
         self._ledger: Final = ledger
         self._read: Final = read or (lambda: ledger.usage)
 
@@ -45,7 +46,7 @@ class LiveUsage:
     @property
     def calls(self) -> int:
         """How many requests were sent."""
-        return len(self._ledger.entries)
+        return self._ledger.usage.calls
 
     @property
     def entries(self) -> tuple[LedgerEntry, ...]:

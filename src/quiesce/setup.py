@@ -1,0 +1,82 @@
+"""What a run is started with: the agent's configuration, and the words it begins with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+from .bill import Terms
+from .context import Context
+from .drains import Drains
+from .hooks import Hooks
+from .interrupts import Answers
+from .limits import Limits
+from .messages import UserMessage
+from .models.base import Model
+from .output import OutputSpec
+from .retry import Retry
+from .tools.tool import Tool
+from .transcript import DEFAULT_CUT_NOTE, DEFAULT_FAILED_NOTE
+from .usage.accounts import Accounts
+from .usage.calibration import Calibration
+from .usage.price_list import published_price
+from .usage.prices import Price
+from .usage.stop_policy import StopPolicy, policy_for
+
+OnPrompt: TypeAlias = Literal["refuse", "cancel_pending"]
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What a run is started with. Never changes while it runs."""
+
+    agent: str
+    model: Model
+    instructions: str | None = None
+    tools: Mapping[str, Tool] = field(default_factory=dict[str, Tool])
+    hooks: Hooks = field(default_factory=Hooks)
+    limits: Limits = field(default_factory=Limits)
+    retry: Retry = field(default_factory=Retry)
+    output: OutputSpec | None = None
+    output_retries: int = 2
+    sequential: bool = False
+    cut_note: str = DEFAULT_CUT_NOTE
+    failed_note: str = DEFAULT_FAILED_NOTE
+    state: dict[str, Any] = field(default_factory=dict)
+    settings: dict[str, Any] | None = None
+    context: Context | None = None
+    accounts: Accounts | None = None
+    stop_policy: StopPolicy | None = None
+    drains: Drains = field(default_factory=Drains)
+
+
+def open_accounts(model: Model, calibration: Calibration | None = None) -> Accounts:
+    """Accounts with a model: at its own price, or at the published one."""
+    return Accounts(
+        model.name,
+        tokenizer=getattr(model, "tokenizer", None),
+        price=model.price or published_price(model.name),
+        calibration=calibration,
+    )
+
+
+def price_of(setup: Setup) -> Price | None:
+    """What the model's tokens cost: its own price, or the published one."""
+    return setup.model.price if setup.accounts is None else setup.accounts.price
+
+
+def terms_of(setup: Setup) -> Terms:
+    """On what terms a run's requests are billed."""
+    model = setup.model
+    policy = setup.stop_policy or policy_for(model.name, getattr(model, "stop_policy", None))
+    return Terms(model, setup.accounts or open_accounts(model), policy, setup.drains)
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """What a run begins with: a prompt, answers to what a person was asked, or the answer that was cut."""
+
+    prompt: UserMessage | None = None
+    answers: Answers | None = None
+    on_prompt: OnPrompt = "cancel_pending"
