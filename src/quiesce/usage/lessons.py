@@ -8,6 +8,7 @@ from .answer_tally import AnswerTally, Counted
 from .content import Kind, weigh
 from .estimate import Anchor, Heard, Sent
 from .figure import Provenance
+from .framing import Sample
 from .scale import NOTHING, Scale, Span
 
 # A count this close to what was reported is the same count: ends of answers cost a token or two.
@@ -47,6 +48,8 @@ def _learn_output(scale: Scale, counted: list[Counted], output: int, reasoning: 
         return
     if reasoning is not None and (reasoning or thought):
         _learn_unseen(scale, thought, reasoning)
+    if words and scale.vocabulary is not None:
+        _remember(scale, scale.vocabulary.name, words, visible)
     calls = sum(block.is_call for block in words)
     kinds = {block.kind for block in words}
     if calls:
@@ -55,12 +58,16 @@ def _learn_output(scale: Scale, counted: list[Counted], output: int, reasoning: 
         _learn_ratio(scale, kinds.pop(), words, visible)
 
 
+def _remember(scale: Scale, vocabulary: str, words: list[Counted], tokens: int) -> None:
+    units: dict[str, int] = {}
+    for block in words:
+        units[block.kind] = units.get(block.kind, 0) + block.units
+    sample = Sample(units, sum(block.is_call for block in words), tokens)
+    scale.calibration.remember(scale.model, vocabulary, sample)
+
+
 def _learn_ratio(scale: Scale, kind: Kind, blocks: list[Counted], tokens: float) -> None:
     units = sum(block.units for block in blocks)
-    if scale.vocabulary is not None and abs(tokens - units) <= max(_SAME, units * _SAME_SHARE):
-        if kind is not Kind.REASONING and abs(tokens - units) <= _SAME:
-            scale.calibration.learn_spread(scale.model, "end", tokens - units)
-        tokens = units
     scale.calibration.learn_ratio(scale.model, scale.key(kind), units, round(tokens))
 
 
@@ -78,9 +85,7 @@ def _learn_calls(scale: Scale, words: list[Counted], calls: int, tokens: int) ->
         if len(written) == len(words):
             _learn_ratio(scale, Kind.JSON, words, tokens)
         return
-    end = scale.calibration.spread(scale.model, "end")
-    beside = tokens - span.value - (0.0 if end is None else end.mean)
-    scale.calibration.learn_spread(scale.model, "call out", beside / calls)
+    scale.calibration.learn_spread(scale.model, "call out", (tokens - span.value) / calls)
 
 
 def _learn_input(scale: Scale, sent: Sent, anchor: Anchor | None, tokens: int) -> None:
