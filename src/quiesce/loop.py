@@ -34,7 +34,6 @@ from .events import (
 )
 from .floor import take_floor
 from .hooks import AfterModelCall, BeforeModelCall, BeforeRun, OnMessage
-from .inbox import join
 from .limits import AnswerMeter, Meter, SharedMeter
 from .messages import AssistantMessage, CutNote, Message, Text, UserMessage
 from .models.base import ModelRequest
@@ -71,7 +70,12 @@ async def wait_for_floor(course: Course) -> Phase | None:
     """Wait until the runs that came before have left the conversation, and until its store has opened it."""
     await asyncio.wait((course.floor,))
     if course.conversation.must_be_opened:
-        await open_session(course.open_journal())
+        journal = course.open_journal()
+        await open_session(journal)
+        if not journal.opened:  # its prompt was said in a run that had the session, or a newer one has stopped it
+            if journal.said_in is not None:
+                course.finish("steered")
+            return None
     take_floor(course)
     return Phase.CREATED
 
@@ -305,7 +309,7 @@ def what_follows(course: Course) -> tuple[Message, ...]:
         return (feedback,)
     if not course.collect():
         return ()
-    queued, course.to_say = join(course.to_say), ()
+    queued = course.next_words()
     return (queued,) if course.current.batch is None else (AssistantMessage((CutNote(SPEAKS_NEXT),)), queued)
 
 

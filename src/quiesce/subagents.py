@@ -148,11 +148,13 @@ def handoff(agent: Successor, *, name: str | None = None, description: str | Non
         run_of_call(context.run_id).hand_over(agent)
         return f"The conversation is handed over to {agent.name}."
 
-    return Tool(
+    tool = Tool(
         hand_over,
         name=name or tool_name(f"hand_over_to_{agent.name}"),
         description=description or f"Let the agent {agent.name!r} continue this conversation.",
     )
+    tool.hands_over_to = agent
+    return tool
 
 
 def tool_name(wanted: str) -> str:
