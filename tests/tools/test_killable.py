@@ -205,7 +205,7 @@ def test_a_loop_that_shuts_down_kills_too(tmp_path: Path) -> None:
     assert survivors(book) == []
 
 
-# --- Asking a person ---------------------------------------------------------------------------------------------------
+# --- Asking a person -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.promise("P2", "P3")
@@ -242,7 +242,7 @@ def test_a_question_from_a_process_can_be_dropped() -> None:
     run_async(main())
 
 
-# --- Workers that end by themselves ----------------------------------------------------------------------------------
+# --- Workers that end by themselves -------------------------------------------------------------------------------
 
 
 async def _idle_worker() -> tuple[int, int]:
