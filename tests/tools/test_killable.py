@@ -285,6 +285,19 @@ def test_a_stop_ends_a_call_that_was_sent_to_a_dead_worker() -> None:
     run_async(main())
 
 
+def test_a_call_is_not_made_again_when_nobody_can_say_that_it_has_not_begun() -> None:
+    async def main() -> None:
+        worker, keeper = await _idle_worker()
+        os.kill(worker, signal.SIGSTOP)  # it will not come to the call
+        run = agent_with(killable(hazards.process_id)).start("go")
+        async for event in run:
+            if isinstance(event, ToolStarted):
+                os.kill(keeper, signal.SIGKILL)  # and who could say so is gone
+        assert [call.outcome for call in (await run.result()).receipt.calls] == [Outcome.KILLED]
+
+    run_async(main())
+
+
 @pytest.mark.promise("P9")
 def test_a_call_that_has_begun_is_not_made_again(tmp_path: Path) -> None:
     book = tmp_path / "book"

@@ -206,7 +206,8 @@ class WorkerCall:
         worker.channel.drain(self._on_data)
         worker.stdout.drain(self.stdout.add)
         worker.stderr.drain(self.stderr.add)
-        begun = worker.take_begun()
+        # Of a worker whose keeper was killed, nobody can say that it does not begin in this very moment.
+        begun = worker.take_begun() or not worker.containment.proved
         pool.discard(worker)
         if not begun and self._reply is None and self._make_again():
             return
