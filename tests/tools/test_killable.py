@@ -279,7 +279,25 @@ def test_a_stop_ends_a_call_that_was_sent_to_a_dead_worker() -> None:
                 run.cancel()
             if isinstance(event, StopRequested):
                 os.kill(keeper, signal.SIGCONT)
-        assert [call.outcome for call in (await run.stopped()).calls] == [Outcome.KILLED]
+        assert [call.outcome for call in (await run.stopped()).calls] == [Outcome.NEVER_STARTED]
+        assert stray_processes() == []
+
+    run_async(main())
+
+
+@pytest.mark.case("cursor-forum#162261")
+@pytest.mark.parametrize("mode", ["now", "kill"])
+def test_a_stop_before_the_function_has_begun_says_so(mode: str) -> None:
+    async def main() -> None:
+        worker, _ = await _idle_worker()
+        os.kill(worker, signal.SIGSTOP)  # it has other things to do
+        agent = agent_with(killable(hazards.process_id))
+        outcome, events = await stop_when(
+            agent, lambda run: run.cancel(mode=mode), ready=lambda event: isinstance(event, ToolStarted)
+        )
+        result = results(outcome)["process_id"]
+        assert (result.outcome, outcome.receipt.calls[0].outcome) == (Outcome.NEVER_STARTED, Outcome.NEVER_STARTED)
+        assert [event.result.outcome for event in events if isinstance(event, ToolEnded)] == [Outcome.NEVER_STARTED]
         assert stray_processes() == []
 
     run_async(main())
