@@ -25,7 +25,7 @@ class SQLiteLookout:
         self._connected: Final = connected
         self._connection: sqlite3.Connection | None = None
         self._version = 0
-        self._seen: dict[str, object] = {}
+        self._seen: dict[str, tuple[object, ...] | None] = {}
 
     @property
     def wanted(self) -> bool:
