@@ -107,7 +107,6 @@ class Course:
         self.attempt = 0
         self.output_tries = 0
         self.retry_delay = 0.0
-        self.tool_calls = 0
         self.batches: Final[list[Batch]] = []
         self.strays: Final[list[asyncio.Task[Any]]] = []
         self.asked_during: Phase | None = None
