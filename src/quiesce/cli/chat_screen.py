@@ -36,7 +36,7 @@ from ..receipt import LateOutcome
 from .chat_driver import lenient
 from .chat_talk import Talk
 from .chat_widgets import Answer, Composer, HintLine, Note, Said, Thinking, ToolLine
-from .chat_words import answer_command, begin, hint, late_line, question
+from .chat_words import ENDINGS, WELCOME, answer_command, begin, hint, late_line, question
 from .clean import one_line
 
 # Two that come later than this are two first ones.
@@ -61,6 +61,7 @@ Screen { layout: vertical; background: $background; }
 .problem { color: $text-error; margin: 0 0 1 0; padding: 0 0 0 2; }
 .receipt { border: round $warning; border-title-color: $text-warning; padding: 0 1; margin: 0 0 1 0;
            width: auto; max-width: 100%; }
+.receipt.failed { border: round $error; border-title-color: $text-error; }
 """
 
 
@@ -112,8 +113,7 @@ class ChatApp(App[None]):
     async def _greet(self) -> None:
         """What was said last, where a saved conversation goes on."""
         said = await begin(self._talk)
-        if said:
-            await self._add(Note(said))
+        await self._add(Note(said or WELCOME))
 
     def _tick(self) -> None:
         """Everything that moves by itself."""
@@ -345,8 +345,10 @@ class ChatApp(App[None]):
         receipt = event.receipt
         if receipt.cause is None and event.stop_reason != "error":
             used = receipt.usage
-            await self._add(Note(f"{event.stop_reason} · {used.input} in, {used.output} out"))
+            word = ENDINGS.get(event.stop_reason, event.stop_reason)
+            await self._add(Note(f"{word} · {used.input} in, {used.output} out"))
             return
         card = Note(str(receipt), "receipt")
         card.border_title = "Stopped" if receipt.cause is not None else "Failed"
+        card.set_class(receipt.cause is None, "failed")
         await self._add(card)

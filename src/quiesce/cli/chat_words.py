@@ -20,11 +20,13 @@ HELP: Final = """\
 /approve         let a tool that needs your approval do it
 /deny [WHY]      do not; the model is told why
 /answer TEXT     answer what a tool asks
-/undo            take back what the tools of the last prompt did, then the prompt and all that followed
+/undo            take back the last prompt, and what its tools did
 /usage           tokens and cost
-/sessions [NAME] list the conversations; with a name, go there (a new name begins a new one)
+/sessions [NAME] list conversations, or go to one (a new name begins one)
 /help            this
 /quit            leave"""
+
+WELCOME: Final = "Write something, and Enter sends it. While the agent works, Esc stops it. /help lists the commands."
 
 _CUTS: Final = {
     Phase.CALLING: "the request",
@@ -38,6 +40,17 @@ UNDONE_WORDS: Final = {
     Undone.FAILED: "the undo failed",
     Undone.NOT_UNDONE: "not undone",
     Undone.UNKNOWN: "not known whether it is undone",
+}
+
+
+ENDINGS: Final = {
+    "end_turn": "Finished",
+    "stop_sequence": "Finished",
+    "max_tokens": "Cut at its length limit",
+    "refusal": "Refused",
+    "pause": "Paused by the provider",
+    "interrupt": "Waiting for you",
+    "limit": "Stopped at a limit",
 }
 
 
