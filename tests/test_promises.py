@@ -78,12 +78,12 @@ def test_what_is_planned_is_not_there_yet(collected):
 
 def test_every_case_has_a_test_and_every_named_case_is_listed(collected):
     assert {case for case in CASES if not collected.cases[case]} == set()
-    assert {case for case, tests in collected.cases.items() if tests} - set(CASES) - set(LATER) == set()
+    assert {case for case, tests in collected.cases.items() if tests} - set(CASES) == set()
 
 
 def test_no_case_is_both_here_and_later():
     assert set(CASES) & set(LATER) == set()
-    assert all(reason.endswith(")") and "(issue " in reason for reason in LATER.values())
+    assert all(LATER.values())
 
 
 def test_the_check_itself_notices():

@@ -32,6 +32,7 @@ def draft(shown: str) -> str:
 
 
 @pytest.mark.promise("P1", "P3")
+@pytest.mark.case("claude-code#6643", "claude-code#16905")
 def test_esc_stops_the_answer_and_keeps_what_was_said_and_the_draft() -> None:
     with chat("endless") as shown:
         shown.type("tell me")

@@ -228,6 +228,35 @@ def test_a_terminal_gets_no_orders_and_a_pipe_gets_the_text_as_it_is() -> None:
     assert b"after" in shown
 
 
+@pytest.mark.promise("P1", "P4")
+def test_a_person_who_presses_ctrl_c_is_told_at_once_what_that_does() -> None:
+    outer, inner = pty.openpty()
+    process = subprocess.Popen(
+        argv("slow_tool", "hi"), cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=inner
+    )
+    shown = b""
+
+    def read_shown_until(wanted: bytes) -> None:
+        nonlocal shown
+        while wanted not in shown:
+            shown += os.read(outer, 4096)
+
+    try:
+        read_shown_until(b"> build")
+        process.send_signal(signal.SIGINT)
+        read_shown_until(b"a tool that runs may finish. Ctrl-C again stops it too.")
+        process.send_signal(signal.SIGINT)
+        read_shown_until(b"Stopping now.")
+        process.send_signal(signal.SIGINT)
+        read_shown_until(b"was stopped (signal: SIGINT)")
+        assert process.wait(30) == 130
+    finally:
+        process.kill()
+        process.wait()
+        os.close(inner)
+        os.close(outer)
+
+
 def test_output_to_a_file(tmp_path: Path) -> None:
     with (tmp_path / "out").open("wb") as out:
         assert subprocess.run(argv("short", "hi", "-q"), cwd=ROOT, stdout=out, timeout=60, check=False).returncode == 0

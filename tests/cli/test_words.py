@@ -59,6 +59,7 @@ def test_nothing_that_a_terminal_obeys_is_left() -> None:
         ("kill", "Esc stops bake (killed after 2 s)"),
     ],
 )
+@pytest.mark.case("claude-code#16905")
 async def test_the_hint_says_what_esc_will_do_in_every_state(on_stop: OnStop, says: str) -> None:
     talk = Talk(Agent(ScriptedModel([Say("Well"), Stall()], then="Good.")))
     assert hint(talk) == "At rest: Esc has nothing to stop"

@@ -131,6 +131,7 @@ def test_stop_after_this_turn_lets_the_tool_finish(page: Page, site: Site) -> No
 
 
 @pytest.mark.promise("P8")
+@pytest.mark.case("claude-code#6643")
 def test_escape_stops_and_keeps_the_draft(page: Page, site: Site) -> None:
     page.goto(site.url)
     prompt(page, "stream a story")

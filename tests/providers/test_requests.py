@@ -346,3 +346,14 @@ def test_signatures_for_gemini_3() -> None:
 )
 def test_strict_schemas(schema: dict[str, Any], strict: bool) -> None:
     assert is_strict(closed_schema(schema)) is strict
+
+
+@pytest.mark.promise("P2", "P8")
+@pytest.mark.case("openai-agents-js#1241")
+def test_no_conversation_lives_at_the_provider_so_a_stop_leaves_none_there_without_an_answer() -> None:
+    body = body_of(OPENAI_RESPONSES, ModelRequest(STOPPED, tools=(SEARCH,)))
+    assert not {"previous_response_id", "conversation"} & set(body)
+    assert body["store"] is False
+    calls = [item["call_id"] for item in body["input"] if item.get("type") == "function_call"]
+    answers = [item["call_id"] for item in body["input"] if item.get("type") == "function_call_output"]
+    assert calls == answers == ["call_a"]

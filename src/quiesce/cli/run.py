@@ -76,7 +76,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _run(agent: Agent, prompt: str, options: argparse.Namespace) -> int:
-    target = _Target()
+    target = _Target(quiet=options.quiet)
     with stop_on_signals(target) as signals:
         running, events = _start(agent, prompt, options.timeout, target.token)
         target.run = running
@@ -84,26 +84,38 @@ def _run(agent: Agent, prompt: str, options: argparse.Namespace) -> int:
         with PipeWatch(sys.stdout.fileno(), out.reader_left):
             end = _follow(events, out)
         receipt = running.wait_for_rest()
-    if not options.quiet:
-        print(clean(str(receipt)), file=sys.stderr)
-    if end.stop_reason == "error":
-        print(f"quiesce: {clean(end.error or 'The run failed.')}", file=sys.stderr)
+        if not options.quiet:  # in here, so that one more Ctrl-C does not take the receipt away
+            print(clean(str(receipt)), file=sys.stderr)
+        if end.stop_reason == "error":
+            print(f"quiesce: {clean(end.error or 'The run failed.')}", file=sys.stderr)
     if out.failure:
         print(f"quiesce: {out.failure}", file=sys.stderr)
         return FAILED
     return _exit_code(end, signals.received)
 
 
+# What a person who pressed Ctrl-C is told at once: what happens now, and what pressing it again would do.
+_TOLD: Final = {
+    Mode.AFTER_TOOLS: "Stopping. The model is cut; a tool that runs may finish. Ctrl-C again stops it too.",
+    Mode.NOW: "Stopping now. Each tool gets its grace. Ctrl-C again kills it.",
+    Mode.KILL: "Killing what still runs.",
+}
+
+
 class _Target:
     """What a signal stops: the run, or in the instant before there is one, its parent token."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, quiet: bool) -> None:
         self.token: Final = CancellationToken()
         self.run: Run | None = None
+        self._tells: Final = not quiet and sys.stderr.isatty()  # a pipe that nobody reads would hold the signal up
 
     def cancel(self, reason: str = "", *, mode: str = Mode.NOW, source: Source = "user") -> bool:
         target = self.token if self.run is None else self.run
-        return target.cancel(reason, mode=mode, source=source)
+        changed = target.cancel(reason, mode=mode, source=source)
+        if self._tells and (self.run is None or not self.run.done):
+            os.write(sys.stderr.fileno(), f"\r\n{_TOLD[Mode(mode)]}\r\n".encode())  # print() is not for signal handlers
+        return changed
 
 
 def _prompt(given: str | None) -> str:

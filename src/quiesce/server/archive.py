@@ -18,7 +18,7 @@ from ..interrupts import Interrupt
 from ..messages import Message, Outcome, UserMessage
 from ..receipt import CallReceipt, Receipt
 from ..sessions import Session, Store
-from ..sessions.records import RunRecord
+from ..sessions.records import Lease, RunRecord
 from ..sessions.recovery import Crash
 from ..sessions.rows import NumberedEvent
 from ..state import Phase
@@ -190,7 +190,8 @@ async def _bring_to_rest(session: Session) -> None:
     at_once: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     at_once.set_result(None)
     lease = await session.open(at_once)
-    await asyncio.wrap_future(session.store.release(lease))
+    if isinstance(lease, Lease):
+        await asyncio.wrap_future(session.store.release(lease))
 
 
 def _prompt(events: Sequence[Event]) -> str:

@@ -90,7 +90,7 @@ def server(app: Application, *, host: str = "127.0.0.1", port: int = 0, log_leve
         access_log=log_level in ("debug", "trace"),
         server_header=False,
         ws="none",
-        http=_protocol(settings.header_timeout),
+        http=_protocol(settings.header_timeout, settings.send_timeout),
         lifespan="on",
         timeout_keep_alive=_KEEP_ALIVE,
         timeout_graceful_shutdown=_LAST_WORDS,
@@ -133,10 +133,11 @@ class DrainingServer(uvicorn.Server):
         self.should_exit = True
 
 
-def _protocol(header_timeout: float) -> type[H11Protocol]:
-    """uvicorn's protocol, with a limit on the time that the head of a request may take.
+def _protocol(header_timeout: float, send_timeout: float) -> type[H11Protocol]:
+    """uvicorn's protocol, with limits on the time that the head of a request takes and that bytes are on their way.
 
-    Without it a client that sends a byte now and then can hold a connection for ever.
+    Without the first, a client that sends a byte now and then can hold a connection for ever; without the second, one
+    whose network has gone is noticed after a quarter of an hour.
     """
 
     class PatientProtocol(H11Protocol):
@@ -146,6 +147,7 @@ def _protocol(header_timeout: float) -> type[H11Protocol]:
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
             super().connection_made(transport)
+            notice_a_lost_network(transport.get_extra_info("socket"), send_timeout)
             self._await_head(transport.abort)
 
         def data_received(self, data: bytes) -> None:
@@ -177,3 +179,14 @@ def _protocol(header_timeout: float) -> type[H11Protocol]:
                 self._head_timer = None
 
     return PatientProtocol
+
+
+def notice_a_lost_network(connection: socket.socket, seconds: float) -> None:
+    """Give a connection up when what was sent is not acknowledged for so long.
+
+    A client whose Wi-Fi is lost says no goodbye, and heartbeats fit into the kernel's buffer for hours. Only the kernel
+    knows that nothing is acknowledged. Where it cannot be told to act on that, it waits as long as it likes.
+    """
+    option = getattr(socket, "TCP_USER_TIMEOUT", None)
+    if option is not None and connection.family in (socket.AF_INET, socket.AF_INET6):
+        connection.setsockopt(socket.IPPROTO_TCP, option, int(seconds * 1000))

@@ -16,14 +16,16 @@ from contextlib import suppress
 from enum import Enum
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
-from ..errors import LeaseLost, StoreError, StoreUnavailable
+from ..errors import LeaseLost, SessionBusy, StoreError, StoreUnavailable
 from ..events import Event, RunEnded, SessionRecovered, StoreFailed
 from ..messages import Message
-from .records import Batch, Lease, RunBegin, RunEnd
+from .mailbox import Addressee, Mailbox
+from .records import Batch, Lease, RunBegin, RunEnd, Said
 from .rows import Commit, JournalRow, ToolIntended
 
 if TYPE_CHECKING:
     from .session import Session
+    from .waiting import Wish
 
 # Seconds between writes, unless something waits for them; and a store that is slow is asked less often.
 LINGER: Final = 0.02
@@ -31,6 +33,7 @@ LONGEST_LINGER: Final = 0.1
 _SLOWNESS: Final = 4
 # How long a store that cannot be reached is tried again before the run hears of it.
 PATIENCE: Final = 10.0
+TOO_SOON: Final = "The run ended before its session was open; the prompt is not in it."
 _FIRST_PAUSE: Final = 0.05
 _LONGEST_PAUSE: Final = 1.0
 
@@ -46,6 +49,16 @@ class RunHost(Protocol):
     @property
     def agent(self) -> str:
         """The name of the run's agent."""
+        ...
+
+    @property
+    def wish(self) -> Wish:
+        """What to do when another process has the session."""
+        ...
+
+    @property
+    def correspondence(self) -> Addressee:
+        """Where to bring what other processes say to the run."""
         ...
 
     def deliver(self, events: Sequence[Event]) -> None:
@@ -75,6 +88,10 @@ class Journal:
         self.queue: Final[list[JournalRow]] = []
         self._messages: list[Message] = []
         self._values: dict[str, bytes] = {}
+        self._answers: dict[int, str] = {}
+        self._mailbox: Mailbox | None = None
+        self.said_in: str | None = None
+        """The run, in another process, that has said this run's prompt."""
         self._begin: RunBegin | None = RunBegin(host.agent, time.time())
         self._cut = 0
         self._rows = 0
@@ -104,17 +121,26 @@ class Journal:
     async def _open(self) -> None:
         """Take the session. Never raises: what went wrong is in `error`."""
         try:
-            lease = await self._session.open(self._patient)
+            lease = await self._session.open(self._patient, self._host.wish)
         except StoreError as error:
-            self._end_with(error)
+            if isinstance(error, SessionBusy) and error.overtaken:
+                self.state = State.FAILED
+                self._host.correspondence.stop_from_afar()
+            else:
+                self._end_with(StoreUnavailable(TOO_SOON) if self._patient.done() else error)
             return
         except asyncio.CancelledError:
             self._end_with(StoreUnavailable("The session was not opened: the program is ending."))
             raise
-        if self.state is State.CLOSED:
+        if isinstance(lease, Said):
+            self.said_in = lease.run_id
+            return
+        if self._patient.done():
             self._session.store.release(lease)
+            self._end_with(StoreUnavailable(TOO_SOON))
             return
         self._lease = lease
+        self._mailbox = Mailbox(self._session.store, lease, self._host.correspondence)
         self.state = State.OPEN
         self.idle = True
         self._heartbeat = self._loop.call_later(lease.seconds / 3, self._beat)
@@ -127,6 +153,11 @@ class Journal:
         """The run is to stop: no more waiting for a session that somebody else has."""
         if not self._patient.done():
             self._patient.set_result(None)
+
+    @property
+    def in_line(self) -> bool:
+        """Whether the session is somebody else's, and is waited for."""
+        return self.state is State.OPENING and not self.opening.done() and self._session.in_line
 
     @property
     def opened(self) -> bool:
@@ -158,6 +189,10 @@ class Journal:
         """Queue a named value of the session; it is saved in one step with the events and messages around it."""
         self._session.values[key] = value
         self._values[key] = value
+
+    def answer(self, place: int) -> None:
+        """The words of a letter are in what is committed next: say so in the same step."""
+        self._answers[place] = self._host.run_id
 
     async def intend(self, call_id: str) -> None:
         """Note that a tool is about to run, and wait until that is saved."""
@@ -210,6 +245,8 @@ class Journal:
     @property
     def all_saved(self) -> bool:
         """Whether everything that was taken is in the store."""
+        if self.said_in is not None:
+            return True
         return (self._ended or self._written >= self._taken) and self.opened and self.error is None
 
     # --- Writing ------------------------------------------------------------------------------------------------
@@ -255,6 +292,7 @@ class Journal:
         self.queue.clear()
         batch.messages, self._messages = self._messages, []
         batch.values, self._values = self._values, {}
+        batch.answers, self._answers = self._answers, {}
         batch.begin, self._begin = self._begin, None
         batch.marked = self._marks > 0
         batch.first_message = self._session.saved - self._cut
@@ -418,6 +456,8 @@ class Journal:
         self._tell_all()
         self.state = State.CLOSED
         self._stop_timer()
+        if self._mailbox is not None:
+            self._mailbox.close()
         if self._heartbeat is not None:
             self._heartbeat.cancel()
         self.hurry()

@@ -9,7 +9,6 @@ from typing import Final, Literal, TypeAlias
 
 from msgspec import Struct
 
-from ..errors import SessionBusy
 from ..events import RunEnded
 from ..messages import Message
 from .rows import JournalRow, Row, encode, pack
@@ -78,6 +77,8 @@ class Lease(Struct, frozen=True):
     revision: int
     seconds: float
     owner: str
+    since: int = 0
+    """The last place in the line when the lease was taken: who is behind it came later."""
 
 
 # --- What is written -----------------------------------------------------------------------------------------------
@@ -120,6 +121,8 @@ class Batch:
         self.begin: RunBegin | None = None
         self.end: RunEnd | None = None
         self.values: dict[str, bytes] = {}
+        self.answers: dict[int, str] = {}
+        """Letters whose words are in here, by their place, and the run that says them."""
         self.marked = True
         """Whether some entries are marks, which are not for readers."""
         self.release = False
@@ -194,13 +197,13 @@ class Snapshot(Struct, frozen=True):
     values: dict[str, bytes]
 
 
-def check_free(info: SessionInfo, wanted_by: Holder | None) -> None:
-    """Raises `SessionBusy` while somebody other than `wanted_by` has a session."""
-    holder = info.holder
-    if holder is None or info.expires_in <= 0 or holder.is_gone:
-        return
-    if wanted_by is None or holder.owner != wanted_by.owner:
-        raise SessionBusy(info.name, str(holder), info.expires_in)
+class Entry(Struct, frozen=True):
+    """Somebody who wants a session, with a place in its line or without one; `known` is the revision they have."""
+
+    holder: Holder
+    seconds: float
+    known: int | None = None
+    place: int | None = None
 
 
 class Taken(Struct, frozen=True):
@@ -208,3 +211,9 @@ class Taken(Struct, frozen=True):
 
     lease: Lease
     snapshot: Snapshot | None
+
+
+class Said(Struct, frozen=True):
+    """A session that is not needed any more: the words are said, by a run that had it."""
+
+    run_id: str

@@ -28,6 +28,13 @@ SQLITE_MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
         "ALTER TABLE journal ADD COLUMN number INTEGER",
         "ALTER TABLE journal ADD COLUMN lengths BLOB NOT NULL DEFAULT x''",
     ),
+    (
+        """CREATE TABLE letters (
+            place INTEGER PRIMARY KEY AUTOINCREMENT, session TEXT NOT NULL, kind TEXT NOT NULL, sender BLOB NOT NULL,
+            fence INTEGER NOT NULL, expires REAL NOT NULL, body BLOB NOT NULL, taken_by TEXT NOT NULL DEFAULT '',
+            said_in TEXT NOT NULL DEFAULT '')""",
+        "CREATE INDEX letters_of_session ON letters (session, place)",
+    ),
 )
 
 POSTGRES_MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
@@ -54,5 +61,12 @@ POSTGRES_MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
     (
         "ALTER TABLE quiesce_journal ADD COLUMN number BIGINT",
         "ALTER TABLE quiesce_journal ADD COLUMN lengths BYTEA NOT NULL DEFAULT ''::bytea",
+    ),
+    (
+        """CREATE TABLE quiesce_letters (
+            place BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, session TEXT NOT NULL, kind TEXT NOT NULL,
+            sender BYTEA NOT NULL, fence BIGINT NOT NULL, expires DOUBLE PRECISION NOT NULL, body BYTEA NOT NULL,
+            taken_by TEXT NOT NULL DEFAULT '', said_in TEXT NOT NULL DEFAULT '')""",
+        "CREATE INDEX quiesce_letters_of_session ON quiesce_letters (session, place)",
     ),
 )
