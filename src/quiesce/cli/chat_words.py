@@ -22,11 +22,11 @@ HELP: Final = """\
 /answer TEXT     answer what a tool asks
 /undo            take back the last prompt, and what its tools did
 /usage           tokens and cost
-/sessions [NAME] list conversations, or go to one (a new name begins one)
+/sessions [NAME] list conversations, or go to one, old or new
 /help            this
 /quit            leave"""
 
-WELCOME: Final = "Write something, and Enter sends it. While the agent works, Esc stops it. /help lists the commands."
+WELCOME: Final = "Write something. While the agent works, Esc stops it. /help lists the commands."
 
 _CUTS: Final = {
     Phase.CALLING: "the request",
