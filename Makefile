@@ -15,7 +15,7 @@ help:
 	@echo "make proof     the long programmes: every stop point of every workload"
 	@echo "make bench     the timings, as ratios where that is possible"
 	@echo "make coverage  branch coverage of the core"
-	@echo "make screenshots  pictures of the web console, to be looked at (needs chromium)"
+	@echo "make screenshots  pictures of the web console and the chat, to be looked at (needs chromium)"
 
 $(VENV)/.core: pyproject.toml
 	$(if $(UV),$(UV) venv -q --allow-existing --python $(PYTHON) $(VENV),$(PYTHON) -m venv $(VENV))
@@ -60,6 +60,7 @@ coverage: $(VENV)/.dev
 
 screenshots: $(VENV)/.dev
 	$(BIN)/python -m tests.console.screenshots
+	$(BIN)/python -m tests.cli.screenshots
 
 clean:
 	rm -rf $(VENV) .coverage .hypothesis .ruff_cache .import_linter_cache build dist
