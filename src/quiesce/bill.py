@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -134,6 +135,8 @@ class Bill:
         if stream is not None and self._tail is not None:
             return self._close_followed(entry_id, sent, draft, stream, self._tail)
         heard = self._heard(draft, bill_goes_on=ended == "failed" or self._terms.policy.bill_goes_on)
+        if ended == "hung_up":
+            heard = replace(heard, in_flight=getattr(self._terms.model, "after_hang_up", 0.0))
         if self._tail is not None and self._tail.began:  # it came to its end before anybody could let it go on
             heard = self._tail.heard(heard)
             ended = "drained" if ended == "hung_up" and self._tail.complete else ended

@@ -87,6 +87,7 @@ class OpenAIChat(WireModel):
             label=self.server.label,
             http_client=http_client,
         )
+        self.after_hang_up: Final = self.server.after_hang_up
         self._sdk: Final = vendor_sdk("openai", self.server.label)
         self._clients: Final = PerLoop(self._new_client, _close_client)
 

@@ -94,6 +94,8 @@ class Heard:
     complete: bool = False
     # Whether the provider may bill more than was heard: it goes on after the hang-up, or broke off by itself.
     bill_goes_on: bool = False
+    # Tokens that the provider is known to write after the hang-up, before it notices.
+    in_flight: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,8 +261,10 @@ class Estimator:
         """What may be billed beyond what was heard."""
         if span.high is None or (heard.bill_goes_on and not heard.complete):
             return span._replace(high=None)
-        more = _END_MARK if heard.complete else _IN_FLIGHT + span.value * _IN_FLIGHT_SHARE
-        return span._replace(high=span.high + more)
+        if heard.complete:
+            return span._replace(high=span.high + _END_MARK)
+        more = _IN_FLIGHT + span.value * _IN_FLIGHT_SHARE
+        return span._replace(value=span.value + heard.in_flight, high=span.high + max(more, heard.in_flight))
 
     def _reasoning(self, sent: Sent, heard: Heard, thought: Span) -> Figure:
         report = heard.report
