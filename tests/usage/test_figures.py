@@ -298,6 +298,16 @@ def test_calibration_learns_and_can_be_kept() -> None:
     asyncio.run(main())
 
 
+def test_calibration_does_not_grow_with_every_new_instruction() -> None:
+    calibration = Calibration()
+    for number in range(500):
+        calibration.learn_spread("m", f"preamble {number}", number)
+        calibration.learn_spread("m", "message", 4)
+    assert len(calibration.dump()) < 10_000
+    assert calibration.spread("m", "preamble 499") is not None
+    assert calibration.spread("m", "message") is not None
+
+
 def test_the_input_starts_from_the_last_report() -> None:
     async def main() -> None:
         model = ScriptedModel([Say("Yes."), Used(5000, 2)], [Say(WORDS * 9), Stall()], name="openai:gpt-4o")

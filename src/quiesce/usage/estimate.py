@@ -14,6 +14,7 @@ from typing import Final, Protocol
 
 from ..messages import Message
 from .answer_tally import AnswerTally, Block, Counted
+from .calibration import PREAMBLE
 from .content import Kind, Preamble, Weight, weigh
 from .figure import NONE, UNKNOWN, Figure, Provenance, reported
 from .ledger import TokenUsage
@@ -168,7 +169,7 @@ class Estimator:
         return span
 
     def _preamble(self, preamble: Preamble) -> Span:
-        learnt = self._scale.calibration.spread(self._scale.model, f"preamble {preamble.fingerprint}")
+        learnt = self._scale.calibration.spread(self._scale.model, PREAMBLE + preamble.fingerprint)
         if learnt is not None:
             # It is the same text each time; what varies is only how well the messages beside it were estimated.
             pad = learnt.margin
