@@ -205,7 +205,7 @@ def test_a_loop_that_shuts_down_kills_too(tmp_path: Path) -> None:
     assert survivors(book) == []
 
 
-# --- Asking a person ---------------------------------------------------------------------------------------------------
+# --- Asking a person --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.promise("P2", "P3")

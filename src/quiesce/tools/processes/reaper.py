@@ -72,7 +72,7 @@ def _children_are_in_proc() -> bool:
 
 
 def _read(path: str) -> bytes:
-    """A file of the kernel's, whole: without the layers that files have in Python, for this is done hundreds of times."""
+    """A file of the kernel's, whole, without the layers that Python's files have: this is done hundreds of times."""
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         data = piece = os.read(handle, _PIECE)

@@ -1,8 +1,8 @@
 """The run's token as a worker process sees it.
 
-The host writes the cause into a socket, once. The worker looks when the tool asks, and blocks when the tool waits; only a
-tool that wants to be called back costs a thread. The other way, the worker writes a mark before each call's function is
-begun: of a worker that has died, the host can then tell whether the call may be made again.
+The host writes the cause into a socket, once. The worker looks when the tool asks, and blocks when the tool waits; only
+a tool that wants to be called back costs a thread. The other way, the worker writes a mark before each call's function
+is begun: of a worker that has died, the host can then tell whether the call may be made again.
 """
 
 from __future__ import annotations
