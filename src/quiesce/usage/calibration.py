@@ -123,7 +123,8 @@ class Calibration:
         """Everything learnt, or everything about one model, as JSON."""
         if model is None:
             return msgspec.json.encode(_Stored(self._ratios, self._spreads, self._samples))
-        ratios, spreads, samples = (each.get(model, {}) for each in (self._ratios, self._spreads, self._samples))
+        ratios, spreads = self._ratios.get(model, {}), self._spreads.get(model, {})
+        samples = self._samples.get(model, {})
         return msgspec.json.encode(_Stored({model: ratios}, {model: spreads}, {model: samples}))
 
     @classmethod
