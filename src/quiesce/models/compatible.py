@@ -23,6 +23,7 @@ class Server(Struct, frozen=True):
     structured       how an answer is made to fit a schema
     short_ids        whether call ids must be nine letters and digits
     reasoning_field  the field in which reasoning is taken back during a tool loop, if it is
+    prefill          what a request carries that ends in the beginning of its answer; None when it may not end so
     after_hang_up    tokens that it still writes after a hang-up, because it notices only with the next one
     """
 
@@ -37,6 +38,7 @@ class Server(Struct, frozen=True):
     structured: Literal["json_schema", "json_object"] = "json_schema"
     short_ids: bool = False
     reasoning_field: str | None = None
+    prefill: Mapping[str, Any] | None = None
     after_hang_up: float = 0.0
 
 
@@ -97,7 +99,14 @@ SERVERS: Final[Mapping[str, Server]] = {
     "litellm": Server(
         "LiteLLM proxy", "http://localhost:4000", "LITELLM_API_KEY", "LITELLM_BASE_URL", body=_USAGE_AT_END
     ),
-    "vllm": Server("vLLM", "http://localhost:8000/v1", None, "VLLM_BASE_URL", body=_USAGE_ALWAYS),
+    "vllm": Server(
+        "vLLM",
+        "http://localhost:8000/v1",
+        None,
+        "VLLM_BASE_URL",
+        body=_USAGE_ALWAYS,
+        prefill={"continue_final_message": True, "add_generation_prompt": False},
+    ),
     "llamacpp": Server(
         "llama.cpp",
         "http://localhost:8080/v1",
