@@ -20,12 +20,15 @@ ADAPTERS: dict[str, tuple[str, tuple[str, ...]]] = {
     "quiesce": ("quiesce", tuple(SCENARIOS)),
     "quiesce_kill": ("quiesce", ("tools",)),
     "openai_agents": ("openai_agents", tuple(SCENARIOS)),
+    "openai_agents_turn": ("openai_agents", ("tools",)),
     "pydantic_ai": ("pydantic_ai", tuple(SCENARIOS)),
     "langgraph": ("langgraph", tuple(SCENARIOS)),
     "strands": ("strands", tuple(SCENARIOS)),
     "agno": ("agno", tuple(SCENARIOS)),
 }
 TIME_LIMIT = 600  # seconds for one adapter in one scenario
+# Nothing leaves the machine, whatever is set outside.
+SETTINGS = {"NO_PROXY": "127.0.0.1", "LANGSMITH_TRACING": "false"}
 
 
 class CouldNotRun(Exception):
@@ -38,7 +41,14 @@ def run(python: str, adapter: str, server: str, scenario: str, trials: int) -> l
     with tempfile.TemporaryFile("w+") as errors:
         try:
             done = subprocess.run(
-                command, stdout=subprocess.PIPE, stderr=errors, text=True, timeout=TIME_LIMIT, check=False, cwd=ROOT
+                command,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                timeout=TIME_LIMIT,
+                check=False,
+                cwd=ROOT,
+                env=os.environ | SETTINGS,
             )
         except subprocess.TimeoutExpired:
             raise CouldNotRun(f"not done after {TIME_LIMIT} s") from None

@@ -17,7 +17,13 @@ REQUIREMENTS: Final[dict[str, tuple[str, ...]]] = {
     "openai_agents": ("openai-agents==0.24.0", "openai==3.49.0"),
     "pydantic_ai": ("pydantic-ai-slim[openai]==2.66.0", "openai==3.49.0"),
     "strands": ("strands-agents[openai]==1.62.0",),
-    "langgraph": ("langgraph==1.2.20", "langchain==1.4.10", "langchain-openai==1.7.3", "openai==3.49.0"),
+    "langgraph": (
+        "langgraph==1.2.20",
+        "langchain==1.4.7",
+        "langchain-core==1.7.2",
+        "langchain-openai==1.7.3",
+        "openai==3.49.0",
+    ),
     "agno": ("agno==3.1.10", "openai==3.49.0"),
 }
 BARE_CLIENT: Final = ("httpx2>=2", "msgspec>=0.20")

@@ -12,7 +12,7 @@ NEXT: Final = "And now?"
 
 WORDS: Final = ("The heron ", "waited by the ", "frozen river.")
 MORE: Final = " It waited."
-STALL: Final = 5.0
+STALL: Final = 6.0
 PAUSE: Final = 0.02
 MOST: Final = 250  # chunks, after which a story ends by itself
 

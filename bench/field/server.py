@@ -21,6 +21,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from .. import _openai as wire
 from . import prompts
+from .environments import ROOT
 from .strict import openai_faults, strict_faults, text_of
 
 # The head of an answer after which the connection is not used again.
@@ -183,7 +184,7 @@ def _reply(writer: asyncio.StreamWriter, status: int, body: Any) -> None:
 @contextmanager
 def provider() -> Iterator[str]:
     """The server's process, for as long as the block; its address."""
-    process = subprocess.Popen([sys.executable, "-m", __name__], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen([sys.executable, "-m", __name__], stdout=subprocess.PIPE, text=True, cwd=ROOT)
     assert process.stdout is not None
     try:
         yield f"http://127.0.0.1:{int(process.stdout.readline())}"

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import time
-from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
 from bench.field import prompts
 from bench.field.__main__ import ADAPTERS
-from bench.field.environments import REQUIREMENTS
+from bench.field.environments import REQUIREMENTS, ROOT
 from bench.field.server import provider
 from bench.field.strict import openai_faults, strict_faults
 from bench.field.table import SCENARIOS, table
@@ -127,7 +126,7 @@ async def test_an_agent_that_is_stopped_goes_on_with_this_server() -> None:
 
 
 def test_each_adapter_has_a_program_and_an_environment() -> None:
-    programs = {path.stem for path in Path("bench/field/adapters").glob("[!_]*.py")}
+    programs = {path.stem for path in (ROOT / "bench/field/adapters").glob("[!_]*.py")}
     assert programs == set(ADAPTERS)
     assert {environment for environment, _ in ADAPTERS.values()} == set(REQUIREMENTS)
 
