@@ -86,9 +86,12 @@ def _print(about: dict[str, Any], found: dict[str, Any], trials: int, load: floa
     machine = f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
     print(f"{machine}, load {load:.1f} before and {os.getloadavg()[0]:.1f} after")
     print()
+    width = max(map(len, about), default=0)
     for name, each in about.items():
-        print(f"  {name:<14} {', '.join(f'{package} {version}' for package, version in each['versions'].items())}")
-        print(f"  {'':<14} stopped with {each['how']}")
+        print(
+            f"  {name:<{width}}  {', '.join(f'{package} {version}' for package, version in each['versions'].items())}"
+        )
+        print(f"  {'':<{width}}  stopped with {each['how']}")
     for scenario, (title, columns) in SCENARIOS.items():
         if found[scenario]:
             print()
@@ -98,7 +101,7 @@ def _print(about: dict[str, Any], found: dict[str, Any], trials: int, load: floa
     for name, rows in found["tools"].items():
         if not isinstance(rows, str):
             for told in dict.fromkeys(each["told"] for each in rows):
-                print(f"  {name:<14} {told}")
+                print(f"  {name:<{width}}  {told}")
 
 
 if __name__ == "__main__":

@@ -64,7 +64,7 @@ def _accepted(rules: str) -> Callable[[Found], str]:
         if str(each["next"]).startswith("not sent"):
             return str(each["next"])
         if each[rules]:
-            return "no: " + "; ".join(dict.fromkeys(fault.partition(": ")[2] for fault in each[rules]))
+            return f"no: {each[rules][0].partition(': ')[2]}"
         # The server answers by the strict rules; what these refuse it cannot have answered.
         return "yes" if each["next"] == "answered" or each["strict_faults"] else "taken, but no answer was shown"
 
@@ -83,6 +83,7 @@ def _range(name: str) -> Callable[[Sequence[Found]], str]:
     return lambda found: f"{min(each[name] for each in found):.1f} to {max(each[name] for each in found):.1f}"
 
 
+_PROMPT: Column = ("prompt kept", _said(lambda each: each["prompt_kept"]))
 _NEXT: list[Column] = [
     ("next prompt: OpenAI", _said(_accepted("openai_faults"))),
     ("strictest", _said(_accepted("strict_faults"))),
@@ -90,6 +91,7 @@ _NEXT: list[Column] = [
 _STREAM: list[Column] = [
     ("closed, ms", _milliseconds("close_ms", "not within 5 s")),
     ("returned, ms", _milliseconds("return_ms", "never")),
+    _PROMPT,
     ("words kept", _said(lambda each: each["kept"])),
 ]
 
@@ -106,6 +108,7 @@ SCENARIOS: dict[str, tuple[str, list[Column]]] = {
         "B. One tool has finished, one blocks for 3 s; the run is stopped",
         [
             ("returned, ms", _milliseconds("return_ms", "never")),
+            _PROMPT,
             ("finished result kept", _said(lambda each: each["kept"])),
             ("effect after the end", _said(_yes("effect_after_end"))),
             ("effect at all", _said(_yes("effect"))),

@@ -132,7 +132,14 @@ def test_each_adapter_has_a_program_and_an_environment() -> None:
 
 
 def test_the_table_counts_what_differs_and_says_what_could_not_be_run() -> None:
-    common = {"kept": "no", "usage": "0/0", "next": "answered", "openai_faults": [], "strict_faults": []}
+    common = {
+        "prompt_kept": "yes",
+        "kept": "no",
+        "usage": "0/0",
+        "next": "answered",
+        "openai_faults": [],
+        "strict_faults": [],
+    }
     trials = [
         {"close_ms": 1.0, "return_ms": 2.0, **common},
         {"close_ms": None, "return_ms": 4.0, **common, "strict_faults": ["message 1: user after user"], "next": "400"},

@@ -128,6 +128,7 @@ class Trial:
             "return_ms": self._ms(self.returned),
             "close_ms": self._ms(closed) if closed and closed - self.asked <= TOO_LATE else None,
             "bytes_after": sum(size for at, size in request["sent"] if self.asked < at <= (closed or at)),
+            "prompt_kept": _kept(prompt, stored, after["sent"]),
             "kept": _kept(said, stored, after["sent"]),
             "usage": usage,
             **after["verdict"],
@@ -142,6 +143,7 @@ class Trial:
         effect = self.tools.effect_at()
         return {
             "return_ms": self._ms(self.returned),
+            "prompt_kept": _kept(prompts.TOOLS, stored, after["sent"]),
             "kept": _kept(prompts.QUICK_RESULT, stored, after["sent"]),
             "effect": effect is not None,
             "effect_after_end": effect is not None and self.returned is not None and effect > self.returned,
@@ -241,7 +243,7 @@ def _told_of_slow(messages: list[dict[str, Any]]) -> str:
 
 async def _stops(make: type[Subject], server: str, scenario: str, trials: int) -> None:
     for number in range(trials + 1):
-        trial = Trial(make, server, f"{make.__module__.rpartition('.')[2]}-{scenario}-{number}")
+        trial = Trial(make, server, f"{make.__name__}-{scenario}-{number}")
         try:
             if scenario == "tools":
                 found = await trial.stop_in_tool()
