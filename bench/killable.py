@@ -13,6 +13,7 @@ from quiesce.cancellation import CancellationToken
 from quiesce.messages import ToolCall
 from quiesce.tools.batch import Batch
 from quiesce.tools.tool import Tool
+from quiesce.tools.undo import UndoLog
 
 ROUNDS = 2000
 
@@ -28,11 +29,18 @@ class Host:
 
     def __init__(self) -> None:
         self.token = CancellationToken()
+        self.leg = self.token.child()
         self.state: dict[str, object] = {}
+        self.undo_log = UndoLog()
 
     def emit(self, event: object) -> None: ...
 
-    async def before_tool(self, call: ToolCall) -> None: ...
+    async def before_start(self, call: ToolCall) -> None: ...
+
+    def idempotency_key(self, call: ToolCall) -> str:
+        return call.id
+
+    async def before_tool(self, call: ToolCall, asking: object) -> None: ...
 
     async def after_tool(self, call: ToolCall, result: object) -> object:
         return result

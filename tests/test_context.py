@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings, strategies
 
 from quiesce import Agent, Price, Summarise, Trim
-from quiesce.context import HEADING, Summary, trimmed, weight
+from quiesce.context import HEADING, Summary, by_rule_of_thumb, trimmed, weight
 from quiesce.errors import ConfigurationError, ServerError
 from quiesce.events import ContextReduced, ModelCallEnded
 from quiesce.messages import (
@@ -44,6 +44,11 @@ def conversation(shape: list[int], words: int = 3) -> tuple[Message, ...]:
     return tuple(said)
 
 
+def weigher(agent: Agent) -> Any:
+    assert agent.setup.accounts is not None
+    return agent.setup.accounts.weigher(agent.conversation)
+
+
 @given(
     shape=strategies.lists(strategies.integers(0, 4), min_size=1, max_size=8),
     open_rounds=strategies.integers(0, 5),
@@ -56,20 +61,20 @@ def test_what_is_left_is_valid_and_as_long_as_it_may_be(
 ) -> None:
     """The last exchange has no final answer yet: that is what the model is asked for."""
     messages = conversation([*shape, open_rounds])[:-1]
-    left = trimmed(messages, tokens, count)
+    left = trimmed(messages, tokens, count, by_rule_of_thumb)
     assert faults(left) == ()
     assert left[-1] == messages[-1]
-    fits = (tokens is None or weight(left) <= tokens) and (count is None or len(left) <= count)
+    fits = (tokens is None or weight(left, by_rule_of_thumb) <= tokens) and (count is None or len(left) <= count)
     smallest = min(3, 1 + 2 * open_rounds)
     assert fits or len(left) == smallest, "it neither fits nor is it the least there is"
-    if (tokens is None or weight(messages) <= tokens) and (count is None or len(messages) <= count):
+    if (tokens is None or weight(messages, by_rule_of_thumb) <= tokens) and (count is None or len(messages) <= count):
         assert left is messages
 
 
 def test_pictures_and_files_weigh_something() -> None:
-    assert weight([UserMessage((Image(data=b"x"),))]) > 1000
-    assert weight([UserMessage((Document(data=b"x" * 100_000),))]) > 20_000
-    assert weight([UserMessage((Text("ü" * 400),))]) > 150
+    assert weight([UserMessage((Image(data=b"x"),))], by_rule_of_thumb) > 1000
+    assert weight([UserMessage((Document(data=b"x" * 100_000),))], by_rule_of_thumb) > 20_000
+    assert weight([UserMessage((Text("ü" * 400),))], by_rule_of_thumb) > 150
 
 
 def test_the_conversation_keeps_everything() -> None:
@@ -95,7 +100,7 @@ def test_a_summary_stands_for_what_is_left_out_and_is_used_again() -> None:
             then=[Say("Yes."), Used(90, 1)],
             price=Price(input=Decimal(1), output=Decimal(2)),
         )
-        agent = Agent(model, session="s", store=store, context=Summarise(250, keep=80))
+        agent = Agent(model, session="s", store=store, context=Summarise(230, keep=80))
         for number in range(4):
             await agent.invoke_async(f"Question {number}?")
         events = [event async for event in agent.stream_async("Another?")]
@@ -105,13 +110,13 @@ def test_a_summary_stands_for_what_is_left_out_and_is_used_again() -> None:
         assert sent.messages[0].text.startswith(HEADING)
         assert "They asked four times." in sent.messages[0].text
         assert faults(sent.messages) == ()
-        assert weight(sent.messages) <= 250
+        assert weight(sent.messages, weigher(agent)) <= 230
         booked = [event.entry for event in events if isinstance(event, ModelCallEnded)]
         assert [entry.usage.input.value for entry in booked] == [200, 90]
         assert all(entry.cost is not None for entry in booked)
         assert len(agent.messages) == 10
 
-        other = Agent(model, session="s", store=store, context=Summarise(250, keep=80))
+        other = Agent(model, session="s", store=store, context=Summarise(230, keep=80))
         await other.invoke_async("And in another process?")
         assert len(model.requests) == 7, "the summary that is there is used"
         assert "They asked four times." in model.requests[-1].messages[0].text
@@ -125,7 +130,7 @@ def test_a_summary_that_fails_leaves_the_oldest_out() -> None:
         agent = Agent(model, messages=conversation([0] * 10), context=Summarise(120))
         result = await agent.invoke_async("Go")
         assert result.text == "Yes."
-        assert weight(model.requests[1].messages) <= 120
+        assert weight(model.requests[1].messages, weigher(agent)) <= 120
         assert [entry.ended for entry in result.usage.entries] == ["failed", "completed"]
 
     asyncio.run(main())
@@ -151,6 +156,7 @@ def test_a_summary_of_another_conversation_is_not_used() -> None:
     async def main() -> None:
         class Host:
             summary = Summary(2, "another", "wrong")
+            weigh = staticmethod(by_rule_of_thumb)
 
             def keep_summary(self, summary: Summary) -> None:
                 raise AssertionError
@@ -162,6 +168,71 @@ def test_a_summary_of_another_conversation_is_not_used() -> None:
         assert await Summarise(10_000).fit(messages, Host()) is messages
 
     asyncio.run(main())
+
+
+def test_sizes_are_in_the_tokens_that_the_model_has_reported() -> None:
+    """A model with two bytes to a token: by the rule of thumb, twice as much would be sent as the window holds."""
+
+    def tokens(messages: tuple[Message, ...]) -> int:
+        return sum(len(message.text.encode()) // 2 + 4 for message in messages)
+
+    class Reporting(ScriptedModel):
+        def stream(self, request: Any) -> Any:
+            self._answers = iter([[Say("Well then. " * 40), Used(tokens(request.messages), 220)]])
+            return super().stream(request)
+
+    async def main() -> None:
+        model = Reporting()
+        agent = Agent(model, context=Trim(tokens=2_000))
+        for number in range(20):
+            await agent.invoke_async(f"Question {number}: " + "why is that so? " * 20)
+        sent = [tokens(request.messages) for request in model.requests]
+        assert max(sent[5:]) <= 2_000 * 1.1, sent
+        assert max(sent) > 1_200, "it is not cut more than it must be"
+
+    asyncio.run(main())
+
+
+def test_a_model_with_a_vocabulary_is_counted_in_it() -> None:
+    pytest.importorskip("splintr")
+    from quiesce.usage.vocabulary import vocabulary_of
+
+    vocabulary = vocabulary_of("openai:gpt-4o")
+    assert vocabulary is not None
+
+    async def main() -> None:
+        words = "Donaudampfschifffahrtsgesellschaft 9,1;7:5 " * 20  # far from four bytes to a token
+        model = ScriptedModel(then="Ja.", name="openai:gpt-4o")
+        agent = Agent(model, context=Trim(tokens=1_000))
+        for _ in range(8):
+            await agent.invoke_async(words)
+        one = vocabulary.count(words)
+        assert abs(one / (len(words) / 4) - 1) > 0.3
+        texts = [part.text for message in model.requests[-1].messages for part in message.content]
+        assert 1_000 - one - 10 <= sum(map(vocabulary.count, texts)) <= 1_000
+
+    asyncio.run(main())
+
+
+def test_each_message_is_counted_once() -> None:
+    from quiesce.usage.calibration import Calibration
+    from quiesce.usage.scale import Scale
+    from quiesce.usage.weighing import Weigher
+
+    class Slow:
+        name, slow, counted = "slow", False, 0
+
+        def count(self, text: str) -> int:
+            self.counted += 1
+            return len(text)
+
+    vocabulary = Slow()
+    weigher = Weigher(Scale("m", vocabulary, Calibration()))  # type: ignore[arg-type]
+    messages = conversation([1, 2])
+    first = [weigher(message) for message in messages]
+    counted = vocabulary.counted
+    assert [weigher(message) for message in messages] == first
+    assert vocabulary.counted == counted
 
 
 def test_what_makes_no_sense_is_refused() -> None:

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 from os import PathLike
 from queue import SimpleQueue
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal
 
 from .cancellation import CancellationToken, Cause, Mode, Source
 from .cancellation.cause import parse_mode
@@ -31,7 +31,7 @@ from .result import RunResult
 from .retry import Retry
 from .run import Run
 from .sessions import Conversation, Session, Store
-from .setup import OnPrompt, Opening, Setup, open_accounts
+from .setup import OnBusy, OnPrompt, Opening, Setup, open_accounts
 from .stream import EventStream
 from .subagents import agent_tool, parentage_of
 from .sync import portal
@@ -43,8 +43,6 @@ from .usage.books import Books
 from .usage.calibration import Calibration
 from .usage.live import LiveUsage
 from .usage.stop_policy import StopAction, StopPolicy, policy_for
-
-OnBusy: TypeAlias = Literal["refuse", "queue", "steer", "cancel_previous"]
 
 
 class Agent:
@@ -216,7 +214,8 @@ class Agent:
         before = self._active.copy()
         run = self.start(prompt, **options)
         # A prompt that steered somebody else's run does not own it.
-        return await (run.result() if run.id in before else run.owned())
+        mine = run.id in self._active and run.id not in before
+        return await (run.owned() if mine else run.result())
 
     def stream(self, prompt: Prompt | Answers | Continue, **options: Any) -> Iterator[Event]:
         """Run and iterate over the events in this thread, with or without an event loop in it. Options as for `start`.
@@ -280,9 +279,9 @@ class Agent:
         """
         parent = None if within is None else parentage_of(within, self._setup)
         held = self._conversation if conversation is None else conversation
-        opening = self._opening(prompt, held, on_prompt)
         policy: OnBusy = self._on_busy if on_busy is None else on_busy
         check_choice("on_busy", policy, OnBusy)
+        opening = replace(self._opening(prompt, held, on_prompt), on_busy=policy)
         setup = self._setup_with(limits, output_type)
         seconds = self._timeout if timeout is None else checked_seconds(timeout)
         try:
@@ -297,13 +296,13 @@ class Agent:
         try:
             ask_for_floor(course)
         except ConversationBusy as busy:
-            steered = self._make_way(busy, opening, policy)
+            steered = self._make_way(busy, held, opening)
             if steered is not None:
                 return steered
             held.queue(course.run_id, lambda: grant_floor(course))
         course.attach()
         run = Run(course, timeout=seconds, on_end=self._on_run_end)
-        self._active[run.id] = run
+        self._active[run.id] = held.guests[run.id] = run
         self._books.open(run.ledger)
         if self._telemetry is not None:
             run.tap(self._telemetry.follow(run.id, self.name, setup.model.name))
@@ -323,20 +322,19 @@ class Agent:
             case _:
                 return Opening(user_message(prompt), on_prompt=chosen)  # pyright: ignore[reportArgumentType]
 
-    def _make_way(self, busy: ConversationBusy, opening: Opening, policy: OnBusy) -> Run | None:
+    def _make_way(self, busy: ConversationBusy, held: Conversation, opening: Opening) -> Run | None:
         """What to do about the run that holds the conversation: the run, when the prompt was said there."""
-        holder = self._active.get(busy.holder)
+        holder: Run | None = held.guests.get(busy.holder)
         leaving = holder is not None and holder.course.token.stop_now
+        policy = opening.on_busy
         if opening.prompt is None or (policy == "refuse" and not leaving):
             raise busy
         if leaving:  # it is being stopped already: the prompt follows as soon as it is at rest
             return None
         if policy == "steer" and holder is not None and holder.steer(opening.prompt):
             return holder
-        if policy == "cancel_previous" and holder is not None:
-            for run in self.active_runs:
-                if run.course.conversation is holder.course.conversation:
-                    run.cancel("A newer prompt came")
+        if policy == "cancel_previous":
+            held.stop_all("A newer prompt came")
         return None
 
     # --- Going on -------------------------------------------------------------------------------------------------

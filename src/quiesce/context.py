@@ -8,8 +8,8 @@ separates a call from its result.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
-from typing import Final, Protocol
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, Protocol, TypeAlias
 
 import msgspec
 from msgspec import Struct
@@ -40,6 +40,8 @@ SUMMARISE: Final = (
     " asked for, what was decided, what was done with which result, and every name, number and open question that may"
     " matter. Answer with the summary alone."
 )
+Weigh: TypeAlias = Callable[[Message], int]
+
 HEADING: Final = "(What was said before, in short:)"
 
 
@@ -53,6 +55,10 @@ class Summary(Struct, frozen=True):
 
 class ContextHost(Protocol):
     """What fitting a conversation needs of the run."""
+
+    def weigh(self, message: Message) -> int:
+        """About how many tokens a message is, for the model that is asked."""
+        ...
 
     @property
     def summary(self) -> Summary | None:
@@ -89,8 +95,7 @@ class Trim:
 
     async def fit(self, messages: tuple[Message, ...], host: ContextHost) -> tuple[Message, ...]:
         """See `Context.fit`."""
-        del host
-        return trimmed(messages, self._tokens, self._messages)
+        return trimmed(messages, self._tokens, self._messages, host.weigh)
 
 
 class Summarise:
@@ -115,9 +120,10 @@ class Summarise:
         """See `Context.fit`."""
         summary = _valid(host.summary, messages)
         current = _with_summary(summary, messages)
-        if weight(current) <= self._tokens:
+        if weight(current, host.weigh) <= self._tokens:
             return current
-        start = _start_of_kept(messages, self._keep, after=0 if summary is None else summary.covers)
+        after = 0 if summary is None else summary.covers
+        start = _start_of_kept(messages, self._keep, host.weigh, after=after)
         if start is not None:
             try:
                 text = await self._summarise(_with_summary(summary, messages[:start]), host)
@@ -127,7 +133,7 @@ class Summarise:
                 summary = Summary(start, _mark(messages, start), text)
                 host.keep_summary(summary)
                 current = _with_summary(summary, messages)
-        return trimmed(current, self._tokens, None)
+        return trimmed(current, self._tokens, None, host.weigh)
 
     async def _summarise(self, messages: tuple[Message, ...], host: ContextHost) -> str:
         asked = UserMessage((Text(self._instructions),))
@@ -138,12 +144,12 @@ class Summarise:
 # --- Cutting ---------------------------------------------------------------------------------------------------------
 
 
-def trimmed(messages: tuple[Message, ...], tokens: int | None, count: int | None) -> tuple[Message, ...]:
+def trimmed(messages: tuple[Message, ...], tokens: int | None, count: int | None, weigh: Weigh) -> tuple[Message, ...]:
     """The newest part of a conversation that fits, valid like the whole."""
     starts = [place for place, message in enumerate(messages) if isinstance(message, UserMessage)]
-    if not starts or _fits(messages, tokens, count):
+    weights = [0 if tokens is None else weigh(message) for message in messages]
+    if not starts or ((tokens is None or sum(weights) <= tokens) and (count is None or len(messages) <= count)):
         return messages
-    weights = [weigh(message) for message in messages]
     left = sum(weights)
     done = 0
     for start in starts[1:]:
@@ -151,22 +157,25 @@ def trimmed(messages: tuple[Message, ...], tokens: int | None, count: int | None
         done = start
         if (tokens is None or left <= tokens) and (count is None or len(messages) - start <= count):
             return messages[start:]
-    return _shortened(messages[starts[-1] :], tokens, count)
+    return _shortened(messages[starts[-1] :], weights[starts[-1] :], tokens, count)
 
 
-def _shortened(exchange: tuple[Message, ...], tokens: int | None, count: int | None) -> tuple[Message, ...]:
+def _shortened(
+    exchange: tuple[Message, ...], weights: list[int], tokens: int | None, count: int | None
+) -> tuple[Message, ...]:
     """One exchange without its oldest answers, each of which goes with its tool results."""
-    question, rest = exchange[0], exchange[1:]
-    while not _fits((question, *rest), tokens, count) and len(rest) > 2 and isinstance(rest[1], ToolMessage):
-        rest = rest[2:]
-    return (question, *rest)
+    left, place = sum(weights), 1
+    while (
+        ((tokens is not None and left > tokens) or (count is not None and len(exchange) - place + 1 > count))
+        and len(exchange) - place > 2
+        and isinstance(exchange[place + 1], ToolMessage)
+    ):
+        left -= sum(weights[place : place + 2])
+        place += 2
+    return (exchange[0], *exchange[place:])
 
 
-def _fits(messages: tuple[Message, ...], tokens: int | None, count: int | None) -> bool:
-    return (count is None or len(messages) <= count) and (tokens is None or weight(messages) <= tokens)
-
-
-def _start_of_kept(messages: tuple[Message, ...], keep: int, *, after: int) -> int | None:
+def _start_of_kept(messages: tuple[Message, ...], keep: int, weigh: Weigh, *, after: int) -> int | None:
     """Where the newest exchanges begin that weigh no more than `keep` together, or at least the last one."""
     starts = [place for place, message in enumerate(messages) if isinstance(message, UserMessage) and place > after]
     if not starts:
@@ -185,35 +194,48 @@ def _start_of_kept(messages: tuple[Message, ...], keep: int, *, after: int) -> i
 # --- Weighing --------------------------------------------------------------------------------------------------------
 
 
-def weight(messages: Iterable[Message]) -> int:
+def weight(messages: Iterable[Message], weigh: Weigh) -> int:
     """About how many tokens some messages are."""
     return sum(map(weigh, messages))
 
 
-def weigh(message: Message) -> int:
-    """About how many tokens a message is."""
-    match message:
-        case ToolMessage(results):
-            return _OVERHEAD + sum(_weigh_parts(result.content) for result in results)
-        case UserMessage(content) | AssistantMessage(content):
-            return _OVERHEAD + _weigh_parts(content)
-
-
-def _weigh_parts(parts: Iterable[object]) -> int:
-    total = 0
-    for part in parts:
+def by_rule_of_thumb(message: Message) -> int:
+    """About how many tokens a message is, for a model of which nothing is known."""
+    total = _OVERHEAD + media_weight(message)
+    for part in _parts(message):
         match part:
             case Text(text) | Reasoning(text) | CutNote(text):
                 total += _size(text) // _BYTES + 1
             case ToolCall():
                 total += (_size(part.name) + len(msgspec.json.encode(part.arguments))) // _BYTES + _OVERHEAD
+            case Document(kind, bytes(data)) if kind.startswith("text/"):
+                total += len(data) // _BYTES + 1
+            case _:
+                pass
+    return total
+
+
+def media_weight(message: Message) -> int:
+    """About how many tokens the pictures and files of a message are, other than text: only its provider knows."""
+    total = 0
+    for part in _parts(message):
+        match part:
             case Image():
                 total += _PICTURE
-            case Document(_, data):
+            case Document(kind, data) if data is None or not kind.startswith("text/"):
                 total += _PICTURE if data is None else max(_PICTURE, len(data) // _BYTES)
             case _:
                 pass
     return total
+
+
+def _parts(message: Message) -> Iterator[object]:
+    match message:
+        case ToolMessage(results):
+            for result in results:
+                yield from result.content
+        case UserMessage(content) | AssistantMessage(content):
+            yield from content
 
 
 def _size(text: str) -> int:

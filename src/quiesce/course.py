@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar
 from .bill import Bill
 from .broadcast import Broadcast
 from .cancellation import BoundedShield, CancellationToken, Mode, StopScope
+from .correspondence import Correspondence
 from .current_turn import CurrentTurn
 from .drains import Tail
 from .errors import (
@@ -21,7 +22,7 @@ from .errors import (
 )
 from .events import ChildEvent, Event, HandedOver, HookFailed, LateOutcomeRecorded, ModelCallEnded
 from .hooks import AfterToolCall, BeforeToolCall, HookEvent, OnLateOutcome
-from .inbox import Inbox
+from .inbox import Inbox, join
 from .interrupts import PendingTurn
 from .messages import (
     AssistantMessage,
@@ -36,6 +37,7 @@ from .receipt import CallReceipt, LateOutcome
 from .result import RunResult, StopReason
 from .sessions import Conversation
 from .sessions.journal import Journal
+from .sessions.waiting import Wish
 from .setup import Opening, Setup, price_of, terms_of
 from .state import LEGAL, STOPS_AT, Phase
 from .tools.asking import Asking
@@ -82,6 +84,7 @@ class Course:
         self.leg = token.child()
         self.loop: Final = asyncio.get_running_loop()
         self.inbox: Final = Inbox()
+        self.correspondence: Final = Correspondence(run_id, conversation, self.inbox, lambda: self.steer_soon(Mode.NOW))
         self.pausing: Final = Pausing(self.loop)
         self.floor: Final[asyncio.Future[None]] = self.loop.create_future()
         self.parent: Final = None if parent is None else parent.course
@@ -104,7 +107,6 @@ class Course:
         self.attempt = 0
         self.output_tries = 0
         self.retry_delay = 0.0
-        self.tool_calls = 0
         self.batches: Final[list[Batch]] = []
         self.strays: Final[list[asyncio.Task[Any]]] = []
         self.asked_during: Phase | None = None
@@ -185,6 +187,11 @@ class Course:
         self.journal = self.broadcast.gate = journal
         return journal
 
+    @property
+    def wish(self) -> Wish:
+        """What to do when another process has the session."""
+        return Wish(self.opening.on_busy, self.opening.prompt)
+
     def deliver(self, events: Sequence[Event]) -> None:
         """Hand the readers events that are saved now."""
         self.broadcast.deliver(events)
@@ -225,6 +232,12 @@ class Course:
         """Take what is in the inbox, to be said next. Whether there is anything to say."""
         self.to_say += self.inbox.take(urgent_only=urgent_only)
         return bool(self.to_say)
+
+    def next_words(self) -> UserMessage:
+        """What is to be said, as one message, which the caller puts into the conversation in the same step."""
+        words, self.to_say = self.to_say, ()
+        self.correspondence.say(words, self.journal)
+        return join(words)
 
     def new_leg(self) -> None:
         """What follows is not what was steered away from."""

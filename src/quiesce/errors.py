@@ -322,6 +322,8 @@ class SessionBusy(StoreError, ConversationBusy):
         self.holder = holder
         self.session = session
         self.expires_in = expires_in
+        self.overtaken = False
+        """Whether a newer prompt has asked all that came before it to stop."""
         QuiesceError.__init__(
             self, f"Session {session!r} is held by {holder}; its lease runs for another {max(0.0, expires_in):.0f} s."
         )

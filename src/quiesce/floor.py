@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from .continuing import GO_ON, GO_ON_FROM_END, continued
 from .course import Course
-from .errors import ConversationBusy, InterruptPending, NothingToContinue
+from .errors import ConversationBusy, InterruptPending, NothingToContinue, ToolError
 from .interrupts import PendingTurn
-from .messages import AssistantMessage, Text, UserMessage
+from .messages import AssistantMessage, Outcome, Text, UserMessage
 from .state import Phase
 
 
@@ -71,6 +73,18 @@ def _take_up(course: Course, pending: PendingTurn) -> None:
     """Go on with a turn that waited for a person."""
     course.already_said = pending.answer.text
     course.current.take_up(pending.answer, course.new_batch(pending.answer.tool_calls, pending))
+    _remember_handoff(course, pending)
+
+
+def _remember_handoff(course: Course, pending: PendingTurn) -> None:
+    """A handoff of that turn was made, and said to be: it is not called again, and counts all the same."""
+    for each in pending.calls:
+        tool = course.setup.tools.get(each.call.name)
+        if tool is None or tool.hands_over_to is None or each.result is None:
+            continue
+        if each.result.outcome is Outcome.COMPLETED and not each.result.is_error:
+            with suppress(ToolError):  # the agent that goes on here cannot pay for it: as if it had just been refused
+                course.hand_over(tool.hands_over_to)
 
 
 def _continue(course: Course) -> None:

@@ -17,7 +17,7 @@ from .usage.tally import Spending, Tally
 
 
 class Limits:
-    """What one run may use. None means no limit.
+    """What one run may use, with the runs that its tools start. None means no limit.
 
     `turns` and `tool_calls` stop a run between steps; `tokens` (in and out together), `output_tokens` and `cost`
     stop it inside an answer. A run that reaches one ends with `stop_reason == "limit"` (cause: `budget`).

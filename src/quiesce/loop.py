@@ -34,7 +34,6 @@ from .events import (
 )
 from .floor import take_floor
 from .hooks import AfterModelCall, BeforeModelCall, BeforeRun, OnMessage
-from .inbox import join
 from .limits import AnswerMeter, Meter, SharedMeter
 from .messages import AssistantMessage, CutNote, Message, Text, UserMessage
 from .models.base import ModelRequest
@@ -71,7 +70,12 @@ async def wait_for_floor(course: Course) -> Phase | None:
     """Wait until the runs that came before have left the conversation, and until its store has opened it."""
     await asyncio.wait((course.floor,))
     if course.conversation.must_be_opened:
-        await open_session(course.open_journal())
+        journal = course.open_journal()
+        await open_session(journal)
+        if not journal.opened:  # its prompt was said in a run that had the session, or a newer one has stopped it
+            if journal.said_in is not None:
+                course.finish("steered")
+            return None
     take_floor(course)
     return Phase.CREATED
 
@@ -94,14 +98,38 @@ async def open_session(journal: Journal) -> None:
 
 async def start_turn(course: Course) -> Phase | None:
     """One more turn, if the limits allow it."""
-    limit = course.setup.limits.turns
-    if limit is not None and course.turn >= limit:
-        course.token.cancel(f"The limit of {limit} turns is reached", source="budget")
+    if not within_limits(course, turns=1):
         return None
     course.turn += 1
     course.attempt = 0
     course.emit(TurnStarted(course.turn))
     return Phase.CALLING
+
+
+def within_limits(course: Course, *, turns: int = 0, tool_calls: int = 0) -> bool:
+    """Count against the limits of this run and of those above it, which all that is below them shares.
+
+    Whether they allow it. The run whose limit is reached is the one that is stopped, and with it everything below.
+    """
+    for each in course.lineage():
+        limits, tally = each.setup.limits, each.tally
+        for what, limit, wanted in (
+            ("turns", limits.turns, tally.turns + turns if turns else 0),
+            ("tool calls", limits.tool_calls, tally.tool_calls + tool_calls if tool_calls else 0),
+        ):
+            if limit is not None and wanted > limit:
+                shared = "" if each is course else ", with those of the runs below"
+                each.token.cancel(f"The limit of {limit} {what} is reached{shared}", source="budget")
+                return False
+    count(course, turns=turns, tool_calls=tool_calls)
+    return True
+
+
+def count(course: Course, *, turns: int = 0, tool_calls: int = 0) -> None:
+    """Write down what was begun, for this run and those above it."""
+    for each in course.lineage():
+        each.tally.turns += turns
+        each.tally.tool_calls += tool_calls
 
 
 async def call_model(course: Course) -> Phase | None:
@@ -207,11 +235,7 @@ async def weigh_answer(course: Course) -> Phase | None:
         await course.call_hooks(AfterModelCall(course.run_id, course.token, answer))
     if answer is None or not answer.tool_calls:
         return weigh_final_answer(course)
-    limit = course.setup.limits.tool_calls
-    if limit is not None and course.tool_calls + len(answer.tool_calls) > limit:
-        course.token.cancel(f"The limit of {limit} tool calls is reached", source="budget")
-        return None
-    return Phase.ACTING
+    return Phase.ACTING if within_limits(course, tool_calls=len(answer.tool_calls)) else None
 
 
 def weigh_final_answer(course: Course) -> Phase | None:
@@ -251,8 +275,11 @@ async def act(course: Course) -> Phase | None:
     """Run the tools."""
     answer = course.current.answer
     assert answer is not None
-    batch = course.current.batch or course.begin_batch(answer.tool_calls)
-    course.tool_calls += sum(record.result is None for record in batch.records)
+    batch = course.current.batch
+    if batch is None:
+        batch = course.begin_batch(answer.tool_calls)
+    else:  # a turn of an earlier run, which counted it there
+        count(course, tool_calls=sum(record.result is None for record in batch.records))
     await batch.run()
     if not batch.suspended:
         return Phase.TURN_END
@@ -282,7 +309,7 @@ def what_follows(course: Course) -> tuple[Message, ...]:
         return (feedback,)
     if not course.collect():
         return ()
-    queued, course.to_say = join(course.to_say), ()
+    queued = course.next_words()
     return (queued,) if course.current.batch is None else (AssistantMessage((CutNote(SPEAKS_NEXT),)), queued)
 
 

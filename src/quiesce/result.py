@@ -17,7 +17,16 @@ from .usage.live import LiveUsage
 from .usage.prices import Cost
 
 StopReason: TypeAlias = Literal[
-    "end_turn", "max_tokens", "stop_sequence", "refusal", "pause", "interrupt", "cancelled", "limit", "error"
+    "end_turn",
+    "max_tokens",
+    "stop_sequence",
+    "refusal",
+    "pause",
+    "interrupt",
+    "steered",
+    "cancelled",
+    "limit",
+    "error",
 ]
 
 
@@ -31,6 +40,8 @@ class RunResult:
     `interrupts` is what a person is asked, when `stop_reason` is "interrupt". `unsaid` is what the run was told (with
     `steer`, `enqueue`, or as a prompt that had to wait) and did not say before it ended: it is in no conversation, and
     nobody will say it unless you do.
+    `steered` is the run, in another process, that has said this run's prompt, when `stop_reason` is "steered": what is
+    answered is in the session, and not here.
     `usage` is up to date whenever one looks: after a stop, `await result.usage.final()` waits for better figures.
     """
 
@@ -47,6 +58,7 @@ class RunResult:
     agent: str = ""
     call_id: str | None = None
     children: tuple[RunResult, ...] = ()
+    steered: str | None = None
     undo_log: UndoLog | None = field(default=None, repr=False, compare=False)
 
     @property

@@ -22,8 +22,8 @@ from .messages import AssistantMessage, Message, Outcome
 from .output import OutputMismatch
 from .receipt import CallReceipt, Receipt, Undone
 from .result import RunResult, StopReason
-from .sessions.journal import Journal
-from .sessions.records import encode
+from .sessions.journal import TOO_SOON, Journal
+from .sessions.rows import encode
 from .state import Phase
 from .tools.policy import LAST_BREATH
 from .transcript import close, resting_place
@@ -45,6 +45,7 @@ async def settle(course: Course) -> None:
     urgent, forget_urgent = when(course, Mode.KILL)
     any_stop, forget_any = when(course, Mode.AFTER_TURN)
     try:
+        await _leave_line(course)
         waited_for = await _stop_everything(course, urgent)
         await _undo(course)
         added = seal(course)
@@ -202,6 +203,16 @@ def _somebody_looks(course: Course) -> bool:
     return bool(hooks.wanting(OnMessage) or hooks.wanting(AfterRun))
 
 
+async def _leave_line(course: Course) -> None:
+    """A run that waits for another process has perhaps been heard there already: then its prompt is said."""
+    journal = course.journal
+    if journal is not None and journal.in_line:
+        journal.hurry()
+        await course.shield.wait((journal.opening,), seconds=SAVE_GRACE)
+        if journal.said_in is not None:
+            course.finish("steered")
+
+
 async def _save(course: Course) -> None:
     """Bring everything so far into the store."""
     journal = course.journal
@@ -216,9 +227,8 @@ async def _save_end(course: Course, result: RunResult) -> bool:
     journal = course.journal
     if journal is None or course.unsaved is not None:
         return True
-    if journal.busy:
-        await course.shield.wait((journal.attempted(),), seconds=SAVE_GRACE)
-    await course.shield.wait((journal.finish(result.stop_reason, encode(result.receipt)),), seconds=SAVE_GRACE)
+    saved = journal.finish(_last_event(result), encode(result.receipt))
+    await course.shield.wait((saved,), seconds=SAVE_GRACE)
     _note_unsaved(course, journal)
     return course.unsaved is None
 
@@ -227,8 +237,7 @@ def _note_unsaved(course: Course, journal: Journal) -> None:
     """What could not be saved is said; to a run that had finished, it is a failure."""
     if not journal.all_saved:
         late = f"The store did not answer within {SAVE_GRACE:g} s."
-        never = "The run ended before its session was open; the prompt is not in it."
-        course.unsaved = journal.error or StoreUnavailable(late if journal.opened else never)
+        course.unsaved = journal.error or StoreUnavailable(late if journal.opened else TOO_SOON)
         if course.finished and course.error is None and journal.failed:
             course.error = course.unsaved
 
@@ -287,7 +296,9 @@ def _write_result(course: Course, hit: Phase, waited_for: tuple[str, ...]) -> Ru
         saved=None if course.journal is None else course.unsaved is None,
         unsaved="" if course.unsaved is None else str(course.unsaved),
     )
-    unsaid = (*course.to_say, *course.inbox.take())
+    unsaid = course.correspondence.without((*course.to_say, *course.inbox.take()))
+    if course.prompt is not None and not course.has_floor and reason != "steered":
+        unsaid = (course.prompt, *unsaid)
     course.result = RunResult(
         course.run_id,
         reason,
@@ -298,7 +309,8 @@ def _write_result(course: Course, hit: Phase, waited_for: tuple[str, ...]) -> Ru
         output=output,
         error=course.error,
         interrupts=course.conversation.interrupts if reason == "interrupt" else (),
-        unsaid=unsaid if course.has_floor or course.prompt is None else (course.prompt, *unsaid),
+        unsaid=unsaid,
+        steered=None if course.journal is None else course.journal.said_in,
         agent=course.setup.agent,
         call_id=course.call_id,
         undo_log=course.undo_log,
@@ -332,8 +344,11 @@ def end(course: Course) -> None:
     if course.journal is not None:
         course.journal.close()
     course.conversation.release(course.run_id)
+    course.enter(Phase.ENDED)
+    course.broadcast.close(_last_event(result))
+
+
+def _last_event(result: RunResult) -> RunEnded:
     error = result.error
     failure = (None, None) if error is None else (str(error), type(error).__name__)
-    last = RunEnded(result.stop_reason, result.receipt, *failure)
-    course.enter(Phase.ENDED)
-    course.broadcast.close(last)
+    return RunEnded(result.stop_reason, result.receipt, *failure)

@@ -16,6 +16,7 @@ from .messages import UserMessage
 from .models.base import Model
 from .output import OutputSpec
 from .retry import Retry
+from .sessions.waiting import OnBusy
 from .tools.tool import Tool
 from .transcript import DEFAULT_CUT_NOTE, DEFAULT_FAILED_NOTE
 from .usage.accounts import Accounts
@@ -25,6 +26,7 @@ from .usage.prices import Price
 from .usage.stop_policy import StopPolicy, policy_for
 
 OnPrompt: TypeAlias = Literal["refuse", "cancel_pending"]
+__all__ = ["OnBusy", "OnPrompt", "Opening", "Setup", "open_accounts", "price_of", "terms_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,3 +82,4 @@ class Opening:
     prompt: UserMessage | None = None
     answers: Answers | None = None
     on_prompt: OnPrompt = "cancel_pending"
+    on_busy: OnBusy = "refuse"

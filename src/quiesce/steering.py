@@ -8,7 +8,6 @@ from __future__ import annotations
 from .cancellation import BoundedShield, Mode
 from .course import Course
 from .events import MessageAdded, Steered
-from .inbox import join
 from .settle import HANG_UP_GRACE, seal, when
 from .state import Phase
 
@@ -35,7 +34,7 @@ def _speak(course: Course) -> None:
     """Seal what was cut, and say what is to be said. Nothing waits in here."""
     course.unannounced += seal(course)
     course.new_leg()
-    message, course.to_say = join(course.to_say), ()
+    message = course.next_words()
     course.current.speak(message)
     course.unannounced += (message,)
     course.emit(Steered(message))

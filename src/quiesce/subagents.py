@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Mapping
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 import msgspec
 
@@ -23,6 +23,7 @@ from .run import Run
 from .sessions import Conversation, ConversationState
 from .setup import Setup, price_of
 from .tools.context import ToolContext
+from .tools.output import as_json
 from .tools.parent import run_of_call
 from .tools.policy import LAST_BREATH
 from .tools.tool import Tool
@@ -111,7 +112,7 @@ def _report(name: str, context: ToolContext, result: RunResult) -> ToolResult:
     if result.error is not None:
         raise ToolError(f"The agent {name} failed: {getattr(result.error, 'what', result.error)}") from result.error
     if result.receipt.cause is None:
-        answer = result.text if result.output is None else _json(result.output)
+        answer = result.text if result.output is None else as_json(result.output)
         return ToolResult(context.call_id, context.tool_name, (Text(answer),))
     left = result.receipt.still_running
     outcome = Outcome.ABANDONED if left else Outcome.CANCELLED
@@ -121,12 +122,6 @@ def _report(name: str, context: ToolContext, result: RunResult) -> ToolResult:
     if result.text:
         words.append(f"Until then {name} had said: {result.text[-_EXCERPT:]}")
     return ToolResult(context.call_id, context.tool_name, (Text(" ".join(words)),), outcome, is_error=True)
-
-
-def _json(value: Any) -> str:
-    from pydantic_core import to_json
-
-    return to_json(value).decode()
 
 
 # --- Handing over --------------------------------------------------------------------------------------------------
@@ -153,11 +148,13 @@ def handoff(agent: Successor, *, name: str | None = None, description: str | Non
         run_of_call(context.run_id).hand_over(agent)
         return f"The conversation is handed over to {agent.name}."
 
-    return Tool(
+    tool = Tool(
         hand_over,
         name=name or tool_name(f"hand_over_to_{agent.name}"),
         description=description or f"Let the agent {agent.name!r} continue this conversation.",
     )
+    tool.hands_over_to = agent
+    return tool
 
 
 def tool_name(wanted: str) -> str:

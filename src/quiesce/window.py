@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from .bill import Bill
-from .context import Summary, is_summarised
+from .context import Summary, by_rule_of_thumb, is_summarised, media_weight
 from .course import Course
 from .draft import Draft
 from .errors import ModelError, ModelProtocolError
@@ -38,6 +38,13 @@ class Window:
 
     def __init__(self, course: Course) -> None:
         self._course: Final = course
+
+    def weigh(self, message: Message) -> int:
+        """About how many tokens a message is for the run's model."""
+        accounts = self._course.setup.accounts
+        if accounts is None:
+            return by_rule_of_thumb(message)
+        return accounts.weigher(self._course.conversation)(message) + media_weight(message)
 
     @property
     def summary(self) -> Summary | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, Route, sync_playwright
 
 from .browser import ARGUMENTS, find_chromium
 from .conftest import Site
@@ -68,6 +68,119 @@ def tour(browser: Browser, site: Site, look: str) -> None:
     context.close()
 
 
+def stopped(page: Page) -> None:
+    page.keyboard.press("Escape")
+    run_state(page, "Stopped")
+    page.locator("#receipt").wait_for()
+
+
+def more(browser: Browser, site: Site, look: str) -> None:
+    """The states that one does not see every day."""
+    context = browser.new_context(**LOOKS[look])
+    page = context.new_page()
+    frame = 'id: x.1\ndata: {"type": "list", "runs": []}\n\n'
+    page.route("**/events", lambda route: route.fulfill(body=frame, content_type="text/event-stream"))
+    page.goto(site.url)
+    page.locator(".empty").wait_for()
+    shoot(page, f"{look}-10-no-runs")
+    page.unroute_all(behavior="ignoreErrors")
+    page.goto(f"{site.url}#/runs/nothing")
+    run_state(page, "Not found")
+    shoot(page, f"{look}-11-not-found")
+    page.goto(site.url)
+    prompt(page, "fail for me")
+    run_state(page, "Failed")
+    page.locator("#receipt").wait_for()
+    shoot(page, f"{look}-12-failed", full=True)
+    page.goto(site.url)
+    prompt(page, "write it down")
+    page.locator(".entry.assistant .words", has_text="harbour").wait_for()
+    stopped(page)
+    page.locator("#action-undo").click()
+    page.locator("#undone").wait_for()
+    shoot(page, f"{look}-13-undone", full=True)
+    page.goto(site.url)
+    prompt(page, "ask first")
+    page.locator(".approval").first.wait_for()
+    page.get_by_role("button", name="Approve deploy").click()
+    shoot(page, f"{look}-14-two-questions", full=True)
+    page.goto(site.url)
+    prompt(page, "stream a story")
+    page.locator(".entry.assistant .words", has_text="Nobody came").wait_for()
+    page.fill("#draft", "build the parser instead")
+    page.locator("#steer").click()
+    page.locator(".tool[data-state=running] .tool-name", has_text="build").wait_for()
+    page.locator("#stop-later").click()
+    state_is(page, "Stopping after this turn")
+    page.evaluate("scrollTo(0, 0)")
+    shoot(page, f"{look}-15-steered-and-patient")
+    stopped(page)
+    page.goto(site.url)
+    prompt(page, "flood me with it")
+    run_state(page, "Finished")
+    page.locator(".tool summary").click()
+    shoot(page, f"{look}-16-long-result", full=True)
+    page.goto(site.url)
+    prompt(page, "hello")
+    run_state(page, "Finished")
+    long_usage(page)
+    page.goto(f"{site.url}#/usage")
+    page.locator(".chart").wait_for()
+    shoot(page, f"{look}-17-a-month", full=True)
+    page.unroute_all(behavior="ignoreErrors")
+    page.goto(site.wired)
+    prompt(page, "stream a story")
+    page.locator(".entry.assistant .words", has_text="harbour").wait_for()
+    site.tell("cut")
+    page.keyboard.press("Escape")
+    state_is(page, "Stop not delivered yet")
+    shoot(page, f"{look}-18-no-network")
+    site.tell("mend")
+    run_state(page, "Stopped")
+    context.close()
+
+
+def long_usage(page: Page) -> None:
+    """A month of two models, some days less sure than others, and some without a price."""
+
+    def invented(route: Route) -> None:
+        response = route.fetch()
+        report = response.json()
+        one = report["days"][0]["usage"]
+        days = []
+        for day in range(30, 0, -1):
+            for model, factor in (("claude-sonnet", 900), ("local-llama", 300)):
+                output = day * 37 % 19 * factor
+                figure = {
+                    "value": output,
+                    "low": round(output * 0.8),
+                    "high": round(output * 1.3),
+                    "source": "tokenized",
+                }
+                value = str(output / 50_000)
+                money = {"value": value, "low": value, "high": str(output / 40_000), "currency": "USD"}
+                cost = None if model == "local-llama" else money
+                days.append(
+                    {"day": f"2026-10-{day:02}", "model": model, "usage": one | {"output": figure, "cost": cost}}
+                )
+        route.fulfill(response=response, json=report | {"days": days})
+
+    page.route("**/usage", invented)
+
+
+def key_dialog(browser: Browser, look: str) -> None:
+    site = Site("--keys")
+    context = browser.new_context(**LOOKS[look])
+    page = context.new_page()
+    page.goto(site.url)
+    page.get_by_label("API key").fill("wrong-wrong-wrong-wrong")
+    page.keyboard.press("Enter")
+    page.locator("#key-error").wait_for()
+    shoot(page, f"{look}-19-key")
+    context.close()
+    site.close()
+
+
 def main() -> None:
     chromium = find_chromium()
     if chromium is None:
@@ -79,6 +192,9 @@ def main() -> None:
             browser = playwright.chromium.launch(executable_path=chromium, args=ARGUMENTS)
             for look in LOOKS:
                 tour(browser, site, look)
+            for look in ("desktop", "phone-dark"):
+                more(browser, site, look)
+                key_dialog(browser, look)
             browser.close()
     finally:
         site.close()

@@ -15,10 +15,11 @@ from contextlib import asynccontextmanager
 from decimal import Decimal
 
 from quiesce import Agent, tool
+from quiesce.errors import AuthenticationFailed
 from quiesce.events import Delta
 from quiesce.messages import AssistantMessage, UserMessage
 from quiesce.models.base import ModelRequest
-from quiesce.models.scripted import Answer, Call, Say, ScriptedModel, Think, Used
+from quiesce.models.scripted import Answer, Call, Fail, Say, ScriptedModel, Think, Used
 from quiesce.server.app import Application, create_app
 from quiesce.server.keys import Keys, hash_key
 from quiesce.server.listen import server
@@ -46,12 +47,12 @@ SCRIPTS: dict[str, list[Answer]] = {
             Think("The parser has changed, so it must be built."),
             Say("I will build it first. ", chunk=3, pause=0.05),
             Call("search", {"query": "build target"}),
-            Used(input=820, output=61),
+            Used(input=820, output=31),
         ],
         [
             Say("Found it: the target is called `parser`. Now the build. ", chunk=3, pause=0.03),
             Call("build", {"target": "parser"}),
-            Used(input=1060, output=48),
+            Used(input=1060, output=26),
         ],
         [Say("The build is done."), Used(input=1200, output=9)],
     ],
@@ -63,6 +64,12 @@ SCRIPTS: dict[str, list[Answer]] = {
         [Say("I write the file. "), Call("write", {"path": "notes.txt"}), Used(input=90, output=15)],
         [Say(STORY * 40, chunk=6, pause=0.02)],
     ],
+    "fail": [[Say("I ask the other service. "), Fail(AuthenticationFailed("The key was refused by the provider."))]],
+    "flood": [
+        [Say("I print everything. "), Call("flood"), Used(input=300, output=20)],
+        [Say("That was a lot."), Used(input=90_000, output=5)],
+    ],
+    "chatter": [[Say(STORY * 200, chunk=8), Used(input=40, output=15_000)]],
     "stubborn": [[Say("This takes a while. "), Call("stubborn"), Used(input=300, output=20)], "Done."],
     "nasty": [
         [Think(NASTY), Say(NASTY), Call("nasty", {"path": NASTY}), Used(input=10, output=10)],
@@ -72,7 +79,7 @@ SCRIPTS: dict[str, list[Answer]] = {
         [
             Say("The tests pass. I would like to deploy to production."),
             Call("deploy", {"environment": "production", "version": "1.4.2"}),
-            Used(input=200, output=14),
+            Used(input=200, output=26),
         ],
         [Say("That is settled."), Used(input=240, output=5)],
     ],
@@ -166,6 +173,12 @@ async def stubborn() -> str:
 
 
 @tool
+async def flood() -> str:
+    """Says far too much."""
+    return "line after line\n" * 18_750 + "the very last line"
+
+
+@tool
 async def nasty(path: str, ctx: ToolContext) -> str:
     """Says terrible things."""
     ctx.report({"message": NASTY, "done": 1, "of": 2})
@@ -173,9 +186,12 @@ async def nasty(path: str, ctx: ToolContext) -> str:
     return f"wrote {path}"
 
 
+TOOLS = [search, measure, write, deploy, announce, build, stubborn, flood, nasty]
+
+
 def application(*, with_keys: bool) -> Application:
     model = ByPrompt(name="scripted", price=PRICE)
-    agent = Agent(model, name="writer", tools=[search, measure, write, deploy, announce, build, stubborn, nasty])
+    agent = Agent(model, name="writer", tools=TOOLS)
     other = Agent(model, name=f"other {NASTY}")
     keys = Keys({"tests": hash_key(KEY)}) if with_keys else None
     return create_app(agent, other, keys=keys)

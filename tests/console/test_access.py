@@ -34,7 +34,7 @@ def test_keyboard_only(page: Page, site: Site) -> None:
     run_state(page, "Stopped")
     expect(page.locator("#draft")).to_be_focused()  # Stop is gone, and the focus is not lost with it
     page.locator("#receipt").wait_for()
-    for wanted in ("action-continue", "action-steer", "action-retry", "action-undo"):
+    for wanted in ("action-continue", "action-steer", "action-retry"):
         tab_to(page, wanted, back=True)
     tab_to(page, "action-continue", back=True)
     page.keyboard.press("Enter")
@@ -76,8 +76,15 @@ def test_phone_width(browser: Browser, site: Site) -> None:
 
 
 def fits(page: Page) -> None:
-    """Nothing makes the page wider than the screen."""
+    """Nothing makes the page wider than the screen, and nothing sticks out of what it is in."""
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    out = page.evaluate("""() => {
+      const cards = [...document.querySelectorAll(".composer, .card:not(.scroll), .run-row")];
+      const right = (element) => element.getBoundingClientRect().right;
+      return cards.flatMap((card) => [...card.querySelectorAll("*")].filter((e) => right(e) > right(card) + 0.5))
+        .map((e) => e.outerHTML);
+    }""")
+    assert out == []
 
 
 def test_the_state_is_announced_and_the_seconds_are_not(page: Page, site: Site) -> None:

@@ -63,6 +63,51 @@ def test_a_crashed_run_says_so_and_can_be_continued(page: Page, site: Site) -> N
     expect(page.locator("#action-continue")).to_be_visible()
 
 
+def test_a_run_that_is_told_from_the_journal_claims_no_times(page: Page, site: Site) -> None:
+    """The journal has what happened and in which order, and not when. The page must not make a time up."""
+    page.goto(site.url)
+    first = page.request.post(f"{site.url}runs", data={"prompt": "measure it"}).json()["run"]["id"]
+    page.goto(f"{site.url}#/runs/{first}")
+    run_state(page, "Finished")
+    receipt = page.request.get(f"{site.url}runs/{first}").json()["receipt"]
+    told = page.request.get(f"{site.url}runs/{first}/events").text()
+    body = re.sub(r"(?m)^at: .*\n", "", told)
+    assert body != told
+    page.route("**/runs/*/events", lambda route: route.fulfill(body=body, content_type="text/event-stream"))
+    page.reload()
+    run_state(page, "Finished")
+    expect(page.locator("#state-line")).to_have_text(re.compile(r"Finished after 2\.\d s"))  # as the server says
+    expect(page.locator(".timeline-card")).to_be_hidden()
+    tool = page.get_by_role("group", name="Tool measure")
+    expect(tool.locator(".tool-state")).to_have_text("completed")
+    expect(tool.locator(".tool-time")).to_have_text("")
+    expect(page.locator("#receipt .receipt-tools li")).to_contain_text(f"{receipt['calls'][0]['seconds']:.1f} s")
+
+
+def test_a_crash_that_the_next_server_has_sealed(page: Page, site: Site) -> None:
+    page.goto(site.url)
+    first = page.request.post(f"{site.url}runs", data={"prompt": "hello"}).json()["run"]["id"]
+    page.goto(f"{site.url}#/runs/{first}")
+    run_state(page, "Finished")
+    receipt = page.request.get(f"{site.url}runs/{first}").json()["receipt"] | {"stop_reason": "crashed"}
+    end = {"type": "run_ended", "stop_reason": "crashed", "receipt": receipt, "error": None}
+    tell(page, {"type": "text", "text": "Half a sen"}, end)
+
+    def crashed(route: Route) -> None:
+        response = route.fetch()
+        detail = response.json()
+        detail["run"] |= {"state": "crashed", "stop_reason": "crashed"}
+        route.fulfill(response=response, json=detail | {"receipt": receipt})
+
+    page.route(RUN, crashed)
+    page.reload()
+    run_state(page, "Crashed")
+    expect(page.locator("#state-line")).to_have_attribute("data-tone", "bad")
+    expect(page.locator("#receipt-title")).to_have_text("Crashed")
+    expect(page.locator("#receipt")).to_contain_text("ended in the middle of this run")
+    page.unroute_all(behavior="wait")
+
+
 def test_every_file_is_served_below_a_path_too() -> None:
     outer = Starlette()
     mount(outer, Agent(ScriptedModel("hello")), "/agent")

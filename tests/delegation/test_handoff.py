@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import pytest
 
-from quiesce import Agent, Limits, handoff
+from quiesce import Agent, Limits, handoff, tool
 from quiesce.events import HandedOver, TextDelta
 from quiesce.hooks import AfterRun
 from quiesce.models.scripted import Call, Say, ScriptedModel, Stall
+from quiesce.sessions import Conversation, ConversationState
 from quiesce.transcript import faults
 
 
@@ -86,5 +88,54 @@ def test_the_limits_of_the_run_stay():
                        limits=Limits(output_tokens=100))  # fmt: skip
         result = await triage.invoke_async("Salut")
         assert result.stop_reason == "limit"
+
+    asyncio.run(main())
+
+
+@pytest.mark.promise("P3", "P9")
+@pytest.mark.parametrize("another_process", [False, True])
+def test_a_handoff_beside_a_question_counts_when_the_turn_goes_on(another_process):
+    """The handoff was made and its result told; then the run waits for a person, and goes on perhaps elsewhere."""
+
+    @tool(requires_approval=True)
+    async def pay() -> str:
+        """Pay."""
+        return "paid"
+
+    def triage(model, conversation=None):
+        french, french_model = team("Bonjour.")
+        agent = Agent(model, tools=[handoff(french), pay], name="triage", conversation=conversation)
+        return agent, french_model
+
+    async def main():
+        asking = ScriptedModel([Call("hand_over_to_french", id="h"), Call("pay", id="p")])
+        agent, french_model = triage(asking)
+        assert (await agent.invoke_async("Salut")).stop_reason == "interrupt"
+        if another_process:
+            kept = msgspec.json.encode(agent.conversation.snapshot())
+            restored = Conversation.restore(msgspec.json.decode(kept, type=ConversationState))
+            agent, french_model = triage(ScriptedModel(), restored)
+        result = await agent.resume_async({"p:approval": True})
+        assert (result.text, result.agent) == ("Bonjour.", "french")
+        assert len(french_model.requests) == 1
+        assert not faults(agent.messages)
+
+    asyncio.run(main())
+
+
+@pytest.mark.promise("P3")
+def test_a_handoff_that_was_refused_does_not_count_when_the_turn_goes_on():
+    @tool(requires_approval=True)
+    async def pay() -> str:
+        """Pay."""
+        return "paid"
+
+    async def main():
+        french, _ = team("Bonjour.")
+        german = Agent(ScriptedModel("Tag."), name="german")
+        calls = [Call("hand_over_to_french", id="f"), Call("hand_over_to_german", id="g"), Call("pay", id="p")]
+        triage = Agent(ScriptedModel(calls), tools=[handoff(french), handoff(german), pay], name="triage")
+        assert (await triage.invoke_async("Hi")).stop_reason == "interrupt"
+        assert (await triage.resume_async({"p:approval": True})).text == "Bonjour."
 
     asyncio.run(main())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from decimal import Decimal
+from typing import Any
 
 import pytest
 
@@ -245,6 +246,55 @@ def test_children_share_what_is_left_of_the_parents_budget():
         spent = sum(child.usage.output.value or 0 for child in result.children)
         assert spent < 600, "one child alone would have written about 500"
         assert {child.stop_reason for child in result.children} == {"cancelled"}
+
+    asyncio.run(main())
+
+
+def tired(name: str, turns: int, **options: Any) -> Agent:
+    """An agent that calls a tool in each of so many turns, and then answers."""
+
+    @tool
+    async def step() -> str:
+        """One step."""
+        return "on"
+
+    return Agent(ScriptedModel(*[[Call("step")]] * turns, then="done"), tools=[step], name=name, **options)
+
+
+@pytest.mark.promise("P6", "P8")
+@pytest.mark.parametrize(
+    ("limits", "why"),
+    [
+        (Limits(turns=6), "The limit of 6 turns is reached, with those of the runs below"),
+        (Limits(tool_calls=5), "The limit of 5 tool calls is reached, with those of the runs below"),
+    ],
+)
+def test_children_share_the_parents_turns_and_calls(limits: Limits, why: str):
+    async def main():
+        children = [tired("left", 3), tired("right", 3)]
+        model = ScriptedModel(asks("left", "right"), then="Both.")
+        parent = Agent(model, tools=children, limits=limits, name="parent")
+        result = await parent.invoke_async("go")
+        assert (result.stop_reason, result.receipt.cause.reason) == ("limit", why)
+        assert sum(child.usage.calls for child in result.children) <= 5
+        assert "limit" not in {child.stop_reason for child in result.children}
+        assert not faults(result.messages)
+        enough = Agent(ScriptedModel(asks("left", "right"), then="Both."), tools=[tired("left", 3), tired("right", 3)],
+                       limits=Limits(turns=10, tool_calls=8))  # fmt: skip
+        assert (await enough.invoke_async("go")).text == "Both."
+
+    asyncio.run(main())
+
+
+@pytest.mark.promise("P6", "P8")
+def test_a_childs_own_turns_stop_only_the_child():
+    async def main():
+        tight = tired("short", 5, limits=Limits(turns=2))
+        parent = Agent(ScriptedModel(asks("short"), "Well."), tools=[tight], limits=Limits(turns=9))
+        result = await parent.invoke_async("go")
+        assert result.text == "Well."
+        assert result.children[0].stop_reason == "limit"
+        assert result.children[0].receipt.cause.reason == "The limit of 2 turns is reached"
 
     asyncio.run(main())
 

@@ -36,7 +36,7 @@ from quiesce.hooks import (
     OnStop,
 )
 from quiesce.messages import AssistantMessage, Message
-from quiesce.sessions.records import decode_messages
+from quiesce.sessions.rows import decode_messages
 from quiesce.sessions.sqlite import SQLiteStore
 from quiesce.testing import (
     Call,

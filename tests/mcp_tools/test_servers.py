@@ -158,6 +158,69 @@ def test_resources_and_prompts_can_be_read(kind: str):
     asyncio.run(main())
 
 
+async def until_there_is(server: MCPServer, name: str) -> None:
+    async with asyncio.timeout(20):
+        while name not in {each.name for each in server.tools}:
+            await asyncio.sleep(0.005)
+
+
+@KINDS
+@pytest.mark.promise("P4", "P8")
+def test_new_tools_of_a_server_are_there_for_the_next_agent(kind: str):
+    async def main():
+        async with connected(kind) as server:
+            before = Agent(
+                ScriptedModel(call("learn", what="fresh"), "ok", call("add", a=1, b=1), "ok"), tools=[server]
+            )
+            await before.invoke_async("go")
+            await until_there_is(server, "fresh")
+            after = Agent(ScriptedModel(call("fresh"), "ok"), tools=[server])
+            assert (await after.invoke_async("go")).receipt.calls[0].ok
+            assert "fresh" not in before.tools
+            assert (await before.invoke_async("go on")).receipt.calls[0].ok
+
+    asyncio.run(main())
+
+
+def old_server() -> MCPServer:
+    return MCPServer.stdio(sys.executable, str(Path(SERVER).parent / "mcp_old_server.py"))
+
+
+@pytest.mark.promise("P4", "P8")
+def test_new_tools_of_an_old_server_are_there_too():
+    async def main():
+        async with old_server() as server:
+            agent = Agent(ScriptedModel(call("learn"), "ok"), tools=[server])
+            assert (await agent.invoke_async("go")).receipt.calls[0].ok
+            await until_there_is(server, "learnt")
+
+    asyncio.run(main())
+
+
+@pytest.mark.promise("P4", "P8")
+@pytest.mark.parametrize(
+    ("method", "params", "answer"),
+    [
+        ("sampling/createMessage", {"messages": [], "maxTokens": 5}, "Sampling not supported"),
+        ("elicitation/create", {"message": "?", "requestedSchema": {"type": "object", "properties": {}}},
+         "Elicitation not supported"),
+        ("roots/list", {}, "List roots not supported"),
+        ("nonsense/ask", {}, "Method not found"),
+        ("ping", {}, "{}"),
+    ],
+)  # fmt: skip
+def test_what_a_server_asks_of_us_is_answered_or_refused_in_words(method: str, params: dict, answer: str):
+    async def main():
+        async with old_server() as server:
+            assert server.instructions == "{}", "nothing is offered that would be refused"
+            agent = Agent(ScriptedModel(call("ask", method=method, params=params), "ok"), tools=[server])
+            result = await agent.invoke_async("go")
+            assert answer in result.messages[2].results[0].text
+            assert result.text == "ok"
+
+    asyncio.run(main())
+
+
 def alive(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"

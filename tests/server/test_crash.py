@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import msgspec
@@ -66,30 +67,37 @@ def process(directory: Path) -> Iterator[tuple[subprocess.Popen[str], int]]:
         child.communicate()
 
 
-def _stands(stream: bytes, *, tool: bool) -> bool:
+Frame = tuple[int, str, Any]
+
+
+def _whole_frames(stream: bytes) -> list[Frame]:
+    """The events in the beginning of an answer. The last one may be torn, and then was not read."""
+    body = stream.partition(b"\r\n\r\n")[2]
+    return list(frames(iter(body[: body.rfind(b"\n\n") + 2].decode().split("\n"))))
+
+
+def _stands(seen: list[Frame], *, tool: bool) -> bool:
     """Whether the reader has been told of what must survive: that the tool has started, or the first words."""
-    frames = stream.split(b"\n\n")[:-1]  # the last one may be torn
-    if tool:
-        return any(b"event: tool_started" in frame for frame in frames)
-    return sum(b"event: text" in frame for frame in frames) >= 3
+    kinds = [kind for _, kind, _ in seen]
+    return "tool_started" in kinds if tool else kinds.count("text") >= 3
 
 
-async def _begin(port: int, count: int) -> dict[str, tuple[str, int]]:
-    """Start runs, and read of each until it stands: its session, and the number of the last event that was read."""
+async def _begin(port: int, count: int) -> dict[str, tuple[str, list[Frame]]]:
+    """Start runs, and read of each until it stands: its session, and what was read."""
     swarm = Swarm("127.0.0.1", port, count)
     gate = asyncio.Semaphore(20)
 
-    async def one(number: int) -> tuple[str, tuple[str, int]]:
+    async def one(number: int) -> tuple[str, tuple[str, list[Frame]]]:
         prompt = f"pay-{number}" if number % 4 == 0 else f"land-{number}"
         async with gate:
             _, body = await swarm.request("POST", "/runs", {"prompt": prompt, "session": f"s{number}"})
             run_id = json.loads(body)["run"]["id"]
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
-            writer.write(f"GET /runs/{run_id}/events HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
-            text = b""
-            while not _stands(text, tool=number % 4 == 0):
+            writer.write(f"GET /runs/{run_id}/events HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n".encode())
+            text, seen = b"", list[Frame]()
+            while not _stands(seen, tool=number % 4 == 0):
                 text += await reader.read(65536)
-            seen = int(text.rpartition(b"id: ")[2].split(b"\n")[0])
+                seen = _whole_frames(text)
             writer.close()
         return run_id, (f"s{number}", seen)
 
@@ -115,13 +123,19 @@ def _crash_and_look(directory: Path, count: int) -> None:
                 assert [call["outcome"] for call in shown["receipt"]["calls"]] == ["unknown"]
             else:
                 assert "Once upon" in messages[1].text
-            # A reader that comes back is told that it missed something, and how the run ended.
-            rest = read_events(client, run_id, **{"Last-Event-ID": str(seen)})
-            assert [kind for _, kind, _ in rest] == ["gap", "run_ended"]
-            assert rest[-1][0] == seen + 1
-        anew = read_events(client, run_id)
-        assert [kind for _, kind, _ in anew].count("run_ended") == 1
-        assert anew[0][1] == "run_started"
+            # A reader that comes back goes on exactly where it was, and learns how the run ended.
+            last = seen[-1][0]
+            rest = read_events(client, run_id, **{"Last-Event-ID": str(last)})
+            assert [each for each, _, _ in rest] == list(range(last + 1, last + 1 + len(rest)))
+            assert [kind for _, kind, _ in rest].count("run_ended") == 1
+            assert rest[-1][1] == "run_ended"
+            assert rest[-1][2]["stop_reason"] == "crashed"
+            # One that reads anew gets the same events, piece by piece, under the same numbers.
+            assert read_events(client, run_id) == seen + rest
+            assert read_events(client, run_id, **{"Last-Event-ID": str(rest[-1][0])}) == []
+            if number % 4:
+                said = "".join(event["text"] for _, kind, event in seen + rest if kind == "text")
+                assert said == messages[1].content[0].text  # every word, once
         # And every one of them can be gone on with.
         for session, _ in runs.values():
             next_id = start(client, "again please", session=session)

@@ -24,6 +24,7 @@ ROUTES = [
     ("GET", "/runs/{id}", None),
     ("DELETE", "/runs/{id}", None),
     ("GET", "/runs/{id}/events", None),
+    ("GET", "/events", None),
     ("POST", "/runs/{id}/cancel", {}),
     ("POST", "/runs/{id}/steer", {"text": "x"}),
     ("POST", "/runs/{id}/resume", {"answers": []}),

@@ -17,6 +17,7 @@ import msgspec
 from quiesce import Agent, Session
 from quiesce.messages import AssistantMessage, Message, Outcome, ToolMessage, UserMessage
 from quiesce.sessions.base import Store
+from quiesce.sessions.rows import encode, unpack
 from quiesce.testing import ScriptedModel
 from quiesce.transcript import faults
 
@@ -61,6 +62,7 @@ class Executioner:
         assert result[: len(seen)] == seen, "what is shown is what is kept"
         _check_words(result, acks)
         _check_tools(result, acks, witness)
+        self._check_events(session, acks)
         runs = self._store.runs(session).result()
         assert all(run.status != "running" for run in runs)
         assert self._store.load(session).result().info.holder is None
@@ -73,6 +75,18 @@ class Executioner:
         assert result.receipt.saved
         assert faults(result.messages) == (), "P2"
         return result.messages
+
+    def _check_events(self, session: str, acks: list[list[str]]) -> None:
+        """P9: what was told can be told again, event by event, under the same number."""
+        unsaved = {run for kind, run, *_ in acks if kind == "unsaved"}
+        told: dict[str, dict[int, bytes]] = {}
+        for kind, label, *rest in acks:
+            if kind == "event" and label not in unsaved:
+                told.setdefault(rest[0], {})[int(rest[1])] = rest[2].encode()
+        for run_id, events in told.items():
+            rows = self._store.rows(session, run_id).result()
+            stored = {number: encode(event) for number, event in unpack(rows)}
+            assert stored.items() >= events.items(), "P9: an event that was told is not there, or under another number"
 
     def lines(self, session: str, kind: str) -> list[list[str]]:
         path = self._folder / f"{session}.{kind}"

@@ -12,8 +12,8 @@ from quiesce.events import ModelCallStarted, TextDelta
 from quiesce.interrupts import PendingCall, PendingTurn
 from quiesce.messages import AssistantMessage, CutNote, Outcome, Text, ToolCall, ToolMessage, UserMessage
 from quiesce.sessions.base import Store
-from quiesce.sessions.records import Commit, ToolIntended, decode_messages
 from quiesce.sessions.recovery import Torn
+from quiesce.sessions.rows import Commit, ToolIntended, decode_messages
 from quiesce.testing import Call, Say, ScriptedModel, Stall
 from quiesce.transcript import faults
 

@@ -24,7 +24,8 @@ from quiesce.hooks import AfterRun
 from quiesce.messages import AssistantMessage, Outcome, ToolMessage, UserMessage
 from quiesce.sessions.base import Store
 from quiesce.sessions.memory_store import MemoryStore
-from quiesce.sessions.records import Batch, Lease, decode_messages, decode_row, holder
+from quiesce.sessions.records import Batch, Lease, holder
+from quiesce.sessions.rows import decode_messages, decode_row
 from quiesce.sessions.where import default_path, resolve_store
 from quiesce.testing import Call, Pause, Say, ScriptedModel, Stall, run_virtual
 from quiesce.transcript import faults

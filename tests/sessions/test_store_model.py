@@ -22,7 +22,8 @@ from quiesce.errors import LeaseLost, SessionBusy, SessionNotFound, StoreError
 from quiesce.events import TextDelta, TurnStarted
 from quiesce.messages import AssistantMessage, Text, UserMessage
 from quiesce.sessions.base import Store
-from quiesce.sessions.records import Batch, Commit, Lease, RunBegin, RunEnd, encode, holder, merge
+from quiesce.sessions.records import Batch, Lease, RunBegin, RunEnd, holder
+from quiesce.sessions.rows import Commit, pack
 from quiesce.sessions.sqlite import SQLiteStore
 
 from .conftest import Postgres
@@ -107,7 +108,7 @@ class StoreMachine(RuleBasedStateMachine):
             self.expect(None if model is not None else LeaseLost, self.stores[lease.owner].write(lease, batch))
         if model is not None:
             model.messages += batch.payloads()
-            model.journal[run] = [encode(row) for row in merge(batch.entries)]
+            model.journal[run] = [row.payload for row in pack(batch.entries)]
             model.status[run] = end or "running"
             model.values = dict(batch.values)
             model.expired = False if lease.seconds > 0 else model.expired

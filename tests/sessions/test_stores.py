@@ -13,7 +13,8 @@ from quiesce.events import ReasoningDelta, TextDelta, ToolCallArguments, ToolPro
 from quiesce.messages import AssistantMessage, Text, UserMessage
 from quiesce.sessions.base import Store
 from quiesce.sessions.files import export_session, import_session
-from quiesce.sessions.records import Batch, Commit, Holder, RunBegin, RunEnd, decode_row, encode, holder, merge
+from quiesce.sessions.records import Batch, Holder, RunBegin, RunEnd, holder
+from quiesce.sessions.rows import Commit, decode_row, encode, pack
 from quiesce.sessions.schema import SQLITE_MIGRATIONS
 from quiesce.sessions.sqlite import SQLiteStore
 
@@ -184,7 +185,7 @@ def test_pieces_are_merged_and_nothing_else() -> None:
         ToolCallArguments("2", "z"),
         TextDelta("f"),
     ]
-    assert merge(rows) == [
+    assert [decode_row(row.payload) for row in pack(rows)] == [
         TextDelta("ab"),
         ReasoningDelta("cd"),
         ReasoningDelta("", "signed"),

@@ -21,7 +21,7 @@ from quiesce import Agent, Session, ToolContext, tool
 from quiesce.errors import StoreError
 from quiesce.events import RunEnded, TextDelta, ToolEnded
 from quiesce.sessions.postgres import PostgresStore
-from quiesce.sessions.records import encode
+from quiesce.sessions.rows import encode
 from quiesce.sessions.sqlite import SQLiteStore
 from quiesce.testing import Call, Say, ScriptedModel
 
@@ -152,7 +152,11 @@ def child(job: dict[str, Any]) -> None:
             model = Watched([begin, *calls], Say(f"<{label}> and that was all.", chunk=6, pause=0.0005))
             session = Session(job["session"], store, wait=20, on_store_failure=job.get("failure", "stop"))
             agent = Agent(model, tools=[work], session=session)
-            async for event in agent.stream_async(f"prompt {label}"):
+            run = agent.start(f"prompt {label}")
+            number = 0
+            async for event in run:
+                number += 1
+                note(acks, "event", label, run.id, str(number), encode(event).decode())
                 match event:
                     case TextDelta(text):
                         note(acks, "text", label, text)
@@ -162,6 +166,7 @@ def child(job: dict[str, Any]) -> None:
                         kind = "ended" if receipt.saved else "unsaved"
                         note(acks, kind, label, reason, encode(agent.messages).decode(), receipt.unsaved)
                 fuse("delivered")
+            await run.result()
 
     try:
         asyncio.run(main())

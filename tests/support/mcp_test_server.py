@@ -64,6 +64,14 @@ def die() -> str:
 
 
 @server.tool()
+async def learn(what: str, ctx: Context) -> str:
+    """From now on there is one more tool."""
+    server.add_tool(lambda: "learnt", name=what, description="New.")
+    await ctx.notify_tools_changed()
+    return "learnt"
+
+
+@server.tool()
 def picture() -> Image:
     """A picture."""
     return Image(data=b"\x89PNG", format="png")

@@ -129,6 +129,20 @@ def double_fork(book: str, ctx: ToolContext) -> str:
     return "done"
 
 
+def child_in_a_session_of_its_own(book: str, ctx: ToolContext) -> str:
+    sign(book)
+    reader, writer = os.pipe()
+    if os.fork() == 0:
+        os.setsid()
+        sign(book)
+        os.write(writer, b"x")
+        time.sleep(FOREVER)
+    os.read(reader, 1)
+    ctx.report("ready")
+    time.sleep(FOREVER)
+    return "done"
+
+
 def full_pipe(book: str, ctx: ToolContext) -> str:
     sign(book)
     child = subprocess.Popen(["yes"], stdout=subprocess.PIPE)
@@ -220,6 +234,13 @@ def kill_itself() -> str:
     return "never"
 
 
+def sign_and_die(book: str) -> str:
+    """Ends for a reason of its own, after it has begun."""
+    sign(book)
+    os.kill(os.getpid(), signal.SIGKILL)
+    return "never"
+
+
 def crash() -> str:
     ctypes.string_at(0)
     return "never"
@@ -296,8 +317,8 @@ def return_unpicklable() -> object:
 
 
 def clean_up(book: str, ctx: ToolContext) -> str:
-    ctx.report("ready")
     try:
+        ctx.report("ready")  # the stop may come before this returns
         time.sleep(FOREVER)
     finally:
         Path(book).write_text("cleaned up")
@@ -310,6 +331,16 @@ def finish_when_asked(ctx: ToolContext) -> str:
     ctx.report("ready")
     ctx.token.wait_sync()
     return f"stopped by {ctx.token.cause.source if ctx.token.cause else None}"
+
+
+def ask_first(ctx: ToolContext) -> str:
+    """Asks twice, from another process than the run's."""
+    colour = ctx.interrupt("colour", {"choices": ["red", "blue"]})
+    try:
+        size = ctx.interrupt("size", "how big?", expires_in=60)
+    except Exception:
+        return "swallowed"
+    return f"{size} {colour} {os.getpid()}"
 
 
 def protected(book: str, ctx: ToolContext) -> str:

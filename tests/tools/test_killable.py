@@ -16,11 +16,13 @@ from tool_runs import agent_with, call, results, run_async, stop_when, stray_pro
 
 from quiesce import Agent, tool
 from quiesce.errors import ConfigurationError, InvalidTool
-from quiesce.events import ToolEnded, ToolProgress
+from quiesce.events import StopRequested, ToolEnded, ToolProgress, ToolStarted
 from quiesce.messages import Outcome
 from quiesce.models.scripted import Call, ScriptedModel
+from quiesce.tools.processes.containment import nursery
 from quiesce.tools.processes.workers import pool
 from quiesce.tools.tool import Tool
+from quiesce.transcript import check
 
 pytestmark = pytest.mark.promise("P1", "P4", "P5")
 
@@ -86,6 +88,22 @@ def test_a_stop_lets_a_tool_clean_up(tmp_path: Path) -> None:
         outcome, _ = await stop_when(agent, lambda run: run.cancel())
         assert book.read_text() == "cleaned up"
         assert results(outcome)[each.name].outcome is Outcome.KILLED
+
+    run_async(main())
+
+
+def test_the_next_worker_is_started_when_the_run_is_at_rest(tmp_path: Path) -> None:
+    async def main() -> None:
+        pool.shut_down()
+        each = killable(hazards.sleep)
+        agent = agent_with(each, calls=[Call(each.name, {"book": str(tmp_path / "book")})])
+        await stop_when(agent, lambda run: run.cancel(mode="kill"))
+        assert pool.kept() == nursery.handles
+        while pool.kept() == nursery.handles:
+            await asyncio.sleep(0.01)
+        ready = pool.kept()
+        assert (await call(killable(hazards.speak), {"words": "next"})).text == "next"
+        assert pool.kept() == ready
 
     run_async(main())
 
@@ -185,6 +203,94 @@ def test_a_loop_that_shuts_down_kills_too(tmp_path: Path) -> None:
 
     asyncio.run(main())
     assert survivors(book) == []
+
+
+# --- Asking a person --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.promise("P2", "P3")
+def test_a_person_can_be_asked_from_a_process() -> None:
+    async def main() -> None:
+        agent = agent_with(killable(hazards.ask_first))
+        asked = await agent.invoke_async("go")
+        assert asked.stop_reason == "interrupt"
+        (colour,) = asked.interrupts
+        assert (colour.name, colour.kind, colour.tool_name) == ("colour", "question", "ask_first")
+        assert colour.reason == {"choices": ["red", "blue"]}
+        again = await agent.resume_async({colour.id: "blue"})
+        (size,) = again.interrupts
+        assert (size.name, size.expires_at is not None) == ("size", True)
+        done = await agent.resume_async({size.id: 7})
+        result = results(done)["ask_first"]
+        assert result.outcome is Outcome.COMPLETED
+        assert result.text.startswith("7 blue ")
+        assert int(result.text.split()[2]) != os.getpid()
+        assert stray_processes() == []
+
+    run_async(main())
+
+
+@pytest.mark.promise("P2", "P4")
+def test_a_question_from_a_process_can_be_dropped() -> None:
+    async def main() -> None:
+        agent = agent_with(killable(hazards.ask_first))
+        assert (await agent.invoke_async("go")).stop_reason == "interrupt"
+        outcome = await agent.invoke_async("never mind")
+        assert outcome.stop_reason == "end_turn"
+        check(agent.messages)
+
+    run_async(main())
+
+
+# --- Workers that end by themselves ----------------------------------------------------------------------------------
+
+
+async def _idle_worker() -> tuple[int, int]:
+    """The process ids of a worker that waits for its next call, and of its keeper."""
+    worker = int((await call(killable(hazards.process_id))).text)
+    return worker, int(Path(f"/proc/{worker}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def test_an_idle_worker_that_is_killed_from_outside_costs_no_call() -> None:
+    async def main() -> None:
+        worker, keeper = await _idle_worker()
+        os.kill(keeper, signal.SIGSTOP)  # so that nobody hears of it before the call is sent
+        os.kill(worker, signal.SIGKILL)
+        run = agent_with(killable(hazards.process_id)).start("go")
+        async for event in run:
+            if isinstance(event, ToolStarted):
+                os.kill(keeper, signal.SIGCONT)
+        result = results(await run.result())["process_id"]
+        assert (result.outcome, result.is_error) == (Outcome.COMPLETED, False), result.text
+        assert int(result.text) != worker
+        assert stray_processes() == []
+
+    run_async(main())
+
+
+def test_a_stop_ends_a_call_that_was_sent_to_a_dead_worker() -> None:
+    async def main() -> None:
+        worker, keeper = await _idle_worker()
+        os.kill(keeper, signal.SIGSTOP)
+        os.kill(worker, signal.SIGKILL)
+        run = agent_with(killable(hazards.process_id)).start("go")
+        async for event in run:
+            if isinstance(event, ToolStarted):
+                run.cancel()
+            if isinstance(event, StopRequested):
+                os.kill(keeper, signal.SIGCONT)
+        assert [call.outcome for call in (await run.stopped()).calls] == [Outcome.KILLED]
+        assert stray_processes() == []
+
+    run_async(main())
+
+
+@pytest.mark.promise("P9")
+def test_a_call_that_has_begun_is_not_made_again(tmp_path: Path) -> None:
+    book = tmp_path / "book"
+    result = run_async(call(killable(hazards.sign_and_die), {"book": str(book)}))
+    assert result.outcome is Outcome.KILLED
+    assert len(book.read_text().splitlines()) == 1
 
 
 # --- What comes back -----------------------------------------------------------------------------------------------
@@ -427,8 +533,6 @@ def test_an_idle_worker_that_was_killed_is_replaced() -> None:
 
 def test_a_nursery_that_was_killed_is_replaced() -> None:
     async def main() -> None:
-        from quiesce.tools.processes.containment import nursery
-
         each = killable(hazards.process_id)
         await call(each)
         assert nursery.pid is not None
@@ -510,7 +614,6 @@ def test_workers_serve_several_loops_and_threads_at_once() -> None:
 
 
 def test_nothing_is_left_after_shut_down() -> None:
-    from quiesce.tools.processes.containment import nursery
     from quiesce.tools.processes.reaper import descendants
 
     run_async(call(killable(hazards.speak), {"words": "x"}))

@@ -54,6 +54,7 @@ class Owed:
     input: int
     output: int = 0
     reasoning: int = 0
+    calls: int = 0
     finished: bool = False
 
 
@@ -150,6 +151,7 @@ class Provider:
             call_id = f"call_{len(self.owed)}_{number}"
             base = owed.output + habits.per_call
             owed.output = base + count(name)
+            owed.calls += 1
             yield ToolCallStart(call_id, name)
             owed.output = base
             async for delta in self._words(
@@ -233,6 +235,8 @@ class Score:
     zeros: int = 0
     output_errors: list[float] = field(default_factory=list)
     output_close: int = 0
+    output_off: list[tuple[int, int]] = field(default_factory=list)  # guess and truth, where all was known
+    untaught: int = 0
     output_guessed: int = 0
     output_owed: int = 0
     input_errors: list[float] = field(default_factory=list)

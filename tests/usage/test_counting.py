@@ -6,6 +6,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from quiesce import Agent
+from quiesce.testing import Say, ScriptedModel, Used
+from quiesce.usage import counting
 from quiesce.usage.counting import ByteCounter, VocabularyCounter
 from quiesce.usage.vocabulary import Vocabulary, register_vocabulary, vocabulary_of
 
@@ -84,6 +87,41 @@ def test_a_long_text_without_seams_is_not_counted_over_and_over() -> None:
         _ = counter.roughly
     assert counter.tokens == 40_000
     assert counted < 20 * 40_000
+
+
+def test_a_long_text_without_seams_is_not_searched_over_and_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    searched = 0
+    seam = counting._SEAM
+
+    class Watched:
+        def finditer(self, text: str, start: int):
+            nonlocal searched
+            searched += len(text) - start
+            return seam.finditer(text, start)
+
+    monkeypatch.setattr(counting, "_SEAM", Watched())
+    counter = VocabularyCounter(Vocabulary("letters", len))
+    for number in range(20_000):
+        counter.add(f" word{number % 10}")  # a digit before each space, so there is no seam
+    assert counter.tokens == 6 * 20_000
+    assert searched < 3 * 6 * 20_000
+
+
+async def test_a_long_answer_that_was_reported_is_not_counted_at_its_end() -> None:
+    counted = 0
+
+    def count(text: str) -> int:
+        nonlocal counted
+        counted += len(text)
+        return len(text)
+
+    register_vocabulary("letters that tell", count)
+    model = ScriptedModel([Say("long " * 40_000, chunk=5000), Used(input=9, output=200_000)], name="mine")
+    model.tokenizer = "letters that tell"
+    counted = 0
+    result = await Agent(model).invoke_async("Go.")
+    assert result.usage.output.value == 200_000
+    assert counted < 1000
 
 
 @pytest.mark.parametrize(

@@ -78,9 +78,12 @@ class _GroqUsage(Struct, gc=False):
     usage: _Usage | None = None
 
 
-class _Chunk(Struct, gc=False):
+class _Head(Struct, gc=False):
     id: str | None = None
     model: str | None = None
+
+
+class _Chunk(Struct, gc=False):
     choices: list[_Choice] | None = None
     usage: _Usage | None = None
     timings: _Timings | None = None
@@ -89,6 +92,7 @@ class _Chunk(Struct, gc=False):
 
 
 _decode: Final = msgspec.json.Decoder(_Chunk).decode
+_decode_head: Final = msgspec.json.Decoder(_Head).decode
 _REASONS: Final[Mapping[str, AnswerStop]] = {
     "stop": "end_turn",
     "tool_calls": "tool_use",
@@ -121,19 +125,20 @@ class ChatDecoder(EventStreamDecoder):
 
     def take(self, name: bytes, data: bytes, into: list[Delta]) -> None:
         """One chunk."""
-        if data == b"[DONE]":
-            self.done = True
-            return
         try:
             chunk = _decode(data)
         except (msgspec.MsgspecError, UnicodeError) as error:
+            if data == b"[DONE]":
+                self.done = True
+                return
             raise garbage(self._failures.label, data, error) from None
         if chunk.error is not None or name == b"error":
             kind, message, wait = read_error(chunk.error)
-            raise self._failures.reported(kind, message, retry_after=wait, request_id=chunk.id)
+            raise self._failures.reported(kind, message, retry_after=wait, request_id=_head(data).id)
         if not self._started:
             self._started = True
-            into.append(AnswerStart(chunk.id, chunk.model))
+            head = _head(data)
+            into.append(AnswerStart(head.id, head.model))
         if chunk.choices:
             self._take_choice(chunk.choices[0], into)
         if chunk.usage is not None or chunk.timings is not None or chunk.x_groq is not None:
@@ -205,6 +210,14 @@ class ChatDecoder(EventStreamDecoder):
         elif chunk.timings is not None:
             read = chunk.timings.prompt_n + chunk.timings.cache_n
             into.append(UsageDelta(read or None, chunk.timings.predicted_n, final=self.ended))
+
+
+def _head(data: bytes) -> _Head:
+    """Which answer a chunk belongs to: the same for all chunks, so that only the first is asked."""
+    try:
+        return _decode_head(data)
+    except msgspec.ValidationError:
+        return _Head()
 
 
 def _take_parts(parts: list[dict[str, Any]], into: list[Delta]) -> None:

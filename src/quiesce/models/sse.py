@@ -48,13 +48,16 @@ class EventStreamDecoder:
 
     def feed(self, data: bytes) -> list[Delta]:
         """The deltas that these bytes complete."""
+        into: list[Delta] = []
         if b"\r" in data or self._after_return:
             data = self._plain_line_ends(data)
         if self._rest:
             data = self._rest + data
+        elif data[:6] == b"data: " and data.find(b"\n") == len(data) - 2 and data[-1] == 10:
+            self.take(b"", data[6:-2], into)  # one whole event, as most providers write them
+            return into
         events = data.split(b"\n\n")
         self._rest = events.pop()
-        into: list[Delta] = []
         for event in events:
             if event.startswith(b"data: ") and b"\n" not in event:
                 self.take(b"", event[6:], into)

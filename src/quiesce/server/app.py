@@ -28,7 +28,7 @@ from .keys import Keys
 from .openapi import document
 from .problem import HANDLERS
 from .settings import Settings
-from .streams import stream_events
+from .streams import stream_changes, stream_events
 
 STATIC: Final = Path(__file__).parent / "static"
 
@@ -129,6 +129,7 @@ def _routes(desk: Desk, gate: Gate) -> list[BaseRoute]:
         Route("/runs/{id}", api(routes.show_run), methods=["GET"]),
         Route("/runs/{id}", api(routes.delete_run), methods=["DELETE"]),
         Route("/runs/{id}/events", api(stream_events), methods=["GET"]),
+        Route("/events", api(stream_changes), methods=["GET"]),
         Route("/runs/{id}/cancel", api(routes.cancel_run), methods=["POST"]),
         Route("/runs/{id}/steer", api(routes.steer_run), methods=["POST"]),
         Route("/runs/{id}/resume", api(routes.resume_run), methods=["POST"]),

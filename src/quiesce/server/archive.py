@@ -18,19 +18,18 @@ from ..interrupts import Interrupt
 from ..messages import Message, Outcome, UserMessage
 from ..receipt import CallReceipt, Receipt
 from ..sessions import Session, Store
-from ..sessions.records import Commit, RunRecord, ToolIntended, decode_row
+from ..sessions.records import Lease, RunRecord
 from ..sessions.recovery import Crash
+from ..sessions.rows import NumberedEvent
 from ..state import Phase
 from ..usage.ledger import LedgerEntry, summarise
-from .eventlog import encode, encode_gap
 from .settings import OnDisconnect
+from .storedlog import StoredEvents, StoredLog
 from .views import RunState, RunView, usage_view
 
 _log: Final = logging.getLogger("quiesce.server")
 _HEAD: Final = 200
 _TAIL: Final = 200
-# The number that a reader of a stored log has come to when it has everything.
-_ALL: Final = 10**15
 
 
 def stored_name(owner: str, session: str) -> str:
@@ -53,7 +52,7 @@ class PastRun:
     def __init__(
         self,
         stored: RunRecord,
-        events: Sequence[Event],
+        numbered: Sequence[NumberedEvent],
         session: Session,
         *,
         owner: str,
@@ -61,6 +60,7 @@ class PastRun:
         agent: Agent,
         is_last: bool,
     ) -> None:
+        events = [each.event for each in numbered]
         self.id: Final = stored.run_id
         self.owner: Final = owner
         self.agent: Final = agent
@@ -77,7 +77,8 @@ class PastRun:
         self.conversation: Final = session
         self.prompt: Final = _prompt(events)[:_HEAD]
         self._tail: Final = "".join(event.text for event in events if isinstance(event, TextDelta))[-_TAIL:]
-        self.log: Final = StoredLog(session, RunEnded(self.receipt.stop_reason, self.receipt), stored.run_id)
+        end = RunEnded(self.receipt.stop_reason, self.receipt)
+        self.log: Final = StoredLog(StoredEvents(session, stored.run_id), numbered, end)
 
     @property
     def messages(self) -> tuple[Message, ...]:
@@ -102,6 +103,7 @@ class PastRun:
             interrupts=self.interrupts,
             usage=usage_view(summarise(self.entries)),
             text_tail=self._tail,
+            last_event=self.log.last,
         )
 
     @property
@@ -125,49 +127,6 @@ class PastRun:
     def reader_left(self) -> None:
         """One reader less."""
         self.readers -= 1
-
-
-class StoredLog:
-    """The events of an earlier process's run, read from its journal when somebody asks.
-
-    The journal joins pieces of text, so its numbers are others than those that readers of the running run saw. A reader
-    that comes back is told so with a gap over everything, and how the run ended.
-    """
-
-    last = 0
-    size = 0
-
-    def __init__(self, session: Session, end: RunEnded, run_id: str) -> None:
-        self._session: Final = session
-        self._end: Final = end
-        self._run_id: Final = run_id
-
-    def append(self, event: Event) -> None:
-        """Never called: the run is over."""
-
-    def close(self) -> None:
-        """There is nothing to close."""
-
-    def begin(self, after: int) -> int:
-        """Where a reader goes on that has seen so many events."""
-        return after
-
-    async def read(self, after: int) -> tuple[int, bytes] | None:
-        """All events, or for a reader that has seen some of the running run, how it ended."""
-        if after >= _ALL:
-            return None
-        if after:
-            return _ALL, encode_gap(1, after) + encode(after + 1, self._end, None)
-        events = await read_journal(self._session.store, self._session.name, self._run_id)
-        if not events or not isinstance(events[-1], RunEnded):
-            events.append(self._end)
-        return _ALL, b"".join(encode(number, event, None) for number, event in enumerate(events, 1))
-
-
-async def read_journal(store: Store, session: str, run_id: str) -> list[Event]:
-    """The events of one run, without the marks that are only for recovery."""
-    rows = map(decode_row, await asyncio.wrap_future(store.journal(session, run_id)))
-    return [row for row in rows if not isinstance(row, Commit | ToolIntended)]
 
 
 class Archive:
@@ -214,7 +173,7 @@ class Archive:
         past = [
             PastRun(
                 run,
-                await read_journal(self.store, stored_as, run.run_id),
+                await StoredEvents(session, run.run_id).after(0, most=None),
                 session,
                 owner=owner,
                 name=name,
@@ -231,7 +190,8 @@ async def _bring_to_rest(session: Session) -> None:
     at_once: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     at_once.set_result(None)
     lease = await session.open(at_once)
-    await asyncio.wrap_future(session.store.release(lease))
+    if isinstance(lease, Lease):
+        await asyncio.wrap_future(session.store.release(lease))
 
 
 def _prompt(events: Sequence[Event]) -> str:

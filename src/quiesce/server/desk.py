@@ -7,7 +7,7 @@ import hashlib
 import logging
 import uuid
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Final
 
 import msgspec
@@ -20,13 +20,15 @@ from ..interrupts import Answers
 from ..messages import Text, UserMessage
 from ..result import RunResult
 from ..run import Run
-from ..sessions import Store
+from ..sessions import Session, Store
 from .archive import Archive
+from .changes import Changes
 from .eventlog import MemoryLog, to_json
 from .problem import Problem, no_run
 from .record import RunRecord
 from .sessions import Sessions
 from .settings import Settings
+from .storedlog import JournaledLog, StoredEvents
 from .usage import Record, UsageBook
 from .views import StartRun
 
@@ -53,6 +55,7 @@ class Desk:
         self._active: Final[dict[str, RunRecord]] = {}
         self._kept_bytes = 0
         self._streams: Final[dict[str, int]] = {}
+        self._changes: Final[dict[str, Changes]] = {}
         self._starts: Final[OrderedDict[tuple[str, str], tuple[bytes, str]]] = OrderedDict()
 
     # --- Earlier processes --------------------------------------------------------------------------------------
@@ -107,7 +110,7 @@ class Desk:
         settings = self.settings
         record = RunRecord(
             run,
-            MemoryLog(settings.log_bytes),
+            self._log_of(run),
             owner=owner,
             agent=agent,
             session=session,
@@ -116,10 +119,18 @@ class Desk:
             grace=settings.disconnect_grace if wanted.disconnect_grace is None else wanted.disconnect_grace,
             mode=wanted.mode,
             on_end=self._on_end,
+            on_change=self._on_change,
         )
         self._of.setdefault(owner, {})[record.id] = record
         self._active[record.id] = record
+        self._on_change(record)
         return record
+
+    def _log_of(self, run: Run) -> MemoryLog:
+        conversation = run.course.conversation
+        if not isinstance(conversation, Session):
+            return MemoryLog(self.settings.log_bytes)
+        return JournaledLog(self.settings.log_bytes, StoredEvents(conversation, run.id))
 
     def go_on(self, record: Record, opening: Answers | Continue) -> RunRecord:
         """A new run that goes on where an ended one is. Raises `Problem`, or what `agent.start` raises."""
@@ -127,8 +138,16 @@ class Desk:
             raise Problem(409, "running", "The run is still going on.", todo="Wait for it, or stop it.")
         self._check_room(record.owner)
         run = record.agent.fork().start(opening, conversation=record.conversation, on_busy="refuse")
+        self._on_change(record)
         wanted = StartRun(record.prompt, on_disconnect=record.on_disconnect, mode=record.mode)
         return self.admit(run, record.owner, record.agent, wanted, session=record.session)
+
+    def cancel_questions(self, record: Record) -> bool:
+        """A stop of a run that waits for a person: it is no longer asked. Whether it was."""
+        cancelled = record.cancel_questions()
+        if cancelled:
+            self._on_change(record)
+        return cancelled
 
     def check_open(self) -> None:
         """Raises `Problem` while the server drains: there are no new runs then."""
@@ -204,6 +223,25 @@ class Desk:
         """The runs of all keys that have not ended."""
         return tuple(self._active.values())
 
+    # --- Watching -----------------------------------------------------------------------------------------------
+
+    def changes(self, owner: str, place: str) -> AsyncIterator[bytes]:
+        """The changes in the runs of one key as server-sent events, from `place` on."""
+        noted = self._changes.setdefault(owner, Changes())
+        if self.draining:
+            noted.close()
+        return noted.read(place, self._of.setdefault(owner, {}))
+
+    def end_changes(self) -> None:
+        """Nobody needs to watch any longer."""
+        for noted in self._changes.values():
+            noted.close()
+
+    def _on_change(self, record: Record, *, urgent: bool = True) -> None:
+        noted = self._changes.get(record.owner)
+        if noted is not None:  # nobody has ever watched, mostly
+            noted.note(record.id, urgent=urgent)
+
     # --- Streams ------------------------------------------------------------------------------------------------
 
     @property
@@ -211,9 +249,9 @@ class Desk:
         """How many event streams are open, of all keys."""
         return sum(self._streams.values())
 
-    def stream_opened(self, record: Record) -> None:
+    def stream_opened(self, owner: str) -> None:
         """Count a reader in. Raises `Problem` when there are too many."""
-        mine = self._streams.get(record.owner, 0)
+        mine = self._streams.get(owner, 0)
         if mine >= self.settings.max_streams_per_key or self.open_streams >= self.settings.max_streams:
             raise Problem(
                 429,
@@ -222,15 +260,13 @@ class Desk:
                 todo="Close one, or GET /runs/{id} instead.",
                 headers=_RETRY_AFTER,
             )
-        self._streams[record.owner] = mine + 1
-        record.reader_came()
+        self._streams[owner] = mine + 1
 
-    def stream_closed(self, record: Record) -> None:
+    def stream_closed(self, owner: str) -> None:
         """Count a reader out."""
-        self._streams[record.owner] -= 1
-        if not self._streams[record.owner]:
-            del self._streams[record.owner]
-        record.reader_left()
+        self._streams[owner] -= 1
+        if not self._streams[owner]:
+            del self._streams[owner]
 
     # --- Undoing ------------------------------------------------------------------------------------------------
 
@@ -241,13 +277,14 @@ class Desk:
             self.check_open()
             undoing = asyncio.get_running_loop().create_task(self._undo(result), name=f"undo of run {record.id}")
             self._undoing[record.id] = undoing
-            undoing.add_done_callback(lambda task: self._undo_ended(record.id, task))
+            undoing.add_done_callback(lambda task: self._undo_ended(record, task))
         return undoing
 
-    def _undo_ended(self, run_id: str, task: asyncio.Task[None]) -> None:
-        self._undoing.pop(run_id, None)
+    def _undo_ended(self, record: Record, task: asyncio.Task[None]) -> None:
+        self._undoing.pop(record.id, None)
+        self._on_change(record)
         if not task.cancelled() and (error := task.exception()) is not None:
-            _log.error("the undo of run %s failed", run_id, exc_info=error)
+            _log.error("the undo of run %s failed", record.id, exc_info=error)
 
     async def _undo(self, result: RunResult) -> None:
         await result.undo(self.shutdown)
@@ -287,6 +324,9 @@ class Desk:
         if self._of[record.owner].pop(record.id, None) is not None:
             self._kept_bytes -= record.log.size
             self.usage.fold(record)
+            noted = self._changes.get(record.owner)
+            if noted is not None:
+                noted.note_gone(record.id)
 
     def _forget_the_oldest(self) -> None:
         ended = [each for mine in self._of.values() for each in mine.values() if each.run is None]

@@ -56,6 +56,7 @@ class Drain:
                 task.cancel()
             for record in self._desk.active:  # what could not even be killed must not hold up the readers
                 record.log.close()
+            self._desk.end_changes()
 
 
 def _stop(runs: Iterable[Run], mode: Mode) -> None:

@@ -101,10 +101,8 @@ class MemoryLog:
             if self._ended:
                 return None
             await self._something_new()
-        gap = b""
         if after < self._dropped:
-            gap = encode_gap(after + 1, self._dropped)
-            after = self._dropped
+            return await self.earlier(after)
         frames: list[bytes] = []
         size = 0
         begin = after - self._dropped
@@ -113,7 +111,16 @@ class MemoryLog:
             size += len(frame)
             if size > _BATCH:
                 break
-        return after + len(frames), gap + b"".join(frames)
+        return after + len(frames), b"".join(frames)
+
+    @property
+    def dropped(self) -> int:
+        """The number of the newest event that is no longer here."""
+        return self._dropped
+
+    async def earlier(self, after: int) -> tuple[int, bytes]:
+        """What a reader gets in place of events that are no longer here."""
+        return self._dropped, encode_gap(after + 1, self._dropped)
 
     async def _something_new(self) -> None:
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
 from functools import cache
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, get_args
 
 import msgspec
 
@@ -32,6 +34,9 @@ _TYPES: Final = (
     views.UsageReport,
     views.AgentList,
     views.Health,
+    views.RunsListed,
+    views.RunChanged,
+    views.RunGone,
 )
 
 _ERRORS: Final = {
@@ -56,7 +61,8 @@ _WITH_BODY: Final = (400, 408, 413, 415, 422)
 def document(settings: Settings) -> _Json:
     """The document for a server with these settings."""
     _, schemas = msgspec.json.schema_components((*_TYPES, Event), ref_template="#/components/schemas/{name}")
-    schemas["Event"] = {"description": "What the `data` of an event stream holds.", "oneOf": _refs_of_events()}
+    schemas["Event"] = _one_of("What the `data` of a run's event stream holds.", Event)
+    schemas["RunsChange"] = _one_of("What the `data` of the stream of changes holds.", views.RunsChange)
     schemas["Error"] = _ERROR
     return {
         "openapi": "3.1.0",
@@ -66,7 +72,7 @@ def document(settings: Settings) -> _Json:
             "description": "Agent runs that can be stopped at any instant, and what is left is true.",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
-        "paths": _paths(settings),
+        "paths": _paths(settings.max_wait),
         "security": [{"key": []}, {}],
         "components": {
             "schemas": schemas,
@@ -75,10 +81,8 @@ def document(settings: Settings) -> _Json:
     }
 
 
-def _refs_of_events() -> list[_Json]:
-    from typing import get_args
-
-    return [_ref(kind.__name__) for kind in get_args(Event)]
+def _one_of(description: str, union: Any) -> _Json:
+    return {"description": description, "oneOf": [_ref(kind.__name__) for kind in get_args(union)]}
 
 
 _ERROR: Final[_Json] = {
@@ -99,226 +103,181 @@ def _ref(name: str) -> _Json:
 
 
 def _json(name: str, description: str) -> _Json:
-    return {"description": description, "content": {"application/json": {"schema": _ref(name)}}}
+    content = {"content": {"application/json": {"schema": _ref(name)}}} if name else {}
+    return {"description": description, **content}
 
 
-def _operation(
-    summary: str,
-    answers: dict[int, tuple[str, str] | str],
-    *,
-    id: str,
-    body: str | None = None,
-    optional_body: bool = False,
-    parameters: tuple[_Json, ...] = (),
-    errors: tuple[int, ...] = (),
-    open_to_all: bool = False,
-) -> _Json:
-    responses: _Json = {
-        str(status): _json(*what) if isinstance(what, tuple) else {"description": what}
-        for status, what in answers.items()
-    }
-    refused = () if open_to_all else (*_ALWAYS, *(_WITH_BODY if body is not None else ()), *errors)
-    for status in sorted({*refused}):
-        responses[str(status)] = _json("Error", _ERRORS[status])
-    operation: _Json = {"operationId": id, "summary": summary, "parameters": list(parameters), "responses": responses}
-    if body is not None:
-        operation["requestBody"] = {
-            "required": not optional_body,
-            "content": {"application/json": {"schema": _ref(body)}},
-        }
-    if open_to_all:
-        operation["security"] = []
-    return operation
+def _parameter(where: str, name: str, description: str, schema: _Json) -> _Json:
+    return {"name": name, "in": where, "required": where == "path", "description": description, "schema": schema}
 
 
-def _in_path(name: str, description: str) -> _Json:
-    return {"name": name, "in": "path", "required": True, "description": description, "schema": {"type": "string"}}
-
-
-def _in_query(name: str, description: str, schema: _Json) -> _Json:
-    return {"name": name, "in": "query", "required": False, "description": description, "schema": schema}
-
-
-def _in_header(name: str, description: str, schema: _Json) -> _Json:
-    return {"name": name, "in": "header", "required": False, "description": description, "schema": schema}
-
-
-_RUN: Final = _in_path("id", "The run's id.")
-_CALL: Final = _in_path("call", "The tool call's id.")
-_SESSION: Final = _in_path("name", "The session's name.")
-_IDEMPOTENCY: Final = _in_header(
-    "Idempotency-Key",
-    "The same key again gives the same run, and starts no second one.",
-    {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"},
-)
+_TEXT: Final[_Json] = {"type": "string"}
+_IN_PATH: Final = {
+    "id": _parameter("path", "id", "The run's id.", _TEXT),
+    "call": _parameter("path", "call", "The tool call's id.", _TEXT),
+    "name": _parameter("path", "name", "The session's name.", _TEXT),
+}
+_STATES: Final[_Json] = {"type": "string", "enum": ["queued", "running", "stopping", "ended", "crashed"]}
+_LIMIT: Final[_Json] = {"type": "integer", "minimum": 1, "maximum": 1000, "default": 100}
+_KEY: Final[_Json] = {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"}
 _EVENT_NUMBER: Final[_Json] = {"type": "integer", "minimum": 0, "maximum": 10**15}
+_PLACE: Final[_Json] = {"type": "string", "pattern": "^[!-~]*$"}
+_FILTERS: Final = (
+    _parameter("query", "state", "Only runs in this state.", _STATES),
+    _parameter("query", "session", "Only runs of this session.", _TEXT),
+    _parameter("query", "limit", "So many at most.", _LIMIT),
+)
+_IDEMPOTENCY: Final = _parameter(
+    "header", "Idempotency-Key", "The same key again gives the same run, and starts no second one.", _KEY
+)
 
 
-def _paths(settings: Settings) -> _Json:
-    wait = _in_query(
-        "wait",
-        "Seconds to wait for the run to be at rest.",
-        {"type": "number", "minimum": 0, "maximum": settings.max_wait},
+def _resume_at(schema: _Json) -> tuple[_Json, ...]:
+    return (
+        _parameter("header", "Last-Event-ID", "Begin after this event.", schema),
+        _parameter("query", "after", "The same, for clients that cannot set headers.", schema),
     )
-    return {
-        "/runs": {"post": _start(), "get": _list()},
-        "/runs/{id}": {
-            "get": _operation(
-                "A run, its conversation and its receipt",
-                {200: ("RunDetail", "The run.")},
-                id="show_run",
-                parameters=(_RUN,),
-                errors=(404,),
-            ),
-            "delete": _operation(
-                "Forget an ended run",
-                {204: "Forgotten."},
-                id="delete_run",
-                parameters=(_RUN,),
-                errors=(404, 408, 409, 413, 415),
-            ),
-        },
-        "/runs/{id}/events": {"get": _events()},
-        "/runs/{id}/cancel": {
-            "post": _operation(
-                "Stop a run",
-                {
-                    200: ("CancelAnswer", "The run has ended; with its receipt."),
-                    202: ("CancelAnswer", "The stop was asked for, and the run is not at rest yet."),
-                },
-                id="cancel_run",
-                body="CancelRun",
-                optional_body=True,
-                parameters=(_RUN, wait),
-                errors=(404,),
-            )
-        },
-        "/runs/{id}/steer": {
-            "post": _operation(
-                "Say something to a running run",
-                {202: ("Accepted", "It will be said.")},
-                id="steer_run",
-                body="SteerRun",
-                parameters=(_RUN,),
-                errors=(404, 409),
-            )
-        },
-        "/runs/{id}/resume": {
-            "post": _operation(
-                "Answer what a run asked, and go on in a new run",
-                {201: ("RunAnswer", "The new run.")},
-                id="resume_run",
-                body="ResumeRun",
-                parameters=(_RUN,),
-                errors=(404, 409, 429, 503),
-            )
-        },
-        "/runs/{id}/undo": {
-            "post": _operation(
-                "Take back what the run's tools can take back",
-                {
-                    200: ("ReceiptAnswer", "Everything was tried; the receipt says what came of it."),
-                    202: ("ReceiptAnswer", "It is under way."),
-                },
-                id="undo_run",
-                body="Nothing",
-                optional_body=True,
-                parameters=(_RUN, wait),
-                errors=(404, 409, 503),
-            )
-        },
-        "/runs/{id}/continue": {
-            "post": _operation(
-                "Go on where a stopped run was cut, in a new run",
-                {201: ("RunAnswer", "The new run.")},
-                id="continue_run",
-                body="Nothing",
-                optional_body=True,
-                parameters=(_RUN,),
-                errors=(404, 409, 429, 503),
-            )
-        },
-        "/runs/{id}/tools/{call}/cancel": {
-            "post": _operation(
-                "Stop one tool call; the run goes on",
-                {202: ("Accepted", "Whether this changed anything.")},
-                id="cancel_tool",
-                body="CancelTool",
-                optional_body=True,
-                parameters=(_RUN, _CALL),
-                errors=(404,),
-            )
-        },
-        "/sessions": {
-            "get": _operation("The sessions", {200: ("SessionList", "The latest first.")}, id="list_sessions")
-        },
-        "/sessions/{name}": {
-            "get": _operation(
-                "A session and its conversation",
-                {200: ("SessionDetail", "The session.")},
-                id="show_session",
-                parameters=(_SESSION,),
-                errors=(404,),
-            ),
-            "delete": _operation(
-                "Forget a session",
-                {204: "Forgotten."},
-                id="delete_session",
-                parameters=(_SESSION,),
-                errors=(404, 408, 409, 413, 415),
-            ),
-        },
-        "/usage": {"get": _operation("What was used", {200: ("UsageReport", "The figures.")}, id="show_usage")},
-        "/agents": {"get": _operation("The agents", {200: ("AgentList", "The agents.")}, id="list_agents")},
-        "/healthz": {
-            "get": _operation(
-                "Whether new runs are taken",
-                {200: ("Health", "They are."), 503: ("Health", "They are not.")},
-                id="health",
-                open_to_all=True,
-            )
-        },
-    }
 
 
-def _start() -> _Json:
-    return _operation(
-        "Start a run",
+def _wait(longest: float) -> _Json:
+    limits: _Json = {"type": "number", "minimum": 0, "maximum": longest}
+    return _parameter("query", "wait", "Seconds to wait for the run to be at rest.", limits)
+
+
+@dataclass(frozen=True)
+class _Operation:
+    """One row of the table below.
+
+    answers    by status: the schema and what it means; without a schema, there is no body
+    body       the schema of what is sent; with a question mark it may be left out
+    stream     the schema of the events, for an answer that is a stream of them
+    waits      whether the client may wait for the run with `?wait=`
+    refusals   the errors beside those that follow from the rest
+    """
+
+    method: str
+    path: str
+    id: str
+    summary: str
+    answers: dict[int, tuple[str, str]]
+    body: str = ""
+    stream: str = ""
+    parameters: tuple[_Json, ...] = ()
+    waits: bool = False
+    refusals: tuple[int, ...] = ()
+    open_to_all: bool = False
+
+
+_NEW_RUN: Final = {201: ("RunAnswer", "The new run.")}
+_FORGOTTEN: Final = {204: ("", "Forgotten.")}
+_BUSY: Final = (409, 429, 503)
+_BODY_REFUSED: Final = (408, 413, 415)
+
+_OPERATIONS: Final = (
+    _Operation(
+        "post", "/runs", "start_run", "Start a run",
         {201: ("RunAnswer", "The run."), 200: ("RunAnswer", "The run that this Idempotency-Key started before.")},
-        id="start_run",
-        body="StartRun",
-        parameters=(_IDEMPOTENCY,),
-        errors=(409, 410, 429, 503),
-    )
+        body="StartRun", parameters=(_IDEMPOTENCY,), refusals=(410, *_BUSY),
+    ),
+    _Operation(
+        "get", "/runs", "list_runs", "The runs", {200: ("RunList", "The newest first.")},
+        parameters=_FILTERS, refusals=(422,),
+    ),
+    _Operation(
+        "get", "/events", "stream_changes", "What changes in the list of runs, as it happens", {},
+        stream="RunsChange", parameters=_resume_at(_PLACE), refusals=(429,),
+    ),
+    _Operation(
+        "get", "/runs/{id}", "show_run", "A run, its conversation and its receipt", {200: ("RunDetail", "The run.")},
+    ),
+    _Operation(
+        "delete", "/runs/{id}", "delete_run", "Forget an ended run", _FORGOTTEN, refusals=(409, *_BODY_REFUSED),
+    ),
+    _Operation(
+        "get", "/runs/{id}/events", "stream_events", "A run's events as they happen, and those that have happened", {},
+        stream="Event", parameters=_resume_at(_EVENT_NUMBER), refusals=(422, 429),
+    ),
+    _Operation(
+        "post", "/runs/{id}/cancel", "cancel_run", "Stop a run",
+        {
+            200: ("CancelAnswer", "The run has ended; with its receipt."),
+            202: ("CancelAnswer", "The stop was asked for, and the run is not at rest yet."),
+        },
+        body="CancelRun?", waits=True,
+    ),
+    _Operation(
+        "post", "/runs/{id}/steer", "steer_run", "Say something to a running run",
+        {202: ("Accepted", "It will be said.")}, body="SteerRun", refusals=(409,),
+    ),
+    _Operation(
+        "post", "/runs/{id}/resume", "resume_run", "Answer what a run asked, and go on in a new run", _NEW_RUN,
+        body="ResumeRun", refusals=_BUSY,
+    ),
+    _Operation(
+        "post", "/runs/{id}/undo", "undo_run", "Take back what the run's tools can take back",
+        {
+            200: ("ReceiptAnswer", "Everything was tried; the receipt says what came of it."),
+            202: ("ReceiptAnswer", "It is under way."),
+        },
+        body="Nothing?", waits=True, refusals=(409, 503),
+    ),
+    _Operation(
+        "post", "/runs/{id}/continue", "continue_run", "Go on where a stopped run was cut, in a new run", _NEW_RUN,
+        body="Nothing?", refusals=_BUSY,
+    ),
+    _Operation(
+        "post", "/runs/{id}/tools/{call}/cancel", "cancel_tool", "Stop one tool call; the run goes on",
+        {202: ("Accepted", "Whether this changed anything.")}, body="CancelTool?",
+    ),
+    _Operation("get", "/sessions", "list_sessions", "The sessions", {200: ("SessionList", "The latest first.")}),
+    _Operation(
+        "get", "/sessions/{name}", "show_session", "A session and its conversation",
+        {200: ("SessionDetail", "The session.")},
+    ),
+    _Operation(
+        "delete", "/sessions/{name}", "delete_session", "Forget a session", _FORGOTTEN, refusals=(409, *_BODY_REFUSED),
+    ),
+    _Operation("get", "/usage", "show_usage", "What was used", {200: ("UsageReport", "The figures.")}),
+    _Operation("get", "/agents", "list_agents", "The agents", {200: ("AgentList", "The agents.")}),
+    _Operation(
+        "get", "/healthz", "health", "Whether new runs are taken",
+        {200: ("Health", "They are."), 503: ("Health", "They are not.")}, open_to_all=True,
+    ),
+)  # fmt: skip
 
 
-def _list() -> _Json:
-    states = {"type": "string", "enum": ["queued", "running", "stopping", "ended", "crashed"]}
-    return _operation(
-        "The runs",
-        {200: ("RunList", "The newest first.")},
-        id="list_runs",
-        parameters=(
-            _in_query("state", "Only runs in this state.", states),
-            _in_query("session", "Only runs of this session.", {"type": "string"}),
-            _in_query("limit", "So many at most.", {"type": "integer", "minimum": 1, "maximum": 1000, "default": 100}),
-        ),
-        errors=(422,),
-    )
+def _paths(longest_wait: float) -> _Json:
+    paths: _Json = {}
+    for operation in _OPERATIONS:
+        paths.setdefault(operation.path, {})[operation.method] = _describe(operation, longest_wait)
+    return paths
 
 
-def _events() -> _Json:
-    operation = _operation(
-        "A run's events as they happen, and those that have happened",
-        {},
-        id="stream_events",
-        parameters=(
-            _RUN,
-            _in_header("Last-Event-ID", "Begin after this event.", _EVENT_NUMBER),
-            _in_query("after", "The same, for clients that cannot set headers.", _EVENT_NUMBER),
-        ),
-        errors=(404, 422, 429),
-    )
-    stream: _Json = {"description": "Server-sent events; `data` is an Event.", "content": {"text/event-stream": {}}}
-    operation["responses"]["200"] = stream
-    return operation
+def _describe(operation: _Operation, longest_wait: float) -> _Json:
+    in_path = [_IN_PATH[name] for name in re.findall(r"{(\w+)}", operation.path)]
+    waiting = [_wait(longest_wait)] if operation.waits else []
+    described: _Json = {
+        "operationId": operation.id,
+        "summary": operation.summary,
+        "parameters": [*in_path, *operation.parameters, *waiting],
+        "responses": _responses(operation),
+    }
+    if operation.body:
+        described["requestBody"] = {
+            "required": not operation.body.endswith("?"),
+            "content": {"application/json": {"schema": _ref(operation.body.rstrip("?"))}},
+        }
+    if operation.open_to_all:
+        described["security"] = []
+    return described
+
+
+def _responses(operation: _Operation) -> _Json:
+    responses: _Json = {str(status): _json(*what) for status, what in operation.answers.items()}
+    if operation.stream:
+        what = f"Server-sent events; the `data` of each is a {operation.stream}."
+        responses["200"] = {"description": what, "content": {"text/event-stream": {}}}
+    refusals = () if operation.open_to_all else (*_ALWAYS, *operation.refusals)
+    refusals += _WITH_BODY if operation.body else ()
+    refusals += (404,) if "{" in operation.path else ()
+    return responses | {str(status): _json("Error", _ERRORS[status]) for status in sorted({*refusals})}

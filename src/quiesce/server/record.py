@@ -5,11 +5,21 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from typing import Final
+from contextlib import suppress
+from typing import Final, Protocol
 
 from ..agent import Agent
 from ..cancellation import Mode
-from ..events import Event, RunEnded, TextDelta, ToolEnded, ToolStarted
+from ..events import (
+    Event,
+    ReasoningDelta,
+    RunEnded,
+    TextDelta,
+    ToolCallArguments,
+    ToolEnded,
+    ToolProgress,
+    ToolStarted,
+)
 from ..interrupts import Interrupt
 from ..messages import Message
 from ..receipt import Receipt
@@ -23,6 +33,13 @@ from .views import RunState, RunView, usage_view
 
 _TAIL: Final = 200
 _HEAD: Final = 200
+
+
+class OnChange(Protocol):
+    """Told of whatever changes in how a run looks; `urgent` unless it is only more of the same words."""
+
+    def __call__(self, record: RunRecord, *, urgent: bool = True) -> None:
+        """The run looks different now."""
 
 
 class RunRecord:
@@ -41,6 +58,7 @@ class RunRecord:
         grace: float,
         mode: Mode,
         on_end: Callable[[RunRecord], None],
+        on_change: OnChange,
     ) -> None:
         self.id: Final = run.id
         self.owner: Final = owner
@@ -59,11 +77,13 @@ class RunRecord:
         self._grace: Final = grace
         self.mode: Final = mode
         self._on_end: Final = on_end
+        self._on_change: Final = on_change
         self._tail = ""
         self._tools: Final[dict[str, str]] = {}
         self._timer: asyncio.TimerHandle | None = None
         run.tap(self._on_event)
         self._watch_readers()
+        self._forget_stop: Final = self._tell_of_stop(run)
 
     # --- Looking ------------------------------------------------------------------------------------------------
 
@@ -123,7 +143,13 @@ class RunRecord:
             error=None if result is None or result.error is None else str(result.error),
             on_disconnect=self.on_disconnect,
             last_event=self.log.last,
+            undoable=self._undoable,
         )
+
+    @property
+    def _undoable(self) -> tuple[str, ...]:
+        log = None if self.result is None else self.result.undo_log
+        return () if log is None else tuple(dict.fromkeys(effect.call.name for effect in log.open))
 
     # --- Asking a person ----------------------------------------------------------------------------------------
 
@@ -177,8 +203,10 @@ class RunRecord:
 
     def _on_event(self, event: Event) -> None:
         """Called by the run for each event, so it must be quick and may not raise."""
+        urgent = True
         match event:
             case TextDelta(text):
+                urgent = False
                 self._tail = (self._tail + text)[-_TAIL:]
             case ToolStarted(call):
                 self._tools[call.id] = call.name
@@ -186,9 +214,22 @@ class RunRecord:
                 self._tools.pop(result.call_id, None)
             case RunEnded():
                 self._close()
+            case ReasoningDelta() | ToolCallArguments() | ToolProgress():
+                urgent = False
             case _:
                 pass
         self.log.append(event)
+        self._on_change(self, urgent=urgent)
+
+    def _tell_of_stop(self, run: Run) -> Callable[[], None]:
+        """A stop changes the run's state before the run itself has anything to say about it. It may be a thread's."""
+        loop = asyncio.get_running_loop()
+
+        def tell(_: object) -> None:
+            with suppress(RuntimeError):  # the loop has closed, and nobody reads any more
+                loop.call_soon_threadsafe(self._on_change, self)
+
+        return run.course.token.on_cancel(tell)
 
     def _close(self) -> None:
         """The run is at rest: keep what it left, and let the rest of it go."""
@@ -197,6 +238,7 @@ class RunRecord:
         self.result = run.course.result
         self.ended_at = time.time()
         self._forget_timer()
+        self._forget_stop()
         self._tools.clear()
         self._run = None
         self._on_end(self)

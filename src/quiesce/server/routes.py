@@ -89,7 +89,7 @@ async def cancel_run(call: Call) -> Response:
     record, wanted = call.record, call.body(CancelRun)
     wait = call.number("wait", float, least=0, most=call.desk.settings.max_wait)
     run = record.run
-    if run is None and record.cancel_questions():
+    if run is None and call.desk.cancel_questions(record):
         return _cancel_answer(record, accepted=True)
     accepted = run is not None and run.cancel(wanted.reason, mode=wanted.mode, source=wanted.source, undo=wanted.undo)
     if run is not None and wait is not None:

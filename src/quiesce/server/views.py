@@ -101,7 +101,10 @@ class UsageView(Struct, frozen=True):
 
 
 class RunView(Struct, frozen=True):
-    """A run at a glance. `mode` and `cause` are those of its stop, if one was asked for."""
+    """A run at a glance. `mode` and `cause` are those of its stop, if one was asked for.
+
+    `undoable` names the tools whose calls `POST /runs/{id}/undo` would take back.
+    """
 
     id: str
     agent: str
@@ -121,6 +124,7 @@ class RunView(Struct, frozen=True):
     error: str | None = None
     on_disconnect: OnDisconnect = "continue"
     last_event: int = 0
+    undoable: tuple[str, ...] = ()
 
 
 class RunAnswer(Struct, frozen=True):
@@ -141,6 +145,27 @@ class RunList(Struct, frozen=True):
     """Some runs, the newest first."""
 
     runs: tuple[RunView, ...]
+
+
+class RunsListed(Struct, frozen=True, tag="list"):
+    """In place of everything that was told before: the runs as they are, the newest first."""
+
+    runs: tuple[RunView, ...]
+
+
+class RunChanged(Struct, frozen=True, tag="run"):
+    """A run that is new, or not as it was."""
+
+    run: RunView
+
+
+class RunGone(Struct, frozen=True, tag="gone"):
+    """A run that is no longer known."""
+
+    id: str
+
+
+RunsChange: TypeAlias = RunsListed | RunChanged | RunGone
 
 
 class CancelAnswer(Struct, frozen=True):

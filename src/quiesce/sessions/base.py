@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Protocol, runtime_checkable
 
-from .records import Batch, Holder, Lease, RunRecord, SessionInfo, Snapshot, Taken
+from .letters import Letter, Request
+from .records import Batch, Holder, Lease, RunRecord, Said, SessionInfo, Snapshot, Taken
+from .rows import Row
 
 
 @runtime_checkable
@@ -27,9 +30,52 @@ class Store(Protocol):
         """Take the session, which is made if there is none. Fails with `SessionBusy` while somebody else has it.
 
         Comes with everything that is stored, unless that is still at the revision `known`. A lease that has expired,
-        whose holder's process is gone, or that the same `owner` had, is taken over.
+        whose holder's process is gone, or that the same `owner` had, is taken over. Those who wait in line go first.
         """
         ...
+
+    # --- The line -----------------------------------------------------------------------------------------------
+
+    def post(self, session: str, request: Request) -> Future[int]:
+        """Get in line for a session, with words for those who came before; gives the place, which grows with time.
+
+        A place that is not asked for again within the request's seconds is passed over by others.
+        """
+        ...
+
+    def acquire_place(
+        self, session: str, holder: Holder, place: int, *, seconds: float, known: int | None = None
+    ) -> Future[Taken | Said]:
+        """Take the session if it is the turn of this place, which is given up then; else hold the place, and fail.
+
+        `Said` when the words that came with it were said by a run that had the session. Fails with `SessionBusy`; its
+        `overtaken` says that somebody behind asks all before them to stop.
+        """
+        ...
+
+    def withdraw(self, session: str, place: int) -> Future[Said | None]:
+        """Give a place up. `Said` when the words that came with it were taken, and so are said, or will be."""
+        ...
+
+    def letters(self, lease: Lease) -> Future[list[Letter]]:
+        """The line behind the holder of a lease, in order."""
+        ...
+
+    def take_letter(self, lease: Lease, place: int, run_id: str) -> Future[bool]:
+        """Take the words of a letter, to be said in a run. False when the sender has left, and they are not to be said.
+
+        They are said with a `Batch` that has this place among its `answers`.
+        """
+        ...
+
+    def watch(self, session: str, function: Callable[[], None]) -> Callable[[], None]:
+        """Call `function`, in whichever thread, when the session changes hands or its line changes; perhaps in vain.
+
+        Returns the way to end that.
+        """
+        ...
+
+    # --- Holding, reading and writing ---------------------------------------------------------------------------
 
     def renew(self, lease: Lease) -> Future[None]:
         """Hold the lease for another `lease.seconds`. A write does that too."""
@@ -57,6 +103,15 @@ class Store(Protocol):
 
     def journal(self, session: str, run_id: str) -> Future[list[bytes]]:
         """The rows of a run's journal, in order; empty when there is none."""
+        ...
+
+    def rows(
+        self, session: str, run_id: str, *, after: int = 0, most: int | None = None, marks: bool = False
+    ) -> Future[list[Row]]:
+        """The same with numbers: the rows that have events after number `after`, and perhaps one before; `unpack` them.
+
+        Not more than `most` of those that are new. With `marks`, what is only for recovery is among them.
+        """
         ...
 
     def delete(self, session: str) -> Future[None]:

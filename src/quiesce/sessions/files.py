@@ -16,7 +16,8 @@ from msgspec import Raw, Struct
 from ..errors import SessionExists, SessionNotFound, StoreDamaged
 from ..transcript import faults
 from .base import Store
-from .records import Batch, RunBegin, RunEnd, RunStatus, decode_messages, decode_row, holder
+from .records import Batch, RunBegin, RunEnd, RunStatus, holder
+from .rows import Row, decode_messages, decode_row
 
 VERSION: Final = 1
 
@@ -42,9 +43,11 @@ class _Run(Struct, frozen=True, tag="run", tag_field="line"):
     detail: Raw
 
 
-class _Event(Struct, frozen=True, tag="event", tag_field="line"):
+class _Event(Struct, frozen=True, tag="event", tag_field="line", omit_defaults=True):
     run: str
     event: Raw
+    number: int | None = None
+    lengths: bytes = b""
 
 
 class _Value(Struct, frozen=True, tag="value", tag_field="line"):
@@ -64,8 +67,8 @@ def export_session(store: Store, name: str) -> Iterator[bytes]:
         yield _line(_Message(Raw(payload)))
     for run in store.runs(name).result():
         yield _line(_Run(run.run_id, run.agent, run.started, run.status, run.reason, run.ended, Raw(run.detail)))
-        for row in store.journal(name, run.run_id).result():
-            yield _line(_Event(run.run_id, Raw(row)))
+        for row in store.rows(name, run.run_id, marks=True).result():
+            yield _line(_Event(run.run_id, Raw(row.payload), row.number, row.lengths))
     for key, value in sorted(snapshot.values.items()):
         yield _line(_Value(key, base64.b64encode(value).decode()))
 
@@ -113,14 +116,15 @@ def _batches(lines: list[Any]) -> Iterator[Batch]:
     runs = [line for line in lines if isinstance(line, _Run)]
     if not runs:
         yield Batch("import")
-    rows: dict[str, list[bytes]] = {}
+    rows: dict[str, list[Row]] = {}
     for line in lines:
         if isinstance(line, _Event):
-            rows.setdefault(line.run, []).append(bytes(line.event))
+            decode_row(bytes(line.event))  # it must be one
+            rows.setdefault(line.run, []).append(Row(bytes(line.event), line.number, line.lengths))
     for run in runs:
         batch = Batch(run.run)
         batch.begin = RunBegin(run.agent, run.started)
-        batch.entries = [decode_row(row) for row in rows.get(run.run, ())]
+        batch.take_rows(rows.get(run.run, []))
         if run.status != "running":
             batch.end = RunEnd(run.status, run.reason, run.ended or run.started, bytes(run.detail))
         yield batch

@@ -16,13 +16,16 @@ from contextlib import suppress
 from enum import Enum
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
-from ..errors import LeaseLost, StoreError, StoreUnavailable
-from ..events import Event, SessionRecovered, StoreFailed
+from ..errors import LeaseLost, SessionBusy, StoreError, StoreUnavailable
+from ..events import Event, RunEnded, SessionRecovered, StoreFailed
 from ..messages import Message
-from .records import Batch, Commit, JournalRow, Lease, RunBegin, RunEnd, ToolIntended
+from .mailbox import Addressee, Mailbox
+from .records import Batch, Lease, RunBegin, RunEnd, Said
+from .rows import Commit, JournalRow, ToolIntended
 
 if TYPE_CHECKING:
     from .session import Session
+    from .waiting import Wish
 
 # Seconds between writes, unless something waits for them; and a store that is slow is asked less often.
 LINGER: Final = 0.02
@@ -30,6 +33,7 @@ LONGEST_LINGER: Final = 0.1
 _SLOWNESS: Final = 4
 # How long a store that cannot be reached is tried again before the run hears of it.
 PATIENCE: Final = 10.0
+TOO_SOON: Final = "The run ended before its session was open; the prompt is not in it."
 _FIRST_PAUSE: Final = 0.05
 _LONGEST_PAUSE: Final = 1.0
 
@@ -45,6 +49,16 @@ class RunHost(Protocol):
     @property
     def agent(self) -> str:
         """The name of the run's agent."""
+        ...
+
+    @property
+    def wish(self) -> Wish:
+        """What to do when another process has the session."""
+        ...
+
+    @property
+    def correspondence(self) -> Addressee:
+        """Where to bring what other processes say to the run."""
         ...
 
     def deliver(self, events: Sequence[Event]) -> None:
@@ -74,13 +88,19 @@ class Journal:
         self.queue: Final[list[JournalRow]] = []
         self._messages: list[Message] = []
         self._values: dict[str, bytes] = {}
+        self._answers: dict[int, str] = {}
+        self._mailbox: Mailbox | None = None
+        self.said_in: str | None = None
+        """The run, in another process, that has said this run's prompt."""
         self._begin: RunBegin | None = RunBegin(host.agent, time.time())
         self._cut = 0
         self._rows = 0
+        self._next_event = 1
+        self._marks = 0
         self._written = 0
         self._on_its_way: Batch | None = None
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
         self._heartbeat: asyncio.TimerHandle | None = None
         self.idle = False
         self._wrote_at = 0.0
@@ -88,8 +108,7 @@ class Journal:
         self._failing_since: float | None = None
         self._pause = _FIRST_PAUSE
         self._told = 0
-        self._marked = False
-        self._last: Batch | None = None
+        self._closing: tuple[RunEnded, bytes] | None = None
         self._ended = False
         self._lease: Lease | None = None
         self._patient: Final[asyncio.Future[None]] = self._loop.create_future()
@@ -102,17 +121,26 @@ class Journal:
     async def _open(self) -> None:
         """Take the session. Never raises: what went wrong is in `error`."""
         try:
-            lease = await self._session.open(self._patient)
+            lease = await self._session.open(self._patient, self._host.wish)
         except StoreError as error:
-            self._end_with(error)
+            if isinstance(error, SessionBusy) and error.overtaken:
+                self.state = State.FAILED
+                self._host.correspondence.stop_from_afar()
+            else:
+                self._end_with(StoreUnavailable(TOO_SOON) if self._patient.done() else error)
             return
         except asyncio.CancelledError:
             self._end_with(StoreUnavailable("The session was not opened: the program is ending."))
             raise
-        if self.state is State.CLOSED:
+        if isinstance(lease, Said):
+            self.said_in = lease.run_id
+            return
+        if self._patient.done():
             self._session.store.release(lease)
+            self._end_with(StoreUnavailable(TOO_SOON))
             return
         self._lease = lease
+        self._mailbox = Mailbox(self._session.store, lease, self._host.correspondence)
         self.state = State.OPEN
         self.idle = True
         self._heartbeat = self._loop.call_later(lease.seconds / 3, self._beat)
@@ -125,6 +153,11 @@ class Journal:
         """The run is to stop: no more waiting for a session that somebody else has."""
         if not self._patient.done():
             self._patient.set_result(None)
+
+    @property
+    def in_line(self) -> bool:
+        """Whether the session is somebody else's, and is waited for."""
+        return self.state is State.OPENING and not self.opening.done() and self._session.in_line
 
     @property
     def opened(self) -> bool:
@@ -149,7 +182,7 @@ class Journal:
             del self._messages[len(self._messages) - unsent :]
             self._cut += replacing - unsent
             self._messages.extend(messages)
-            self._marked = True
+            self._marks += 1
             self.take(Commit(len(messages)))
 
     def set_value(self, key: str, value: bytes) -> None:
@@ -157,9 +190,13 @@ class Journal:
         self._session.values[key] = value
         self._values[key] = value
 
+    def answer(self, place: int) -> None:
+        """The words of a letter are in what is committed next: say so in the same step."""
+        self._answers[place] = self._host.run_id
+
     async def intend(self, call_id: str) -> None:
         """Note that a tool is about to run, and wait until that is saved."""
-        self._marked = True
+        self._marks += 1
         self.take(ToolIntended(call_id))
         await self.durable()
 
@@ -187,7 +224,7 @@ class Journal:
     @property
     def _taken(self) -> int:
         """How many entries there were so far. Counted when asked, so that taking one costs next to nothing."""
-        on_their_way = 0 if self._on_its_way is None else len(self._on_its_way.entries)
+        on_their_way = 0 if self._on_its_way is None else self._on_its_way.count
         return self._written + on_their_way + len(self.queue)
 
     @property
@@ -208,23 +245,29 @@ class Journal:
     @property
     def all_saved(self) -> bool:
         """Whether everything that was taken is in the store."""
-        return self._written >= self._taken and self.opened and self.error is None
+        if self.said_in is not None:
+            return True
+        return (self._ended or self._written >= self._taken) and self.opened and self.error is None
 
     # --- Writing ------------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Write what is queued: at once if somebody waits for it or the last write was a while ago, else soon."""
+        """Write what is queued: at once if somebody waits for it, else soon.
+
+        When the last write was a while ago, that is with what else is taken in this step of the loop.
+        """
         if self.state is State.DEGRADED:
             self._tell_all()
         if self.state is not State.OPEN or self._on_its_way is not None or not self.queue:
             return
         self.idle = False
-        pause = self._wrote_at + self._linger - self._loop.time()
-        if self._waiting or pause <= 0:
+        if self._waiting:
             self._stop_timer()
             self._write()
         elif self._timer is None:
-            self._timer = self._loop.call_later(pause, self._write)
+            pause = self._wrote_at + self._linger - self._loop.time()
+            later = self._loop.call_later
+            self._timer = self._loop.call_soon(self._write) if pause <= 0 else later(pause, self._write)
 
     def flush(self) -> None:
         """Write what is queued without waiting for more, unless the last batch is still on its way."""
@@ -240,20 +283,25 @@ class Journal:
     def _write(self) -> None:
         """Send off everything that is queued."""
         self._timer = None
-        if self.state is State.OPEN and self._on_its_way is None and self.queue:
+        if self.state is State.OPEN and self._on_its_way is None and self.queue and self._closing is None:
             self._send(self._gather())
 
     def _gather(self) -> Batch:
-        batch = Batch(self._host.run_id, first_row=self._rows)
+        batch = Batch(self._host.run_id, first_row=self._rows, first_event=self._next_event)
         batch.entries = self.queue.copy()
         self.queue.clear()
         batch.messages, self._messages = self._messages, []
         batch.values, self._values = self._values, {}
+        batch.answers, self._answers = self._answers, {}
         batch.begin, self._begin = self._begin, None
-        batch.marked, self._marked = self._marked, False
+        batch.marked = self._marks > 0
         batch.first_message = self._session.saved - self._cut
         batch.cuts, self._cut = self._cut > 0, 0
-        self._rows += len(batch.entries)
+        if self._closing is not None:
+            self._close(batch, *self._closing)
+        self._rows += batch.count
+        self._next_event += len(batch.entries) - self._marks
+        self._marks = 0
         return batch
 
     def _send(self, batch: Batch) -> None:
@@ -278,16 +326,18 @@ class Journal:
         self._on_its_way = None
         self._linger = min(LONGEST_LINGER, max(LINGER, _SLOWNESS * (self._loop.time() - self._wrote_at)))
         self._failing_since, self._pause = None, _FIRST_PAUSE
-        told_up_to, self._written = self._written, self._written + len(batch.entries)
+        told_up_to, self._written = self._written, self._written + batch.count
         self._tell(batch.entries, told_up_to, marked=batch.marked)
         self._session.wrote(batch, future.result())
-        if batch is self._last:
-            self._ended = True
+        self._ended = batch.closing is not None
         if self.state is State.DEGRADED:
             self.state, self.error = State.OPEN, None
         self._wake(self._written)
         self.idle = True
-        self.begin()
+        if self._closing is None:
+            self.begin()
+        elif not self._ended:
+            self._write_end()
 
     def _wake(self, written: float) -> None:
         """Let those go on who waited for no more than so many entries."""
@@ -369,29 +419,45 @@ class Journal:
             with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._end_with, error)
 
-    def finish(self, reason: str, detail: bytes) -> asyncio.Future[None]:
+    def finish(self, last: RunEnded, detail: bytes) -> asyncio.Future[None]:
         """Write down how the run ended, and let the session go. The future is done when that is saved, or cannot be.
 
-        Everything else must have been saved before.
+        Everything that is queued goes with it, in one step. When something is on its way, that comes first.
         """
         done: asyncio.Future[None] = self._loop.create_future()
-        if self.state is not State.OPEN or self.busy:
+        if self.state is not State.OPEN:
             done.set_result(None)
             return done
-        self._stop_timer()
-        batch = self._last = self._gather()
-        batch.end = RunEnd("ended", reason, time.time(), detail)
-        batch.release = True
-        batch.urgent = bool(batch.entries)
-        self._waiting.append((self._taken, done))
-        self._send(batch)
+        self._closing = (last, detail)
+        self._waiting.append((self._taken + 1, done))
+        if self._on_its_way is None:
+            self._write_end()
         return done
 
+    def _write_end(self) -> None:
+        self._stop_timer()
+        if self.state is State.OPEN:
+            self.idle = False
+            self._send(self._gather())
+
+    def _close(self, batch: Batch, last: RunEnded, detail: bytes) -> None:
+        batch.closing = last
+        batch.end = RunEnd("ended", last.stop_reason, time.time(), detail)
+        batch.release = True
+        batch.urgent = bool(batch.entries)
+
     def close(self) -> None:
-        """The run is over. Readers get what they have not had, saved or not, and the lease is let go."""
+        """The run is over. Readers get what they have not had, saved or not, and the lease is let go.
+
+        What came when the end was written down already comes too late: the end is the last event, here as in the store.
+        """
+        if self._ended:
+            self.queue.clear()
         self._tell_all()
         self.state = State.CLOSED
         self._stop_timer()
+        if self._mailbox is not None:
+            self._mailbox.close()
         if self._heartbeat is not None:
             self._heartbeat.cancel()
         self.hurry()

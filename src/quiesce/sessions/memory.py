@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
+from ..cancellation import Source
 from ..errors import InvalidConversation, UnknownInterrupt
 from ..interrupts import Answers, Interrupt, PendingTurn, answer_turn
 from ..messages import AssistantMessage, Message
@@ -41,6 +42,8 @@ class Conversation:
         self._state = ConversationState(messages, pending)
         self._turnstile: Final = Turnstile(lambda: self.pending is not None)
         self._id: Final = uuid.uuid4().hex
+        self.guests: Final[dict[str, Any]] = {}
+        """The handles of the runs that hold the conversation or wait for it, by their ids, whoever started them."""
         self.values: dict[str, bytes] = {}
         """Small named values that go with the conversation, and are saved with it where it is saved."""
 
@@ -122,7 +125,13 @@ class Conversation:
 
     def release(self, run_id: str) -> None:
         """Give the conversation back, or leave the line."""
+        self.guests.pop(run_id, None)
         self._turnstile.leave(run_id)
+
+    def stop_all(self, reason: str, *, source: Source = "user") -> None:
+        """Stop the run that holds the conversation, and those that wait for it. From any thread."""
+        for run in tuple(self.guests.copy().values()):
+            run.cancel(reason, source=source)
 
     def journal(self, host: RunHost) -> Journal | None:
         """Where a run that holds the conversation writes what happens; nowhere, for one that is only in memory."""

@@ -12,7 +12,10 @@ from typing import Any, Final, TypeVar
 from msgspec import Struct, field, structs
 
 from ..errors import LeaseLost, SessionNotFound
-from .records import Batch, Holder, Lease, RunRecord, SessionInfo, Snapshot, Taken, check_free
+from .letters import Letter, Request, admission
+from .records import Batch, Entry, Holder, Lease, RunRecord, Said, SessionInfo, Snapshot, Taken
+from .rows import A_MARK, Row
+from .watching import Watchers
 
 _T = TypeVar("_T")
 
@@ -24,8 +27,9 @@ class _Kept(Struct):
     expires: float = 0.0
     messages: dict[int, bytes] = field(default_factory=dict[int, bytes])
     runs: dict[str, RunRecord] = field(default_factory=dict[str, RunRecord])
-    journal: dict[str, dict[int, bytes]] = field(default_factory=dict[str, dict[int, bytes]])
+    journal: dict[str, dict[int, Row]] = field(default_factory=dict[str, dict[int, Row]])
     values: dict[str, bytes] = field(default_factory=dict[str, bytes])
+    letters: dict[int, tuple[Letter, float]] = field(default_factory=dict[int, tuple[Letter, float]])
 
 
 class MemoryStore:
@@ -36,6 +40,8 @@ class MemoryStore:
         self._lock: Final = threading.Lock()
         self._sessions: Final[dict[str, _Kept]] = {}
         self._values: Final[dict[str, bytes]] = {}
+        self._watchers: Final = Watchers()
+        self._places = 0
 
     @property
     def url(self) -> str:
@@ -56,7 +62,47 @@ class MemoryStore:
 
     def acquire(self, session: str, holder: Holder, *, seconds: float, known: int | None = None) -> Future[Taken]:
         """See `Store.acquire`."""
-        return self._done(self._acquire, session, holder, seconds, known)
+        return self._telling(session, self._acquire, session, Entry(holder, seconds, known))
+
+    def post(self, session: str, request: Request) -> Future[int]:
+        """See `Store.post`."""
+        return self._telling(session, self._post, session, request)
+
+    def acquire_place(
+        self, session: str, holder: Holder, place: int, *, seconds: float, known: int | None = None
+    ) -> Future[Taken | Said]:
+        """See `Store.acquire_place`."""
+        return self._telling(session, self._acquire, session, Entry(holder, seconds, known, place))
+
+    def withdraw(self, session: str, place: int) -> Future[Said | None]:
+        """See `Store.withdraw`."""
+        return self._telling(session, self._withdraw, session, place)
+
+    def letters(self, lease: Lease) -> Future[list[Letter]]:
+        """See `Store.letters`."""
+        return self._done(lambda: self._letters(self._held(lease)))
+
+    def take_letter(self, lease: Lease, place: int, run_id: str) -> Future[bool]:
+        """See `Store.take_letter`."""
+
+        def take() -> bool:
+            letters = self._held(lease).letters
+            if place in letters:
+                letter, expires = letters[place]
+                letters[place] = (structs.replace(letter, taken_by=run_id), expires)
+            return place in letters
+
+        return self._done(take)
+
+    def watch(self, session: str, function: Callable[[], None]) -> Callable[[], None]:
+        """See `Store.watch`."""
+        return self._watchers.add(session, function)
+
+    def _telling(self, session: str, function: Callable[..., Any], *args: Any) -> Future[Any]:
+        outcome = self._done(function, *args)
+        if outcome.exception() is None:
+            self._watchers.tell(session)
+        return outcome
 
     def renew(self, lease: Lease) -> Future[None]:
         """See `Store.renew`."""
@@ -64,7 +110,7 @@ class MemoryStore:
 
     def release(self, lease: Lease) -> Future[None]:
         """See `Store.release`."""
-        return self._done(self._release, lease)
+        return self._telling(lease.session, self._release, lease)
 
     def load(self, session: str) -> Future[Snapshot]:
         """See `Store.load`."""
@@ -72,6 +118,8 @@ class MemoryStore:
 
     def write(self, lease: Lease, batch: Batch) -> Future[int]:
         """See `Store.write`."""
+        if batch.release or batch.answers:
+            return self._telling(lease.session, self._write, lease, batch)
         return self._done(self._write, lease, batch)
 
     def sessions(self) -> Future[list[SessionInfo]]:
@@ -84,7 +132,21 @@ class MemoryStore:
 
     def journal(self, session: str, run_id: str) -> Future[list[bytes]]:
         """See `Store.journal`."""
-        return self._done(lambda: _in_order(self._kept(session).journal.get(run_id, {})))
+        return self._done(lambda: _payloads(self._kept(session).journal.get(run_id, {})))
+
+    def rows(
+        self, session: str, run_id: str, *, after: int = 0, most: int | None = None, marks: bool = False
+    ) -> Future[list[Row]]:
+        """See `Store.rows`."""
+
+        def read() -> list[Row]:
+            found = _in_order(self._kept(session).journal.get(run_id, {}))
+            started = [at for at, row in enumerate(found) if row.number and row.number <= after + 1]
+            found = found[started[-1] if started and after else 0 :]
+            found = [row for row in found if marks or row.number != A_MARK]
+            return found if most is None else found[: most + 1]
+
+        return self._done(read)
 
     def delete(self, session: str) -> Future[None]:
         """See `Store.delete`."""
@@ -120,16 +182,46 @@ class MemoryStore:
             raise LeaseLost(f"Somebody else writes session {lease.session!r} now.")
         return kept
 
-    def _acquire(self, session: str, holder: Holder, seconds: float, known: int | None) -> Taken:
+    def _made(self, session: str) -> _Kept:
         now = self._clock()
         if session not in self._sessions:
             self._sessions[session] = _Kept(SessionInfo(session, uuid.uuid4().hex, now, now, 0, 0, 0))
-        check_free(self._info(session), holder)
-        kept = self._sessions[session]
-        kept.info = structs.replace(kept.info, fence=kept.info.fence + 1, holder=holder)
-        kept.expires = now + seconds
-        lease = Lease(session, kept.info.id, kept.info.fence, kept.info.revision, seconds, holder.owner)
-        return Taken(lease, None if lease.revision == known else self._load(session))
+        return self._sessions[session]
+
+    def _letters(self, kept: _Kept) -> list[Letter]:
+        now = self._clock()
+        return [structs.replace(letter, expires_in=expires - now) for letter, expires in kept.letters.values()]
+
+    def _post(self, session: str, request: Request) -> int:
+        kept = self._made(session)
+        self._places += 1
+        letter = Letter(self._places, request.kind, request.sender, kept.info.fence, 0.0, request.body)
+        kept.letters[letter.place] = (letter, self._clock() + request.seconds)
+        return letter.place
+
+    def _withdraw(self, session: str, place: int) -> Said | None:
+        kept = self._sessions.get(session)
+        letter, _ = (None, 0) if kept is None else kept.letters.pop(place, (None, 0))
+        return Said(letter.taken_by) if letter is not None and letter.taken_by else None
+
+    def _acquire(self, session: str, entry: Entry) -> Taken | Said:
+        kept, now, place = self._made(session), self._clock(), entry.place
+        busy, said_in, litter, since = admission(self._info(session), self._letters(kept), entry.holder, place)
+        for each in litter:
+            kept.letters.pop(each, None)
+        if busy is not None:
+            if place is not None and place in kept.letters:
+                kept.letters[place] = (kept.letters[place][0], now + entry.seconds)
+            raise busy
+        if place is not None:
+            kept.letters.pop(place, None)
+        if said_in:
+            return Said(said_in)
+        kept.info = structs.replace(kept.info, fence=kept.info.fence + 1, holder=entry.holder)
+        kept.expires = now + entry.seconds
+        info = kept.info
+        lease = Lease(session, info.id, info.fence, info.revision, entry.seconds, entry.holder.owner, since)
+        return Taken(lease, None if lease.revision == entry.known else self._load(session))
 
     def _renew(self, lease: Lease) -> None:
         self._held(lease).expires = self._clock() + lease.seconds
@@ -153,6 +245,10 @@ class MemoryStore:
             kept.messages = {at: kept.messages[at] for at in kept.messages if at < batch.first_message}
             kept.messages.update(enumerate(batch.payloads(), batch.first_message))
         kept.values.update(batch.values)
+        for place, said_in in batch.answers.items():
+            if place in kept.letters:
+                letter, expires = kept.letters[place]
+                kept.letters[place] = (structs.replace(letter, said_in=said_in), expires)
         end, run = batch.end, kept.runs.get(run_id)
         if end is not None and run is not None:
             kept.runs[run_id] = structs.replace(
@@ -169,13 +265,19 @@ class MemoryStore:
     def _load(self, session: str) -> Snapshot:
         kept = self._kept(session)
         running = sorted((run for run in kept.runs.values() if run.status == "running"), key=lambda run: run.started)
-        unfinished = {run.run_id: _in_order(kept.journal.get(run.run_id, {})) for run in running}
+        unfinished = {run.run_id: _payloads(kept.journal.get(run.run_id, {})) for run in running}
         return Snapshot(self._info(session), _in_order(kept.messages), unfinished, dict(kept.values))
 
     def _delete(self, session: str) -> None:
-        check_free(self._info(session), None)
+        busy = admission(self._info(session), (), None, None).busy
+        if busy is not None:
+            raise busy
         del self._sessions[session]
 
 
-def _in_order(rows: dict[int, bytes]) -> list[bytes]:
+def _in_order(rows: dict[int, _T]) -> list[_T]:
     return [rows[number] for number in sorted(rows)]
+
+
+def _payloads(rows: dict[int, Row]) -> list[bytes]:
+    return [row.payload for row in _in_order(rows)]

@@ -15,6 +15,7 @@ import msgspec
 from ..errors import (
     LeaseLost,
     MissingExtra,
+    SessionBusy,
     SessionNotFound,
     StoreDamaged,
     StoreError,
@@ -22,8 +23,13 @@ from ..errors import (
     StoreReadOnly,
     StoreUnavailable,
 )
-from .records import Batch, Holder, Lease, RunRecord, SessionInfo, Snapshot, Taken, check_free, encode
+from .letters import Letter, Request, admission
+from .postgres_letters import NOW, add_letter, keep_place, letters_of, note_said, remove_letter, take_letter, tell
+from .postgres_lookout import PostgresLookout
+from .records import Batch, Entry, Holder, Lease, RunRecord, Said, SessionInfo, Snapshot, Taken
+from .rows import A_MARK, Row, encode
 from .schema import POSTGRES_MIGRATIONS
+from .watching import Watchers
 from .worker import Worker
 
 _T = TypeVar("_T")
@@ -31,8 +37,7 @@ _T = TypeVar("_T")
 # How long to wait for a connection, and for the answer to one statement.
 CONNECT_PATIENCE: Final = 5.0
 STATEMENT_PATIENCE: Final = 10.0
-_NOW: Final = "extract(epoch FROM clock_timestamp())::float8"
-_INFO: Final = f"name, id, created, updated, length, revision, fence, holder, greatest(0, expires - {_NOW})"
+_INFO: Final = f"name, id, created, updated, length, revision, fence, holder, greatest(0, expires - {NOW})"
 # Any number will do, as long as nobody else uses it for something else: two processes must not migrate at once.
 _MIGRATION_LOCK: Final = 7_164_200_526
 
@@ -50,7 +55,9 @@ class PostgresStore:
             raise MissingExtra("PostgresStore", "asyncpg", "postgres") from None
         self._asyncpg: Final[Any] = asyncpg
         self._address: Final = url
-        self._worker: Final = Worker("quiesce-store-postgres")
+        self._watchers: Final = Watchers()
+        self._lookout: Final = PostgresLookout(self._watchers, self._own_loop, self._reach)
+        self._worker: Final = Worker("quiesce-store-postgres", self._lookout)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._connection: Any = None
 
@@ -70,6 +77,52 @@ class PostgresStore:
     def acquire(self, session: str, holder: Holder, *, seconds: float, known: int | None = None) -> Future[Taken]:
         """See `Store.acquire`."""
         return self._submit(lambda db: self._acquire(db, session, holder, seconds, known), urgent=False)
+
+    def post(self, session: str, request: Request) -> Future[int]:
+        """See `Store.post`."""
+        return self._submit(lambda db: self._post(db, session, request), urgent=False)
+
+    def acquire_place(
+        self, session: str, holder: Holder, place: int, *, seconds: float, known: int | None = None
+    ) -> Future[Taken | Said]:
+        """See `Store.acquire_place`."""
+
+        entry = Entry(holder, seconds, known, place)
+        return self._worker.submit(lambda: _raised(self._run(lambda db: self._enter(db, session, entry), urgent=False)))
+
+    def withdraw(self, session: str, place: int) -> Future[Said | None]:
+        """See `Store.withdraw`."""
+
+        async def work(db: Any) -> Said | None:
+            said = await remove_letter(db, place)
+            await tell(db, session)
+            return said
+
+        return self._submit(work, urgent=False)
+
+    def letters(self, lease: Lease) -> Future[list[Letter]]:
+        """See `Store.letters`."""
+        return self._submit(lambda db: letters_of(db, lease.session_id))
+
+    def take_letter(self, lease: Lease, place: int, run_id: str) -> Future[bool]:
+        """See `Store.take_letter`."""
+
+        async def work(db: Any) -> bool:
+            await self._hold(db, lease, "fence = fence")
+            return await take_letter(db, lease.session_id, place, run_id)
+
+        return self._submit(work, urgent=False)
+
+    def watch(self, session: str, function: Callable[[], None]) -> Callable[[], None]:
+        """See `Store.watch`."""
+        forget = self._watchers.add(session, function)
+        self._worker.submit(self._begin_to_listen)
+
+        def end() -> None:
+            forget()
+            self._lookout.poke()
+
+        return end
 
     def renew(self, lease: Lease) -> Future[None]:
         """See `Store.renew`."""
@@ -122,6 +175,27 @@ class PostgresStore:
 
         return self._submit(work)
 
+    def rows(
+        self, session: str, run_id: str, *, after: int = 0, most: int | None = None, marks: bool = False
+    ) -> Future[list[Row]]:
+        """See `Store.rows`."""
+
+        async def work(db: Any) -> list[Row]:
+            run = ((await self._info(db, session)).id, run_id)
+            first = await db.fetchval(
+                "SELECT seq FROM quiesce_journal WHERE session = $1 AND run = $2 AND number BETWEEN 1 AND $3"
+                " ORDER BY seq DESC LIMIT 1",
+                *(*run, after + 1),
+            )
+            found = await db.fetch(
+                "SELECT payload, number, lengths FROM quiesce_journal WHERE session = $1 AND run = $2 AND seq >= $3"
+                " AND ($4::boolean OR number IS DISTINCT FROM $5) ORDER BY seq LIMIT $6",
+                *(*run, first or 0 if after else 0, marks, A_MARK, None if most is None else most + 1),
+            )
+            return [Row(*row) for row in found]
+
+        return self._submit(work)
+
     def delete(self, session: str) -> Future[None]:
         """See `Store.delete`."""
         return self._submit(lambda db: self._delete(db, session))
@@ -150,29 +224,56 @@ class PostgresStore:
     # --- Writing ------------------------------------------------------------------------------------------------
 
     async def _acquire(self, db: Any, session: str, holder: Holder, seconds: float, known: int | None) -> Taken:
+        taken = _raised(await self._enter(db, session, Entry(holder, seconds, known)))
+        assert isinstance(taken, Taken)
+        return taken
+
+    async def _enter(self, db: Any, session: str, entry: Entry) -> Taken | Said | SessionBusy:
+        """Take the session, with a place in its line or without one. What is in the way is returned, not raised."""
+        place = entry.place
+        info = await self._made(db, session)
+        busy, said_in, litter, since = admission(info, await letters_of(db, info.id), entry.holder, place)
+        for each in litter:
+            await remove_letter(db, each)
+        if busy is not None:
+            if place is not None:
+                await keep_place(db, place, entry.seconds)
+            return busy
+        if place is not None:
+            await remove_letter(db, place)
+        await tell(db, session)
+        if said_in:
+            return Said(said_in)
         await db.execute(
-            f"INSERT INTO quiesce_sessions (name, id, created, updated) VALUES ($1, $2, {_NOW}, {_NOW})"
+            f"UPDATE quiesce_sessions SET fence = fence + 1, holder = $2, expires = {NOW} + $3 WHERE id = $1",
+            info.id,
+            encode(entry.holder),
+            entry.seconds,
+        )
+        lease = Lease(session, info.id, info.fence + 1, info.revision, entry.seconds, entry.holder.owner, since)
+        return Taken(lease, None if info.revision == entry.known else await self._snapshot(db, info))
+
+    async def _made(self, db: Any, session: str) -> SessionInfo:
+        await db.execute(
+            f"INSERT INTO quiesce_sessions (name, id, created, updated) VALUES ($1, $2, {NOW}, {NOW})"
             " ON CONFLICT (name) DO NOTHING",
             session,
             uuid.uuid4().hex,
         )
-        info = await self._info(db, session, locked=True)
-        check_free(info, holder)
-        await db.execute(
-            f"UPDATE quiesce_sessions SET fence = fence + 1, holder = $2, expires = {_NOW} + $3 WHERE id = $1",
-            info.id,
-            encode(holder),
-            seconds,
-        )
-        lease = Lease(session, info.id, info.fence + 1, info.revision, seconds, holder.owner)
-        return Taken(lease, None if info.revision == known else await self._snapshot(db, info))
+        return await self._info(db, session, locked=True)
+
+    async def _post(self, db: Any, session: str, request: Request) -> int:
+        info = await self._made(db, session)  # locked, so that places are given in the order in which they count
+        await tell(db, session)
+        return await add_letter(db, info, request)
 
     async def _renew(self, db: Any, lease: Lease) -> None:
-        await self._hold(db, lease, f"expires = {_NOW} + $3", lease.seconds)
+        await self._hold(db, lease, f"expires = {NOW} + $3", lease.seconds)
 
     async def _release(self, db: Any, lease: Lease) -> None:
         with suppress(LeaseLost):
             await self._hold(db, lease, "holder = NULL, expires = 0")
+        await tell(db, lease.session)
 
     async def _hold(self, db: Any, lease: Lease, change: str, *values: Any) -> int:
         """Change the session's row, if the lease is the newest there is. Gives the revision."""
@@ -188,11 +289,11 @@ class PostgresStore:
 
     async def _write(self, db: Any, lease: Lease, batch: Batch) -> int:
         rows, payloads, session = batch.rows(), batch.payloads(), lease.session_id
-        kept = "holder = NULL, expires = $4" if batch.release else f"expires = {_NOW} + $4"
+        kept = "holder = NULL, expires = $4" if batch.release else f"expires = {NOW} + $4"
         revision = await self._hold(
             db,
             lease,
-            f"revision = revision + 1, updated = {_NOW}, length = coalesce($3, length), {kept}",
+            f"revision = revision + 1, updated = {NOW}, length = coalesce($3, length), {kept}",
             batch.first_message + len(payloads) if batch.rewrites else None,
             0.0 if batch.release else lease.seconds,
         )
@@ -204,9 +305,9 @@ class PostgresStore:
             )
         if rows:
             await db.executemany(
-                "INSERT INTO quiesce_journal (session, run, seq, payload) VALUES ($1, $2, $3, $4)"
-                " ON CONFLICT DO NOTHING",
-                [(session, batch.run_id, batch.first_row + n, row) for n, row in enumerate(rows)],
+                "INSERT INTO quiesce_journal (session, run, seq, payload, number, lengths)"
+                " VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT DO NOTHING",
+                [(session, batch.run_id, batch.first_row + n, *row) for n, row in enumerate(rows)],
             )
         if batch.rewrites:
             await db.execute(
@@ -229,12 +330,15 @@ class PostgresStore:
                 " WHERE session = $1 AND run = $2",
                 *(session, batch.run_id, end.status, end.reason, end.ended, end.detail),
             )
+        await note_said(db, session, batch.answers)
+        if batch.release or batch.answers:
+            await tell(db, lease.session)
         return revision
 
     async def _delete(self, db: Any, session: str) -> None:
         info = await self._info(db, session, locked=True)
-        check_free(info, None)
-        for table in ("messages", "journal", "runs", "session_values"):
+        _raised(admission(info, (), None, None).busy)
+        for table in ("messages", "journal", "runs", "session_values", "letters"):
             await db.execute(f"DELETE FROM quiesce_{table} WHERE session = $1", info.id)
         await db.execute("DELETE FROM quiesce_sessions WHERE id = $1", info.id)
 
@@ -267,13 +371,24 @@ class PostgresStore:
     # --- The connection -----------------------------------------------------------------------------------------
 
     def _submit(self, work: Callable[[Any], Awaitable[_T]], *, urgent: bool = True) -> Future[_T]:
-        return self._worker.submit(self._run, work, urgent)
+        return self._worker.submit(lambda: self._run(work, urgent=urgent))
 
-    def _run(self, work: Callable[[Any], Awaitable[_T]], urgent: bool) -> _T:  # noqa: FBT001
+    def _run(self, work: Callable[[Any], Awaitable[_T]], *, urgent: bool) -> _T:
         """In the store's thread: one transaction, on a loop that runs only for it."""
+        return self._own_loop().run_until_complete(self._perform(work, urgent=urgent))
+
+    def _own_loop(self) -> asyncio.AbstractEventLoop:
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
-        return self._loop.run_until_complete(self._perform(work, urgent=urgent))
+        return self._loop
+
+    def _begin_to_listen(self) -> None:
+        with suppress(StoreError):  # the lookout tries again
+            self._own_loop().run_until_complete(self._lookout.begin())
+
+    async def _reach(self) -> Any:
+        async with self._explained():
+            return await self._connected()
 
     async def _perform(self, work: Callable[[Any], Awaitable[_T]], *, urgent: bool) -> _T:
         """Do it; once more when a connection that was opened earlier turns out to be gone. All work may be repeated."""
@@ -366,6 +481,12 @@ class PostgresStore:
                 with suppress(OSError, TimeoutError, self._asyncpg.PostgresError, self._asyncpg.InterfaceError):
                     loop.run_until_complete(connection.close(timeout=1))
             loop.close()
+
+
+def _raised(outcome: _T | SessionBusy) -> _T:
+    if isinstance(outcome, SessionBusy):
+        raise outcome
+    return outcome
 
 
 def _session(row: Any) -> SessionInfo:

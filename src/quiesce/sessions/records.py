@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
-import json
-import operator
 import os
 import socket
-from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
-import msgspec
 from msgspec import Struct
 
-from ..errors import SessionBusy, StoreDamaged
-from ..events import Event, ReasoningDelta, TextDelta, ToolCallArguments
+from ..events import RunEnded
 from ..messages import Message
+from .rows import JournalRow, Row, encode, pack
 
 RunStatus: TypeAlias = Literal["running", "ended", "crashed"]
 
@@ -82,21 +77,11 @@ class Lease(Struct, frozen=True):
     revision: int
     seconds: float
     owner: str
+    since: int = 0
+    """The last place in the line when the lease was taken: who is behind it came later."""
 
 
 # --- What is written -----------------------------------------------------------------------------------------------
-
-
-class Commit(Struct, frozen=True, tag="commit"):
-    """Everything before this is settled: so many messages were put into the conversation."""
-
-    messages: int
-
-
-class ToolIntended(Struct, frozen=True, tag="tool_intended"):
-    """A tool is about to run. Written down before it does, so that after a crash it is known that it may have run."""
-
-    call_id: str
 
 
 class RunBegin(Struct, frozen=True):
@@ -115,19 +100,20 @@ class RunEnd(Struct, frozen=True):
     detail: bytes = b"null"
 
 
-JournalRow: TypeAlias = Event | Commit | ToolIntended
-
-
 class Batch:
     """What goes into the store in one transaction, or not at all.
 
     Rows are numbered by run, and messages by session, so that a batch that is written twice is there once.
     """
 
-    def __init__(self, run_id: str, *, first_row: int = 0) -> None:
+    def __init__(self, run_id: str, *, first_row: int = 0, first_event: int | None = None) -> None:
         self.run_id: Final = run_id
         self.first_row: Final = first_row
+        self.first_event: Final = first_event
+        """The number of the first event among the entries; None when nobody counts."""
         self.entries: list[JournalRow] = []
+        self.closing: RunEnded | None = None
+        """The run's last event, which is in the store before it is told."""
         self.messages: list[Message] = []
         self.first_message = 0
         self.cuts = False
@@ -135,24 +121,36 @@ class Batch:
         self.begin: RunBegin | None = None
         self.end: RunEnd | None = None
         self.values: dict[str, bytes] = {}
+        self.answers: dict[int, str] = {}
+        """Letters whose words are in here, by their place, and the run that says them."""
         self.marked = True
         """Whether some entries are marks, which are not for readers."""
         self.release = False
         self.urgent = True
         """Whether this must survive even a power cut; what only says that a run is over need not."""
-        self._rows: list[bytes] | None = None
+        self._rows: list[Row] | None = None
         self._payloads: list[bytes] | None = None
+
+    @property
+    def count(self) -> int:
+        """How many entries there are, with the closing one."""
+        return len(self.entries) + (self.closing is not None)
 
     @property
     def rewrites(self) -> bool:
         """Whether the conversation is, from `first_message` on, `messages` and nothing else."""
         return self.cuts or bool(self.messages)
 
-    def rows(self) -> list[bytes]:
-        """The journal's rows, with runs of deltas merged into one. Encoded once."""
+    def rows(self) -> list[Row]:
+        """The entries as rows of the journal. Encoded once."""
         if self._rows is None:
-            self._rows = [encode(row) for row in merge(self.entries)]
+            entries = self.entries if self.closing is None else [*self.entries, self.closing]
+            self._rows = pack(entries, self.first_event)
         return self._rows
+
+    def take_rows(self, rows: list[Row]) -> None:
+        """Rows of a journal as they were stored elsewhere, instead of entries."""
+        self._rows = rows
 
     def payloads(self) -> list[bytes]:
         """The messages, encoded."""
@@ -199,13 +197,13 @@ class Snapshot(Struct, frozen=True):
     values: dict[str, bytes]
 
 
-def check_free(info: SessionInfo, wanted_by: Holder | None) -> None:
-    """Raises `SessionBusy` while somebody other than `wanted_by` has a session."""
-    holder = info.holder
-    if holder is None or info.expires_in <= 0 or holder.is_gone:
-        return
-    if wanted_by is None or holder.owner != wanted_by.owner:
-        raise SessionBusy(info.name, str(holder), info.expires_in)
+class Entry(Struct, frozen=True):
+    """Somebody who wants a session, with a place in its line or without one; `known` is the revision they have."""
+
+    holder: Holder
+    seconds: float
+    known: int | None = None
+    place: int | None = None
 
 
 class Taken(Struct, frozen=True):
@@ -215,75 +213,7 @@ class Taken(Struct, frozen=True):
     snapshot: Snapshot | None
 
 
-# --- Encoding ------------------------------------------------------------------------------------------------------
+class Said(Struct, frozen=True):
+    """A session that is not needed any more: the words are said, by a run that had it."""
 
-
-def merge(entries: Iterable[JournalRow]) -> list[JournalRow]:
-    """The same rows with neighbouring pieces of the same text joined. Most rows are text, so that goes fast."""
-    merged: list[JournalRow] = []
-    for kind, alike in itertools.groupby(entries, type):
-        if kind is TextDelta:
-            merged.append(TextDelta("".join(map(_text_of, alike))))
-        elif kind is ReasoningDelta or kind is ToolCallArguments:
-            for entry in alike:
-                _add_piece(merged, entry)
-        else:
-            merged.extend(alike)
-    return merged
-
-
-def _add_piece(merged: list[JournalRow], entry: JournalRow) -> None:
-    match entry, merged[-1] if merged else None:
-        case ReasoningDelta(text, None, None), ReasoningDelta(before, None, None):
-            merged[-1] = ReasoningDelta(before + text)
-        case ToolCallArguments(call_id, text), ToolCallArguments(same, before) if call_id == same:
-            merged[-1] = ToolCallArguments(call_id, before + text)
-        case _:
-            merged.append(entry)
-
-
-_text_of: Final = operator.attrgetter("text")
-
-
-def _stand_in(value: Any) -> Any:
-    """What a tool reports, or a provider adds, may be anything; the journal keeps how it looks."""
-    return repr(value)
-
-
-_encoder: Final = msgspec.json.Encoder(enc_hook=_stand_in)
-_rows: Final[msgspec.json.Decoder[JournalRow]] = msgspec.json.Decoder(JournalRow)
-_messages: Final[msgspec.json.Decoder[Message]] = msgspec.json.Decoder(Message)
-
-
-def encode(value: object) -> bytes:
-    """A value as JSON."""
-    try:
-        return _encoder.encode(value)
-    except (UnicodeEncodeError, ValueError, RecursionError):
-        # Half of a character that a stream has split: plain JSON can say that, in ASCII.
-        return json.dumps(msgspec.to_builtins(value, enc_hook=_stand_in), default=repr).encode()
-
-
-def decode_row(data: bytes) -> JournalRow:
-    """A row of the journal. Raises `StoreDamaged`."""
-    return _decode(_rows, JournalRow, data)
-
-
-def decode_messages(payloads: Sequence[bytes]) -> tuple[Message, ...]:
-    """Messages from what `encode` made of them. Raises `StoreDamaged`."""
-    decode = _messages.decode
-    try:
-        return tuple([decode(data) for data in payloads])
-    except (msgspec.MsgspecError, UnicodeError) as error:
-        raise StoreDamaged(f"A stored message cannot be read: {error}.") from error
-
-
-def _decode(decoder: msgspec.json.Decoder[Any], kind: Any, data: bytes) -> Any:
-    try:
-        return decoder.decode(data)
-    except (msgspec.MsgspecError, UnicodeError):
-        pass
-    try:
-        return msgspec.convert(json.loads(data), kind)
-    except (msgspec.MsgspecError, ValueError) as error:
-        raise StoreDamaged(f"A row of the journal cannot be read: {error}.") from error
+    run_id: str

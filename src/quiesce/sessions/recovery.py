@@ -26,7 +26,7 @@ from ..events import (
 from ..interrupts import PendingTurn
 from ..messages import AssistantContent, AssistantMessage, Message, Outcome, ToolCall, ToolResult
 from ..transcript import close, seal_answer, seal_turn, unfinished
-from .records import Commit, JournalRow, ToolIntended
+from .rows import Commit, JournalRow, ToolIntended
 
 CRASH_NOTE: Final = "(This answer ended here because the program was interrupted.)"
 UNKNOWN_SENTENCE: Final = "No result: the program ended while this was running. Whether it did its work is not known."

@@ -24,6 +24,17 @@ SQLITE_MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
             session TEXT NOT NULL, key TEXT NOT NULL, value BLOB NOT NULL, PRIMARY KEY (session, key)) WITHOUT ROWID""",
         "CREATE TABLE store_values (key TEXT NOT NULL PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID",
     ),
+    (
+        "ALTER TABLE journal ADD COLUMN number INTEGER",
+        "ALTER TABLE journal ADD COLUMN lengths BLOB NOT NULL DEFAULT x''",
+    ),
+    (
+        """CREATE TABLE letters (
+            place INTEGER PRIMARY KEY AUTOINCREMENT, session TEXT NOT NULL, kind TEXT NOT NULL, sender BLOB NOT NULL,
+            fence INTEGER NOT NULL, expires REAL NOT NULL, body BLOB NOT NULL, taken_by TEXT NOT NULL DEFAULT '',
+            said_in TEXT NOT NULL DEFAULT '')""",
+        "CREATE INDEX letters_of_session ON letters (session, place)",
+    ),
 )
 
 POSTGRES_MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
@@ -46,5 +57,16 @@ POSTGRES_MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
         """CREATE TABLE quiesce_session_values (
             session TEXT NOT NULL, key TEXT NOT NULL, value BYTEA NOT NULL, PRIMARY KEY (session, key))""",
         "CREATE TABLE quiesce_store_values (key TEXT NOT NULL PRIMARY KEY, value BYTEA NOT NULL)",
+    ),
+    (
+        "ALTER TABLE quiesce_journal ADD COLUMN number BIGINT",
+        "ALTER TABLE quiesce_journal ADD COLUMN lengths BYTEA NOT NULL DEFAULT ''::bytea",
+    ),
+    (
+        """CREATE TABLE quiesce_letters (
+            place BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, session TEXT NOT NULL, kind TEXT NOT NULL,
+            sender BYTEA NOT NULL, fence BIGINT NOT NULL, expires DOUBLE PRECISION NOT NULL, body BYTEA NOT NULL,
+            taken_by TEXT NOT NULL DEFAULT '', said_in TEXT NOT NULL DEFAULT '')""",
+        "CREATE INDEX quiesce_letters_of_session ON quiesce_letters (session, place)",
     ),
 )

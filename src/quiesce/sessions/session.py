@@ -5,21 +5,21 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from concurrent.futures import Future
 from typing import Final, Literal, TypeAlias, get_args
 
 import msgspec
 
-from ..errors import ConfigurationError, SessionBusy, SessionNotFound, StoreDamaged, StoreError
+from ..errors import ConfigurationError, SessionNotFound, StoreDamaged, StoreError
 from ..interrupts import Answers, Interrupt, PendingTurn
 from ..messages import Message
 from ..transcript import DEFAULT_CUT_NOTE, faults
-from . import journal
 from .base import Store
 from .journal import Journal, RunHost
 from .memory import Conversation, ConversationState
-from .records import Batch, Lease, RunBegin, RunEnd, Snapshot, Taken, decode_messages, decode_row, encode, holder
+from .records import Batch, Lease, RunBegin, RunEnd, Said, Snapshot
 from .recovery import Crash, Torn
+from .rows import NumberedEvent, decode_messages, decode_row, encode, unpack
+from .waiting import Applicant, Wish
 from .where import resolve_store
 
 OnStoreFailure: TypeAlias = Literal["stop", "continue"]
@@ -28,8 +28,6 @@ OnStoreFailure: TypeAlias = Literal["stop", "continue"]
 PENDING: Final = "conversation.pending"
 # A lease is renewed while a run goes on; after a crash, others wait this long unless they can see that it is dead.
 LEASE: Final = 30.0
-# How often a session that somebody else has is asked for again while `wait` lasts.
-_ASK_AGAIN: Final = 0.2
 
 
 class Session(Conversation):
@@ -71,6 +69,7 @@ class Session(Conversation):
         self._behind: str | None = None
         self._not_pending = False
         self._journal: Journal | None = None
+        self._applicant: Applicant | None = None
 
     def __repr__(self) -> str:
         return f"<Session {self.name!r} in {self.store.url}>"
@@ -102,6 +101,15 @@ class Session(Conversation):
     def load_sync(self) -> tuple[Message, ...]:
         """`load()`, for code without an event loop. It blocks."""
         return self._show(self.store.load(self.name).result())
+
+    async def events(self, run_id: str, *, after: int = 0) -> list[NumberedEvent]:
+        """The events of a run that are stored, after number `after`: each with the number that live readers got it by.
+
+        Events are numbered from 1. Those of a run that is at rest end with `RunEnded`, unless it crashed. Raises a
+        `StoreError`.
+        """
+        rows = self.store.rows(self.name, run_id, after=after)
+        return list(unpack(await asyncio.wrap_future(rows), after))
 
     def _show(self, snapshot: Snapshot) -> tuple[Message, ...]:
         messages, pending = decode_messages(snapshot.messages), _pending_in(snapshot)
@@ -165,12 +173,16 @@ class Session(Conversation):
                     self._state = ConversationState(self._saved)
         super().release(run_id)
 
-    async def open(self, patient: asyncio.Future[None]) -> Lease:
+    async def open(self, patient: asyncio.Future[None], wish: Wish | None = None) -> Lease | Said:
         """Take the lease, and bring what is here up to date with the store. `patient` is done when time is up.
 
-        Seals what a crash has torn. Raises `SessionBusy` or another `StoreError`.
+        `wish` says what to do when somebody else has it; `Said` means that the words of it were said by them. Seals
+        what a crash has torn. Raises `SessionBusy` or another `StoreError`.
         """
-        taken = await self._acquire(patient)
+        self._applicant = Applicant(self, self._owner, self._revision, wish or Wish())
+        taken = await self._applicant.get(patient)
+        if isinstance(taken, Said):
+            return taken
         try:
             if taken.snapshot is not None:
                 await self._take_over(taken.lease, taken.snapshot)
@@ -180,34 +192,22 @@ class Session(Conversation):
         self._stored_id, self._fence = taken.lease.session_id, taken.lease.fence
         return taken.lease
 
+    @property
+    def place(self) -> int | None:
+        """The place in the store's line of a run that waits here for the session, when it has one."""
+        return None if self._applicant is None else self._applicant.place
+
+    @property
+    def in_line(self) -> bool:
+        """Whether a run here waits, or begins to wait, in line for the session, which somebody else has."""
+        return self._applicant is not None and self._applicant.in_line
+
     def opened(self) -> None:
         """The journal takes what is written from now on."""
         if self._not_pending:
             self._not_pending = False
             if self.pending is not None:
                 self.drop_pending()
-
-    async def _acquire(self, patient: asyncio.Future[None]) -> Taken:
-        loop = asyncio.get_running_loop()
-        busy_until, away_until = loop.time() + self.wait, loop.time() + journal.PATIENCE
-        while True:
-            asked = self.store.acquire(self.name, holder(self._owner), seconds=self.lease, known=self._revision)
-            try:
-                return await asyncio.shield(asyncio.wrap_future(asked))
-            except asyncio.CancelledError:
-                asked.add_done_callback(self._give_back)
-                raise
-            except StoreError as error:
-                again = isinstance(error, SessionBusy) or error.retryable
-                left = (busy_until if isinstance(error, SessionBusy) else away_until) - loop.time()
-                if not again or patient.done() or left <= 0:
-                    raise
-            await asyncio.wait((patient,), timeout=min(_ASK_AGAIN, left))
-
-    def _give_back(self, asked: Future[Taken]) -> None:
-        """Nobody waits for this lease any more."""
-        if not asked.cancelled() and asked.exception() is None:
-            self.store.release(asked.result().lease)
 
     async def _take_over(self, lease: Lease, snapshot: Snapshot) -> None:
         """What is stored, sealed where a crash has torn it, becomes what is here."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import queue
 import sqlite3
 import time
 import uuid
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -16,6 +17,7 @@ import msgspec
 
 from ..errors import (
     LeaseLost,
+    SessionBusy,
     SessionNotFound,
     StoreDamaged,
     StoreError,
@@ -23,12 +25,19 @@ from ..errors import (
     StoreReadOnly,
     StoreUnavailable,
 )
-from .records import Batch, Holder, Lease, RunRecord, SessionInfo, Snapshot, Taken, check_free, encode
+from .letters import Letter, Request, admission
+from .records import Batch, Entry, Holder, Lease, RunRecord, Said, SessionInfo, Snapshot, Taken
+from .rows import A_MARK, Row, encode
 from .schema import SQLITE_MIGRATIONS
-from .worker import Worker
+from .sqlite_letters import add_letter, keep_place, letters_of, note_said, remove_letter, standing, take_letter
+from .watching import Watchers
+from .worker import Job, Jobs, Worker
 
 # How long a transaction waits for one of another process.
 _LOCK_PATIENCE: Final = 5.0
+# SQLite tells nobody that another process has written. While a session is held or waited for, one number in shared
+# memory is looked at this often.
+LOOK_EVERY: Final = 0.05
 _INFO: Final = "name, id, created, updated, length, revision, fence, holder, expires"
 
 
@@ -42,7 +51,11 @@ class SQLiteStore:
     def __init__(self, path: str | os.PathLike[str], *, power_safe: bool = False) -> None:
         self.path: Final = Path(path).expanduser().absolute()
         self._power_safe: Final = power_safe
-        self._worker: Final = Worker(f"quiesce-store-{self.path.name}")
+        self._watchers: Final = Watchers()
+        self._lookout: Final = _Lookout(self._watchers, self._look)
+        self._worker: Final = Worker(f"quiesce-store-{self.path.name}", self._lookout)
+        self._seen_version = -1
+        self._seen: Final[dict[str, object]] = {}
         self._connection: sqlite3.Connection | None = None
         self._process = 0
         self._relaxed = False
@@ -60,6 +73,34 @@ class SQLiteStore:
     def acquire(self, session: str, holder: Holder, *, seconds: float, known: int | None = None) -> Future[Taken]:
         """See `Store.acquire`."""
         return self._worker.submit(self._acquire, session, holder, seconds, known)
+
+    def post(self, session: str, request: Request) -> Future[int]:
+        """See `Store.post`."""
+        return self._worker.submit(self._post, session, request)
+
+    def acquire_place(
+        self, session: str, holder: Holder, place: int, *, seconds: float, known: int | None = None
+    ) -> Future[Taken | Said]:
+        """See `Store.acquire_place`."""
+        return self._worker.submit(self._enter, session, Entry(holder, seconds, known, place))
+
+    def withdraw(self, session: str, place: int) -> Future[Said | None]:
+        """See `Store.withdraw`."""
+        return self._worker.submit(self._withdraw, session, place)
+
+    def letters(self, lease: Lease) -> Future[list[Letter]]:
+        """See `Store.letters`."""
+        return self._worker.submit(self._letters, lease)
+
+    def take_letter(self, lease: Lease, place: int, run_id: str) -> Future[bool]:
+        """See `Store.take_letter`."""
+        return self._worker.submit(self._take_letter, lease, place, run_id)
+
+    def watch(self, session: str, function: Callable[[], None]) -> Callable[[], None]:
+        """See `Store.watch`."""
+        end = self._watchers.add(session, function)
+        self._worker.submit(self._look)
+        return end
 
     def renew(self, lease: Lease) -> Future[None]:
         """See `Store.renew`."""
@@ -89,6 +130,12 @@ class SQLiteStore:
         """See `Store.journal`."""
         return self._worker.submit(self._journal, session, run_id)
 
+    def rows(
+        self, session: str, run_id: str, *, after: int = 0, most: int | None = None, marks: bool = False
+    ) -> Future[list[Row]]:
+        """See `Store.rows`."""
+        return self._worker.submit(self._numbered, session, run_id, after, most, marks)
+
     def delete(self, session: str) -> Future[None]:
         """See `Store.delete`."""
         return self._worker.submit(self._delete, session)
@@ -108,20 +155,80 @@ class SQLiteStore:
     # --- Writing ------------------------------------------------------------------------------------------------
 
     def _acquire(self, session: str, holder: Holder, seconds: float, known: int | None) -> Taken:
+        taken = self._enter(session, Entry(holder, seconds, known))
+        assert isinstance(taken, Taken)
+        return taken
+
+    def _enter(self, session: str, entry: Entry) -> Taken | Said:
+        """Take the session, with a place in its line or without one."""
         with self._transaction(durable=False) as db:
-            now = time.time()
-            db.execute(
-                "INSERT OR IGNORE INTO sessions (name, id, created, updated) VALUES (?, ?, ?, ?)",
-                (session, uuid.uuid4().hex, now, now),
-            )
-            info = self._info(db, session)
-            check_free(info, holder)
-            db.execute(
-                "UPDATE sessions SET fence = fence + 1, holder = ?, expires = ? WHERE id = ?",
-                (encode(holder), now + seconds, info.id),
-            )
-            lease = Lease(session, info.id, info.fence + 1, info.revision, seconds, holder.owner)
-            return Taken(lease, None if info.revision == known else self._snapshot(db, info))
+            info = self._made(db, session)
+            place = entry.place
+            busy, said_in, litter, since = admission(info, letters_of(db, info.id), entry.holder, place)
+            for each in litter:
+                remove_letter(db, each)
+            if busy is not None and place is not None:
+                keep_place(db, place, entry.seconds)
+            elif place is not None:
+                remove_letter(db, place)
+            outcome = busy or (Said(said_in) if said_in else self._grant(db, info, entry, since))
+        if isinstance(outcome, SessionBusy):  # raised here, because the place is kept
+            raise outcome
+        self._watchers.tell(session)
+        return outcome
+
+    def _grant(self, db: sqlite3.Connection, info: SessionInfo, entry: Entry, since: int) -> Taken:
+        db.execute(
+            "UPDATE sessions SET fence = fence + 1, holder = ?, expires = ? WHERE id = ?",
+            (encode(entry.holder), time.time() + entry.seconds, info.id),
+        )
+        lease = Lease(info.name, info.id, info.fence + 1, info.revision, entry.seconds, entry.holder.owner, since)
+        return Taken(lease, None if info.revision == entry.known else self._snapshot(db, info))
+
+    def _made(self, db: sqlite3.Connection, session: str) -> SessionInfo:
+        now = time.time()
+        db.execute(
+            "INSERT OR IGNORE INTO sessions (name, id, created, updated) VALUES (?, ?, ?, ?)",
+            (session, uuid.uuid4().hex, now, now),
+        )
+        return self._info(db, session)
+
+    def _post(self, session: str, request: Request) -> int:
+        with self._transaction(durable=False) as db:
+            info = self._made(db, session)
+            place = add_letter(db, info, request)
+        self._watchers.tell(session)
+        return place
+
+    def _withdraw(self, session: str, place: int) -> Said | None:
+        with self._transaction(durable=False) as db:
+            said = remove_letter(db, place)
+        self._watchers.tell(session)
+        return said
+
+    def _letters(self, lease: Lease) -> list[Letter]:
+        with self._transaction(reading=True) as db:
+            return letters_of(db, lease.session_id)
+
+    def _take_letter(self, lease: Lease, place: int, run_id: str) -> bool:
+        with self._transaction(durable=False) as db:
+            self._hold(db, lease, "fence = fence", ())
+            return take_letter(db, lease.session_id, place, run_id)
+
+    def _look(self) -> None:
+        """See whether another process has changed anything that somebody here waits for."""
+        db = self._connected()
+        version = db.execute("PRAGMA data_version").fetchone()[0]
+        sessions = self._watchers.sessions
+        if version == self._seen_version and all(session in self._seen for session in sessions):
+            return
+        self._seen_version = version
+        before = self._seen.copy()
+        self._seen.clear()
+        for session in sessions:
+            self._seen[session] = standing(db, session)
+            if self._seen[session] != before.get(session):
+                self._watchers.tell(session)
 
     def _renew(self, lease: Lease) -> None:
         with self._transaction(durable=False) as db:
@@ -130,6 +237,7 @@ class SQLiteStore:
     def _release(self, lease: Lease) -> None:
         with self._transaction(durable=False) as db, suppress(LeaseLost):
             self._hold(db, lease, "holder = NULL, expires = 0", ())
+        self._watchers.tell(lease.session)
 
     def _hold(self, db: sqlite3.Connection, lease: Lease, change: str, values: tuple[Any, ...]) -> int:
         """Change the session's row, if the lease is the newest there is. Gives the revision."""
@@ -159,8 +267,9 @@ class SQLiteStore:
                 )
             if rows:
                 db.executemany(
-                    "INSERT OR IGNORE INTO journal (session, run, seq, payload) VALUES (?, ?, ?, ?)",
-                    [(lease.session_id, batch.run_id, batch.first_row + n, row) for n, row in enumerate(rows)],
+                    "INSERT OR IGNORE INTO journal (session, run, seq, payload, number, lengths)"
+                    " VALUES (?, ?, ?, ?, ?, ?)",
+                    [(lease.session_id, batch.run_id, batch.first_row + n, *row) for n, row in enumerate(rows)],
                 )
             if batch.rewrites:
                 db.execute(
@@ -181,13 +290,18 @@ class SQLiteStore:
                     "UPDATE runs SET status = ?, reason = ?, ended = ?, detail = ? WHERE session = ? AND run = ?",
                     (end.status, end.reason, end.ended, end.detail, lease.session_id, batch.run_id),
                 )
-            return revision
+            note_said(db, lease.session_id, batch.answers)
+        if batch.release or batch.answers:
+            self._watchers.tell(lease.session)
+        return revision
 
     def _delete(self, session: str) -> None:
         with self._transaction() as db:
             info = self._info(db, session)
-            check_free(info, None)
-            for table in ("messages", "journal", "runs", "session_values"):
+            busy = admission(info, (), None, None).busy
+            if busy is not None:
+                raise busy
+            for table in ("messages", "journal", "runs", "session_values", "letters"):
                 db.execute(f"DELETE FROM {table} WHERE session = ?", (info.id,))
             db.execute("DELETE FROM sessions WHERE id = ?", (info.id,))
 
@@ -236,6 +350,21 @@ class SQLiteStore:
         with self._transaction(reading=True) as db:
             return self._rows(db, self._info(db, session).id, run_id)
 
+    def _numbered(self, session: str, run_id: str, after: int, most: int | None, marks: bool) -> list[Row]:  # noqa: FBT001
+        with self._transaction(reading=True) as db:
+            run = (self._info(db, session).id, run_id)
+            first = db.execute(
+                "SELECT seq FROM journal WHERE session = ? AND run = ? AND number BETWEEN 1 AND ?"
+                " ORDER BY seq DESC LIMIT 1",
+                (*run, after + 1),
+            ).fetchone()
+            found = db.execute(
+                "SELECT payload, number, lengths FROM journal WHERE session = ? AND run = ? AND seq >= ?"
+                " AND (? OR number IS NOT ?) ORDER BY seq LIMIT ?",
+                (*run, 0 if first is None or not after else first[0], marks, A_MARK, -1 if most is None else most + 1),
+            )
+            return [Row(*row) for row in found]
+
     def _get(self, key: str) -> bytes | None:
         with self._transaction(reading=True) as db:
             row = db.execute("SELECT value FROM store_values WHERE key = ?", (key,)).fetchone()
@@ -279,6 +408,7 @@ class SQLiteStore:
             self._process = os.getpid()
             self._connection = self._connect()
             self._relaxed = False
+            self._seen_version = -1
         return self._connection
 
     def _connect(self) -> sqlite3.Connection:
@@ -343,6 +473,29 @@ class SQLiteStore:
                 return StoreFull(said, todo="Check the disk: it is full, over quota, or broken. Then prompt again.")
             case _:
                 return StoreError(said)
+
+
+class _Lookout:
+    """Looks now and then whether another process has written, while somebody here waits for that."""
+
+    def __init__(self, watchers: Watchers, look: Callable[[], None]) -> None:
+        self._watchers: Final = watchers
+        self._look: Final = look
+
+    @property
+    def wanted(self) -> bool:
+        return bool(self._watchers)
+
+    def wait(self, jobs: Jobs) -> Job | None:
+        try:
+            return jobs.get(timeout=LOOK_EVERY)
+        except queue.Empty:
+            with suppress(StoreError, sqlite3.Error):  # it will show with the next write, if it lasts
+                self._look()
+            return None
+
+    def poke(self) -> None:
+        """The queue wakes the thread by itself."""
 
 
 def _version(db: sqlite3.Connection) -> int:

@@ -6,9 +6,11 @@ import queue
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 _T = TypeVar("_T")
+Job: TypeAlias = Callable[[], None]
+Jobs: TypeAlias = "queue.SimpleQueue[Job]"
 
 # A thread with nothing to do ends after so many seconds; the next job starts another one.
 IDLE: Final = 1.0
@@ -17,12 +19,30 @@ busy_workers: Final[dict[int, Worker]] = {}
 """The workers that have something to do right now, in this process. Virtual time waits for them."""
 
 
+class Lookout(Protocol):
+    """What a worker does between its jobs, while somebody wants it to."""
+
+    @property
+    def wanted(self) -> bool:
+        """Whether somebody does."""
+        ...
+
+    def wait(self, jobs: Jobs) -> Job | None:
+        """In the worker's thread: wait for a job and look out meanwhile. May return without one, to be called again."""
+        ...
+
+    def poke(self) -> None:
+        """There is a job, or nobody wants this any more. From any thread."""
+        ...
+
+
 class Worker:
     """Carries out functions in a thread of its own."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, lookout: Lookout | None = None) -> None:
         self.name: Final = name
-        self._jobs: Final[queue.SimpleQueue[Callable[[], None]]] = queue.SimpleQueue()
+        self._lookout: Final = lookout
+        self._jobs: Final[Jobs] = queue.SimpleQueue()
         self._lock: Final = threading.Lock()
         self._thread: threading.Thread | None = None
         self._waiting = 0
@@ -51,16 +71,17 @@ class Worker:
                 self._retiring = False
                 self._thread = threading.Thread(target=self._work, name=self.name, daemon=True)
                 self._thread.start()
+        if self._lookout is not None:
+            self._lookout.poke()
         return outcome
 
     def _work(self) -> None:
         self.identity = threading.get_ident()
         while True:
-            try:
-                job = self._jobs.get(timeout=IDLE)
-            except queue.Empty:
+            job = self._next()
+            if job is None:
                 with self._lock:
-                    if self._waiting:
+                    if self._waiting or self._looks_out:
                         continue
                     self._thread = None
                 return
@@ -73,6 +94,18 @@ class Worker:
                     if self._retiring:
                         self._thread = None
                         return
+
+    @property
+    def _looks_out(self) -> bool:
+        return self._lookout is not None and self._lookout.wanted
+
+    def _next(self) -> Job | None:
+        if self._lookout is not None and self._lookout.wanted:
+            return self._lookout.wait(self._jobs)
+        try:
+            return self._jobs.get(timeout=IDLE)
+        except queue.Empty:
+            return None
 
     def retire(self) -> None:
         """Let the thread end with the job that calls this, unless there is more to do."""

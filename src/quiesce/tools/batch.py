@@ -11,7 +11,8 @@ from ..cancellation import BoundedShield, Mode
 from ..interrupts import PendingCall, PendingTurn
 from ..messages import ToolCall, ToolResult
 from ..receipt import CallReceipt
-from .call import CallRecord, ToolHost
+from .call import CallRecord
+from .host import ToolHost
 from .tool import Tool
 
 

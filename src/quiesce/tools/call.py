@@ -5,82 +5,27 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from contextlib import aclosing, suppress
 from enum import Enum
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final
 
-from ..cancellation import CancellationToken, Mode, Source, TokenView
+from ..cancellation import Mode, Source
 from ..errors import ToolError
-from ..events import Event, InterruptRaised, ToolEnded, ToolProgress, ToolStarted
+from ..events import InterruptRaised, ToolEnded, ToolStarted
 from ..interrupts import InterruptSignal, PendingCall
 from ..messages import Outcome, ToolCall, ToolResult
 from ..receipt import CallReceipt, LateOutcome
 from ..transcript import unfinished
 from .asking import Asking
-from .context import Shield, ToolContext
+from .host import ToolHost
+from .invocation import Invocation
 from .output import completed, describe, failed, with_note
 from .policy import LAST_BREATH, REAPING
-from .program import ProcessResult, Program
-from .thread import ThreadCall, ThreadOutcome
+from .thread import ThreadOutcome
 from .tool import Tool
-from .undo import Effect, UndoLog
+from .undo import Effect
 from .verdict import died, note, raised, stopped
 
-if TYPE_CHECKING:
-    from .processes.printed import Printed
-    from .processes.worker_call import WorkerCall
-
 _log: Final = logging.getLogger("quiesce")
-
-
-class ToolHost(Protocol):
-    """What a call needs of the run that it belongs to."""
-
-    @property
-    def run_id(self) -> str:
-        """The run's id."""
-        ...
-
-    @property
-    def token(self) -> CancellationToken:
-        """The run's token."""
-        ...
-
-    @property
-    def leg(self) -> CancellationToken:
-        """Below the run's token: cancelled with it, or alone when the run is steered away from this turn."""
-        ...
-
-    @property
-    def state(self) -> dict[str, Any]:
-        """The agent's state."""
-        ...
-
-    @property
-    def undo_log(self) -> UndoLog:
-        """Where calls that can be undone are written down."""
-        ...
-
-    def emit(self, event: Event) -> None:
-        """Tell the run's readers."""
-
-    async def before_start(self, call: ToolCall) -> None:
-        """Write down that a tool is about to run, before it does."""
-
-    def idempotency_key(self, call: ToolCall) -> str:
-        """The same for the same call, whatever happens to the process in between."""
-        ...
-
-    async def before_tool(self, call: ToolCall, asking: Asking) -> ToolResult | None:
-        """Ask the hooks; a result means that the tool need not run. A hook may raise `InterruptSignal`."""
-
-    async def after_tool(self, call: ToolCall, result: ToolResult) -> ToolResult:
-        """Show the hooks a result; they may give another one."""
-        ...
-
-    def record_late(self, outcome: LateOutcome) -> None:
-        """A call that was left behind has ended."""
 
 
 class Stage(Enum):
@@ -107,15 +52,18 @@ class CallRecord:
         self.result: ToolResult | None = self.asking.result
         self.stage = Stage.WAITING if self.result is None and not self.asking.open else Stage.DONE
         self.task: asyncio.Task[None] | None = None
-        self._thread: ThreadCall | None = None
-        self._worker: WorkerCall | None = None
-        self._programs: Final[list[Program]] = []
-        self._shields: Final[list[str]] = []
+        self._invocation: Final = Invocation(
+            self.asking,
+            host,
+            self._token,
+            grace_left=self._grace_left,
+            on_orphan=self._on_thread_end,
+            on_unshield=self._on_unshield,
+        )
         self._shield_note = ""
         self._timer: asyncio.TimerHandle | None = None
         self._on_rest: Callable[[], None] = lambda: None
         self.left_behind = False
-        self._stop_mode: Mode | None = None
         self._stop_deadline: float | None = None
         self._held_back = False
         self._why_alone = ""
@@ -162,7 +110,7 @@ class CallRecord:
         self._set_timer(tool.policy.timeout, self._on_timeout)
         self._host.emit(ToolStarted(self.asking.call))
         try:
-            value = await self._invoke(tool, arguments)
+            value = await self._invocation.run(tool, arguments)
         except asyncio.CancelledError as error:
             if self._settle_cancelled(error):
                 return
@@ -191,10 +139,8 @@ class CallRecord:
         if not task.cancelling():
             self._finish(failed(self.call, describe(error)))
             return True
-        still_there = self._thread is not None or (self._worker is not None and not self._worker.settled)
-        if not still_there:
-            ended_a_process = self._worker is not None or bool(self._programs)
-            self._finish(self._stopped(Outcome.KILLED if ended_a_process else Outcome.CANCELLED))
+        if not self._invocation.outlives_its_task:
+            self._finish(self._stopped(Outcome.KILLED if self._invocation.used_processes else Outcome.CANCELLED))
         elif not self.left_behind:
             self.leave_behind()
         if self._why_alone and not self._leg.stop_now and task.cancelling() == 1:
@@ -207,20 +153,14 @@ class CallRecord:
 
         policy = None if self.tool is None else self.tool.policy
         if isinstance(error, ProcessEnded) and policy is not None:
-            if self._stop_mode is not None:
+            if self._invocation.stopping:
                 return self._stopped(Outcome.KILLED)
-            return died(self.call, error, policy, self._printed())
+            return died(self.call, error, policy, self._invocation.printed())
         _log.debug("Tool %s (%s) raised.", self.call.name, self.call.id, exc_info=error)
         return raised(self.call, error, policy, stopping=self._token.cancelled)
 
     def _stopped(self, outcome: Outcome) -> ToolResult:
-        return stopped(self.call, outcome, self._why_alone, self._printed())
-
-    def _printed(self) -> list[Printed]:
-        sources: list[WorkerCall | Program] = [*self._programs]
-        if self._worker is not None:
-            sources.append(self._worker)
-        return [stream for source in sources for stream in (source.stdout, source.stderr)]
+        return stopped(self.call, outcome, self._why_alone, self._invocation.printed())
 
     def _checked(self) -> tuple[Tool, dict[str, Any]]:
         """The tool and its arguments. Raises `ToolError`, in words for the model, when the call cannot be made."""
@@ -230,36 +170,6 @@ class CallRecord:
         if call.unparsed is not None:
             raise ToolError(f"The arguments were not a JSON object: {call.unparsed[:200]!r}.")
         return self.tool, self.tool.validate(call.arguments)
-
-    async def _invoke(self, tool: Tool, arguments: dict[str, Any]) -> Any:
-        if tool.policy.on_stop == "kill":
-            return await self._invoke_in_process(tool, arguments)
-        if tool.context_parameter is not None:
-            arguments = {**arguments, tool.context_parameter: self._context()}
-        match tool.kind:
-            case "async":
-                return await tool.function(**arguments)
-            case "sync":
-                function = partial(tool.function, **arguments)
-                self._thread = ThreadCall(function, f"quiesce-{tool.name}-{self.call.id}", self._on_thread_end)
-                return await self._thread.wait()
-            case "generator":
-                last: Any = None
-                async with aclosing(tool.function(**arguments)) as steps:
-                    async for last in steps:
-                        self._report(last)
-                return last
-
-    async def _invoke_in_process(self, tool: Tool, arguments: dict[str, Any]) -> Any:
-        from .processes.worker_call import WorkerCall, WorkerRequest
-
-        host = self._host
-        key = host.idempotency_key(self.call)
-        request = WorkerRequest(
-            tool, arguments, self.call.id, host.run_id, self._token, self._cancel_run, host.state, self._report, key
-        )
-        self._worker = WorkerCall(request)
-        return await self._worker.wait()
 
     def _finish(self, result: ToolResult) -> None:
         if self.stage is Stage.DONE:
@@ -313,55 +223,6 @@ class CallRecord:
         on_rest, self._on_rest = self._on_rest, lambda: None
         on_rest()
 
-    # --- What the tool is given ---------------------------------------------------------------------------------
-
-    def _context(self) -> ToolContext:
-        def report(progress: Any) -> None:
-            with suppress(RuntimeError):  # the loop has closed: a tool that was left behind talks to nobody
-                self._loop.call_soon_threadsafe(self._report, progress)
-
-        options: dict[str, Any] = {}
-        if self.tool is not None and self.tool.kind != "sync":  # a thread cannot be interrupted anyway
-            options["shield"] = self._shield
-            options["run_process"] = self._run_process
-        return ToolContext(
-            run_id=self._host.run_id,
-            call_id=self.call.id,
-            idempotency_key=self._host.idempotency_key(self.call),
-            tool_name=self.call.name,
-            token=TokenView(self._token),
-            state=self._host.state,
-            report=report,
-            cancel=self._cancel_run,
-            asking=self.asking,
-            **options,
-        )
-
-    def _cancel_run(self, reason: str) -> None:
-        self._host.token.cancel(reason or f"tool {self.call.name} asked for it", source="tool")
-
-    def _report(self, progress: Any) -> None:
-        if not self.left_behind:
-            self._host.emit(ToolProgress(self.call.id, self.call.name, progress))
-
-    async def _run_process(self, argv: Any, *, report: bool, **options: Any) -> ProcessResult:
-        program = Program(argv, report=self._report if report else None, grace=self._grace_left, **options)
-        self._programs.append(program)
-        try:
-            return await program.run()
-        finally:
-            if self._stop_mode is None:  # nobody stopped it: what it printed is the tool's to tell
-                self._programs.remove(program)
-
-    def _shield(self, name: str) -> Shield:
-        return Shield(name, lambda: self._shields.append(name), self._leave_shield)
-
-    def _leave_shield(self) -> None:
-        self._shields.pop()
-        if self._held_back and not self._shields and self.task is not None:
-            self._held_back = False
-            self.task.cancel()
-
     # --- Stopping -----------------------------------------------------------------------------------------------
 
     @property
@@ -372,14 +233,14 @@ class CallRecord:
     @property
     def label(self) -> str:
         """What a stop waits for, when it waits for this call."""
-        return f"{self.call.name} ({', '.join(filter(None, self._shields))})" if any(self._shields) else self.call.name
+        return self._invocation.label
 
     def grace(self, mode: Mode) -> float:
         """How long a stop in this mode waits for the call before it gives it up."""
         if self.stage is not Stage.RUNNING or self.tool is None:
             return LAST_BREATH
         own = 0.0 if mode is Mode.KILL else self.tool.policy.grace
-        if self._worker is not None or (self._has_programs and not self._spared(mode)):
+        if self._invocation.worker is not None or (self._invocation.has_programs and not self._spared(mode)):
             return own + REAPING  # the process is killed when its grace is over; this is for the kernel to be slow in
         if mode is Mode.KILL:
             return 0.0 if self.tool.kind == "sync" else self.tool.last_breath
@@ -388,11 +249,7 @@ class CallRecord:
     @property
     def last_breath(self) -> float:
         """How long the call may take to end once it is cancelled at last."""
-        return REAPING if self._has_programs or self.tool is None else self.tool.last_breath
-
-    @property
-    def _has_programs(self) -> bool:
-        return any(not program.gone for program in self._programs)
+        return REAPING if self._invocation.has_programs or self.tool is None else self.tool.last_breath
 
     def _grace_left(self) -> float:
         if self._stop_deadline is None:
@@ -402,24 +259,29 @@ class CallRecord:
     def request_stop(self, mode: Mode) -> None:
         """Ask the call to stop, as its policy has it. A call whose tool has not begun, or has ended, just stops."""
         assert self.task is not None
-        self._stop_mode = mode
+        self._invocation.stopping = True
         if self.stage is not Stage.RUNNING or self.tool is None:
             self.task.cancel()
             return
         deadline = self._clock() + (0.0 if mode is Mode.KILL else self.tool.policy.grace)
         self._stop_deadline = deadline if self._stop_deadline is None else min(self._stop_deadline, deadline)
-        if self._worker is not None:
-            self._worker.stop(self._grace_left())
+        if self._invocation.worker is not None:
+            self._invocation.worker.stop(self._grace_left())
         elif self._spared(mode):
             pass
-        elif self._shields and mode is not Mode.KILL:
+        elif self._invocation.shielded and mode is not Mode.KILL:
             self._held_back = True
             self._shield_note = f"The stop waited for its protected part: {self.label}."
         else:
-            for program in self._programs:
-                program.stop(self._grace_left())
+            self._invocation.stop_programs(self._grace_left())
             if self.task.cancelling() and mode is not Mode.KILL:
                 return  # it was told before, when the run was steered, and is cleaning up
+            self.task.cancel()
+
+    def _on_unshield(self) -> None:
+        """The tool has left its protected part: a stop that was held back takes effect."""
+        if self._held_back and self.task is not None:
+            self._held_back = False
             self.task.cancel()
 
     def _spared(self, mode: Mode) -> bool:
@@ -431,7 +293,7 @@ class CallRecord:
 
     def cancel_at_last(self) -> bool:
         """Cancel a task that was allowed to finish and has not. Whether there was one."""
-        if self.task is None or self.stage is not Stage.RUNNING or self.tool is None or self._worker is not None:
+        if self.task is None or self.stage is not Stage.RUNNING or self.tool is None or self._invocation.worker:
             return False
         may_finish = self.tool.kind != "sync" and self.tool.policy.on_stop == "finish"
         if not (may_finish or self._held_back) or self.task.cancelling():
@@ -443,16 +305,15 @@ class CallRecord:
         assert self.task is not None
         if self.left_behind:
             return
-        thread = self._thread
+        thread = self._invocation.thread
         if thread is not None and thread.outcome is not None:  # it ended in this very instant
             self._on_thread_end(thread.outcome)
             return
         if self.stage is Stage.RUNNING:
             self.result = self._stopped(Outcome.ABANDONED)
-        self.left_behind = True
+        self.left_behind = self._invocation.muted = True
         self._stopped_waiting_at = self._clock()
-        for program in self._programs:
-            program.stop(0.0)
+        self._invocation.stop_programs(0.0)
         if thread is not None:
             self.task.cancel()  # the task only waited; the thread is what is left
         self._come_to_rest()
@@ -474,7 +335,7 @@ class CallRecord:
 
     def _on_timeout(self) -> None:
         assert self.tool is not None
-        if self._stop_mode is None:
+        if not self._invocation.stopping:
             self.stop_alone(f"It took longer than its timeout of {self.tool.policy.timeout:g} s.", source="deadline")
 
     def _on_grace_over(self) -> None:
@@ -509,10 +370,7 @@ class CallRecord:
     @property
     def remains(self) -> str:
         """What is left of a call that is still running, in words."""
-        places = [program.where for program in self._programs if not program.gone]
-        if self._worker is not None:
-            places.append(self._worker.where)
-        return " ".join((f"tool {self.call.name} ({self.call.id})", *places))
+        return " ".join((f"tool {self.call.name} ({self.call.id})", *self._invocation.places()))
 
     # --- Telling ------------------------------------------------------------------------------------------------
 

@@ -180,7 +180,7 @@ class ToolContext:
         Raises `ToolError` for a reason that has no JSON form, and where nobody can be asked.
         """
         if self._asking is None:
-            raise ToolError("Nobody can be asked from here: for an on_stop='kill' tool, use requires_approval.")
+            raise ToolError("Nobody can be asked from here: this tool was not called by a run.")
         return self._asking.ask(name, reason, expires_in=expires_in)
 
     @property

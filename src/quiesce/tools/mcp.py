@@ -123,14 +123,18 @@ class MCPServer:
         """Connect and list the tools. Raises `ConfigurationError` when the server cannot be reached or started."""
         if self._connection is not None:
             raise ConfigurationError(f"{self!r} is connected already.", todo="Leave the first block before the next.")
-        connection = Connection(self._target)
+        connection = Connection(self._target, self._list_tools)
         try:
             await connection.open(self._connect_timeout)
-            listed = await connection.call(_all_tools)
+            await self._list_tools(connection)
         except BaseException:
             await connection.close()
             raise
         self._connection = connection
+
+    async def _list_tools(self, connection: Connection) -> None:
+        """At the beginning, and when the server says that its tools are others now."""
+        listed = await connection.call(_all_tools)
         self._tools = tuple(self._tool(each) for each in listed if self._only is None or each.name in self._only)
 
     async def close(self) -> None:
@@ -168,7 +172,10 @@ class MCPServer:
 
     @property
     def tools(self) -> tuple[SchemaTool, ...]:
-        """The server's tools. Raises `ConfigurationError` while it is not connected."""
+        """The server's tools, as they are now: a server may change them. Agents have those of the time they were made.
+
+        Raises `ConfigurationError` while it is not connected.
+        """
         if self._connection is None:
             raise ConfigurationError(f"{self!r} has no tools yet.", todo="Use it inside `async with` or `with`.")
         return self._tools

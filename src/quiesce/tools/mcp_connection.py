@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any, Final, Protocol, TypeVar
 
+import anyio
 from msgspec import Struct
 
 from ..cancellation import BoundedShield
 from ..errors import ConfigurationError, ToolError
 from .mcp_process import KILL_GRACE, LEAVE_GRACE, TERM_GRACE, Command, ServerProcess, stdio_transport
 from .policy import LAST_BREATH
+
+_log: Final = logging.getLogger("quiesce")
 
 # How long saying goodbye to a server may take that we did not start.
 _GOODBYE: Final = 2.0
@@ -62,7 +66,8 @@ class StdioTarget(Struct, frozen=True):
         process = await ServerProcess.start(self.command)
         connection.process = process
         try:
-            async with Client(stdio_transport(process), cache=None) as client:
+            transport = stdio_transport(process)
+            async with Client(transport, cache=None, message_handler=connection.on_message) as client:
                 yield client
         finally:
             await process.end(connection.shield)
@@ -87,7 +92,6 @@ class HttpTarget(Struct, frozen=True):
     @asynccontextmanager
     async def open(self, connection: Connection) -> AsyncGenerator[Any]:
         """Talk to the server."""
-        del connection
         import httpx2
         from mcp import Client
         from mcp.client.streamable_http import streamable_http_client
@@ -96,20 +100,29 @@ class HttpTarget(Struct, frozen=True):
         timeout = httpx2.Timeout(30.0, read=None)
         async with (
             httpx2.AsyncClient(headers=self.headers, timeout=timeout) as http,
-            Client(streamable_http_client(self.url, http_client=http), cache=None) as client,
+            Client(
+                streamable_http_client(self.url, http_client=http),
+                cache=None,
+                message_handler=connection.on_message,
+            ) as client,
         ):
             yield client
 
 
 class Connection:
-    """Keeps a connection open in a task of its own, until `close()`. Calls come from any task of any event loop."""
+    """Keeps a connection open in a task of its own, until `close()`. Calls come from any task of any event loop.
 
-    def __init__(self, target: Target) -> None:
+    `on_new_tools` is awaited, with this, each time that the server says that its tools are others now.
+    """
+
+    def __init__(self, target: Target, on_new_tools: Callable[[Connection], Coroutine[Any, Any, None]]) -> None:
         _need_sdk()
         self._target: Final = target
         self._loop: Final = asyncio.get_running_loop()
         self._ready: Final[asyncio.Future[Any]] = self._loop.create_future()
         self._closing: Final = asyncio.Event()
+        self._on_new_tools: Final = on_new_tools
+        self._tools_changed: Final = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._client: Any = None
         self.shield: Final = BoundedShield(f"closing {target.label}")
@@ -132,7 +145,10 @@ class Connection:
         try:
             async with self._target.open(self) as client:
                 self._ready.set_result(client)
-                await self._closing.wait()
+                async with anyio.create_task_group() as watching:
+                    watching.start_soon(self._watch_tools, client)
+                    await self._closing.wait()
+                    watching.cancel_scope.cancel()
         except asyncio.CancelledError:
             raise
         except BaseException as error:  # whatever ended it, those who call from now on are told that it has ended
@@ -172,6 +188,42 @@ class Connection:
             await shield.wait((self._task,), seconds=self._target.close_bound + LAST_BREATH)
         if shield.interrupted:
             raise asyncio.CancelledError
+
+    # --- Hearing of new tools -----------------------------------------------------------------------------------
+
+    async def on_message(self, message: object) -> None:
+        """What the SDK's client calls with what the server says unasked. Nothing may be asked of the server here."""
+        import mcp_types
+
+        if isinstance(message, mcp_types.ToolListChangedNotification):
+            self._tools_changed.set()
+
+    async def _watch_tools(self, client: Any) -> None:
+        """Where the protocol says that changes have to be asked for (2026-07-28 and later), ask for them; then wait."""
+        from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+        offered = client.server_capabilities.tools
+        if offered is None or not offered.list_changed:
+            return
+        if client.protocol_version in MODERN_PROTOCOL_VERSIONS:
+            try:
+                async with client.listen(tools_list_changed=True) as changes:
+                    await self._renew()  # what changed before this is not told any more
+                    async for _ in changes:
+                        await self._renew()
+            except Exception as error:  # one who does not tell of changes is as good a server as before
+                _log.debug("The MCP server %s tells no more of changes: %s", self._target.label, _in_short(error))
+            return
+        while True:
+            await self._tools_changed.wait()
+            self._tools_changed.clear()
+            await self._renew()
+
+    async def _renew(self) -> None:
+        try:
+            await self._on_new_tools(self)
+        except ToolError as error:
+            _log.warning("The new tools of an MCP server cannot be read: %s", error)
 
     # --- Calling ------------------------------------------------------------------------------------------------
 

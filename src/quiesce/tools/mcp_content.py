@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ..messages import Document, Image, ResultContent, Text
+from .output import as_json
 
 
 def result_content(result: Any) -> tuple[ResultContent, ...]:
@@ -41,10 +42,3 @@ def resource_content(resource: Any) -> ResultContent:
     kind = resource.mime_type or "application/octet-stream"
     name = str(resource.uri)
     return Image(kind, data) if kind.startswith("image/") else Document(kind, data, name=name)
-
-
-def as_json(value: Any) -> str:
-    """A value as JSON text."""
-    from pydantic_core import to_json
-
-    return to_json(value).decode()

@@ -24,6 +24,7 @@ from msgspec import Struct
 
 from ..cancellation import BoundedShield
 from ..errors import ConfigurationError
+from .processes.reaper import LINUX, is_dead, process_ids
 
 # How long a server may take to leave by itself once its stdin is closed, to heed TERM, and to be gone after KILL.
 LEAVE_GRACE: Final = 1.0
@@ -65,6 +66,11 @@ class ServerProcess(asyncio.SubprocessProtocol):
     @classmethod
     async def start(cls, command: Command) -> ServerProcess:
         """Start a server. Raises `ConfigurationError` when that is not possible."""
+        if sys.platform == "win32":
+            raise ConfigurationError(
+                "MCP servers cannot be started on Windows: they could not be ended there with all that they started.",
+                todo="Start the server yourself, and use MCPServer.http(...).",
+            )
         from mcp.client.stdio import get_default_environment
 
         loop = asyncio.get_running_loop()
@@ -208,18 +214,16 @@ class Family:
         return bool(found)
 
     def _members(self) -> set[int]:
-        if not sys.platform.startswith("linux"):
+        if not LINUX:
             return set()
-        return {pid for pid in _process_ids() if self._belongs(pid)}
+        return {pid for pid in process_ids() if self._belongs(pid)}
 
     def _belongs(self, pid: int) -> bool:
-        folder = Path("/proc", str(pid))
         try:
-            if self._needle not in (folder / "environ").read_bytes().split(b"\0"):
-                return False
-            return (folder / "stat").read_bytes().rpartition(b")")[2].split()[0] != b"Z"
+            environment = Path("/proc", str(pid), "environ").read_bytes()
         except OSError:  # it has ended, or is somebody else's
             return False
+        return self._needle in environment.split(b"\0") and not is_dead(pid)
 
     def _watch(self, pid: int) -> None:
         """Have a future that is done when the process is gone."""
@@ -251,10 +255,6 @@ class Family:
             loop.remove_reader(handle)
             os.close(handle)
         self._ends.clear()
-
-
-def _process_ids() -> Sequence[int]:
-    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
 
 
 @asynccontextmanager

@@ -40,7 +40,7 @@ def with_note(result: ToolResult, changed: dict[str, Any] | None) -> ToolResult:
     """The result, with a word to the model when a person changed the arguments that it had written."""
     if changed is None or result.outcome is not Outcome.COMPLETED:
         return result
-    note = Text(f"(A person changed the arguments to {_json(changed)}.)")
+    note = Text(f"(A person changed the arguments to {as_json(changed)}.)")
     return ToolResult(result.call_id, result.name, (note, *result.content), result.outcome, result.is_error)
 
 
@@ -65,7 +65,7 @@ def _content(value: Any) -> tuple[ResultContent, ...]:
         case None:
             return (Text(_NOTHING),)
         case _:
-            return (_text(_json(value)),)
+            return (_text(as_json(value)),)
 
 
 def _is_content(parts: Sequence[Any]) -> bool:
@@ -82,7 +82,8 @@ def _text(text: str) -> Text:
     return Text(well_formed(text)) if text.strip() else Text(_NOTHING)
 
 
-def _json(value: Any) -> str:
+def as_json(value: Any) -> str:
+    """A value as JSON text."""
     from pydantic_core import to_json
 
     return to_json(value).decode()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -105,13 +106,13 @@ class Program:
         return f"process {self._containment.child} ({self.argv[0]})"
 
     def _start(self) -> tuple[Any, Any, Any]:
-        try:
-            from .processes.containment import Containment
-            from .processes.keeper import ProgramJob
-            from .processes.link import Link
-            from .processes.rlimits import Allowance
-        except ImportError:
-            raise ToolError(_NO_PROCESSES) from None
+        if sys.platform == "win32":
+            raise ToolError(_NO_PROCESSES)
+        from .processes.containment import Containment
+        from .processes.keeper import ProgramJob
+        from .processes.link import Link
+        from .processes.rlimits import Allowance
+
         argv = sandboxed(self.argv, self._cwd) if self._sandbox else self.argv
         job = ProgramJob(argv, self._cwd, self._env, Allowance(*self._limits))
         pipes = (os.pipe(), os.pipe(), os.pipe())

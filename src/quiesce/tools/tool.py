@@ -86,6 +86,8 @@ class Tool:
         self.compensation: Compensation | None = None
         self.last_breath = LAST_BREATH
         """How long a call may take to unwind when no grace is left."""
+        self.hands_over_to: Any = None
+        """The agent that goes on after a turn in which this was called."""
         summary, self._notes = _read_docstring(inspect.getdoc(function) or "")
         self.description: Final = description or summary or self.name
 

@@ -14,6 +14,7 @@ from .lessons import learn
 from .prices import Price
 from .scale import Scale
 from .vocabulary import vocabulary_of
+from .weighing import Weigher
 
 
 class Accounts:
@@ -32,6 +33,7 @@ class Accounts:
         self._scale: Final = Scale(model, vocabulary_of(model, tokenizer), self.calibration)
         self._estimator: Final = Estimator(self._scale)
         self._anchors: Final[WeakKeyDictionary[object, Anchor]] = WeakKeyDictionary()
+        self._weighers: Final[WeakKeyDictionary[object, Weigher]] = WeakKeyDictionary()
 
     def tally(self) -> AnswerTally:
         """A tally for one answer, in the model's vocabulary."""
@@ -41,6 +43,13 @@ class Accounts:
     def counts_slowly(self) -> bool:
         """Whether an answer should be counted while it is streamed, because afterwards it would be felt."""
         return self._scale.vocabulary is not None and self._scale.vocabulary.slow
+
+    def weigher(self, conversation: object) -> Weigher:
+        """What weighs the messages of a conversation; it remembers those that it has read."""
+        weigher = self._weighers.get(conversation)
+        if weigher is None:
+            weigher = self._weighers[conversation] = Weigher(self._scale)
+        return weigher
 
     def input(self, conversation: object, sent: Sent) -> Figure:
         """What a request costs to send, before anybody has said so."""

@@ -50,8 +50,7 @@ class AnswerTally:
                 self._counters[index].add(block.name)
             counter, read = self._counters[index], self._read[index]
             new = block.parts[read:] if read else block.parts
-            for part in new:
-                counter.add(part)
+            counter.add("".join(new))
             self._read[index] = read + len(new)
 
     @property

@@ -11,6 +11,8 @@ from typing import Final, Self
 import msgspec
 from msgspec import Struct
 
+from .framing import REMEMBERED, Sample
+
 # Below this a sample says more about what surrounds the text than about the text.
 _LEAST_SAMPLE: Final = 24
 # Older calls count for less: a model's habits change with the task.
@@ -48,6 +50,7 @@ class Spread(Struct, frozen=True):
 class _Stored(Struct, frozen=True):
     ratios: dict[str, dict[str, Ratio]]
     spreads: dict[str, dict[str, Spread]]
+    samples: dict[str, dict[str, tuple[Sample, ...]]] = {}
 
 
 class Calibration:
@@ -56,6 +59,7 @@ class Calibration:
     def __init__(self) -> None:
         self._ratios: dict[str, dict[str, Ratio]] = {}
         self._spreads: dict[str, dict[str, Spread]] = {}
+        self._samples: dict[str, dict[str, tuple[Sample, ...]]] = {}
 
     def learn_ratio(self, model: str, key: str, units: int, tokens: int) -> None:
         """A text of `units` cost `tokens`."""
@@ -92,9 +96,18 @@ class Calibration:
         """What is known of something."""
         return self._spreads.get(model, {}).get(key)
 
+    def remember(self, model: str, vocabulary: str, sample: Sample) -> None:
+        """An answer that was counted in a vocabulary, and what it cost."""
+        kept = (*self.samples(model, vocabulary), sample)[-REMEMBERED:]
+        self._samples.setdefault(model, {})[vocabulary] = kept
+
+    def samples(self, model: str, vocabulary: str) -> tuple[Sample, ...]:
+        """The last answers that were counted in a vocabulary."""
+        return self._samples.get(model, {}).get(vocabulary, ())
+
     def dump(self) -> bytes:
         """Everything learnt, as JSON."""
-        return msgspec.json.encode(_Stored(self._ratios, self._spreads))
+        return msgspec.json.encode(_Stored(self._ratios, self._spreads, self._samples))
 
     @classmethod
     def load(cls, stored: bytes | str) -> Self:
@@ -103,4 +116,5 @@ class Calibration:
         calibration = cls()
         calibration._ratios = found.ratios
         calibration._spreads = found.spreads
+        calibration._samples = found.samples
         return calibration

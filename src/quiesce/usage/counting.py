@@ -60,6 +60,7 @@ class VocabularyCounter:
         self._waiting = 0
         self._rest_tokens = 0
         self._counted_to = 0
+        self._searched_to = 0
 
     def add(self, text: str) -> None:
         """Take some more; counted once enough has come together."""
@@ -74,12 +75,14 @@ class VocabularyCounter:
         self._rest += "".join(self._arrived)
         self._arrived.clear()
         self._waiting = 0
-        seam = _last_seam(self._rest)
+        # A seam is three letters long: two of them may have been there at the last look.
+        seam = _last_seam(self._rest, max(0, self._searched_to - 2))
         if seam:
             self._committed += self._count(self._rest[:seam])
             self._begun = True
             self._rest = self._rest[seam:]
             self._counted_to = 0
+        self._searched_to = len(self._rest)
 
     def _count(self, text: str) -> int:
         return self._vocabulary.count_on(text) if self._begun else self._vocabulary.count(text)
@@ -102,16 +105,15 @@ class VocabularyCounter:
         return known + -(-uncounted // _BYTES_PER_TOKEN)
 
 
-def _last_seam(text: str) -> int:
-    """Where the last seam's space is; 0 when there is none."""
-    end = len(text)
+def _last_seam(text: str, since: int) -> int:
+    """Where the last seam's space is, after a place before which there is none; 0 when there is none at all."""
     window = 256
     while True:
-        start = max(0, end - window)
+        start = max(since, len(text) - window)
         found = 0
         for match in _SEAM.finditer(text, start):
             found = match.start() + 1
-        if found or start == 0:
+        if found or start == since:
             return found
         window *= 8
 

@@ -205,7 +205,7 @@ class Estimator:
             if block.kind is not Kind.REASONING:
                 span = span.plus(self._scale.in_units(block.kind, block.units, block.text))
         calls = sum(block.is_call for block in counted)
-        return span.plus(self._scale.spread("call out", calls, otherwise=_PER_CALL))
+        return span.plus(self._scale.calls(calls))
 
     def _thought(self, counted: list[Counted]) -> Span:
         """What the reasoning costs, heard or not."""
@@ -240,7 +240,7 @@ class Estimator:
         for block in since:
             later = later.plus(self._rest(block))
         calls = sum(bool(block.name) for block in since)
-        later = later.plus(self._scale.spread("call out", calls, otherwise=_PER_CALL))
+        later = later.plus(self._scale.calls(calls))
         high = None if later.high is None else seen + later.high
         return Span(seen + later.value, seen, high, Provenance.PARTIAL)
 

@@ -8,6 +8,7 @@ from .answer_tally import AnswerTally, Counted
 from .content import Kind, weigh
 from .estimate import Anchor, Heard, Sent
 from .figure import Provenance
+from .framing import Sample
 from .scale import NOTHING, Scale, Span
 
 # A count this close to what was reported is the same count: ends of answers cost a token or two.
@@ -15,6 +16,8 @@ _SAME: Final = 4
 _SAME_SHARE: Final = 0.02
 # What surrounds a text can only be told from it when the text itself is known this well.
 _CLEAR: Final = 12
+# An answer longer than this teaches nothing that shorter ones do not, and counting it would be felt at its end.
+_LONGEST_LESSON: Final = 65_536
 
 
 def learn(scale: Scale, sent: Sent, heard: Heard, anchor: Anchor | None) -> None:
@@ -22,11 +25,18 @@ def learn(scale: Scale, sent: Sent, heard: Heard, anchor: Anchor | None) -> None
     report = heard.report
     if report is None:
         return
-    if report.final and heard.complete and report.output is not None:
+    if report.final and heard.complete and report.output is not None and not _too_long(scale, heard):
         tally = heard.tally or AnswerTally(scale.vocabulary)
         _learn_output(scale, tally.counted(heard.blocks), report.output, report.reasoning)
     if report.input is not None:
         _learn_input(scale, sent, anchor, report.input)
+
+
+def _too_long(scale: Scale, heard: Heard) -> bool:
+    """Whether an answer would have to be counted now, and is too long for that. Bytes cost nothing to count."""
+    if heard.tally is not None or scale.vocabulary is None:
+        return False
+    return sum(len(part) for block in heard.blocks for part in block.parts) > _LONGEST_LESSON
 
 
 def _learn_output(scale: Scale, counted: list[Counted], output: int, reasoning: int | None) -> None:
@@ -38,6 +48,8 @@ def _learn_output(scale: Scale, counted: list[Counted], output: int, reasoning: 
         return
     if reasoning is not None and (reasoning or thought):
         _learn_unseen(scale, thought, reasoning)
+    if words and scale.vocabulary is not None:
+        _remember(scale, scale.vocabulary.name, words, visible)
     calls = sum(block.is_call for block in words)
     kinds = {block.kind for block in words}
     if calls:
@@ -46,12 +58,16 @@ def _learn_output(scale: Scale, counted: list[Counted], output: int, reasoning: 
         _learn_ratio(scale, kinds.pop(), words, visible)
 
 
+def _remember(scale: Scale, vocabulary: str, words: list[Counted], tokens: int) -> None:
+    units: dict[str, int] = {}
+    for block in words:
+        units[block.kind] = units.get(block.kind, 0) + block.units
+    sample = Sample(units, sum(block.is_call for block in words), tokens)
+    scale.calibration.remember(scale.model, vocabulary, sample)
+
+
 def _learn_ratio(scale: Scale, kind: Kind, blocks: list[Counted], tokens: float) -> None:
     units = sum(block.units for block in blocks)
-    if scale.vocabulary is not None and abs(tokens - units) <= max(_SAME, units * _SAME_SHARE):
-        if kind is not Kind.REASONING and abs(tokens - units) <= _SAME:
-            scale.calibration.learn_spread(scale.model, "end", tokens - units)
-        tokens = units
     scale.calibration.learn_ratio(scale.model, scale.key(kind), units, round(tokens))
 
 
@@ -69,9 +85,7 @@ def _learn_calls(scale: Scale, words: list[Counted], calls: int, tokens: int) ->
         if len(written) == len(words):
             _learn_ratio(scale, Kind.JSON, words, tokens)
         return
-    end = scale.calibration.spread(scale.model, "end")
-    beside = tokens - span.value - (0.0 if end is None else end.mean)
-    scale.calibration.learn_spread(scale.model, "call out", beside / calls)
+    scale.calibration.learn_spread(scale.model, "call out", (tokens - span.value) / calls)
 
 
 def _learn_input(scale: Scale, sent: Sent, anchor: Anchor | None, tokens: int) -> None:

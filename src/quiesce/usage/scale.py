@@ -10,6 +10,7 @@ from .calibration import Calibration, Ratio, Spread
 from .content import Kind
 from .counting import byte_length
 from .figure import Figure, Provenance, worse
+from .framing import PER_CALL, Framing, Sample, framing_of
 from .vocabulary import Vocabulary
 
 # A vocabulary that counts within this of what was reported is the model's own; further off, it is only a unit.
@@ -22,6 +23,8 @@ _WORD: Final = re.compile(r"[A-Za-z]+(?:'[a-z]+)?")
 _SAMPLE: Final = 65536
 # Short texts vary by whole tokens.
 _PAD: Final = 3.0
+# What surrounds a call that a model writes, before that was learnt: value, low, high.
+_PER_CALL: Final = (PER_CALL, 0.0, 40.0)
 
 
 class Span(NamedTuple):
@@ -55,6 +58,19 @@ class Scale:
         self.model: Final = model
         self.vocabulary: Final = vocabulary
         self.calibration: Final = calibration
+        self._framing: tuple[tuple[Sample, ...], Framing] | None = None
+
+    @property
+    def framing(self) -> Framing | None:
+        """What answers cost beside their words; None where that has not been seen, or there is no vocabulary."""
+        if self.vocabulary is None:
+            return None
+        samples = self.calibration.samples(self.model, self.vocabulary.name)
+        if not samples:
+            return None
+        if self._framing is None or self._framing[0] is not samples:
+            self._framing = samples, framing_of(samples)
+        return self._framing[1]
 
     def measure(self, kind: Kind, text: str) -> Span:
         """What a text costs."""
@@ -73,10 +89,19 @@ class Scale:
 
     def in_tokens(self, kind: Kind, tokens: int) -> Span:
         """What a text costs that has so many tokens in the vocabulary."""
+        framing = self.framing
+        exact = Span(tokens, tokens, tokens, Provenance.TOKENIZED)
+        if framing is not None and framing.fits and framing.clear:
+            return exact
         ratio = self.calibration.ratio(self.model, self.key(kind)) or self._from_others(self.key(kind))
+        if ratio is None and framing is not None:
+            ratio = Ratio(1, framing.ratio, min(1.0, framing.ratio) * 0.7, max(1.0, framing.ratio) * 1.4)
         if ratio is None or abs(ratio.mean - 1) <= _AGREES:
-            return Span(tokens, tokens, tokens, Provenance.TOKENIZED)
-        return _calibrated(ratio, tokens)
+            return exact
+        scaled = _calibrated(ratio, tokens)
+        if framing is not None and framing.fits:  # either may be true, and the simpler one is likelier
+            return exact._replace(low=min(tokens, scaled.low), high=max(tokens, scaled.high or 0.0))
+        return scaled
 
     def in_bytes(self, kind: Kind, size: int, text: str) -> Span:
         """What a text of so many bytes costs."""
@@ -87,6 +112,20 @@ class Scale:
         low = min(max(span.low, floor), ceiling)
         high = max(low, min(span.high or ceiling, ceiling))
         return Span(min(max(span.value, low), high), low, high, span.source)
+
+    def tokens_in(self, kind: Kind, tokens: int) -> float:
+        """What a text costs that has so many tokens in the vocabulary, without saying how certain that is."""
+        return self.in_tokens(kind, tokens).value
+
+    def tokens_in_bytes(self, kind: Kind, size: int) -> float:
+        """What a text of so many bytes costs, without saying how certain that is."""
+        learnt = self._learnt(kind, size)
+        return size / _BYTES_PER_TOKEN[kind] if learnt is None else learnt.value
+
+    def typical(self, key: str, otherwise: float) -> float:
+        """What something costs on average; `otherwise` is for when nothing was learnt."""
+        learnt = self.calibration.spread(self.model, key)
+        return otherwise if learnt is None else max(0.0, learnt.mean)
 
     def _learnt(self, kind: Kind, size: int) -> Span | None:
         key = f"{kind}/bytes"
@@ -117,6 +156,16 @@ class Scale:
             return Span(value * times, low * times, None if high is None else high * times, source)
         low, high = max(0.0, learnt.low - learnt.margin), max(0.0, learnt.high + learnt.margin)
         return Span(max(0.0, learnt.mean) * times, low * times, high * times, Provenance.CALIBRATED)
+
+    def calls(self, times: int) -> Span:
+        """What surrounds the calls that a model writes."""
+        framing = self.framing
+        if not times or framing is None or not framing.fits or not framing.calls_seen:
+            return self.spread("call out", times, otherwise=_PER_CALL)
+        margin = 2 + 6 / framing.calls_seen
+        each = framing.per_call
+        low, high = max(0.0, each - margin), each + margin
+        return Span(each * times, low * times, high * times, Provenance.TOKENIZED)
 
 
 def _calibrated(ratio: Ratio, units: int) -> Span:

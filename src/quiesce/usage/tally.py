@@ -26,6 +26,8 @@ class Tally:
         self.input = 0
         self.output = 0
         self.cost = Decimal(0)
+        self.turns = 0
+        self.tool_calls = 0
 
     def note(self, entry_id: str, now: Spending) -> None:
         """Write what a request has used so far, in place of what was written of it before."""

@@ -59,7 +59,7 @@ export async function request(path, { method = "GET", body, headers = {}, signal
   if (response.ok) return response;
   const problem = await problemOf(response);
   if (response.status === 401) {
-    await askForKey(key ? problem.text : "");
+    await askForKey(key ? problem.message : "");
     return request(path, { method, body, headers, signal });
   }
   throw problem;
@@ -95,7 +95,6 @@ async function json(path, options) {
 const run = (id) => `runs/${encodeURIComponent(id)}`;
 const post = (path, body = {}, headers = {}) => json(path, { method: "POST", body, headers });
 
-export const listRuns = (signal) => json("runs?limit=100", { signal });
 export const listAgents = () => json("agents");
 export const getRun = (id) => json(run(id));
 export const getUsage = () => json("usage");
@@ -110,11 +109,13 @@ export const cancelTool = (id, call) =>
     method: "POST",
     body: { reason: "stopped in the console" },
   });
-export const openEvents = (id, after, signal) =>
-  request(`${run(id)}/events`, {
-    headers: { Accept: "text/event-stream", ...(after ? { "Last-Event-ID": String(after) } : {}) },
-    signal,
-  });
+export const openEvents = (id, after, signal) => openStream(`${run(id)}/events`, after, signal);
+export const openRuns = (after, signal) => openStream("events", after, signal);
+
+function openStream(path, after, signal) {
+  const headers = { Accept: "text/event-stream", ...(after ? { "Last-Event-ID": String(after) } : {}) };
+  return request(path, { headers, signal });
+}
 
 /** Do something until it works: what fails for a passing reason is tried again, a little later each time. */
 export async function insist(action, { signal, onRetry = () => {} }) {

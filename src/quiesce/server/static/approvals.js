@@ -1,32 +1,58 @@
 // What the agent asks a person: to approve a tool, or to answer a question. Nothing runs until there is an answer.
 
-import { h, pretty, say } from "./dom.js";
+import { h, pretty, prettyArguments, say, show } from "./dom.js";
 
 /**
  * The cards for a run's interrupts. `answer(list)` sends answers, each { id, answer }: { type: "approve" },
- * { type: "deny", reason } or, for a question, any value. One question is sent at once; several together.
+ * { type: "deny", reason } or, for a question, any value. One question is sent at once; several together. A question
+ * that has a time is closed when that is over, by the server's clock, which `now()` tells; `signal` ends the waiting.
  */
-export function approvals(interrupts, answer) {
+export function approvals(interrupts, answer, { now, signal }) {
   const chosen = new Map();
-  const send = h("button", { type: "button", class: "primary", id: "send-answers", disabled: true, on: { click: () => deliver() } }, "Send the answers");
+  const send = h("button", { type: "button", class: "primary", id: "send-answers", on: { click: () => deliver() } });
   const status = h("p", { class: "hint" });
+  const foot = h("div", { class: "row end" }, status, send);
 
   async function deliver() {
     for (const each of cards) each.lock(true);
+    send.disabled = true;
     const taken = await answer([...chosen].map(([id, given]) => ({ id, answer: given })));
     for (const each of cards) each.lock(Boolean(taken));
+    if (!taken) look();
   }
 
   function choose(id, given) {
     chosen.set(id, given);
-    send.disabled = chosen.size < interrupts.length;
-    say(status, `${chosen.size} of ${interrupts.length} answered`);
+    look();
     if (interrupts.length === 1) deliver();
   }
 
+  /** Whatever has changed: what can be sent now, and what is still missing. */
+  function look() {
+    const open = cards.filter((each) => !each.closed).length;
+    show(foot, interrupts.length > 1 || open === 0);
+    send.disabled = chosen.size < open;
+    say(send, open ? "Send the answers" : "Go on without an answer");
+    say(status, open ? `${chosen.size} of ${open} answered` : "");
+  }
+
   const cards = interrupts.map((interrupt) => card(interrupt, (given) => choose(interrupt.id, given)));
-  const several = interrupts.length > 1;
-  return h("section", { class: "approvals", "aria-label": "Questions for you" }, ...cards.map((each) => each.element), several ? h("div", { class: "row end" }, status, send) : "");
+  interrupts.forEach((interrupt, index) => {
+    const close = () => {
+      chosen.delete(interrupt.id);
+      cards[index].close();
+      look();
+    };
+    if (interrupt.expires_at) closeInTime(interrupt.expires_at - now(), close, signal);
+  });
+  look();
+  return h("section", { class: "approvals", "aria-label": "Questions for you" }, ...cards.map((each) => each.element), foot);
+}
+
+function closeInTime(seconds, close, signal) {
+  // A timer takes no more than some days; nobody keeps a page open for longer.
+  const timer = setTimeout(close, Math.min(Math.max(0, seconds * 1000), 2 ** 31 - 1));
+  signal.addEventListener("abort", () => clearTimeout(timer));
 }
 
 function card(interrupt, choose) {
@@ -40,13 +66,15 @@ function card(interrupt, choose) {
     return made;
   };
   const isApproval = interrupt.kind !== "question";
+  const given = prettyArguments(interrupt.arguments);
   const field = h("input", { type: "text", id: `answer-${interrupt.id}`, autocomplete: "off" });
+  const until = h("span", { class: "hint", role: "status" }, interrupt.expires_at ? `Answer until ${new Date(interrupt.expires_at * 1000).toLocaleTimeString("en")}` : "");
   const element = h(
     "article",
     { class: "card approval", "aria-label": isApproval ? `Approve ${interrupt.tool_name}?` : `Question from ${interrupt.tool_name}` },
     h("h2", {}, isApproval ? "May " : "", h("code", {}, interrupt.tool_name), isApproval ? " run?" : " asks"),
     interrupt.reason !== null && interrupt.reason !== undefined ? h("p", { class: "words" }, pretty(interrupt.reason)) : "",
-    h("pre", { tabindex: 0, "aria-label": `Arguments of ${interrupt.tool_name}` }, pretty(interrupt.arguments)),
+    given ? h("pre", { tabindex: 0, "aria-label": `Arguments of ${interrupt.tool_name}` }, given) : h("p", { class: "hint" }, "It is called without arguments."),
     h("label", { for: `answer-${interrupt.id}` }, isApproval ? "Reason, if you say no (the model is told)" : "Your answer"),
     field,
     h("div", { class: "row" },
@@ -54,12 +82,19 @@ function card(interrupt, choose) {
         ? press("Approve", "primary", () => ({ type: "approve" }))
         : press("Answer", "primary", () => field.value),
       press("Deny", "", () => ({ type: "deny", reason: field.value })),
-      interrupt.expires_at ? h("span", { class: "hint" }, `Until ${new Date(interrupt.expires_at * 1000).toLocaleTimeString("en")}`) : ""),
+      until),
   );
   return {
     element,
+    closed: false,
     lock(locked) {
-      for (const each of [...buttons, field]) each.disabled = locked;
+      for (const each of [...buttons, field]) each.disabled = locked || this.closed;
+    },
+    close() {
+      this.closed = true;
+      element.classList.add("closed");
+      say(until, "The time to answer is over. It is not done.");
+      this.lock(true);
     },
   };
 }

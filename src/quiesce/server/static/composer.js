@@ -14,11 +14,12 @@ export class Composer {
     this.place = `quiesce.draft.${place}`;
     this.actions = actions;
     this.mode = "idle";
+    this.sending = false;
     this.changedAt = -Infinity;
     this.text = h("textarea", { id: "draft", rows: 1, "aria-describedby": "composer-hint", on: { input: () => this.#edited(), keydown: (event) => this.#key(event) } });
-    this.text.value = sessionStorage.getItem(this.place) ?? "";
+    this.text.value = recall(this.place);
     this.send = h("button", { type: "submit", class: "primary", id: "send" }, "Send");
-    this.stop = h("button", { type: "button", class: "stop", id: "stop", hidden: true, on: { click: (event) => this.#stopClicked(event) } }, "Stop");
+    this.stop = h("button", { type: "button", class: "stop", id: "stop", hidden: true, on: { click: (event) => this.#stopClicked(event), keydown: heldDown } }, "Stop");
     this.steer = h("button", { type: "button", id: "steer", hidden: true, on: { click: () => this.#submit() } }, "Steer");
     this.later = h("button", { type: "button", class: "quiet", id: "stop-later", hidden: true, on: { click: () => actions.stopLater() } }, "Stop after this turn");
     this.hint = h("p", { id: "composer-hint", class: "hint" });
@@ -42,18 +43,19 @@ export class Composer {
     return this.text.value;
   }
 
-  /** idle | starting | running | stopping | forcing */
+  /** loading | idle | starting | running | patient | stopping | forcing */
   setMode(mode) {
     if (mode !== this.mode) this.changedAt = performance.now();
     const hadFocus = [this.stop, this.send, this.steer].includes(document.activeElement);
     this.mode = mode;
-    const busy = mode === "running" || mode === "stopping" || mode === "forcing";
+    this.element.dataset.mode = mode;
+    const busy = !["idle", "starting", "loading"].includes(mode);
     show(this.stop, busy);
     show(this.send, !busy);
-    this.send.disabled = mode === "starting";
+    this.send.disabled = mode === "starting" || mode === "loading";
     this.stop.setAttribute("aria-disabled", String(mode === "forcing"));
     show(this.later, mode === "running" && Boolean(this.actions.stopLater));
-    say(this.stop, { stopping: "Force stop", forcing: "Forcing…" }[mode] ?? "Stop");
+    say(this.stop, { patient: "Stop now", stopping: "Force stop", forcing: "Forcing…" }[mode] ?? "Stop");
     say(this.hint, HINTS[mode]);
     this.#edited();
     if (hadFocus && document.activeElement === document.body) (busy ? this.stop : this.text).focus();
@@ -76,7 +78,7 @@ export class Composer {
   }
 
   #edited() {
-    sessionStorage.setItem(this.place, this.draft);
+    remember(this.place, this.draft);
     const steerable = this.mode === "running" && Boolean(this.actions.steer) && this.draft.trim() !== "";
     show(this.steer, steerable);
     this.#grow();
@@ -102,11 +104,16 @@ export class Composer {
   async #submit() {
     const text = this.draft;
     const action = this.mode === "idle" ? this.actions.send : this.mode === "running" ? this.actions.steer : null;
-    if (!text.trim() || !action) return;
+    if (!text.trim() || !action || this.sending) return;
     this.complain("");
-    if ((await action(text)) && this.draft === text) {
-      this.text.value = "";
-      this.#edited();
+    this.sending = true; // until there is an answer: a second Enter is not a second prompt
+    try {
+      if ((await action(text)) && this.draft === text) {
+        this.text.value = "";
+        this.#edited();
+      }
+    } finally {
+      this.sending = false;
     }
   }
 
@@ -116,10 +123,36 @@ export class Composer {
   }
 }
 
+/** A key that is held down presses the button again and again, and that is not a second decision either. */
+function heldDown(event) {
+  if (event.repeat) event.preventDefault();
+}
+
+// A browser may refuse to keep anything, or have no room: then a draft does not survive a reload, and all else works.
+
+function recall(place) {
+  try {
+    return sessionStorage.getItem(place) ?? "";
+  } catch {
+    return "";
+  }
+}
+
+function remember(place, draft) {
+  try {
+    if (draft) sessionStorage.setItem(place, draft);
+    else sessionStorage.removeItem(place);
+  } catch {
+    // Nothing is lost but what a reload would have brought back.
+  }
+}
+
 const HINTS = {
+  loading: "Esc stops the run, if it is still going on.",
   idle: "Enter sends, Shift+Enter starts a new line.",
   starting: "Starting. Esc stops it as soon as it has begun.",
   running: "Esc stops. Enter steers: the run is turned to what you write.",
+  patient: "It stops after this turn. Esc stops it now.",
   stopping: "Esc again forces the stop: tools get no more time.",
   forcing: "The stop is being forced.",
 };

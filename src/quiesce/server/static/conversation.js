@@ -2,9 +2,9 @@
 // focus and scroll stay where they are while the answer grows.
 
 import { cancelTool } from "./api.js";
-import { h, pretty, say, show } from "./dom.js";
+import { h, pretty, prettyArguments, say, show } from "./dom.js";
 import { textOf } from "./story.js";
-import { duration, OUTCOME } from "./words.js";
+import { count, duration, OUTCOME } from "./words.js";
 
 const LONG = 4000;
 
@@ -109,8 +109,10 @@ class ToolView {
     this.progress = h("p", { class: "tool-progress", hidden: true });
     this.args = h("pre", { tabindex: 0, "aria-label": `Arguments of ${tool.name}` });
     this.output = h("pre", { tabindex: 0, "aria-label": `Result of ${tool.name}` });
+    this.whole = false;
+    this.more = h("button", { type: "button", class: "quiet small more", hidden: true, on: { click: () => this.#showAll() } });
     this.child = h("div", { class: "child words", hidden: true });
-    this.details = h("details", {}, h("summary", {}, "Arguments and result"), this.args, this.output);
+    this.details = h("details", {}, h("summary", {}, "Arguments and result"), this.args, this.output, this.more);
     this.element = h(
       "div",
       { class: "tool", role: "group", "aria-label": `Tool ${tool.name}` },
@@ -127,15 +129,28 @@ class ToolView {
     const look = failed ? "failed" : tool.state;
     if (this.element.dataset.state !== look) this.element.dataset.state = look;
     say(this.state, failed ? "failed" : STATE_WORDS[tool.state] ?? String(tool.state));
-    say(this.time, tool.from !== null && tool.to !== null ? duration(tool.to - tool.from) : "");
+    say(this.time, tool.from !== null && tool.to > tool.from ? duration(tool.to - tool.from) : "");
     show(this.stop, tool.state === "running");
     this.#progress(tool);
-    say(this.args, shorten(tool.arguments === null ? tool.written : pretty(tool.arguments)));
+    say(this.args, shorten(tool.arguments === null ? tool.written : prettyArguments(tool.arguments)));
     show(this.args, this.args.textContent !== "");
-    say(this.output, tool.result ? shorten(textOf(tool.result.content)) : "");
-    show(this.output, this.output.textContent !== "");
+    this.#output(tool.result ? textOf(tool.result.content) : "");
     show(this.child, Boolean(tool.child));
     if (tool.child) say(this.child, childWords(tool.child));
+  }
+
+  #output(text) {
+    this.text = text;
+    say(this.output, this.whole ? text : shorten(text));
+    show(this.output, text !== "");
+    show(this.more, !this.whole && text.length > LONG);
+    say(this.more, `Show all ${count(text.length)} characters`);
+  }
+
+  #showAll() {
+    this.whole = true;
+    this.#output(this.text);
+    this.output.focus(); // the button that had it is gone
   }
 
   #progress(tool) {

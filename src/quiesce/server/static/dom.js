@@ -34,6 +34,11 @@ export function show(element, visible) {
   if (element.hidden === visible) element.hidden = !visible;
 }
 
+/** What a tool is called with; nothing when that is nothing. */
+export function prettyArguments(given) {
+  return given && Object.keys(given).length ? pretty(given) : "";
+}
+
 /** A value as readable JSON; a string as itself. */
 export function pretty(value) {
   if (typeof value === "string") return value;

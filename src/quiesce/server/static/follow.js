@@ -1,30 +1,71 @@
-// Following a run's events over fetch, which unlike EventSource can send a key; goes on after a cut where it was.
+// Following events over fetch, which unlike EventSource can send a key; goes on after a cut where it was.
 
-import { ApiError, backOff, getRun, openEvents, pause } from "./api.js";
+import { ApiError, backOff, getRun, openEvents, openRuns, pause } from "./api.js";
 
 // The server says something every 15 s by default. When it has been silent for three times that, the line is dead.
 const SILENCE = 45_000;
+// A browser has six connections to a server, for all tabs together. A tab that nobody looks at keeps none of them for
+// long, so that there is one left for a stop; it reads on where it was when somebody looks again.
+const UNSEEN = 5_000;
+
+/** The connection that events come over: a way to hang up on one that may be dead. Reading then goes on over a new one. */
+export class Line {
+  hangUp = () => {};
+}
 
 /**
  * Hand each event of a run to `onEvent(event, at)` once and in order, from the first, until the last; `at` is when it
- * happened, in seconds since the epoch. `onLine(error)` says that the connection was lost, `onLine(null)` that it is
- * there. Returns after the last event or when `signal` fires; throws `ApiError` when there is no such run.
+ * happened, in seconds since the epoch, or null when that is not known any more. `onLine(error)` says that the connection was lost, `onLine(null)` that it is
+ * there. `stay()` says whether to keep reading when nobody looks. Returns after the last event or when `signal` fires;
+ * throws `ApiError` when there is no such run.
  */
-export async function follow(id, { onEvent, onLine, signal }) {
+export async function follow(id, { onEvent, onLine, signal, line = new Line(), stay = () => false }) {
   const place = { last: 0, ended: false };
+  const onFrame = (frame) => deliver(frame, place, onEvent);
+  await readAgain({
+    open: (aborted) => openEvents(id, place.last, aborted),
+    place,
+    onFrame,
+    onLine,
+    signal,
+    line,
+    stay,
+    isOver: () => isOver(id),
+  });
+}
+
+/**
+ * Hand each change in the list of runs to `onChange`, from the list as it is now, until `signal` fires. `onLine` as
+ * for `follow`; throws `ApiError` when there is no such list.
+ */
+export async function followRuns({ onChange, onLine, signal }) {
+  const place = { last: "", ended: false };
+  const onFrame = (frame) => {
+    place.last = frame.id ?? place.last;
+    onChange(JSON.parse(frame.data));
+  };
+  const open = (aborted) => openRuns(place.last, aborted);
+  await readAgain({ open, place, onFrame, onLine, signal, line: new Line(), stay: () => false, isOver: () => false });
+}
+
+/** Read a stream; when it is cut, another one from where that was. */
+async function readAgain({ open, place, onFrame, onLine, signal, line, stay, isOver }) {
   for (let attempt = 0; !place.ended && !signal.aborted; ) {
+    await visible(stay, signal);
+    if (signal.aborted) return;
     const before = place.last;
     let problem;
     try {
-      await read(id, place, { onEvent, onLine, signal });
-      if (place.ended || (place.last === before && (await isOver(id)))) return;
+      const left = await read(open, place, { onFrame, onLine, signal, line, stay });
+      if (left) continue;
+      if (place.ended || (place.last === before && (await isOver()))) return;
       problem = new ApiError(0, "cut", "The connection was cut.", "");
     } catch (error) {
       if (signal.aborted) return;
       if (error instanceof ApiError && !error.passing) throw error;
       problem = error;
     }
-    attempt = place.last > before ? 0 : attempt;
+    attempt = place.last !== before ? 0 : attempt;
     onLine(problem);
     await pause(backOff(attempt++), signal);
   }
@@ -36,29 +77,63 @@ async function isOver(id) {
   return !["queued", "running", "stopping"].includes(run.state);
 }
 
-async function read(id, place, { onEvent, onLine, signal }) {
-  const line = new AbortController();
-  const hangUp = () => line.abort();
-  signal.addEventListener("abort", hangUp);
-  let watchdog = setTimeout(hangUp, SILENCE);
+/** Read one stream to its end. Returns whether it was left on purpose, to be taken up again at once. */
+async function read(open, place, { onFrame, onLine, signal, line, stay }) {
+  const connection = new AbortController();
+  const timers = {};
+  let left = false;
+  const hangUp = () => connection.abort();
+  const leave = () => {
+    left = true;
+    hangUp();
+  };
+  const seenOrNot = () => {
+    clearTimeout(timers.unseen);
+    if (document.hidden && !stay()) timers.unseen = setTimeout(leave, UNSEEN);
+  };
+  const listening = [[signal, "abort", hangUp], [globalThis, "online", leave], [document, "visibilitychange", seenOrNot]];
+  for (const [where, what, listener] of listening) where.addEventListener(what, listener);
+  line.hangUp = leave;
+  timers.watchdog = setTimeout(hangUp, SILENCE);
+  seenOrNot();
   try {
-    const response = await openEvents(id, place.last, line.signal);
+    const response = await open(connection.signal);
     onLine(null);
-    const parser = new Parser((frame) => deliver(frame, place, onEvent));
+    const parser = new Parser(onFrame);
     const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
     for (;;) {
       const { done, value } = await reader.read();
-      clearTimeout(watchdog);
+      clearTimeout(timers.watchdog);
       if (done) break;
-      watchdog = setTimeout(hangUp, SILENCE);
+      timers.watchdog = setTimeout(hangUp, SILENCE);
       parser.push(value);
       if (place.ended) break;
     }
+    return false;
+  } catch (error) {
+    if (left && !signal.aborted) return true;
+    throw error;
   } finally {
-    clearTimeout(watchdog);
-    signal.removeEventListener("abort", hangUp);
-    line.abort();
+    Object.values(timers).forEach(clearTimeout);
+    for (const [where, what, listener] of listening) where.removeEventListener(what, listener);
+    line.hangUp = () => {};
+    connection.abort();
   }
+}
+
+/** Wait until somebody looks at this page, unless it is to be read in any case. */
+function visible(stay, signal) {
+  if (!document.hidden || stay()) return undefined;
+  return new Promise((resolve) => {
+    const done = () => {
+      if (document.hidden && !signal.aborted) return;
+      document.removeEventListener("visibilitychange", done);
+      signal.removeEventListener("abort", done);
+      resolve();
+    };
+    document.addEventListener("visibilitychange", done);
+    signal.addEventListener("abort", done);
+  });
 }
 
 function deliver(frame, place, onEvent) {
@@ -67,7 +142,7 @@ function deliver(frame, place, onEvent) {
   if (number) place.last = number;
   const event = JSON.parse(frame.data);
   place.ended ||= event.type === "run_ended";
-  onEvent(event, frame.at ? Number(frame.at) : Date.now() / 1000);
+  onEvent(event, frame.at ? Number(frame.at) : null);
 }
 
 /** Server-sent events out of a text that arrives in pieces cut anywhere. */

@@ -13,14 +13,15 @@ let arriving = {};
 
 const shell = {
   /** Say that the connection is lost; null when it is there. */
-  connection(text) {
+  connection(text, tone = "warn") {
+    line.dataset.tone = tone;
     say(line, text ?? "");
     show(line, Boolean(text));
   },
 
   /** Say something once, also to those who do not see it. */
   announce(text) {
-    this.connection(text);
+    this.connection(text, "info");
     setTimeout(() => this.connection(null), 4000);
   },
 

@@ -5,13 +5,16 @@ import { cost, count, DURING, duration, ending, MODE, OUTCOME, tokens, UNDONE, W
 
 /** The card for a receipt. `actions` are the buttons: [{ id, label, primary, title, run }]. */
 export function receiptCard(receipt, error, actions) {
-  const [headline, tone] = ending(receipt.stop_reason);
+  const [ended, tone] = ending(receipt.stop_reason);
+  const headline = receipt.stop_reason === "interrupt" ? "So far" : ended; // what it waits for stands above
   return h(
     "section",
     { class: `card receipt ${tone}`, "aria-labelledby": "receipt-title", id: "receipt" },
     h("h2", { id: "receipt-title" }, headline, receipt.latency !== null && receipt.cause ? h("span", { class: "latency" }, ` in ${duration(receipt.latency)}`) : ""),
     error ? h("p", { class: "problem" }, error) : "",
-    h("dl", { class: "facts" }, ...facts(receipt).map(([name, ...value]) => h("div", { "data-fact": name }, h("dt", {}, name), h("dd", {}, ...value)))),
+    receipt.stop_reason === "crashed" ? h("p", {}, "The server ended in the middle of this run. What was said is kept. A tool that was running may have done its work or not.") : "",
+    receipt.cause ? factList(stopFacts(receipt)) : "",
+    factList(usageFacts(receipt.usage)),
     receipt.calls.length ? tools(receipt.calls) : "",
     receipt.undo?.length ? undone(receipt.undo) : "",
     left(receipt),
@@ -31,27 +34,33 @@ export function lostCard(actions) {
   );
 }
 
-function facts(receipt) {
-  const rows = [];
+function factList(rows) {
+  return h("dl", { class: "facts" }, ...rows.map(([name, ...value]) => h("div", { "data-fact": name }, h("dt", {}, name), h("dd", {}, ...value))));
+}
+
+/** What the stop was and did. */
+function stopFacts(receipt) {
   const cause = receipt.cause;
-  if (cause) {
-    const first = cause.origin ?? cause;
-    rows.push(["Cause", WHO[first.source] ?? String(first.source), cause.reason ? h("span", { class: "reason" }, `“${cause.reason}”`) : ""]);
-    rows.push(["When", when(receipt)]);
-    rows.push(["At rest", receipt.latency === null ? "not measured" : `${duration(receipt.latency)} after the request`, h("span", { class: "note" }, `mode: ${MODE[receipt.mode] ?? receipt.mode}`)]);
-    if (receipt.waited_for.length) rows.push(["Waited for", receipt.waited_for.join(", ")]);
-    if (receipt.kept_text) rows.push(["Kept", `${count(receipt.kept_text)} characters of the answer that was cut`]);
-  }
-  const usage = receipt.usage;
-  if (usage.calls) {
-    rows.push(["Tokens in", ...figure(tokens(usage.tokens.input))]);
-    rows.push(["Tokens out", ...figure(tokens(usage.tokens.output))]);
-    const money = cost(usage.cost);
-    rows.push(["Cost", ...(money ? figure(money) : ["not known", h("span", { class: "note" }, "no price is set for this model")])]);
-  } else {
-    rows.push(["Tokens", "none: the model was never called"]);
-  }
+  const first = cause.origin ?? cause;
+  const rows = [
+    ["Cause", WHO[first.source] ?? String(first.source), cause.reason ? h("span", { class: "reason" }, `“${cause.reason}”`) : ""],
+    ["When", when(receipt)],
+    ["At rest", receipt.latency === null ? "not measured" : `${duration(receipt.latency)} after the request`, h("span", { class: "note" }, `mode: ${MODE[receipt.mode] ?? receipt.mode}`)],
+  ];
+  if (receipt.waited_for.length) rows.push(["Waited for", receipt.waited_for.join(", ")]);
+  if (receipt.kept_text) rows.push(["Kept", `${count(receipt.kept_text)} characters of the answer that was cut`]);
   return rows;
+}
+
+/** What the run used. */
+function usageFacts(usage) {
+  if (!usage.calls) return [["Tokens", "none: the model was never called"]];
+  const money = cost(usage.cost);
+  return [
+    ["Tokens in", ...figure(tokens(usage.tokens.input))],
+    ["Tokens out", ...figure(tokens(usage.tokens.output))],
+    ["Cost", ...(money ? figure(money) : ["not known", h("span", { class: "note" }, "no price is set for this model")])],
+  ];
 }
 
 /** A figure with a badge that says how sure it is, and its interval. */
@@ -76,7 +85,7 @@ function tools(calls) {
     { class: "receipt-tools" },
     h("h3", {}, "Tools"),
     h("ul", {}, ...calls.map((call) =>
-      h("li", { "data-outcome": call.ok || call.outcome !== "completed" ? call.outcome : "failed" },
+      h("li", { "data-outcome": call.waits ? "waiting" : call.ok || call.outcome !== "completed" ? call.outcome : "failed" },
         h("span", { class: "tool-dot", "aria-hidden": "true" }),
         h("span", { class: "tool-name" }, call.name),
         h("span", {}, outcome(call)),

@@ -5,13 +5,14 @@ import { approvals } from "./approvals.js";
 import { Composer } from "./composer.js";
 import { Conversation } from "./conversation.js";
 import { h, say, show } from "./dom.js";
-import { follow } from "./follow.js";
+import { follow, Line } from "./follow.js";
 import { lostCard, receiptCard } from "./receipt.js";
-import { before, retell, Story } from "./story.js";
+import { before, retell, Story, textOf } from "./story.js";
 import { timeline } from "./timeline.js";
 import { duration, ending } from "./words.js";
 
 const OVER = new Set(["ended", "crashed"]);
+const MODES = ["after_turn", "after_tools", "now", "kill"];
 const TICK = 250;
 
 /** Show run `id` in `place`. Returns the way to leave the page. */
@@ -33,6 +34,8 @@ class RunPage {
     this.snapshot = [];
     this.stopping = null; // { mode, since, delivered } once somebody has pressed Stop here
     this.drawing = 0;
+    this.going = false; // to another run
+    this.line = new Line();
     this.#build();
   }
 
@@ -46,7 +49,7 @@ class RunPage {
     this.pictureCard = h("section", { class: "card timeline-card", "aria-label": "Timeline", hidden: true }, this.picture);
     this.earlier = h("div");
     this.conversation = new Conversation(this.id, (error) => this.#complain(error));
-    this.asked = h("div");
+    this.questions = h("div");
     this.receipt = h("div");
     this.composer = new Composer(`run.${this.id}`, "Message", {
       send: (text) => this.#start(text),
@@ -54,15 +57,18 @@ class RunPage {
       stop: () => this.stop(),
       stopLater: () => this.stop("after_turn"),
     });
+    this.composer.setMode("loading");
+    this.failure = h("p", { class: "problem", role: "alert", hidden: true });
     this.element = h(
       "div",
       { class: "page run-page" },
       h("div", { class: "run-head" }, h("a", { href: "#/", class: "back" }, "All runs"), this.title, this.meta),
       h("div", { class: "run-line" }, this.pill),
+      this.failure,
       this.pictureCard,
       this.earlier,
       this.conversation.element,
-      this.asked,
+      this.questions,
       this.receipt,
       this.composer.element,
     );
@@ -76,24 +82,37 @@ class RunPage {
     this.ticker = setInterval(() => this.#tick(), TICK);
     this.resizing = new ResizeObserver(() => this.#draw());
     this.resizing.observe(this.picture);
+    this.resizing.observe(this.composer.element); // it grows with the draft, over the words that one is reading
     try {
       await this.#look();
+      if (this.wantedStop) this.stop("now"); // a run that is over is left alone
       await this.#follow();
       if (!this.left.signal.aborted) await this.#look();
       this.#settled();
     } catch (error) {
       if (this.left.signal.aborted) return;
-      say(this.state, error instanceof ApiError && error.status === 404 ? "Not found" : "Not available");
-      this.#complain(error);
+      if (!(error instanceof ApiError)) throw error;
+      this.#notHere(error);
     } finally {
       clearInterval(this.ticker);
     }
+  }
+
+  /** There is nothing to show, and nobody to send anything to. */
+  #notHere(error) {
+    say(this.state, error.status === 404 ? "Not found" : "Not available");
+    this.pill.dataset.tone = "idle";
+    say(this.failure, error.message);
+    show(this.failure, true);
+    show(this.composer.element, false);
   }
 
   async #follow() {
     try {
       await follow(this.id, {
         signal: this.left.signal,
+        line: this.line,
+        stay: () => this.run?.on_disconnect === "cancel", // it would be stopped if nobody read it
         onEvent: (event, at) => this.#happened(event, at),
         onLine: (problem) => this.#line(problem),
       });
@@ -122,12 +141,12 @@ class RunPage {
     this.run = detail.run;
     this.snapshot = detail.messages;
     this.lastReceipt = detail.receipt;
-    this.#draw();
+    this.#drawAll();
   }
 
   #happened(event, at) {
     this.story.apply(event, at);
-    if (event.type === "stop_requested" || event.type === "run_ended") this.#draw();
+    if (event.type === "stop_requested" || event.type === "run_ended") this.#drawAll();
     else this.drawing ||= setTimeout(() => this.#draw(), 16);
   }
 
@@ -143,6 +162,7 @@ class RunPage {
 
   // --- Drawing ------------------------------------------------------------------------------------------------------
 
+  /** What changes with each event. The picture, which is dear, follows at its own pace. */
   #draw() {
     clearTimeout(this.drawing);
     this.drawing = 0;
@@ -150,19 +170,39 @@ class RunPage {
     const atBottom = scrollY + innerHeight > document.documentElement.scrollHeight - 80;
     this.#head();
     this.conversation.update(this.story);
-    this.#tick();
+    this.#stateLine();
     const mode = this.#mode();
     this.composer.setMode(mode);
     this.element.dataset.mode = mode;
-    this.composer.setLabel(this.over ? (this.run.session ? "Next prompt" : "New conversation (this run has no session)") : "Draft");
+    this.composer.setLabel(this.#label(mode));
     this.wasWatching = atBottom;
     if (atBottom && !this.over) scrollTo(0, document.documentElement.scrollHeight);
   }
 
+  #drawAll() {
+    this.#draw();
+    this.#picture();
+  }
+
   #mode() {
     if (this.over) return "idle";
-    if (this.stopping?.mode === "kill") return "forcing";
-    return this.stopping?.mode === "now" || this.story.stop ? "stopping" : "running";
+    const asked = this.asked;
+    if (asked === null) return "running";
+    return { kill: "forcing", now: "stopping" }[asked] ?? "patient";
+  }
+
+  /** The hardest stop that is known to have been asked for, here or elsewhere; null when none was. */
+  get asked() {
+    const told = this.run?.state === "stopping" ? this.run.mode : null;
+    const known = [this.stopping?.mode, this.story.stop?.cause.mode, told].map((mode) => MODES.indexOf(mode));
+    // Force that was asked for elsewhere may be asked for again: nobody knows here whether it was delivered.
+    const hardest = Math.max(known[0], Math.min(Math.max(known[1], known[2]), MODES.indexOf("now")));
+    return MODES[hardest] ?? null;
+  }
+
+  #label(mode) {
+    if (mode === "idle") return this.run.session ? "Next prompt" : "New conversation (this run has no session)";
+    return mode === "running" ? "Steer the run" : "Draft";
   }
 
   #head() {
@@ -175,12 +215,21 @@ class RunPage {
 
   /** What depends on the time: the state line and the picture. */
   #tick() {
+    this.#stateLine();
+    this.#picture();
+  }
+
+  #stateLine() {
     if (!this.run) return;
     const [word, tone, since] = this.#stateWords();
     this.pill.dataset.tone = tone;
     say(this.state, word);
     say(this.since, since);
-    show(this.pictureCard, this.story.calls.length > 0);
+  }
+
+  #picture() {
+    if (!this.run || this.left.signal.aborted) return;
+    show(this.pictureCard, this.story.calls.length > 0 && !this.story.timeless);
     const width = Math.floor(this.picture.clientWidth);
     if (width > 0 && this.story.calls.length) this.picture.replaceChildren(timeline(this.story, this.#now(), width));
   }
@@ -192,7 +241,7 @@ class RunPage {
   #stateWords() {
     const { story, run } = this;
     if (story.end?.stop_reason === "interrupt") return [...ending("interrupt"), ""];
-    if (story.end) return [...ending(story.end.stop_reason), ` after ${duration(story.end.at - story.startedAt)}`];
+    if (story.end) return [...ending(story.end.stop_reason), this.#tookWords()];
     if (run.state === "crashed") return ["Crashed", "bad", ""];
     if (run.state === "ended") return [...ending(run.stop_reason), ""];
     if (this.stopping || story.stop || run.state === "stopping") return this.#stoppingWords();
@@ -201,13 +250,19 @@ class RunPage {
     return [story.doing, "live", since];
   }
 
+  #tookWords() {
+    const { story, run } = this;
+    if (!story.timeless) return ` after ${duration(story.end.at - story.startedAt)}`;
+    return run.ended_at && run.state === "ended" ? ` after ${duration(run.ended_at - run.created_at)}` : "";
+  }
+
   #stoppingWords() {
     const { story, stopping } = this;
     const waiting = story.runningTools.map((tool) => tool.name);
     const since = stopping ? (performance.now() - stopping.since) / 1000 : story.stop ? this.#now() - story.stop.at : 0;
     const forced = stopping?.mode === "kill" ? "Forcing the stop" : "Stopping";
     if (stopping && !stopping.delivered && stopping.troubled) return ["Stop not delivered yet: trying again", "bad", `, ${whole(since)} s`];
-    if (stopping?.mode === "after_turn") return ["Stopping after this turn", "stopping", `, ${whole(since)} s`];
+    if (this.#mode() === "patient") return ["Stopping after this turn", "stopping", `, ${whole(since)} s`];
     return [waiting.length ? `${forced}: waiting for ${waiting.join(", ")}` : forced, "stopping", `, ${whole(since)} s`];
   }
 
@@ -219,12 +274,12 @@ class RunPage {
     else this.#tellEarlier();
     const receipt = this.lastReceipt ?? this.story.end?.receipt;
     const interrupts = this.run.interrupts ?? [];
-    if (interrupts.length) this.asked.replaceChildren(approvals(interrupts, (answers) => this.#answer(answers)));
+    if (interrupts.length) this.questions.replaceChildren(approvals(interrupts, (answers) => this.#answer(answers), { now: () => this.#now(), signal: this.left.signal }));
     const actions = this.#actions(receipt);
     const error = this.run.error ?? this.story.end?.error;
     this.receipt.replaceChildren(receipt ? receiptCard(receipt, error, actions) : lostCard(actions));
     this.conversation.update(this.story);
-    if (this.wasWatching) (this.asked.firstElementChild ?? this.receipt).scrollIntoView({ block: "nearest" });
+    if (this.wasWatching) (this.questions.firstElementChild ?? this.receipt).scrollIntoView({ block: "nearest" });
   }
 
   #tellEarlier() {
@@ -251,17 +306,16 @@ class RunPage {
 
   #key(event) {
     if (event.key !== "Escape" || event.repeat || event.defaultPrevented || document.querySelector("dialog[open]")) return;
-    if (this.over || !this.run) return;
+    if (this.over) return;
     event.preventDefault();
-    this.stop();
+    if (this.run) this.stop();
+    else this.wantedStop = true;
   }
 
   /** Ask for the stop; asked again, for a harder one. Goes on asking while the network is away. */
   async stop(mode) {
     if (this.over || this.stopping?.mode === "kill") return;
-    const asked = this.stopping && this.stopping.mode !== "after_turn";
-    const elsewhere = !this.stopping && this.story.stop && this.story.stop.cause.mode !== "after_turn";
-    const next = mode ?? (asked || elsewhere ? "kill" : "now");
+    const next = mode ?? (this.#mode() === "stopping" ? "kill" : "now");
     const mine = { mode: next, since: this.stopping?.since ?? performance.now(), delivered: false, troubled: false };
     this.stopping = mine;
     const sent = insist(() => cancelRun(this.id, next, "Stop was pressed in the console"), {
@@ -273,13 +327,21 @@ class RunPage {
     });
     this.#draw();
     try {
-      await sent;
+      const answer = await sent;
       mine.delivered = true;
+      if (OVER.has(answer.run.state)) this.#wasOver(answer);
     } catch (error) {
       if (this.stopping === mine) this.stopping = null;
       this.#complain(error);
     }
     this.#draw();
+  }
+
+  /** The stop found the run at its end. If that is not heard of here in a moment, the line is dead. */
+  #wasOver(answer) {
+    this.run = answer.run;
+    this.lastReceipt = answer.receipt;
+    setTimeout(() => this.story.end ?? this.line.hangUp(), 1000);
   }
 
   async #steer(text) {
@@ -297,51 +359,72 @@ class RunPage {
     const cut = reason !== "end_turn" || crashed;
     const waits = reason === "interrupt";
     return [
-      cut && !waits && { id: "continue", label: "Continue", primary: true, title: "Let the model go on where it was stopped", run: () => this.#go(continueRun(this.id)) },
+      cut && !waits && { id: "continue", label: "Continue", primary: true, title: "Let the model go on where it was stopped", run: () => this.#go(() => continueRun(this.id)) },
       { id: "steer", label: "Steer", title: "Say what to do instead", run: () => this.composer.focus("What should it do instead?") },
       { id: "retry", label: "Retry", title: "Ask the same again", run: () => this.#retry() },
-      receipt?.calls.length > 0 && { id: "undo", label: "Undo", title: "Take back what the tools did, where they can", run: () => this.#undo() },
+      this.run.undoable?.length > 0 && { id: "undo", label: "Undo", title: `Take back what was done by ${this.run.undoable.join(", ")}`, run: () => this.#undo() },
+      waits && { id: "dismiss", label: "Withdraw the question", title: "Withdraw the question: nothing is done, and the conversation can go on", run: () => this.#dismiss() },
     ].filter(Boolean);
   }
 
   #start(prompt) {
     const wanted = { prompt, agent: this.run.agent };
     if (this.run.session) wanted.session = this.run.session;
-    return this.#go(startRun(wanted, crypto.randomUUID?.() ?? String(Math.random())));
+    return this.#go(() => startRun(wanted, crypto.randomUUID?.() ?? String(Math.random())));
   }
 
+  /** The same prompt again, whole: the run itself has only the beginning of a long one. */
   #retry() {
-    const first = this.story.messages.find((message) => message.type === "user");
-    const plain = first?.content.every((part) => part.type === "text");
-    return this.#start(plain || !first ? this.story.prompt || this.run.prompt : first.content);
+    const isUser = (message) => message.type === "user";
+    const first = this.story.messages.find(isUser) ?? this.snapshot.findLast((message) => isUser(message) && textOf(message.content).startsWith(this.run.prompt));
+    if (!first) return this.#complain(new ApiError(410, "forgotten", "What was asked is no longer known.", "Write it again."));
+    const plain = first.content.every((part) => part.type === "text");
+    return this.#start(plain ? textOf(first.content) : first.content);
   }
 
   #answer(answers) {
-    return this.#go(resumeRun(this.id, answers));
+    return this.#go(() => resumeRun(this.id, answers));
+  }
+
+  async #dismiss() {
+    try {
+      await cancelRun(this.id, "now", "The question was withdrawn in the console");
+      await this.#look();
+      this.questions.replaceChildren();
+      this.#settled();
+      this.shell.announce("The question was withdrawn.");
+      this.composer.focus();
+    } catch (error) {
+      this.#complain(error);
+    }
   }
 
   async #undo() {
     try {
       const { receipt } = await undoRun(this.id);
-      this.lastReceipt = receipt;
+      await this.#look();
       this.#settled();
       const all = receipt.undo ?? [];
       const done = all.filter((each) => each.outcome === "undone").length;
       this.shell.announce(all.length ? `${done} of ${all.length} undone.` : "There was nothing to undo.");
-      document.getElementById("action-undo")?.focus();
+      document.getElementById("action-retry")?.focus();
     } catch (error) {
       this.#complain(error);
     }
   }
 
   /** Go to the run that a request starts. */
-  async #go(started) {
+  async #go(start) {
+    if (this.going) return false; // pressed twice
+    this.going = true;
     try {
-      const { run } = await started;
+      const { run } = await start();
       this.shell.go(`#/runs/${encodeURIComponent(run.id)}`);
       return true;
     } catch (error) {
       return this.#complain(error);
+    } finally {
+      this.going = false;
     }
   }
 

@@ -1,24 +1,29 @@
 // All runs, the newest first, with what each is doing right now, and the place to start one.
 
-import { ApiError, backOff, listAgents, listRuns, pause, startRun } from "./api.js";
+import { ApiError, listAgents, startRun } from "./api.js";
 import { Composer } from "./composer.js";
 import { h, say, show } from "./dom.js";
+import { followRuns } from "./follow.js";
 import { ago, cost, duration, stateOf, tokens } from "./words.js";
 
-const BUSY = 1000;
-const QUIET = 4000;
+// How often "just now" becomes "10 s ago".
+const TICK = 10_000;
+// More than this nobody scrolls through.
+const MOST = 200;
+const TAIL = 140;
 
 export function runsPage(place, shell) {
   const page = new RunsPage(shell);
   place.append(page.element);
   page.live();
-  return () => page.left.abort();
+  return () => page.leave();
 }
 
 class RunsPage {
   constructor(shell) {
     this.shell = shell;
     this.left = new AbortController();
+    this.runs = new Map(); // by id
     this.rows = new Map();
     this.agent = h("select", { id: "agent", "aria-label": "Agent", hidden: true });
     this.composer = new Composer("new", "Start a run", { send: (text) => this.#start(text) });
@@ -32,22 +37,30 @@ class RunsPage {
 
   async live() {
     this.#agents();
-    for (let failures = 0; !this.left.signal.aborted; ) {
-      let wait = QUIET;
-      try {
-        const { runs } = await listRuns(this.left.signal);
-        this.shell.connection(null);
-        failures = 0;
-        this.#draw(runs);
-        if (runs.some((run) => run.state !== "ended" && run.state !== "crashed")) wait = BUSY;
-      } catch (error) {
-        if (this.left.signal.aborted) return;
-        this.shell.connection(error.passing ? "Connection lost. Trying again…" : error.text ?? String(error));
-        wait = backOff(failures++);
-      }
-      await pause(wait, this.left.signal);
-      await visible(this.left.signal);
+    this.ticker = setInterval(() => this.#draw(), TICK);
+    try {
+      await followRuns({
+        signal: this.left.signal,
+        onChange: (change) => this.#changed(change),
+        onLine: (problem) => this.shell.connection(problem ? "Connection lost. Trying again…" : null),
+      });
+    } catch (error) {
+      if (!this.left.signal.aborted) this.shell.connection(error.text ?? String(error));
     }
+  }
+
+  leave() {
+    this.left.abort();
+    clearInterval(this.ticker);
+    clearTimeout(this.drawing);
+    this.shell.connection(null);
+  }
+
+  #changed(change) {
+    if (change.type === "list") this.runs = new Map(change.runs.map((run) => [run.id, run]));
+    else if (change.type === "gone") this.runs.delete(change.id);
+    else this.runs.set(change.run.id, change.run);
+    this.drawing ||= setTimeout(() => this.#draw(), 16);
   }
 
   async #agents() {
@@ -60,7 +73,10 @@ class RunsPage {
     }
   }
 
-  #draw(runs) {
+  #draw() {
+    clearTimeout(this.drawing);
+    this.drawing = 0;
+    const runs = [...this.runs.values()].sort((a, b) => b.created_at - a.created_at).slice(0, MOST);
     const wanted = new Set(runs.map((run) => run.id));
     for (const [id, row] of this.rows) {
       if (!wanted.has(id)) {
@@ -122,24 +138,19 @@ class Row {
     const waiting = run.state === "stopping" && run.waiting_for.length ? `: waiting for ${run.waiting_for.join(", ")}` : "";
     this.pill.dataset.tone = tone;
     say(this.word, word + waiting);
-    say(this.tail, run.text_tail.length < 200 ? run.text_tail.trim() : `… ${run.text_tail.trim()}`);
+    say(this.tail, lastWords(run.text_tail));
     const out = run.usage?.output;
     const money = cost(run.usage?.cost);
-    const took = run.ended_at === null ? "" : duration(run.ended_at - run.created_at);
+    const took = run.ended_at === null ? "" : `took ${duration(run.ended_at - run.created_at)}`;
     say(this.meta, [ago(run.created_at), took, out && run.usage.calls ? `${tokens(out).value} tokens out` : "", money?.value ?? ""].filter(Boolean).join(" · "));
   }
 }
 
-function visible(signal) {
-  if (!document.hidden) return undefined;
-  return new Promise((resolve) => {
-    const done = () => {
-      document.removeEventListener("visibilitychange", done);
-      resolve();
-    };
-    document.addEventListener("visibilitychange", done);
-    signal.addEventListener("abort", done);
-  });
+/** The end of what was said so far, from the beginning of a word. */
+function lastWords(tail) {
+  if (tail.length <= TAIL) return tail.trim();
+  const end = tail.slice(-TAIL);
+  return `… ${end.slice(end.search(/\s/) + 1).trim()}`;
 }
 
 function random() {

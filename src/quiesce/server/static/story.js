@@ -20,6 +20,7 @@ export class Story {
     this.end = null; // the run_ended event, with `at`
     this.turn = 0;
     this.gap = false;
+    this.timeless = false;
     this.paused = false;
     this.retry = null;
     this.model = "";
@@ -49,8 +50,10 @@ export class Story {
     return "Working";
   }
 
-  /** Take in one event. */
+  /** Take in one event. `at` is null when it is not known when it happened, and then there is no picture. */
   apply(event, at) {
+    this.timeless ||= at === null;
+    at ??= this.lastAt ?? 0;
     this.lastAt = at;
     this.startedAt ??= at;
     HANDLERS[event.type]?.call(this, event, at);

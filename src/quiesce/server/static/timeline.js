@@ -8,6 +8,8 @@ const BAR = 14;
 const GRAPH = 46;
 const AXIS = 22;
 const GAP = 10;
+const HATCH = 12;
+const LETTER = 6.4; // how wide a letter of a label is, roughly
 const CUT = new Set(["hung_up", "cancelled", "killed", "abandoned", "drained", "cancelled_at_provider"]);
 
 /** The picture of a story as it is at `now` (seconds since the epoch), `width` pixels wide. */
@@ -50,9 +52,18 @@ function bar(from, to, row, look, title) {
   return s("rect", { x: from.toFixed(1), y: top(row), width: Math.max(2, to - from).toFixed(1), height: BAR, rx: 3, class: `tl-bar ${look}` }, s("title", {}, title));
 }
 
-/** The bar, and at its end, if it was cut, a hatched piece and an edge. */
-function cutEnd(at, row) {
-  return s("g", { class: "tl-cut" }, s("rect", { x: (at - 8).toFixed(1), y: top(row), width: 8, height: BAR, fill: "url(#cut-hatch)" }), s("rect", { x: (at - 2).toFixed(1), y: top(row) - 2, width: 2, height: BAR + 4, class: "tl-edge" }));
+/** What became of a bar that was cut: at its end a hatched piece, an edge, and the word for it where there is room. */
+function cutEnd(begin, end, row, word) {
+  const at = Math.max(end, begin + HATCH);
+  const wide = word.length * LETTER;
+  const fits = at - begin - HATCH > wide + 60;
+  return s(
+    "g",
+    { class: "tl-cut" },
+    s("rect", { x: (at - HATCH).toFixed(1), y: top(row), width: HATCH, height: BAR, fill: "url(#cut-hatch)" }),
+    s("rect", { x: (at - 2).toFixed(1), y: top(row) - 2, width: 2, height: BAR + 4, class: "tl-edge" }),
+    fits ? s("text", { x: (at - HATCH - 5).toFixed(1), y: top(row) + BAR - 3, class: "tl-label", "text-anchor": "end" }, word) : null,
+  );
 }
 
 function modelBars(story, x, to) {
@@ -64,7 +75,7 @@ function modelBars(story, x, to) {
     const took = duration((call.to ?? to) - call.from);
     const title = `Turn ${call.turn}: ${call.model}, ${took}${cut ? ", cut" : failed ? ", failed" : ""}`;
     const label = end - begin > 50 ? s("text", { x: (begin + 5).toFixed(1), y: top(0) + BAR - 3, class: "tl-label" }, `turn ${call.turn}`) : null;
-    return [bar(begin, end, 0, failed ? "failed" : "model", title), label, cut ? cutEnd(Math.max(end, begin + 8), 0) : null];
+    return [bar(begin, end, 0, failed ? "failed" : "model", title), label, cut ? cutEnd(begin, end, 0, "cut") : null];
   });
 }
 
@@ -78,13 +89,13 @@ function toolBar(tool, row, x, to) {
   return [
     rowName(tool.name, row),
     bar(begin, end, row, failed ? "failed" : tool.to === null ? "running" : "tool", `${tool.name}: ${word}, ${duration((tool.to ?? to) - tool.from)}`),
-    cut ? cutEnd(Math.max(end, begin + 8), row) : null,
+    cut ? cutEnd(begin, end, row, outcome) : null,
   ];
 }
 
 function growth(story, x, to, y, names) {
   const points = story.tokens;
-  const most = Math.max(1, ...points.map((point) => point.total));
+  const most = points.reduce((high, point) => Math.max(high, point.total), 1);
   const place = (point) => `${x(point.at).toFixed(1)} ${(y + GRAPH - point.total / most * (GRAPH - 10)).toFixed(1)}`;
   const base = y + GRAPH;
   const name = [
@@ -107,7 +118,7 @@ function thin(points) {
 function marks(story, x, bottom) {
   return story.marks.flatMap((mark) => [
     s("line", { x1: x(mark.at), x2: x(mark.at), y1: AXIS - 4, y2: bottom, class: "tl-mark" }),
-    s("text", { x: x(mark.at) + 4, y: AXIS + 2, class: "tl-sub" }, mark.text),
+    s("text", { x: x(mark.at) + 4, y: bottom + 1, class: "tl-sub" }, mark.text),
   ]);
 }
 
@@ -117,7 +128,7 @@ function stopMark(story, x, to, bottom, right) {
   const end = x(to);
   const settled = duration(story.end?.receipt?.latency ?? to - story.stop.at);
   const words = story.end ? `stop, at rest ${settled} later` : `stop, ${settled} ago`;
-  const left = at > right * 0.6;
+  const left = at + words.length * LETTER > right;
   return [
     s("rect", { x: at.toFixed(1), y: AXIS - 4, width: Math.max(1, end - at).toFixed(1), height: bottom - AXIS + 4, class: "tl-settling" }),
     s("line", { x1: at.toFixed(1), x2: at.toFixed(1), y1: AXIS - 6, y2: bottom + 6, class: "tl-stop" }),

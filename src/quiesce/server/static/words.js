@@ -135,6 +135,7 @@ const ENDED = {
   cancelled: ["Stopped", "stopped"],
   limit: ["Stopped at a limit", "stopped"],
   error: ["Failed", "bad"],
+  crashed: ["Crashed", "bad"],
 };
 
 /** What to call the end of a run, and its colour. */

@@ -16,7 +16,7 @@ from .ended import ExitStatus
 from .frames import Decoder, encode
 from .keeper import ProgramJob, WorkerJob
 from .link import Link
-from .reaper import children, send_group
+from .reaper import LINUX, children, send_group
 
 _START: Final = "import sys; sys.path[:] = sys.argv[2:]; from quiesce.tools.processes.nursery import main; main({})"
 # How long the end of the nursery is waited for, which has nothing to do but to exit.
@@ -163,6 +163,8 @@ class Containment:
 
     def has_strays(self) -> bool:
         """Whether something may have come loose below the child and hang at the keeper."""
+        if not LINUX:  # nothing is adopted; what is left in the group ends with the worker
+            return False
         if self.keeper is None:
             self.look()
         return self.keeper is None or any(pid != self.child for pid in children(self.keeper))
@@ -185,6 +187,7 @@ class Containment:
                 self.exit = ExitStatus(status)
             case ("gone", leftovers):
                 self.leftovers = leftovers
+                self._end()
             case _:
                 raise AssertionError(f"A keeper does not say {message!r}.")
 
@@ -193,9 +196,13 @@ class Containment:
         if self.exit is None and self.failure is None and self.child is not None:
             send_group(self.child, signal.SIGKILL)
             self.exit = ExitStatus(signal.SIGKILL)
+        if not self.gone:
+            self._end()
+            self._on_change()
+
+    def _end(self) -> None:
         self.gone = True
         live_processes.discard(self)
-        self._on_change()
 
 
 def _ignore() -> None:

@@ -25,18 +25,20 @@ from msgspec import Struct
 from .frames import encode, receive
 from .reaper import (
     LINUX,
+    alive_below,
     become_subreaper,
     descendants,
     die_with_parent,
     group_exists,
-    is_dead,
-    kill_tree,
+    kill_children,
+    kill_group,
+    send,
     terminate_tree,
 )
 from .rlimits import Allowance
 
-# What is killed is gone within milliseconds; a look every so often catches what was forked in between.
-_LOOK_AGAIN: Final = 0.02
+# Where there is no subreaper: how often to look whether what was killed is gone.
+_LOOK_AGAIN: Final = 0.01
 
 
 class WorkerJob(Struct, frozen=True):
@@ -75,7 +77,7 @@ class _Keeper:
         self._exited = False
         self._leftovers = 0
         self._kill_at: float | None = None
-        self._look_at: float | None = None
+        self._killed: Final[set[int]] = set()
         self._wake, self._woken = socket.socketpair()
         os.set_blocking(self._woken.fileno(), False)
 
@@ -96,8 +98,10 @@ class _Keeper:
             os.close(handle)
         self._say("started", os.getpid(), self._child)
         while not self._reap():
+            if self._kill_at is not None and time.monotonic() >= self._kill_at:
+                self._kill_all()
+                break
             self._listen()
-            self._press_on()
         self._say("gone", self._leftovers)
 
     def _start_worker(self, handles: list[int]) -> int:
@@ -151,13 +155,18 @@ class _Keeper:
                 return LINUX or self._child is None or not group_exists(self._child)
             if pid == 0:
                 return False
-            if pid == self._child:
-                self._on_exit(status)
+            self._note_end(pid, status)
+
+    def _note_end(self, pid: int, status: int) -> None:
+        self._killed.discard(pid)
+        if pid == self._child:
+            self._on_exit(status)
 
     def _on_exit(self, status: int) -> None:
         self._exited = True
         if self._kill_at is None:  # it ended by itself: what it left running ends with it
-            self._leftovers = sum(not is_dead(pid) for pid in descendants(os.getpid()))
+            assert self._child is not None
+            self._leftovers = alive_below(os.getpid(), self._child)
             self._kill_at = 0.0
         self._say("exited", status)
 
@@ -176,8 +185,7 @@ class _Keeper:
             self._stop(grace)
 
     def _patience(self) -> float | None:
-        due = self._kill_at if self._look_at is None else self._look_at
-        return None if due is None else max(0.0, due - time.monotonic())
+        return None if self._kill_at is None else max(0.0, self._kill_at - time.monotonic())
 
     def _abandon_host(self) -> None:
         self._host_gone = True
@@ -189,9 +197,36 @@ class _Keeper:
         deadline = time.monotonic() + grace
         self._kill_at = deadline if self._kill_at is None else min(self._kill_at, deadline)
 
-    def _press_on(self) -> None:
-        now = time.monotonic()
-        if self._kill_at is not None and now >= max(self._kill_at, self._look_at or 0.0):
-            # Once the child is reaped, Linux may give its number away; there, the tree is complete without it.
-            kill_tree(os.getpid(), None if self._exited and LINUX else self._child)
-            self._look_at = time.monotonic() + _LOOK_AGAIN  # the signals of dying children wake this loop in between
+    # --- Without mercy ------------------------------------------------------------------------------------------
+
+    def _kill_all(self) -> None:
+        """End everything, and return when nothing is left."""
+        if LINUX:
+            self._kill_adopted()
+        else:
+            self._kill_by_looking()
+
+    def _kill_adopted(self) -> None:
+        # Once the child is reaped, its number, which is also its group's, may be given away.
+        if self._child is not None and not self._exited:
+            kill_group(self._child)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # from here on, waiting for the children is all there is to do
+        while not self._reap():
+            kill_children(self._killed)
+            with suppress(ChildProcessError):
+                self._note_end(*os.waitpid(-1, 0))  # what was killed ends: the kernel tells when
+
+    def _kill_by_looking(self) -> None:
+        """Orphans are nobody's children here, so their end is not told: look, until the group is empty.
+
+        Those who have left the group are found below their parents, while these live: so they are looked for first.
+        """
+        assert self._child is not None
+        below = descendants(os.getpid())
+        while not self._reap():
+            kill_group(self._child)
+            send(below, signal.SIGKILL)
+            below = ()
+            select.select((self._woken,), (), (), _LOOK_AGAIN)
+            with suppress(BlockingIOError):
+                self._woken.recv(4096)

@@ -8,6 +8,7 @@ and the process group are all there is; a child that leaves both is not found.
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import signal
 import subprocess
@@ -15,13 +16,14 @@ import sys
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_CHILD_SUBREAPER: Final = 36
 LINUX: Final = sys.platform.startswith("linux")
-# How often a tree is looked at again while it is being frozen: each look finds what was forked since the last one.
-_FREEZING_ROUNDS: Final = 50
+# The links of /proc/<pid>/task when there is one thread: two for the directory itself, and one for each thread.
+_ONE_THREAD: Final = 3
+_PIECE: Final = 65536
 
 
 def become_subreaper() -> bool:
@@ -43,21 +45,49 @@ def _prctl(option: int, value: int) -> bool:
 
 
 def children(pid: int) -> list[int]:
-    """The children of a process, the dead ones that nobody has reaped included."""
+    """The children of a process, the dead ones that nobody has reaped included.
+
+    A list that is read while some of them end may leave out others; whoever is their parent hears of each end, and
+    looks again.
+    """
+    if not _kernel_lists_children():
+        return [child for child, parent in _parents().items() if parent == pid]
+    tasks = f"/proc/{pid}/task"
     found: list[int] = []
     with suppress(OSError):  # it has ended meanwhile
-        for thread in os.listdir(f"/proc/{pid}/task"):
-            with open(f"/proc/{pid}/task/{thread}/children", "rb") as listing:  # read in every call
-                found.extend(map(int, listing.read().split()))
+        # Each thread has a directory of its own, and children of its own. Most processes have one thread.
+        threads = (str(pid),) if os.stat(tasks).st_nlink == _ONE_THREAD else os.listdir(tasks)
+        for thread in threads:
+            found.extend(map(int, _read(f"{tasks}/{thread}/children").split()))
     return found
+
+
+def _kernel_lists_children() -> bool:
+    return LINUX and _children_are_in_proc()
+
+
+@functools.cache
+def _children_are_in_proc() -> bool:
+    return os.path.exists(f"/proc/self/task/{os.getpid()}/children")
+
+
+def _read(path: str) -> bytes:
+    """A file of the kernel's, whole, without the layers that Python's files have: this is done hundreds of times."""
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        data = piece = os.read(handle, _PIECE)
+        while piece:
+            piece = os.read(handle, _PIECE)
+            data += piece
+        return data
+    finally:
+        os.close(handle)
 
 
 def descendants(pid: int) -> list[int]:
     """Everything below a process, parents before their children, the dead ones included."""
-    if not LINUX:
-        return _below(pid, _process_table())
-    if not os.path.exists(f"/proc/self/task/{os.getpid()}/children"):  # a kernel without that list
-        return _below(pid, _parents_from_proc())
+    if not _kernel_lists_children():
+        return _below(pid, _parents())
     found = children(pid)
     for each in found:  # it grows while it is walked
         found.extend(children(each))
@@ -71,19 +101,36 @@ def _below(pid: int, parents: dict[int, int]) -> list[int]:
     return found[1:]
 
 
-def _parents_from_proc() -> dict[int, int]:
+def _parents() -> dict[int, int]:
+    """The parent of every process there is."""
+    if not LINUX:
+        return {row.pid: row.parent for row in _process_table()}
     parents: dict[int, int] = {}
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            with suppress(OSError, ValueError, IndexError):
-                parents[int(name)] = int(_stat(int(name))[1])
+    for pid in process_ids():
+        with suppress(OSError, ValueError, IndexError):
+            parents[pid] = int(_stat(pid)[1])
     return parents
 
 
-def _process_table() -> dict[int, int]:
-    listing = subprocess.run(["/bin/ps", "-axo", "pid=,ppid="], capture_output=True, check=False).stdout
-    pairs = (line.split() for line in listing.splitlines())
-    return {int(pair[0]): int(pair[1]) for pair in pairs if len(pair) == 2}
+def process_ids() -> list[int]:
+    """Every process there is, from /proc."""
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+class _Row(NamedTuple):
+    pid: int
+    parent: int
+    group: int
+    dead: bool
+
+
+def _process_table() -> list[_Row]:
+    """Every process there is, where there is no /proc; not the program that lists them."""
+    with subprocess.Popen(["/bin/ps", "-axo", "pid=,ppid=,pgid=,stat="], stdout=subprocess.PIPE) as ps:
+        assert ps.stdout is not None
+        fields = [line.split() for line in ps.stdout]
+    rows = [_Row(int(row[0]), int(row[1]), int(row[2]), row[3].startswith(b"Z")) for row in fields if len(row) == 4]
+    return [row for row in rows if row.pid != ps.pid]
 
 
 def _stat(pid: int) -> list[bytes]:
@@ -92,20 +139,29 @@ def _stat(pid: int) -> list[bytes]:
 
 
 def is_dead(pid: int) -> bool:
-    """Whether a process has ended, reaped or not."""
-    if not LINUX:
-        return False
+    """Whether a process has ended, reaped or not. From /proc."""
     try:
         return _stat(pid)[0] in (b"Z", b"X")
     except (OSError, IndexError):
         return True
 
 
+def alive_below(root: int, group: int) -> int:
+    """How many processes below `root` are alive; where orphans are not adopted, those in the group count as below."""
+    if LINUX:
+        return sum(not is_dead(pid) for pid in descendants(root))
+    rows = _process_table()
+    below = {*_below(root, {row.pid: row.parent for row in rows}), *(row.pid for row in rows if row.group == group)}
+    return sum(row.pid in below and not row.dead for row in rows)
+
+
 def send(pids: Iterable[int], number: int) -> None:
     """Send a signal to each process that still exists and may be signalled."""
     for pid in pids:
-        with suppress(ProcessLookupError, PermissionError):
+        try:
             os.kill(pid, number)
+        except (ProcessLookupError, PermissionError):
+            continue
 
 
 def send_group(group: int, number: int) -> None:
@@ -140,15 +196,22 @@ def terminate_tree(root: int, leader: int) -> None:
         asked += fresh
 
 
-def kill_tree(root: int, group: int | None) -> None:
-    """End everything below `root`: frozen first, so that nothing forks faster than it is killed."""
-    frozen: set[int] = set()
-    for _ in range(_FREEZING_ROUNDS):
-        fresh = {pid for pid in descendants(root) if pid not in frozen}
-        if not fresh:
-            break
-        send(fresh, signal.SIGSTOP)
-        frozen |= fresh
-    if group is not None:
-        send_group(group, signal.SIGKILL)
-    send(frozen, signal.SIGKILL)
+def kill_group(leader: int) -> None:
+    """End a process and its group: one step for the kernel, however many they are."""
+    send((leader,), signal.SIGKILL)  # first, so that it does not see its children end
+    send_group(leader, signal.SIGKILL)
+
+
+def kill_children(killed: set[int]) -> None:
+    """End every child of this process, which adopts orphans, but for those `killed` before; and all below them.
+
+    What is killed forks no more. So it is enough that this is called again whenever a child has ended: what was forked
+    just before falls to this process when its parent ends, and is a child then. Looking below is only quicker.
+    """
+    fresh = [pid for pid in children(os.getpid()) if pid not in killed]
+    killed.update(fresh)  # their numbers are theirs until they are reaped
+    send(fresh, signal.SIGKILL)
+    for pid in fresh:  # it grows while it is walked
+        below = children(pid)
+        send(below, signal.SIGKILL)
+        fresh.extend(below)

@@ -1,7 +1,8 @@
 """The run's token as a worker process sees it.
 
-The host writes the cause into a pipe, once. The worker looks when the tool asks, and blocks when the tool waits; only a
-tool that wants to be called back costs a thread.
+The host writes the cause into a socket, once. The worker looks when the tool asks, and blocks when the tool waits; only
+a tool that wants to be called back costs a thread. The other way, the worker writes a mark before each call's function
+is begun: of a worker that has died, the host can then tell whether the call may be made again.
 """
 
 from __future__ import annotations
@@ -18,13 +19,17 @@ from ...cancellation.token import Unregister
 
 
 class StopLine:
-    """The worker's end of the pipe, and the token that it closes."""
+    """The worker's end of the socket, and the token that it closes."""
 
     def __init__(self, handle: int) -> None:
         self._handle: Final = handle
         self._lock: Final = threading.Lock()
         self._watching = False
         self.token: Final = CancellationToken()
+
+    def mark_begun(self) -> None:
+        """From here on, the call has had an effect for all that anybody knows."""
+        os.write(self._handle, b"!")
 
     def look(self, timeout: float | None = 0.0) -> None:
         """Take what the host has written, waiting for it up to `timeout` seconds."""

@@ -22,6 +22,7 @@ from typing import Any, Final, NoReturn
 
 from msgspec import Struct
 
+from ...interrupts import InterruptSignal, PendingCall
 from .frames import encode, receive
 from .parcel import Parcel, unpack
 from .rlimits import Allowance
@@ -29,7 +30,7 @@ from .stop_line import LineView, StopLine
 
 
 class CallFrame(Struct, frozen=True):
-    """A call as it is sent to a worker. `arguments` and `state` are pickled, so that a fault in them can be told."""
+    """A call as it is sent to a worker. `arguments`, `asking` and `state` are pickled, so that a fault can be told."""
 
     parcel: Parcel | str
     arguments: bytes
@@ -38,6 +39,7 @@ class CallFrame(Struct, frozen=True):
     run_id: str
     idempotency_key: str
     context_parameter: str | None
+    asking: bytes
     state: bytes
     log_level: int
     cwd: str
@@ -154,12 +156,15 @@ class _Worker:
         except BaseException as error:
             return ("unloadable", f"{type(error).__name__}: {error}")
         returned: list[Any] = []
+        self._line.mark_begun()
         try:
             with frame.allowance.claimed():
                 _call(function, arguments, self, returned)
         except Terminated:
             if not returned:
                 return ("terminated",)
+        except InterruptSignal as signal:  # a person is asked by the host, and the call is made again with the answer
+            return ("interrupt", signal.interrupts, signal.kept)
         except BaseException as error:
             return ("error", *_described(error))
         try:
@@ -186,8 +191,10 @@ class _Worker:
         return function, arguments
 
     def _context(self, frame: CallFrame) -> Any:
+        from ..asking import Asking
         from ..context import Shield, ToolContext
 
+        pending: PendingCall = pickle.loads(frame.asking)
         return ToolContext(
             run_id=frame.run_id,
             call_id=frame.call_id,
@@ -195,6 +202,7 @@ class _Worker:
             tool_name=frame.name,
             token=LineView(self._line),
             state=pickle.loads(frame.state),
+            asking=Asking(pending.call, pending),
             report=lambda progress: self.send("report", progress),
             cancel=lambda reason: self.send("cancel", reason),
             shield=lambda name: Shield(name, self.shield_entered, self.shield_left),
@@ -268,7 +276,7 @@ def _identity(handle: int) -> tuple[int, int]:
 
 def _has_children() -> bool:
     try:
-        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        os.waitpid(-1, os.WNOHANG)  # one that it reaps was a child too: this process is not used again
     except ChildProcessError:
         return False
     return True

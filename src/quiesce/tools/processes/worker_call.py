@@ -14,7 +14,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ...cancellation import BoundedShield, CancellationToken, Cause
-from ...errors import ToolError
+from ...errors import ConfigurationError, ToolError
+from ...interrupts import InterruptSignal
+from ..asking import Asking
 from ..policy import REAPING
 from .ended import ProcessEnded, RemoteError, RemoteTraceback
 from .frames import Decoder, encode
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 
 # Characters of each output stream of a call that are kept, and reported.
 KEPT_OUTPUT: Final = 100_000
+# Another worker is started so much later than one was ended: a run that is being stopped comes to rest first.
+_REFILL_AFTER: Final = 0.1
 
 
 class WorkerRequest(Struct, frozen=True):
@@ -40,6 +44,7 @@ class WorkerRequest(Struct, frozen=True):
     token: CancellationToken
     cancel_run: Callable[[str], None]
     state: dict[str, Any]
+    asking: Asking
     on_report: Callable[[Any], None]
     idempotency_key: str = ""
 
@@ -61,7 +66,9 @@ class WorkerCall:
         self._worker: Worker | None = None
         self._parcel: Final = request.tool.parcel()
         self._forget_token: Callable[[], None] | None = None
-        self._decoder: Final = Decoder()
+        self._decoder = Decoder()
+        self._frame: CallFrame | None = None
+        self._made_again = False
         self.settled = False
         self.stdout: Final = Printed(KEPT_OUTPUT, lambda text: report({"stdout": text}))
         self.stderr: Final = Printed(KEPT_OUTPUT, lambda text: report({"stderr": text}))
@@ -71,13 +78,8 @@ class WorkerCall:
 
         Raises `ProcessEnded` when the process ended first, by a stop or by itself. Cancelling this kills it.
         """
-        frame = self._frame()
-        worker = self._worker = pool.lease(self._parcel.key)
-        worker.containment.attach(self._loop, self._on_change)
-        worker.channel.attach(self._loop, self._on_data)
-        worker.stdout.attach(self._loop, self.stdout.add)
-        worker.stderr.attach(self._loop, self.stderr.add)
-        worker.channel.post(encode(self._fitted(frame, worker)))
+        self._frame = self._new_frame()
+        self._send_to(pool.lease(self._parcel.key))
         self._forget_token = self._request.token.on_cancel(self._on_cancel)
         try:
             await asyncio.wait((self._done,))
@@ -86,6 +88,16 @@ class WorkerCall:
             await BoundedShield(f"ending tool {self._request.tool.name}").wait((self._done,), seconds=REAPING)
             raise
         return self._outcome()
+
+    def _send_to(self, worker: Worker) -> None:
+        assert self._frame is not None
+        self._worker = worker
+        self._decoder = Decoder()
+        worker.containment.attach(self._loop, self._on_change)
+        worker.channel.attach(self._loop, self._on_data)
+        worker.stdout.attach(self._loop, self.stdout.add)
+        worker.stderr.attach(self._loop, self.stderr.add)
+        worker.channel.post(encode(self._fitted(self._frame, worker)))
 
     def _on_cancel(self, cause: Cause) -> None:
         with suppress(RuntimeError):  # the loop has closed
@@ -109,7 +121,7 @@ class WorkerCall:
 
     # --- The call -----------------------------------------------------------------------------------------------
 
-    def _frame(self) -> CallFrame:
+    def _new_frame(self) -> CallFrame:
         request = self._request
         tool = request.tool
         try:
@@ -127,6 +139,7 @@ class WorkerCall:
             run_id=request.run_id,
             idempotency_key=request.idempotency_key,
             context_parameter=tool.context_parameter,
+            asking=pickle.dumps(request.asking.pending(None)) if wants_context else b"",
             state=_picklable(request.state) if wants_context else b"",
             log_level=logging.getLogger().getEffectiveLevel(),
             cwd=os.getcwd(),
@@ -180,6 +193,7 @@ class WorkerCall:
         elif clean and not worker.told and not worker.containment.has_strays():
             worker.stdout.drain(self.stdout.add)
             worker.stderr.drain(self.stderr.add)
+            worker.take_begun()
             pool.give_back(worker)
             self._settle()
         else:  # what the call left behind ends with it
@@ -192,8 +206,26 @@ class WorkerCall:
         worker.channel.drain(self._on_data)
         worker.stdout.drain(self.stdout.add)
         worker.stderr.drain(self.stderr.add)
-        pool.discard(worker, self._parcel)
+        begun = worker.take_begun()
+        pool.discard(worker)
+        if not begun and self._reply is None and self._make_again():
+            return
         self._settle()
+        self._loop.call_later(_REFILL_AFTER, pool.refill, self._parcel)
+
+    def _make_again(self) -> bool:
+        """The worker had died before it came to the call: once, the call is sent to another. Whether it was."""
+        if self._stopping or self._made_again:
+            return False
+        self._made_again = True
+        try:
+            self._send_to(pool.lease_new())
+        except (OSError, ConfigurationError):  # there is none: the end of the first one is what is told
+            return False
+        cause = self._request.token.cause
+        if cause is not None:
+            self._tell(cause)
+        return True
 
     def _settle(self) -> None:
         self.settled = True
@@ -216,6 +248,8 @@ class WorkerCall:
                     ) from None
             case ("error", line, trace, body, _):
                 raise _rebuilt(line, trace, body)
+            case ("interrupt", interrupts, kept, _):
+                raise InterruptSignal(*interrupts, kept=kept)
             case ("unloadable", line, _):
                 raise ToolError(f"Not run: the call could not be rebuilt in the tool's process ({line}).")
             case ("unsendable", line, _):

@@ -34,20 +34,22 @@ class Worker:
         with ExitStack() as opened:
             ours, theirs = socket.socketpair()
             opened.callback(ours.close)
-            pipes = [os.pipe() for _ in range(3)]
-            (stop_reader, stop_writer), (out_reader, out_writer), (err_reader, err_writer) = pipes
-            for handle in (stop_writer, out_reader, err_reader):
+            line, their_line = socket.socketpair()
+            opened.callback(line.close)
+            (out_reader, out_writer), (err_reader, err_writer) = os.pipe(), os.pipe()
+            for handle in (out_reader, err_reader):
                 opened.callback(os.close, handle)
-            handles = (theirs.fileno(), stop_reader, out_writer, err_writer)
             try:
+                handles = (theirs.fileno(), their_line.fileno(), out_writer, err_writer)
                 self.containment: Final = Containment(WorkerJob(), handles)
             finally:
                 theirs.close()
-                for handle in handles[1:]:
-                    os.close(handle)
+                their_line.close()
+                os.close(out_writer)
+                os.close(err_writer)
             opened.pop_all()
-        os.set_blocking(stop_writer, False)
-        self._stop_writer = stop_writer
+        line.settimeout(0)
+        self._line: Final = line
         self.containment.begin()
         self.channel: Final = Link(ours)
         self.stdout: Final = Link(out_reader)
@@ -73,7 +75,14 @@ class Worker:
         if not self._told:
             self._told = True
             with suppress(OSError):
-                os.write(self._stop_writer, pickle.dumps(cause))
+                self._line.send(pickle.dumps(cause))
+
+    def take_begun(self) -> bool:
+        """Whether the function of the call was begun. To be asked once for each call, when it is over."""
+        try:
+            return bool(self._line.recv(1))
+        except OSError:
+            return False
 
     @property
     def told(self) -> bool:
@@ -91,21 +100,19 @@ class Worker:
         for link in (self.channel, self.stdout, self.stderr):
             link.close()
         self.containment.close()
-        handle, self._stop_writer = self._stop_writer, -1
-        if handle >= 0:
-            os.close(handle)
+        self._line.close()
 
     @property
     def handles(self) -> set[int]:
         """What it keeps open in this process."""
         links = (self.channel, self.stdout, self.stderr, self.containment)
-        return {self._stop_writer, *(link.handle for link in links)}
+        return {self._line.fileno(), *(link.handle for link in links)}
 
     def drop(self) -> None:
         """After a fork of the host, in the child: this worker belongs to the parent."""
         for link in (self.channel, self.stdout, self.stderr, self.containment):
             link.drop()
-        os.close(self._stop_writer)
+        self._line.close()
 
 
 class Pool:
@@ -130,6 +137,13 @@ class Pool:
             self._busy.add(worker)
             return worker
 
+    def lease_new(self) -> Worker:
+        """A worker that was never used."""
+        worker = Worker()
+        with self._lock:
+            self._busy.add(worker)
+        return worker
+
     def give_back(self, worker: Worker) -> None:
         """Keep a worker for the next call."""
         worker.detach()
@@ -140,11 +154,15 @@ class Pool:
                 return
         worker.close()
 
-    def discard(self, worker: Worker, parcel: Parcel) -> None:
-        """Close a worker that has ended, and have another one ready for the next call of the same function."""
+    def discard(self, worker: Worker) -> None:
+        """Close a worker that has ended."""
         worker.close()
         with self._lock:
             self._busy.discard(worker)
+
+    def refill(self, parcel: Parcel) -> None:
+        """Have a worker ready for the next call of the same function, if none is."""
+        with self._lock:
             if not self._idle:
                 with suppress(OSError, ConfigurationError):  # the next call tries again, and says what is wrong
                     spare = Worker()

@@ -10,7 +10,7 @@ Nothing here keeps a program from doing harm while it runs: give `sandbox=True` 
 from __future__ import annotations
 
 import sys
-from typing import Final
+from typing import Final, TypedDict, Unpack
 
 from ..context import ToolContext
 from ..program import ProcessResult
@@ -20,18 +20,19 @@ _TIMEOUT: Final = 120.0
 _MAX_OUTPUT: Final = 30_000
 
 
-def make_shell(
-    *,
-    cwd: str | None = None,
-    env: dict[str, str] | None = None,
-    timeout: float | None = _TIMEOUT,
-    grace: float = 2.0,
-    max_output: int = _MAX_OUTPUT,
-    max_memory: int | None = None,
-    max_cpu: float | None = None,
-    sandbox: bool = False,
-    name: str = "shell",
-) -> Tool:
+class ProgramOptions(TypedDict, total=False):
+    """What the tools here pass on to `ToolContext.run_process`; see there. 120 s and 30,000 characters unless given."""
+
+    cwd: str | None
+    env: dict[str, str] | None
+    timeout: float | None
+    max_output: int
+    max_memory: int | None
+    max_cpu: float | None
+    sandbox: bool
+
+
+def make_shell(*, name: str = "shell", grace: float = 2.0, **options: Unpack[ProgramOptions]) -> Tool:
     """A tool that runs shell commands. The options are those of `ToolContext.run_process`."""
 
     async def shell(command: str, ctx: ToolContext) -> str:
@@ -42,35 +43,12 @@ def make_shell(
         Args:
             command: the command, for /bin/sh
         """
-        return _told(
-            await ctx.run_process(
-                ["/bin/sh", "-c", command],
-                cwd=cwd,
-                env=env,
-                timeout=timeout,
-                max_output=max_output,
-                max_memory=max_memory,
-                max_cpu=max_cpu,
-                sandbox=sandbox,
-            ),
-            timeout,
-        )
+        return await _run(ctx, ["/bin/sh", "-c", command], options)
 
     return Tool(shell, name=name, on_stop="cancel", grace=grace)
 
 
-def make_python(
-    *,
-    cwd: str | None = None,
-    env: dict[str, str] | None = None,
-    timeout: float | None = _TIMEOUT,
-    grace: float = 2.0,
-    max_output: int = _MAX_OUTPUT,
-    max_memory: int | None = None,
-    max_cpu: float | None = None,
-    sandbox: bool = False,
-    name: str = "python",
-) -> Tool:
+def make_python(*, name: str = "python", grace: float = 2.0, **options: Unpack[ProgramOptions]) -> Tool:
     """A tool that runs Python snippets. The options are those of `ToolContext.run_process`."""
 
     async def python(code: str, ctx: ToolContext) -> str:
@@ -79,21 +57,15 @@ def make_python(
         Args:
             code: the program; print what you want to see
         """
-        return _told(
-            await ctx.run_process(
-                [sys.executable, "-u", "-c", code],  # unbuffered, so that a stop finds all that was printed
-                cwd=cwd,
-                env=env,
-                timeout=timeout,
-                max_output=max_output,
-                max_memory=max_memory,
-                max_cpu=max_cpu,
-                sandbox=sandbox,
-            ),
-            timeout,
-        )
+        # Unbuffered, so that a stop finds all that was printed.
+        return await _run(ctx, [sys.executable, "-u", "-c", code], options)
 
     return Tool(python, name=name, on_stop="cancel", grace=grace)
+
+
+async def _run(ctx: ToolContext, argv: list[str], options: ProgramOptions) -> str:
+    chosen: ProgramOptions = {"timeout": _TIMEOUT, "max_output": _MAX_OUTPUT, **options}
+    return _told(await ctx.run_process(argv, **chosen), chosen.get("timeout"))
 
 
 def _told(ended: ProcessResult, timeout: float | None) -> str:

@@ -1,0 +1,102 @@
+"""What the holder of a session is told by those who want it, in whichever process they are."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import Final, Protocol
+
+import msgspec
+
+from ..messages import UserMessage
+from .base import Store
+from .letters import Letter
+from .records import Lease
+
+_words: Final = msgspec.json.Decoder(UserMessage)
+
+
+class Addressee(Protocol):
+    """A run that can be spoken to."""
+
+    @property
+    def run_id(self) -> str:
+        """The run's id."""
+        ...
+
+    def steer_from_afar(self, message: UserMessage, place: int) -> None:
+        """Say this, if it is not too late; the letter at this place is answered when it is said."""
+        ...
+
+    def sender_left(self, place: int) -> None:
+        """Nobody waits for the answer to this letter any more: what became of its words is the run's to tell."""
+        ...
+
+    def stop_from_afar(self) -> None:
+        """A newer prompt wants everything before it to stop."""
+        ...
+
+
+class Mailbox:
+    """Brings the letters for the holder of a lease to its run. Only for the run's own loop."""
+
+    def __init__(self, store: Store, lease: Lease, addressee: Addressee) -> None:
+        self._store: Final = store
+        self._lease: Final = lease
+        self._addressee: Final = addressee
+        self._loop: Final = asyncio.get_running_loop()
+        self._read: Final[set[int]] = set()
+        self._accepted: Final[set[int]] = set()
+        self._closed = False
+        self._unwatch: Final = store.watch(lease.session, self._on_change)
+
+    def close(self) -> None:
+        """Nothing more is brought."""
+        self._closed = True
+        self._unwatch()
+
+    def _on_change(self) -> None:
+        """There may be a letter. From whichever thread."""
+        with suppress(RuntimeError):  # the loop has closed
+            self._loop.call_soon_threadsafe(self._fetch)
+
+    def _fetch(self) -> None:
+        if not self._closed:
+            self._store.letters(self._lease).add_done_callback(self._on_letters)
+
+    def _on_letters(self, future: Future[list[Letter]]) -> None:
+        if future.exception() is None:  # a store that is away shows that elsewhere; those who wait ask again
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._hand_over, future.result())
+
+    def _hand_over(self, letters: list[Letter]) -> None:
+        for letter in letters:
+            if self._closed or letter.place in self._read:
+                continue
+            self._read.add(letter.place)
+            if letter.place <= self._lease.since:  # from before, and its sender was not there when it was their turn
+                continue
+            if letter.kind == "cancel":
+                self._addressee.stop_from_afar()
+            elif letter.kind == "steer" and letter.fence == self._lease.fence:
+                self._take(letter)
+        for place in self._accepted - {letter.place for letter in letters}:
+            self._accepted.remove(place)
+            self._addressee.sender_left(place)
+
+    def _take(self, letter: Letter) -> None:
+        """Once the words are taken, their sender cannot take them back; so they are said once, or not at all."""
+
+        def on_taken(future: Future[bool]) -> None:
+            if future.exception() is None and future.result():
+                with suppress(RuntimeError):
+                    self._loop.call_soon_threadsafe(self._accept, letter)
+
+        self._store.take_letter(self._lease, letter.place, self._addressee.run_id).add_done_callback(on_taken)
+
+    def _accept(self, letter: Letter) -> None:
+        if not self._closed:
+            self._accepted.add(letter.place)
+            self._addressee.steer_from_afar(_words.decode(letter.body), letter.place)
+            self._fetch()  # the sender may have left in between

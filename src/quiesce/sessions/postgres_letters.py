@@ -1,0 +1,69 @@
+"""The line for a session, in Postgres. Each function is called inside a transaction."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from .letters import Letter, Request
+from .records import Holder, Said, SessionInfo
+from .rows import encode
+
+NOW: Final = "extract(epoch FROM clock_timestamp())::float8"
+CHANNEL: Final = "quiesce"
+
+
+async def letters_of(db: Any, session_id: str) -> list[Letter]:
+    """The line, in order."""
+    found = await db.fetch(
+        f"SELECT place, kind, sender, fence, expires - {NOW} AS expires_in, body, said_in FROM quiesce_letters"
+        " WHERE session = $1 ORDER BY place",
+        session_id,
+    )
+    return [
+        Letter(place, kind, msgspec.json.decode(sender, type=Holder), fence, expires_in, body, said_in)
+        for place, kind, sender, fence, expires_in, body, said_in in found
+    ]
+
+
+async def add_letter(db: Any, info: SessionInfo, request: Request) -> int:
+    """Get in line. Gives the place."""
+    return await db.fetchval(
+        "INSERT INTO quiesce_letters (session, kind, sender, fence, expires, body)"
+        f" VALUES ($1, $2, $3, $4, {NOW} + $5, $6) RETURNING place",
+        *(info.id, request.kind, encode(request.sender), info.fence, request.seconds, request.body),
+    )
+
+
+async def remove_letter(db: Any, place: int) -> Said | None:
+    """Give a place up."""
+    taken_by = await db.fetchval("DELETE FROM quiesce_letters WHERE place = $1 RETURNING taken_by", place)
+    return Said(taken_by) if taken_by else None
+
+
+async def take_letter(db: Any, session_id: str, place: int, run_id: str) -> bool:
+    """Take the words of a letter, to be said. False when its sender has left."""
+    taken = await db.fetchval(
+        "UPDATE quiesce_letters SET taken_by = $3 WHERE place = $1 AND session = $2 RETURNING place",
+        *(place, session_id, run_id),
+    )
+    return taken is not None
+
+
+async def keep_place(db: Any, place: int, seconds: float) -> None:
+    """Say that the sender is still there."""
+    await db.execute(f"UPDATE quiesce_letters SET expires = {NOW} + $2 WHERE place = $1", place, seconds)
+
+
+async def note_said(db: Any, session_id: str, answers: dict[int, str]) -> None:
+    """The words of these letters are said."""
+    for place, run_id in answers.items():
+        await db.execute(
+            "UPDATE quiesce_letters SET said_in = $3 WHERE place = $1 AND session = $2", place, session_id, run_id
+        )
+
+
+async def tell(db: Any, session: str) -> None:
+    """Let those who watch a session know that it has changed hands, or its line has; when this is committed."""
+    await db.execute("SELECT pg_notify($1, $2)", CHANNEL, session)

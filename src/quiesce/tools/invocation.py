@@ -1,0 +1,191 @@
+"""A tool's function under way: where it runs, what it was given, and what it has started."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import aclosing, suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from ..cancellation import CancellationToken, TokenView
+from ..events import ToolProgress
+from .asking import Asking
+from .context import Shield, ToolContext
+from .host import ToolHost
+from .program import ProcessResult, Program
+from .thread import ThreadCall, ThreadOutcome
+from .tool import Tool
+
+if TYPE_CHECKING:
+    from .processes.printed import Printed
+    from .processes.worker_call import WorkerCall
+
+
+class Invocation:
+    """The function of one call: in the call's own task, in a thread, or in a process, by its kind and its policy.
+
+    grace_left    seconds that what it started may still take to end
+    on_orphan     hears what the thread of a call came to that nobody waits for any more
+    on_unshield   hears that the function has left the last of its protected parts
+    """
+
+    def __init__(
+        self,
+        asking: Asking,
+        host: ToolHost,
+        token: CancellationToken,
+        *,
+        grace_left: Callable[[], float],
+        on_orphan: Callable[[ThreadOutcome], None],
+        on_unshield: Callable[[], None],
+    ) -> None:
+        self._call: Final = asking.call
+        self._asking: Final = asking
+        self._host: Final = host
+        self._token: Final = token
+        self._grace_left: Final = grace_left
+        self._on_orphan: Final = on_orphan
+        self._on_unshield: Final = on_unshield
+        self._loop: Final = asyncio.get_running_loop()
+        self._programs: Final[list[Program]] = []
+        self._shields: Final[list[str]] = []
+        self.thread: ThreadCall | None = None
+        self.worker: WorkerCall | None = None
+        self.stopping = False
+        """Whether a stop was asked for. From then on, what the function prints is the call's to tell."""
+        self.muted = False
+        """Whether nobody wants to hear how far the function has come."""
+
+    async def run(self, tool: Tool, arguments: dict[str, Any]) -> Any:
+        """Call the function and wait for what it returns. Raises what it raises."""
+        if tool.policy.on_stop == "kill":
+            return await self._run_in_process(tool, arguments)
+        if tool.context_parameter is not None:
+            arguments = {**arguments, tool.context_parameter: self._context(tool)}
+        match tool.kind:
+            case "async":
+                return await tool.function(**arguments)
+            case "sync":
+                function = partial(tool.function, **arguments)
+                self.thread = ThreadCall(function, f"quiesce-{tool.name}-{self._call.id}", self._on_orphan)
+                return await self.thread.wait()
+            case "generator":
+                last: Any = None
+                async with aclosing(tool.function(**arguments)) as steps:
+                    async for last in steps:
+                        self._report(last)
+                return last
+
+    async def _run_in_process(self, tool: Tool, arguments: dict[str, Any]) -> Any:
+        from .processes.worker_call import WorkerCall, WorkerRequest
+
+        host = self._host
+        key = host.idempotency_key(self._call)
+        request = WorkerRequest(
+            tool,
+            arguments,
+            self._call.id,
+            host.run_id,
+            self._token,
+            self._cancel_run,
+            host.state,
+            self._asking,
+            self._report,
+            key,
+        )
+        self.worker = WorkerCall(request)
+        return await self.worker.wait()
+
+    # --- What the function is given -----------------------------------------------------------------------------
+
+    def _context(self, tool: Tool) -> ToolContext:
+        def report(progress: Any) -> None:
+            with suppress(RuntimeError):  # the loop has closed: a tool that was left behind talks to nobody
+                self._loop.call_soon_threadsafe(self._report, progress)
+
+        options: dict[str, Any] = {}
+        if tool.kind != "sync":  # a thread cannot be interrupted anyway
+            options["shield"] = self._shield
+            options["run_process"] = self._run_process
+        return ToolContext(
+            run_id=self._host.run_id,
+            call_id=self._call.id,
+            idempotency_key=self._host.idempotency_key(self._call),
+            tool_name=self._call.name,
+            token=TokenView(self._token),
+            state=self._host.state,
+            report=report,
+            cancel=self._cancel_run,
+            asking=self._asking,
+            **options,
+        )
+
+    def _cancel_run(self, reason: str) -> None:
+        self._host.token.cancel(reason or f"tool {self._call.name} asked for it", source="tool")
+
+    def _report(self, progress: Any) -> None:
+        if not self.muted:
+            self._host.emit(ToolProgress(self._call.id, self._call.name, progress))
+
+    async def _run_process(self, argv: Any, *, report: bool, **options: Any) -> ProcessResult:
+        program = Program(argv, report=self._report if report else None, grace=self._grace_left, **options)
+        self._programs.append(program)
+        try:
+            return await program.run()
+        finally:
+            if not self.stopping:  # nobody stopped it: what it printed is the tool's to tell
+                self._programs.remove(program)
+
+    def _shield(self, name: str) -> Shield:
+        return Shield(name, lambda: self._shields.append(name), self._leave_shield)
+
+    def _leave_shield(self) -> None:
+        self._shields.pop()
+        if not self._shields:
+            self._on_unshield()
+
+    # --- What there is of it ------------------------------------------------------------------------------------
+
+    def stop_programs(self, grace: float) -> None:
+        """End the programs that the function has started: TERM now, KILL after `grace` seconds."""
+        for program in self._programs:
+            program.stop(grace)
+
+    @property
+    def shielded(self) -> bool:
+        """Whether the function is in a part that a stop does not interrupt."""
+        return bool(self._shields)
+
+    @property
+    def label(self) -> str:
+        """The tool's name, and the parts that it is protected in."""
+        name = self._call.name
+        return f"{name} ({', '.join(filter(None, self._shields))})" if any(self._shields) else name
+
+    @property
+    def has_programs(self) -> bool:
+        """Whether a program that the function started has not ended."""
+        return any(not program.gone for program in self._programs)
+
+    @property
+    def outlives_its_task(self) -> bool:
+        """Whether something of it goes on although the task that waited for it has been cancelled."""
+        return self.thread is not None or (self.worker is not None and not self.worker.settled)
+
+    @property
+    def used_processes(self) -> bool:
+        """Whether ending it meant ending a process."""
+        return self.worker is not None or bool(self._programs)
+
+    def printed(self) -> list[Printed]:
+        """What its processes have printed."""
+        sources: list[WorkerCall | Program] = [*self._programs]
+        if self.worker is not None:
+            sources.append(self.worker)
+        return [stream for source in sources for stream in (source.stdout, source.stderr)]
+
+    def places(self) -> list[str]:
+        """The processes that are left of it, in words."""
+        found = [program.where for program in self._programs if not program.gone]
+        return found if self.worker is None else [*found, self.worker.where]

@@ -1,0 +1,240 @@
+"""A session that another process has: refuse, queue, steer, cancel_previous, through the store that both share."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+
+from quiesce import Agent, Session, tool
+from quiesce.errors import SessionBusy
+from quiesce.events import TextDelta
+from quiesce.messages import UserMessage
+from quiesce.sessions.base import Store
+from quiesce.sessions.letters import Letter, Request, admission
+from quiesce.sessions.records import Holder, SessionInfo, holder
+from quiesce.testing import Call, Say, ScriptedModel, Stall
+from quiesce.transcript import faults
+
+from .conftest import StoreMaker
+
+pytestmark = pytest.mark.promise("P9", "P8")
+
+
+def prompts(store: Store) -> list[str]:
+    messages = Session("s", store).load_sync()
+    assert faults(messages) == ()
+    return [each.text for each in messages if isinstance(each, UserMessage)]
+
+
+async def speaking(run: Any) -> None:
+    """Wait until the run has said something."""
+    async for event in run:
+        if isinstance(event, TextDelta):
+            return
+
+
+async def in_line(run: Any) -> None:
+    """Wait until the run has a place in the line."""
+    async with asyncio.timeout(20):
+        while run.course.conversation.place is None:
+            await asyncio.sleep(0.005)
+
+
+def agent(store: Store, *answers: Any, **options: Any) -> Agent:
+    return Agent(ScriptedModel(*answers, then="Yes."), session="s", store=store, **options)
+
+
+def test_queue_waits_for_the_other_process_and_keeps_the_order(new_store: StoreMaker) -> None:
+    async def main() -> None:
+        first = agent(new_store(), [Say("Well"), Stall()]).start("One")
+        await speaking(first)
+        others = []
+        for word in ("Two", "Three", "Four"):
+            others.append(agent(new_store(), on_busy="queue").start(word))
+            await in_line(others[-1])
+        with pytest.raises(SessionBusy):
+            await agent(new_store()).invoke_async("Refused")
+        assert not any(run.done for run in others)
+        first.cancel("enough")
+        assert [(await run.result()).stop_reason for run in others] == ["end_turn"] * 3
+        assert prompts(new_store()) == ["One", "Two", "Three", "Four"]
+
+    asyncio.run(main())
+
+
+def test_cancel_previous_stops_the_other_process_and_those_in_line(new_store: StoreMaker) -> None:
+    async def main() -> None:
+        busy = agent(new_store(), [Say("Well"), Stall()])
+        first = busy.start("One")
+        await speaking(first)
+        behind = busy.start("Behind", on_busy="queue")
+        second = agent(new_store(), on_busy="queue").start("Two")
+        await in_line(second)
+        third = agent(new_store(), on_busy="cancel_previous").start("Three")
+        stopped = [await run.result() for run in (first, behind, second)]
+        assert [each.stop_reason for each in stopped] == ["cancelled"] * 3
+        assert {each.receipt.cause.source for each in stopped} == {"remote"}
+        assert [[each.text for each in result.unsaid] for result in stopped] == [[], ["Behind"], ["Two"]]
+        assert (await third.result()).stop_reason == "end_turn"
+        assert prompts(new_store()) == ["One", "Three"]
+
+    asyncio.run(main())
+
+
+def test_steer_is_said_in_the_run_of_the_other_process(new_store: StoreMaker) -> None:
+    async def main() -> None:
+        first = agent(new_store(), [Say("The train"), Stall()], "The bus.").start("How?")
+        await speaking(first)
+        steering = agent(new_store(), on_busy="steer")
+        result = await steering.invoke_async("By bus")
+        assert (result.stop_reason, result.steered, result.unsaid) == ("steered", first.id, ())
+        assert result.receipt.saved
+        # It was said when that was reported, not only promised.
+        assert prompts(new_store()) == ["How?", "By bus"]
+        done = await first.result()
+        assert done.text == "The bus."
+        assert done.unsaid == ()
+        assert (await steering.invoke_async("And?")).messages[:4] == done.messages
+
+    asyncio.run(main())
+
+
+def test_steer_that_comes_too_late_is_queued(new_store: StoreMaker) -> None:
+    """The holder ends, by itself or by a stop, without having said it: its sender says it, and nobody else."""
+
+    @tool(on_stop="finish", grace=30)
+    async def hold() -> str:
+        """Take a while."""
+        holding.set()
+        await release.wait()
+        return "held"
+
+    async def main() -> None:
+        nonlocal holding, release
+        holding, release = asyncio.Event(), asyncio.Event()
+        first = Agent(ScriptedModel([Call("hold")]), tools=[hold], session="s", store=new_store()).start("One")
+        await holding.wait()
+        second = agent(new_store(), on_busy="steer").start("Two")
+        await in_line(second)
+        first.cancel("enough")
+        release.set()
+        stopped = await first.result()
+        assert (stopped.stop_reason, stopped.unsaid) == ("cancelled", ())
+        assert (await second.result()).stop_reason == "end_turn"
+        assert prompts(new_store()) == ["One", "Two"]
+
+    holding = release = asyncio.Event()
+    asyncio.run(main())
+
+
+def test_a_stop_of_one_that_waits_gives_its_place_up(new_store: StoreMaker) -> None:
+    async def main() -> None:
+        store = new_store()
+        first = agent(new_store(), [Say("Well"), Stall()]).start("One")
+        await speaking(first)
+        second, third = agent(store, on_busy="queue").start("Two"), agent(new_store(), on_busy="queue").start("Three")
+        await in_line(second)
+        await in_line(third)
+        second.cancel("changed my mind")
+        stopped = await asyncio.wait_for(second.result(), 10)
+        assert (stopped.stop_reason, [each.text for each in stopped.unsaid]) == ("cancelled", ["Two"])
+        first.cancel("enough")
+        assert (await third.result()).stop_reason == "end_turn"
+        assert prompts(store) == ["One", "Three"]
+
+    asyncio.run(main())
+
+
+def test_a_steer_that_was_said_is_not_handed_back_by_a_stop(new_store: StoreMaker) -> None:
+    """The stop and the answer cross each other: what the conversation has is not in `unsaid`."""
+
+    async def main() -> None:
+        first = agent(new_store(), [Say("The train"), Stall()], [Say("The bus."), Stall()]).start("How?")
+        await speaking(first)
+        store = new_store()
+        for steps in range(40):
+            second = agent(store, on_busy="steer").start("By bus")
+            for _ in range(steps):
+                await asyncio.sleep(0.001)
+            second.cancel("never mind")
+            result = await second.result()
+            assert bool(result.unsaid) != (result.stop_reason == "steered")
+            if result.stop_reason == "steered":
+                break
+            assert "By bus" not in prompts(store)
+        first.cancel()
+        handed_back = [each.text for each in (await first.result()).unsaid]
+        assert (prompts(store) + handed_back).count("By bus") == int(result.stop_reason == "steered")
+
+    asyncio.run(main())
+
+
+def test_answers_to_a_question_do_not_disturb_another_process(new_store: StoreMaker) -> None:
+    async def main() -> None:
+        first = agent(new_store(), [Say("Well"), Stall()]).start("One")
+        await speaking(first)
+        with pytest.raises(SessionBusy):
+            await agent(new_store(), on_busy="cancel_previous").invoke_async({"x": True})
+        assert not first.done
+        first.cancel()
+        await first.result()
+
+    asyncio.run(main())
+
+
+def test_a_line_does_not_hold_up_its_own_owner_or_a_delete(store: Store) -> None:
+    me, you = holder("me"), holder("you")
+    place = store.post("s", Request("queue", you, 60)).result()
+    with pytest.raises(SessionBusy):
+        store.acquire("s", me, seconds=60).result()
+    lease = store.acquire_place("s", you, place, seconds=60).result().lease
+    assert lease.since == place
+    store.release(lease).result()
+    store.post("s", Request("queue", you, 60)).result()
+    store.delete("s").result()
+    assert store.acquire("s", me, seconds=60).result().lease.since == 0
+
+
+def test_one_who_waits_and_died_is_passed_over(store: Store) -> None:
+    here = holder("dead")
+    if not here.process:
+        pytest.skip("this system does not tell")
+    gone = msgspec.structs.replace(here, process=here.process + "0")
+    lease = store.acquire("s", holder("me"), seconds=60).result().lease
+    store.post("s", Request("queue", gone, 1000)).result()
+    store.post("s", Request("queue", holder("slow"), -1)).result()
+    place = store.post("s", Request("queue", holder("you"), 60)).result()
+    store.release(lease).result()
+    taken = store.acquire_place("s", holder("you"), place, seconds=60).result()
+    assert [letter.sender.owner for letter in store.letters(taken.lease).result()] == ["slow"]
+
+
+# --- The rules of the line, without a store --------------------------------------------------------------------------
+
+
+def info(held_by: Holder | None = None) -> SessionInfo:
+    return SessionInfo("s", "id", 0.0, 0.0, 0, 0, 7, held_by, 10.0)
+
+
+def letter(place: int, owner: str = "x", kind: Any = "queue", said_in: str = "") -> Letter:
+    return Letter(place, kind, holder(owner), 7, 10.0, b"", said_in)
+
+
+def test_admission() -> None:
+    me = holder("me")
+    assert admission(info(), [], me, None).busy is None
+    assert admission(info(me), [], me, None).busy is None
+    assert admission(info(holder("x")), [], me, None).busy is not None
+    assert admission(info(), [letter(3)], me, None).busy is not None
+    assert admission(info(), [letter(3), letter(4, "me")], me, 4).busy is not None
+    assert admission(info(), [letter(3, "me"), letter(4)], me, 3).busy is None
+    assert admission(info(), [letter(3, said_in="r"), letter(4, "me")], me, 4).busy is None
+    said = admission(info(holder("x")), [letter(3, "me", "steer", "r")], me, 3)
+    assert (said.busy, said.said_in) == (None, "r")
+    overtaken = admission(info(), [letter(3, "me"), letter(4, kind="cancel")], me, 3).busy
+    assert overtaken is not None
+    assert overtaken.overtaken
+    assert not getattr(admission(info(), [letter(2, kind="cancel"), letter(3, "me")], me, 3).busy, "overtaken", False)

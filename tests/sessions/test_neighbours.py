@@ -1,0 +1,163 @@
+"""Real processes that want the same session: in order, by steering and by stopping, and when one of them is killed."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quiesce import Session
+from quiesce.messages import UserMessage
+from quiesce.sessions.where import resolve_store
+from quiesce.transcript import faults
+
+pytestmark = pytest.mark.promise("P9", "P8", "P2")
+
+
+class Neighbour:
+    """A process with one run."""
+
+    def __init__(self, store: str, prompt: str, on_busy: str, script: str) -> None:
+        job = {"store": store, "prompt": prompt, "on_busy": on_busy, "script": script}
+        command = [sys.executable, "-m", "tests.sessions.neighbour", json.dumps(job)]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def until(self, what: str) -> dict[str, Any]:
+        """Wait until it is so far."""
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            said = json.loads(line)
+            if said["what"] == what:
+                return said
+            assert said["what"] != "ended", said
+        raise AssertionError(f"it ended before it was {what}")
+
+    def stop(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write("stop\n")
+        self._process.stdin.flush()
+
+    def kill(self) -> None:
+        self._process.send_signal(signal.SIGKILL)
+        self._process.wait()
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+
+class Street:
+    """Processes that share a store."""
+
+    def __init__(self, store: str) -> None:
+        self._store = store
+        self._all: list[Neighbour] = []
+
+    def start(self, prompt: str, *, on_busy: str = "refuse", script: str = "answer") -> Neighbour:
+        self._all.append(Neighbour(self._store, prompt, on_busy, script))
+        return self._all[-1]
+
+    def said(self) -> list[str]:
+        store = resolve_store(self._store)
+        messages = Session("s", store).load_sync()
+        store.close().result()
+        assert faults(messages) == ()
+        return [message.text for message in messages if isinstance(message, UserMessage)]
+
+    def close(self) -> None:
+        for each in self._all:
+            each.close()
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def street(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Street]:
+    if request.param == "sqlite":
+        store = f"sqlite:///{tmp_path / 'sessions.db'}"
+    else:
+        store = request.getfixturevalue("postgres").new_database()
+    made = Street(store)
+    yield made
+    made.close()
+
+
+def test_the_holder_is_killed_and_the_line_moves_on_in_order(street: Street) -> None:
+    first = street.start("One", script="stall")
+    first.until("speaking")
+    second = street.start("Two", on_busy="queue")
+    second.until("in line")
+    third = street.start("Three", on_busy="queue")
+    third.until("in line")
+    first.kill()
+    assert second.until("ended")["reason"] == "end_turn"
+    assert third.until("ended")["reason"] == "end_turn"
+    assert street.said() == ["One", "Two", "Three"]
+
+
+def test_one_who_waits_is_killed_and_is_not_waited_for(street: Street) -> None:
+    first = street.start("One", script="stall")
+    first.until("speaking")
+    second = street.start("Two", on_busy="queue")
+    second.until("in line")
+    third = street.start("Three", on_busy="queue")
+    third.until("in line")
+    second.kill()
+    first.stop()
+    assert first.until("ended")["reason"] == "cancelled"
+    assert third.until("ended")["reason"] == "end_turn"
+    assert street.said() == ["One", "Three"]
+
+
+def test_cancel_previous_reaches_the_other_process(street: Street) -> None:
+    first = street.start("One", script="stall")
+    first.until("speaking")
+    second = street.start("Two", on_busy="queue")
+    second.until("in line")
+    third = street.start("Three", on_busy="cancel_previous")
+    stopped = [each.until("ended") for each in (first, second)]
+    assert [(each["reason"], each["source"]) for each in stopped] == [("cancelled", "remote")] * 2
+    assert stopped[1]["unsaid"] == ["Two"]
+    assert third.until("ended")["reason"] == "end_turn"
+    assert street.said() == ["One", "Three"]
+
+
+def test_steer_reaches_the_other_process(street: Street) -> None:
+    first = street.start("How?", script="stall")
+    first.until("speaking")
+    second = street.start("By bus", on_busy="steer")
+    told = second.until("ended")
+    assert told["reason"] == "steered"
+    assert "By bus" in street.said()
+    answered = first.until("ended")
+    assert (answered["reason"], answered["text"], answered["run"]) == ("end_turn", "Yes.", told["steered"])
+    assert street.said() == ["How?", "By bus"]
+
+
+def test_the_holder_is_killed_before_it_has_said_what_it_was_steered_with(street: Street) -> None:
+    first = street.start("One", script="hold")
+    first.until("holding")
+    second = street.start("Two", on_busy="steer")
+    second.until("in line")
+    first.kill()
+    told = second.until("ended")
+    assert (told["reason"], told["text"]) == ("end_turn", "Yes.")
+    assert street.said() == ["One", "Two"]
+
+
+def test_one_who_steers_is_killed_and_the_holder_goes_on(street: Street) -> None:
+    first = street.start("One", script="hold")
+    first.until("holding")
+    second = street.start("Two", on_busy="steer")
+    second.until("in line")
+    second.kill()
+    third = street.start("Three", on_busy="cancel_previous")
+    third.until("in line")
+    first.stop()
+    first.kill()  # its tool has a minute to finish
+    assert third.until("ended")["reason"] == "end_turn"
+    assert street.said() in (["One", "Three"], ["One", "Two", "Three"])
