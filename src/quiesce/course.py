@@ -319,9 +319,12 @@ class Course:
         """A call that was left behind has ended. From the loop, or from the tool's thread once the loop has closed."""
         receipt = self.result.receipt if self.result is not None else None
         self.late.append(outcome)
+        journals = [course.journal for course in self.lineage() if course.journal is not None]
+        kept = bool(journals) and journals[0].keep_late(outcome)
         if self.loop.is_closed():
             return
-        self.emit(LateOutcomeRecorded(outcome))
+        if not kept:
+            self.emit(LateOutcomeRecorded(outcome))
         event = OnLateOutcome(self.run_id, self.token, outcome, receipt)
         if self.setup.hooks.wanting(OnLateOutcome):
             task = self.loop.create_task(self.setup.hooks.call(event, self.hook_failed), name="hooks for OnLateOutcome")
@@ -352,8 +355,13 @@ class Course:
         self.bill.open(request, self.current.draft, turn=self.turn, attempt=self.attempt)
 
     def close_entry(self, ended: HowItEnded, error: ModelError | None = None) -> None:
-        """Write down what the current request used and how it ended, once."""
-        self.book(self.bill.close(ended, error))
+        """Write down what the current request used and how it ended, once. What it taught is kept with the session."""
+        entry = self.bill.close(ended, error)
+        if entry is not None and self.journal is not None:
+            lessons = self.bill.accounts.lessons(self.conversation)
+            if lessons is not None:
+                self.journal.set_value(*lessons)
+        self.book(entry)
 
     def book(self, entry: LedgerEntry | None) -> None:
         """Count what a request used against the limits, of the runs above too, and tell the readers."""
