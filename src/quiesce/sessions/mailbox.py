@@ -57,9 +57,10 @@ class Mailbox:
     def _on_change(self) -> None:
         """There may be a letter. From whichever thread."""
         with suppress(RuntimeError):  # the loop has closed
-            self._loop.call_soon_threadsafe(self._fetch)
+            self._loop.call_soon_threadsafe(self.fetch)
 
-    def _fetch(self) -> None:
+    def fetch(self) -> None:
+        """Look whether there is a letter."""
         if not self._closed:
             self._store.letters(self._lease).add_done_callback(self._on_letters)
 

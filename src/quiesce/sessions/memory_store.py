@@ -62,7 +62,7 @@ class MemoryStore:
 
     def acquire(self, session: str, holder: Holder, *, seconds: float, known: int | None = None) -> Future[Taken]:
         """See `Store.acquire`."""
-        return self._telling(session, self._acquire, session, Entry(holder, seconds, known))
+        return self._done(self._acquire, session, Entry(holder, seconds, known))  # pyright: ignore[reportReturnType]
 
     def post(self, session: str, request: Request) -> Future[int]:
         """See `Store.post`."""
@@ -72,7 +72,7 @@ class MemoryStore:
         self, session: str, holder: Holder, place: int, *, seconds: float, known: int | None = None
     ) -> Future[Taken | Said]:
         """See `Store.acquire_place`."""
-        return self._telling(session, self._acquire, session, Entry(holder, seconds, known, place))
+        return self._done(self._acquire, session, Entry(holder, seconds, known, place))
 
     def withdraw(self, session: str, place: int) -> Future[Said | None]:
         """See `Store.withdraw`."""

@@ -104,7 +104,8 @@ class PostgresStore(PostgresDatabase):
     def watch(self, session: str, function: Callable[[], None]) -> Callable[[], None]:
         """See `Store.watch`."""
         forget = self._watchers.add(session, function)
-        self._worker.submit(self._begin_to_listen)
+        if not self._lookout.listens:
+            self._worker.submit(self._begin_to_listen)
 
         def end() -> None:
             forget()
@@ -250,7 +251,6 @@ class PostgresStore(PostgresDatabase):
             return busy
         if place is not None:
             await remove_letter(db, place)
-        await tell(db, session)
         if said_in:
             return Said(said_in)
         await db.execute(

@@ -86,9 +86,7 @@ class SQLiteStore(SQLiteFile):
 
     def watch(self, session: str, function: Callable[[], None]) -> Callable[[], None]:
         """See `Store.watch`."""
-        end = self._watchers.add(session, function)
-        self._worker.submit(self._lookout.look)
-        return end
+        return self._watchers.add(session, function)
 
     def renew(self, lease: Lease) -> Future[None]:
         """See `Store.renew`."""
@@ -166,7 +164,6 @@ class SQLiteStore(SQLiteFile):
             outcome = busy or (Said(said_in) if said_in else self._grant(db, info, entry, since))
         if isinstance(outcome, SessionBusy):  # raised here, because the place is kept
             raise outcome
-        self._watchers.tell(session)
         return outcome
 
     def _grant(self, db: sqlite3.Connection, info: SessionInfo, entry: Entry, since: int) -> Taken:

@@ -50,6 +50,8 @@ class Applicant:
         self._body: Final = encode(wish.prompt) if self._on_busy == "steer" else b""
         self._loop: Final = asyncio.get_running_loop()
         self._changed: Final = asyncio.Event()
+        # From before it is asked for, so that no letter can come unseen between getting it and looking at its letters.
+        self._unwatch: Final = session.store.watch(session.name, self._on_change)
         self.place: int | None = None
         self.in_line = False
         """Whether this may have a place in the line: others may have read what came with it."""
@@ -62,7 +64,6 @@ class Applicant:
         now = self._loop.time()
         busy_until = now + self._session.wait if self._on_busy == "refuse" else float("inf")
         away_until = now + journal.PATIENCE
-        unwatch = None
         try:
             while True:
                 self._changed.clear()
@@ -77,16 +78,21 @@ class Applicant:
                         raise
                     if patient.done() or left <= 0:
                         return await self._give_up(error)
-                if busy and unwatch is None:
-                    unwatch = self._session.store.watch(self._session.name, self._on_change)
+                if busy and not self.in_line:
                     await self._get_in_line()
                     continue  # it may have been let go in between
                 await self._wait(patient, min(ASK_AGAIN, left))
+        except BaseException:
+            self.stop_watching()
+            raise
         finally:
-            if unwatch is not None:
-                unwatch()
             if self.place is not None:
                 self._session.store.withdraw(self._session.name, self.place)
+
+    def stop_watching(self) -> bool:
+        """Look at the session no more. Whether something about it has changed since it was asked for last."""
+        self._unwatch()
+        return self._changed.is_set()
 
     async def _ask(self) -> Taken | Said:
         """Ask for the session; whoever is cancelled here gives back what came too late."""
