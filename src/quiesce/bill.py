@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
-from functools import partial
-from typing import Any, Final, NamedTuple, TypeAlias
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Final, NamedTuple
 
 from msgspec import structs
 
 from .draft import Draft
 from .drains import Drains, Tail
+from .enquiry import Reply, question_about
 from .errors import (
     AuthenticationFailed,
     ModelError,
@@ -22,14 +23,14 @@ from .errors import (
     ServerError,
     TLSFailed,
 )
-from .events import Delta, UsageDelta
+from .events import Delta
 from .models.base import Model, ModelRequest
 from .usage.accounts import Accounts
 from .usage.answer_tally import AnswerTally
 from .usage.content import Preamble
 from .usage.estimate import Heard, Sent, refused
 from .usage.figure import Provenance
-from .usage.ledger import HowItEnded, Ledger, LedgerEntry, Usage, cost_of_tokens, summarise
+from .usage.ledger import HowItEnded, Ledger, LedgerEntry, TokenUsage, Usage, cost_of_tokens, summarise
 from .usage.stop_policy import StopPolicy
 
 # Errors by which a provider turns a request away before it does any work: nothing is billed.
@@ -43,13 +44,6 @@ _REFUSALS: Final = (
     ModelNotFound,
     RequestRejected,
 )
-# A provider may need a moment before it can say anything about a request that was cut.
-_ASK_AGAIN: Final = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0)
-
-
-_Question: TypeAlias = Callable[[str], Awaitable[UsageDelta | None]]
-# What the provider said, and whether the request was cancelled there.
-_Reply: TypeAlias = tuple[UsageDelta | None, bool]
 
 
 class Terms(NamedTuple):
@@ -74,6 +68,7 @@ class Bill:
         self._terms = terms
         self._preamble: Preamble | None = None
         self._open: str | None = None
+        self._request: ModelRequest | None = None
         self._sent: Sent | None = None
         self._draft: Draft | None = None
         self._tally: AnswerTally | None = None
@@ -105,6 +100,7 @@ class Bill:
             self._preamble = Preamble(request.instructions, request.tools, request.output_schema)
         self._open = self.ledger.open(run_id=self._run_id, model=self._terms.model.name, turn=turn, attempt=attempt)
         self._sent = Sent(request.messages, self._preamble, _most_tokens(request))
+        self._request = request
         self._draft = draft
         self._tally = None
         self._tail = None
@@ -134,6 +130,8 @@ class Bill:
         if stream is not None and self._tail is not None:
             return self._close_followed(entry_id, sent, draft, stream, self._tail)
         heard = self._heard(draft, bill_goes_on=ended == "failed" or self._terms.policy.bill_goes_on)
+        if ended == "hung_up":
+            heard = replace(heard, in_flight=getattr(self._terms.model, "after_hang_up", 0.0))
         if self._tail is not None and self._tail.began:  # it came to its end before anybody could let it go on
             heard = self._tail.heard(heard)
             ended = "drained" if ended == "hung_up" and self._tail.complete else ended
@@ -212,43 +210,33 @@ class Bill:
     # --- Asking the provider about a request that was cut -------------------------------------------------------
 
     def _ask_provider(self, entry: LedgerEntry, sent: Sent, heard: Heard) -> LedgerEntry:
-        request_id = entry.request_id
-        question = None if request_id is None else self._question(request_id)
-        if question is None or _loop_is_ending() or not self._terms.drains.has_room(self._terms.policy):
+        assert self._request is not None
+        model, policy = self._terms.model, self._terms.policy
+        question = question_about(model, policy.action, request_id=entry.request_id, request=self._request, heard=heard)
+        if question is None or _loop_is_ending() or not self._terms.drains.has_room(policy):
             return entry
-        ask, name = question
-        task = asyncio.create_task(ask(), name=f"{name} ({self._terms.model.name})")
-        self._terms.drains.follow(task, self._terms.policy)
+        task = asyncio.create_task(question.ask(), name=f"{question.name} ({model.name})")
+        self._terms.drains.follow(task, policy)
         self._followers.append(task)
         self.ledger.expect(entry.id)
         task.add_done_callback(lambda done: self._answered(entry.id, sent, heard, done))
         return structs.replace(entry, provisional=True)
 
-    def _question(self, request_id: str) -> tuple[Callable[[], Coroutine[Any, Any, _Reply]], str] | None:
-        model = self._terms.model
-        look_up: _Question | None = getattr(model, "lookup_usage", None)
-        cancel: _Question | None = getattr(model, "cancel_request", None)
-        if self._terms.policy.action == "lookup" and look_up is not None:
-            return partial(_ask, look_up, request_id), "looking the bill up"
-        if self._terms.policy.action == "cancel_at_provider" and cancel is not None:
-            return partial(_cancel, cancel, look_up, request_id), "cancelling at the provider"
-        return None
-
-    def _answered(self, entry_id: str, sent: Sent, heard: Heard, task: asyncio.Task[Any]) -> None:
+    def _answered(self, entry_id: str, sent: Sent, heard: Heard, task: asyncio.Task[Reply]) -> None:
         if task.cancelled() or task.exception() is not None:
             self._settle(entry_id, None)
             return
-        report, cancelled = task.result()
-        ended: HowItEnded | None = "cancelled_at_provider" if cancelled else None
-        if report is not None:
-            final = structs.replace(report, final=True)
-            better = Heard(final, heard.blocks, complete=False)
-            self.ledger.supersede(
-                entry_id,
-                self.accounts.record(self._conversation, sent, better),
-                price=self.accounts.price,
-                ended=ended,
-            )
+        reply = task.result()
+        ended: HowItEnded | None = "cancelled_at_provider" if reply.cancelled else None
+        usage: TokenUsage | None = None
+        if reply.report is not None:
+            final = structs.replace(reply.report, final=True)
+            usage = self.accounts.record(self._conversation, sent, Heard(final, heard.blocks, complete=False))
+        elif reply.input is not None or reply.output is not None:
+            counted = replace(heard, counted_input=reply.input, counted_output=reply.output)
+            usage = self.accounts.usage(self._conversation, sent, counted)
+        if usage is not None:
+            self.ledger.supersede(entry_id, usage, price=self.accounts.price, ended=ended)
         self._settle(entry_id, ended)
 
     def _settle(self, entry_id: str, ended: HowItEnded | None) -> LedgerEntry:
@@ -286,27 +274,6 @@ class Bill:
         """Follow nothing any longer: the estimates stay."""
         for task in self._followers:
             task.cancel()
-
-
-async def _ask(look_up: _Question, request_id: str) -> _Reply:
-    """Ask until there is an answer; whoever follows this sets the limit."""
-    for delay in _ASK_AGAIN:
-        await asyncio.sleep(delay)
-        report = await look_up(request_id)
-        if report is not None:
-            return report, False
-    return None, False
-
-
-async def _cancel(
-    cancel: _Question,
-    look_up: _Question | None,
-    request_id: str,
-) -> _Reply:
-    report = await cancel(request_id)
-    if report is None and look_up is not None:
-        report, _ = await _ask(look_up, request_id)
-    return report, True
 
 
 def _loop_is_ending() -> bool:

@@ -372,8 +372,13 @@ class Course:
         self.bill.open(request, self.current.draft, turn=self.turn, attempt=self.attempt)
 
     def close_entry(self, ended: HowItEnded, error: ModelError | None = None) -> None:
-        """Write down what the current request used and how it ended, once."""
-        self.book(self.bill.close(ended, error))
+        """Write down what the current request used and how it ended, once. What it taught is kept with the session."""
+        entry = self.bill.close(ended, error)
+        if entry is not None and self.journal is not None:
+            lessons = self.bill.accounts.lessons(self.conversation)
+            if lessons is not None:
+                self.journal.set_value(*lessons)
+        self.book(entry)
 
     def book(self, entry: LedgerEntry | None) -> None:
         """Count what a request used against the limits, of the runs above too, and tell the readers."""

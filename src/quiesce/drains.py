@@ -78,6 +78,7 @@ class Tail:
             tally=before.tally,
             complete=before.complete or self.complete,
             bill_goes_on=before.bill_goes_on,
+            in_flight=before.in_flight,
         )
 
 

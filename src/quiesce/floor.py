@@ -52,6 +52,7 @@ def take_floor(course: Course) -> None:
     """The conversation is this run's: begin. Raises an `InterruptError`, and then nothing is changed."""
     conversation, opening = course.conversation, course.opening
     course.first_message = len(conversation.messages)
+    course.bill.accounts.recall(conversation.values)
     if opening.answers is not None:
         _take_up(course, conversation.take_pending(opening.answers, course.run_id))
     else:

@@ -95,6 +95,24 @@ def test_a_late_outcome_is_in_the_stored_receipt(new_store: StoreMaker) -> None:
     asyncio.run(main())
 
 
+def test_a_server_that_comes_back_shows_it(tmp_path: Path) -> None:
+    from quiesce.server.archive import Archive
+
+    async def main() -> None:
+        store, stubborn = SQLiteStore(tmp_path / "s.db"), Stubborn()
+        agent = Agent(ScriptedModel([Call("plough")]), tools=[stubborn.tool()], session="ann/s", store=store)
+        run_id = await give_up(agent)
+        stubborn.let_go()
+        async with asyncio.timeout(20):
+            while not (receipt := await Session("ann/s", store).receipt(run_id)) or not receipt.late:
+                await asyncio.sleep(0.01)
+        ((*_, runs),) = await Archive(store).restore({"agent": agent}, 10)
+        assert runs[0].receipt.late == receipt.late
+        await asyncio.wrap_future(store.close())
+
+    asyncio.run(main())
+
+
 def test_it_is_said_once_and_of_a_session_that_is_there(store: Store) -> None:
     async def main() -> None:
         agent = Agent(ScriptedModel("Yes."), session="s", store=store)

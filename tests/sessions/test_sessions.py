@@ -27,8 +27,9 @@ from quiesce.sessions.memory_store import MemoryStore
 from quiesce.sessions.records import Batch, Lease, holder
 from quiesce.sessions.rows import decode_messages, decode_row
 from quiesce.sessions.where import default_path, resolve_store
-from quiesce.testing import Call, Pause, Say, ScriptedModel, Stall, run_virtual
+from quiesce.testing import Call, Pause, Say, ScriptedModel, Stall, Used, run_virtual
 from quiesce.transcript import faults
+from quiesce.usage import Calibration, Provenance
 
 from .conftest import StoreMaker
 
@@ -66,6 +67,49 @@ def test_two_agents_take_turns_and_each_sees_what_the_other_said(new_store: Stor
             result = await agents[turn % 2].invoke_async(f"Turn {turn}")
             assert len(result.messages) == 2 * (turn + 1)
         assert faults(stored(new_store())) == ()
+
+    asyncio.run(main())
+
+
+@pytest.mark.promise("P6")
+def test_what_was_learnt_about_tokens_goes_with_the_session(new_store: StoreMaker) -> None:
+    """Another process estimates what a cut answer cost as well as the one that saw the completed ones."""
+    words = "to be or not to be, that is the question " * 20
+    model_name = "custom:unknown"
+
+    async def teach() -> None:
+        model = ScriptedModel(then=[Say(words), Used(input=40, output=400)], name=model_name)
+        agent = Agent(model, session=Session("s", new_store()))
+        for _ in range(3):
+            await agent.invoke_async("go")
+
+    async def cut() -> tuple[Any, bytes]:
+        model = ScriptedModel([Say(words), Stall()], name=model_name)
+        agent = Agent(model, session=Session("s", new_store()))
+        async for event in (run := agent.start("go")).events():
+            if isinstance(event, TextDelta):
+                run.cancel()
+        return (await run).usage.output, agent.calibration.dump()
+
+    asyncio.run(teach())
+    output, learnt = asyncio.run(cut())
+    assert output.source is Provenance.CALIBRATED
+    assert abs(output.value - 400) <= 4
+    assert b"custom:unknown" in learnt
+
+
+@pytest.mark.promise("P6", "P9")
+def test_lessons_that_cannot_be_read_are_learnt_anew(store: Store) -> None:
+    async def main() -> None:
+        model = ScriptedModel(then=[Say("yes " * 60), Used(input=40, output=60)], name="custom:unknown")
+        lease = (await asyncio.wrap_future(store.acquire("s", holder("x"), seconds=30))).lease
+        batch = Batch("earlier")
+        batch.values = {"calibration.custom:unknown": b"{"}
+        await asyncio.wrap_future(store.write(lease, batch))
+        await asyncio.wrap_future(store.release(lease))
+        await Agent(model, session=Session("s", store)).invoke_async("go")
+        kept = (await asyncio.wrap_future(store.load("s"))).values["calibration.custom:unknown"]
+        assert Calibration.load(kept).ratio("custom:unknown", "prose/bytes") is not None
 
     asyncio.run(main())
 

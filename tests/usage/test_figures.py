@@ -133,6 +133,37 @@ def test_a_delta_that_comes_with_the_stop_is_billed_but_not_shown() -> None:
     asyncio.run(main())
 
 
+def test_what_a_server_writes_before_it_notices_the_hang_up_is_reckoned_with() -> None:
+    async def main(after_hang_up: float) -> Figure:
+        model = ScriptedModel([Say("one two three four five six", chunk=4), Stall()], name="openai:gpt-4o")
+        model.after_hang_up = after_hang_up
+        run = await cut_after(Agent(model), 3)
+        return run.usage.output
+
+    before, after = asyncio.run(main(0.0)), asyncio.run(main(2.0))
+    assert before.value is not None
+    assert after.value == before.value + 2
+    assert (after.low, after.high) == (before.low, before.high)
+
+
+@pytest.mark.parametrize(("end", "per_call"), [(0, 0), (1, 7), (6, 30)])
+def test_what_surrounds_an_answer_is_told_from_the_answer(end: int, per_call: int) -> None:
+    """A constant is no ratio, and what one call costs is known after the first."""
+    register_vocabulary("words", lambda text: len(text.split()))
+    accounts = Accounts("mine", tokenizer="words")
+    sent = Sent((UserMessage((Text("hi"),)),), Preamble(None))
+    call = (Block("arguments", ["a b c"], "look "),)
+    for blocks, calls in (((Block("text", ["w " * 30]),), 0), (call, 1), ((Block("text", ["w " * 300]),), 0)):
+        words = sum(len(f"{block.name}{''.join(block.parts)}".split()) for block in blocks)
+        report = UsageDelta(10, words + end + per_call * calls, final=True)
+        accounts.record(Conversation(), sent, Heard(report, blocks, complete=True))
+    cut = accounts.usage(Conversation(), sent, Heard(None, (Block("text", ["w " * 100]),))).output
+    assert cut.value == 100
+    with_call = accounts.usage(Conversation(), sent, Heard(None, (Block("text", ["w " * 100]), *call))).output
+    assert with_call.value is not None
+    assert abs(with_call.value - (104 + per_call)) <= 1
+
+
 def test_hidden_reasoning_stays_open_above() -> None:
     async def main() -> None:
         agent = Agent(ScriptedModel([Say(WORDS * 9), Stall()], name="openai:o3-mini"))
@@ -265,6 +296,16 @@ def test_calibration_learns_and_can_be_kept() -> None:
                 assert output.high - output.low < truth
 
     asyncio.run(main())
+
+
+def test_calibration_does_not_grow_with_every_new_instruction() -> None:
+    calibration = Calibration()
+    for number in range(500):
+        calibration.learn_spread("m", f"preamble {number}", number)
+        calibration.learn_spread("m", "message", 4)
+    assert len(calibration.dump()) < 10_000
+    assert calibration.spread("m", "preamble 499") is not None
+    assert calibration.spread("m", "message") is not None
 
 
 def test_the_input_starts_from_the_last_report() -> None:

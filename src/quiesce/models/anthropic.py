@@ -40,7 +40,7 @@ from ..messages import (
 )
 from ..usage.prices import Price
 from .base import ModelRequest, StopPolicyName
-from .convert import base64_of, closed_schema, is_text, merged, not_supported, own, settings_of
+from .convert import base64_of, closed_schema, is_text, merged, not_supported, own, settings_of, takes_prefill
 from .failures import Failures, read_error
 from .http import PerLoop, WireModel
 from .sdk import settle_platform, vendor_sdk
@@ -51,6 +51,8 @@ if TYPE_CHECKING:
 
 # The API wants a limit on every answer. This is one that all current models accept.
 DEFAULT_MAX_TOKENS: Final = 8192
+# What the counter takes of a request.
+_COUNTED: Final = frozenset({"messages", "system", "tools", "tool_choice", "thinking", "output_config"})
 
 
 class Anthropic(WireModel):
@@ -132,6 +134,18 @@ class Anthropic(WireModel):
             timeout=self.timeout,
         ).__aenter__()
         return answer.http_response
+
+    async def count_tokens(self, request: ModelRequest) -> int | None:
+        """What a request costs to send, by the provider's own counter. It costs nothing, but its rate is limited."""
+        body = {name: value for name, value in self.body(request).items() if name in _COUNTED}
+        client = await self._clients.get()
+        counted = await client.messages.count_tokens(model=self.model, messages=body.pop("messages"), extra_body=body)
+        return counted.input_tokens
+
+    @property
+    def supports_prefill(self) -> bool:
+        """Whether a request may end in the beginning of the answer: up to Claude 4.5, and without thinking."""
+        return "thinking" not in self.extra_body and takes_prefill(self.model)
 
     def _decoder(self, request: ModelRequest) -> MessagesDecoder:
         del request

@@ -12,7 +12,7 @@ from ..events import Delta
 from ..messages import Message
 from ..usage.prices import Price
 
-StopPolicyName: TypeAlias = Literal["hang_up", "drain", "lookup", "cancel_at_provider"]
+StopPolicyName: TypeAlias = Literal["hang_up", "drain", "lookup", "cancel_at_provider", "count"]
 
 
 class ToolSpec(Struct, frozen=True):

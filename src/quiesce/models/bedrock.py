@@ -36,7 +36,7 @@ from ..usage.prices import Price
 from .base import ModelRequest, StopPolicyName
 from .compatible import vocabulary_of
 from .converse_decoder import ConverseDecoder
-from .convert import base64_of, closed_schema, merged, not_by_address, own, renamed, settings_of
+from .convert import base64_of, closed_schema, merged, not_by_address, own, renamed, settings_of, takes_prefill
 from .http import PerLoop, WireModel
 from .sdk import extra
 
@@ -125,6 +125,11 @@ class Bedrock(WireModel):
             "POST", url, content=content, headers=await self._headers(url, content), timeout=self.timeout
         )
         return await client.send(sent, stream=True)
+
+    @property
+    def supports_prefill(self) -> bool:
+        """Whether a request may end in the beginning of the answer: with Claude, up to 4.5."""
+        return "additionalModelRequestFields" not in self.extra_body and takes_prefill(self.model)
 
     async def _headers(self, url: str, content: bytes) -> dict[str, str]:
         headers = {"content-type": "application/json", **self.extra_headers}

@@ -23,6 +23,8 @@ class Server(Struct, frozen=True):
     structured       how an answer is made to fit a schema
     short_ids        whether call ids must be nine letters and digits
     reasoning_field  the field in which reasoning is taken back during a tool loop, if it is
+    prefill          what a request carries that ends in the beginning of its answer; None when it may not end so
+    after_hang_up    tokens that it still writes after a hang-up, because it notices only with the next one
     """
 
     label: str
@@ -36,6 +38,8 @@ class Server(Struct, frozen=True):
     structured: Literal["json_schema", "json_object"] = "json_schema"
     short_ids: bool = False
     reasoning_field: str | None = None
+    prefill: Mapping[str, Any] | None = None
+    after_hang_up: float = 0.0
 
 
 _USAGE_AT_END: Final[Mapping[str, Any]] = {"stream_options": {"include_usage": True}}
@@ -95,14 +99,24 @@ SERVERS: Final[Mapping[str, Server]] = {
     "litellm": Server(
         "LiteLLM proxy", "http://localhost:4000", "LITELLM_API_KEY", "LITELLM_BASE_URL", body=_USAGE_AT_END
     ),
-    "vllm": Server("vLLM", "http://localhost:8000/v1", None, "VLLM_BASE_URL", body=_USAGE_ALWAYS),
+    "vllm": Server(
+        "vLLM",
+        "http://localhost:8000/v1",
+        None,
+        "VLLM_BASE_URL",
+        body=_USAGE_ALWAYS,
+        prefill={"continue_final_message": True, "add_generation_prompt": False},
+    ),
     "llamacpp": Server(
         "llama.cpp",
         "http://localhost:8080/v1",
         None,
         "LLAMACPP_BASE_URL",
-        # With its timings on each chunk, a stream that is cut has told how many tokens it came to.
-        body={**_USAGE_AT_END, "timings_per_token": True},
+        # With its timings on each chunk, a stream that is cut has told how many tokens it came to. It looks whether
+        # anybody still listens only when it has something to say, so it is made to tell how far the prompt has come.
+        body={**_USAGE_AT_END, "timings_per_token": True, "return_progress": True},
+        # The token that it is at when the connection closes, and often the one after that.
+        after_hang_up=1.5,
     ),
     "ollama-chat": Server("Ollama", "http://localhost:11434/v1", None, "OLLAMA_BASE_URL", body=_USAGE_AT_END),
 }

@@ -17,6 +17,8 @@ from .base import ModelRequest
 from .loose import as_dict, as_list
 
 _SHORT_ID: Final = re.compile(r"[a-zA-Z0-9]{9}")
+# Claude's version, wherever in the name it is, and not the date after it.
+_CLAUDE: Final = re.compile(r"claude-(?:[a-z]+-)?(\d)(?:[-.](\d{1,2})(?!\d))?")
 _LETTERS: Final = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 
@@ -80,6 +82,12 @@ def own(provider: str, part: Reasoning) -> bool:
     """Whether this is reasoning that this very provider signed, and so takes back."""
     data = part.provider_data
     return part.signature is not None and not part.cut and data is not None and data.get("provider") == provider
+
+
+def takes_prefill(model: str) -> bool:
+    """Whether a Claude model goes on with a last message of its own: up to 4.5; later ones refuse it."""
+    found = _CLAUDE.search(model.lower())
+    return found is not None and (int(found[1]), int(found[2] or 0)) < (4, 6)
 
 
 def short_id(call_id: str) -> str:

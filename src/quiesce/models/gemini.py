@@ -44,6 +44,7 @@ from .base import ModelRequest, StopPolicyName
 from .convert import base64_of, merged, own, renamed, settings_of
 from .failures import Failures, read_error
 from .http import PerLoop, WireModel
+from .loose import as_dict
 from .sse import EventStreamDecoder, garbage
 
 _ADDRESS: Final = "https://generativelanguage.googleapis.com/v1beta"
@@ -107,11 +108,21 @@ class Gemini(WireModel):
         self._clients: Final = PerLoop(self.new_http_client, _close_client)
 
     async def _send(self, request: ModelRequest) -> httpx2.Response:
+        return await self._post("streamGenerateContent?alt=sse", self.body(request), stream=True)
+
+    async def count_tokens(self, request: ModelRequest) -> int | None:
+        """What a request costs to send, by the provider's own counter, which costs nothing."""
+        body = {"model": f"models/{self.model}", **self.body(request)}
+        answer = await self._post("countTokens", {"generateContentRequest": body})
+        found = as_dict(msgspec.json.decode(answer.content)).get("totalTokens") if answer.is_success else None
+        return found if isinstance(found, int) else None
+
+    async def _post(self, method: str, body: dict[str, Any], *, stream: bool = False) -> httpx2.Response:
         client = await self._clients.get()
         sent = client.build_request(
             "POST",
-            f"{self.base_url}/models/{urllib.parse.quote(self.model)}:streamGenerateContent?alt=sse",
-            content=msgspec.json.encode(self.body(request)),
+            f"{self.base_url}/models/{urllib.parse.quote(self.model)}:{method}",
+            content=msgspec.json.encode(body),
             headers={
                 "content-type": "application/json",
                 "accept-encoding": "identity",
@@ -120,7 +131,7 @@ class Gemini(WireModel):
             },
             timeout=self.timeout,
         )
-        return await client.send(sent, stream=True)
+        return await client.send(sent, stream=stream)
 
     async def _credentials(self) -> dict[str, str]:
         if self._access_token is None:

@@ -85,6 +85,8 @@ class Local(OpenAIChat):
             # A model this small may never come to an end by itself.
             body={**_SERVER.body, "max_tokens": 1024},
             tokenizer=self.weights.tokenizer,
+            prefill={},  # it goes on by itself with a last message of the model's own
+            after_hang_up=_SERVER.after_hang_up,
         )
         super().__init__(model, server=server, timeout=timeout, extra_body=extra_body, price=price)
         self.provider = "local"

@@ -26,6 +26,8 @@ def main(weights: str, expected: str) -> None:
     settings.port = 0
     settings.n_ctx = 8192
     settings.n_parallel = 2
+    # It hears of a stop between two batches, so a long prompt is read in small ones.
+    settings.n_batch = settings.n_ubatch = 32
     # Half the cores: its threads wait for each other by spinning, which on a busy machine costs more than it gains.
     settings.cpuparams.n_threads = max(1, (os.cpu_count() or 2) // 2)
     settings.cpuparams_batch.n_threads = settings.cpuparams.n_threads

@@ -87,6 +87,8 @@ class OpenAIChat(WireModel):
             label=self.server.label,
             http_client=http_client,
         )
+        self.supports_prefill: Final = self.server.prefill is not None
+        self.after_hang_up: Final = self.server.after_hang_up
         self._sdk: Final = vendor_sdk("openai", self.server.label)
         self._clients: Final = PerLoop(self._new_client, _close_client)
 
@@ -143,6 +145,8 @@ class OpenAIChat(WireModel):
             ]
         if request.output_schema is not None:
             body["response_format"] = self._response_format(request.output_schema)
+        if self.server.prefill and request.messages and isinstance(request.messages[-1], AssistantMessage):
+            body |= self.server.prefill
         settings, limit = settings_of(request)
         if limit is not None:
             body[self.server.max_tokens] = limit

@@ -63,8 +63,11 @@ if TYPE_CHECKING:
 class OpenAIResponses(WireModel):
     """A model behind OpenAI's Responses API.
 
-    Nothing is stored at the provider: the conversation is sent each time, with the reasoning in its encrypted form. The
-    arguments are those of `WireModel`; the key is taken from OPENAI_API_KEY. Raises `MissingExtra` and
+    background  let the provider work in the background: it keeps the answer for a while, goes on when a connection
+                breaks, and can be told to cancel, which a stop then does
+
+    Otherwise nothing is stored at the provider: the conversation is sent each time, with the reasoning in its encrypted
+    form. The rest as for `WireModel`; the key is taken from OPENAI_API_KEY. Raises `MissingExtra` and
     `AuthenticationFailed`.
     """
 
@@ -77,11 +80,12 @@ class OpenAIResponses(WireModel):
         *,
         api_key: str | None = None,
         base_url: str | None = None,
+        background: bool = False,
         timeout: float | httpx2.Timeout | None = None,
         extra_headers: Mapping[str, str] | None = None,
         extra_body: Mapping[str, Any] | None = None,
         price: Price | None = None,
-        stop_policy: StopPolicyName = "hang_up",
+        stop_policy: StopPolicyName | None = None,
         tokenizer: str | None = None,
         http_client: Callable[[], httpx2.AsyncClient] | None = None,
     ) -> None:
@@ -95,10 +99,11 @@ class OpenAIResponses(WireModel):
             extra_headers=extra_headers,
             extra_body=extra_body,
             price=price,
-            stop_policy=stop_policy,
+            stop_policy=stop_policy or ("cancel_at_provider" if background else "hang_up"),
             tokenizer=tokenizer or vocabulary_of(model, server),
             http_client=http_client,
         )
+        self._background: Final = background
         self._sdk: Final = vendor_sdk("openai", "OpenAI Responses")
         self._clients: Final = PerLoop(self._new_client, _close_client)
 
@@ -122,6 +127,16 @@ class OpenAIResponses(WireModel):
         ).__aenter__()
         return answer.http_response
 
+    async def cancel_request(self, request_id: str) -> UsageDelta | None:
+        """Cancel a response that is made in the background; its usage, where the provider says it."""
+        client = await self._clients.get()
+        return _usage_of(await client.post(f"/responses/{request_id}/cancel", cast_to=object))
+
+    async def lookup_usage(self, request_id: str) -> UsageDelta | None:
+        """What a response that is kept at the provider has used; None when that is not known yet."""
+        client = await self._clients.get()
+        return _usage_of(await client.get(f"/responses/{request_id}", cast_to=object))
+
     def _decoder(self, request: ModelRequest) -> ResponsesDecoder:
         del request
         return ResponsesDecoder(self._failures)
@@ -130,9 +145,11 @@ class OpenAIResponses(WireModel):
         """The request as the API wants it."""
         body: dict[str, Any] = {
             "input": [item for message in request.messages for item in _items(message)],
-            "store": False,
+            "store": self._background,
             "include": ["reasoning.encrypted_content"],
         }
+        if self._background:
+            body["background"] = True
         if request.instructions:
             body["instructions"] = request.instructions
         if request.tools:
@@ -395,6 +412,15 @@ class ResponsesDecoder(EventStreamDecoder):
         if why == "content_filter" or self._refused:
             return "refusal"
         return "tool_use" if self._calls else "end_turn"
+
+
+def _usage_of(reply: Any) -> UsageDelta | None:
+    """The usage in a response that was asked for by its id; None when it has none, or none yet."""
+    try:
+        usage = msgspec.convert(reply, _Response).usage
+    except msgspec.ValidationError:
+        return None
+    return None if usage is None or usage.output_tokens is None else _usage_delta(usage)
 
 
 def _usage_delta(usage: _Usage) -> UsageDelta:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from contextlib import suppress
 from typing import Final
 from weakref import WeakKeyDictionary
+
+import msgspec
 
 from .answer_tally import AnswerTally
 from .calibration import Calibration
@@ -33,7 +37,24 @@ class Accounts:
         self._scale: Final = Scale(model, vocabulary_of(model, tokenizer), self.calibration)
         self._estimator: Final = Estimator(self._scale)
         self._anchors: Final[WeakKeyDictionary[object, Anchor]] = WeakKeyDictionary()
+        self._kept: Final[WeakKeyDictionary[object, int]] = WeakKeyDictionary()
+        self._kept_as: Final = f"calibration.{model}"
         self._weighers: Final[WeakKeyDictionary[object, Weigher]] = WeakKeyDictionary()
+
+    def recall(self, values: Mapping[str, bytes]) -> None:
+        """Learn what a session has kept about this model. What cannot be read is learnt anew."""
+        kept = values.get(self._kept_as)
+        if kept is not None:
+            with suppress(msgspec.MsgspecError, UnicodeError):
+                self.calibration.add(Calibration.load(kept))
+
+    def lessons(self, conversation: object) -> tuple[str, bytes] | None:
+        """What was learnt about this model, for the session to keep, by name; None when it has kept that already."""
+        learnt = self.calibration.lessons
+        if self._kept.get(conversation, 0) == learnt:
+            return None
+        self._kept[conversation] = learnt
+        return self._kept_as, self.calibration.dump(self._scale.model)
 
     def tally(self) -> AnswerTally:
         """A tally for one answer, in the model's vocabulary."""

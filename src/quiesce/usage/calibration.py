@@ -1,22 +1,28 @@
 """What completed calls teach about the next ones: tokens per byte, and what messages cost beside their text.
 
-Keyed by model and by kind of content. `dump()` and `load()` let a session keep it.
+Keyed by model and by kind of content. A session keeps it; `dump()` and `load()` are for those who keep it themselves.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Final, Self
+from collections.abc import Callable
+from typing import Final, Self, TypeVar
 
 import msgspec
 from msgspec import Struct
 
 from .framing import REMEMBERED, Sample
 
+_T = TypeVar("_T")
+
 # Below this a sample says more about what surrounds the text than about the text.
 _LEAST_SAMPLE: Final = 24
 # Older calls count for less: a model's habits change with the task.
 _MEMORY: Final = 0.9
+# What an agent's instructions cost is kept for so many of them: some agents have new ones each time.
+_MOST_PREAMBLES: Final = 32
+PREAMBLE: Final = "preamble "
 
 
 class Ratio(Struct, frozen=True):
@@ -60,6 +66,8 @@ class Calibration:
         self._ratios: dict[str, dict[str, Ratio]] = {}
         self._spreads: dict[str, dict[str, Spread]] = {}
         self._samples: dict[str, dict[str, tuple[Sample, ...]]] = {}
+        self.lessons = 0
+        """How much was learnt here, in lessons: so that who keeps it can tell whether there is anything new."""
 
     def learn_ratio(self, model: str, key: str, units: int, tokens: int) -> None:
         """A text of `units` cost `tokens`."""
@@ -73,6 +81,7 @@ class Calibration:
             mean = old.mean + (seen - old.mean) * weight
             learnt = Ratio(old.samples + 1, mean, min(old.low, seen), max(old.high, seen))
         self._ratios.setdefault(model, {})[key] = learnt
+        self.lessons += 1
 
     def ratio(self, model: str, key: str) -> Ratio | None:
         """What is known of a kind of text."""
@@ -90,7 +99,11 @@ class Calibration:
             weight = max(1 / (old.samples + 1), 1 - _MEMORY)
             mean = old.mean + (tokens - old.mean) * weight
             learnt = Spread(old.samples + 1, mean, min(old.low, tokens), max(old.high, tokens))
-        self._spreads.setdefault(model, {})[key] = learnt
+        spreads = self._spreads.setdefault(model, {})
+        if old is None and key.startswith(PREAMBLE):
+            _forget_oldest(spreads)
+        spreads[key] = learnt
+        self.lessons += 1
 
     def spread(self, model: str, key: str) -> Spread | None:
         """What is known of something."""
@@ -100,14 +113,19 @@ class Calibration:
         """An answer that was counted in a vocabulary, and what it cost."""
         kept = (*self.samples(model, vocabulary), sample)[-REMEMBERED:]
         self._samples.setdefault(model, {})[vocabulary] = kept
+        self.lessons += 1
 
     def samples(self, model: str, vocabulary: str) -> tuple[Sample, ...]:
         """The last answers that were counted in a vocabulary."""
         return self._samples.get(model, {}).get(vocabulary, ())
 
-    def dump(self) -> bytes:
-        """Everything learnt, as JSON."""
-        return msgspec.json.encode(_Stored(self._ratios, self._spreads, self._samples))
+    def dump(self, model: str | None = None) -> bytes:
+        """Everything learnt, or everything about one model, as JSON."""
+        if model is None:
+            return msgspec.json.encode(_Stored(self._ratios, self._spreads, self._samples))
+        ratios, spreads = self._ratios.get(model, {}), self._spreads.get(model, {})
+        samples = self._samples.get(model, {})
+        return msgspec.json.encode(_Stored({model: ratios}, {model: spreads}, {model: samples}))
 
     @classmethod
     def load(cls, stored: bytes | str) -> Self:
@@ -118,3 +136,25 @@ class Calibration:
         calibration._spreads = found.spreads
         calibration._samples = found.samples
         return calibration
+
+    def add(self, other: Calibration) -> None:
+        """Learn what another one has seen more of."""
+        for model, ratios in other._ratios.items():
+            _take_better(self._ratios.setdefault(model, {}), ratios, lambda ratio: ratio.samples)
+        for model, spreads in other._spreads.items():
+            _take_better(self._spreads.setdefault(model, {}), spreads, lambda spread: spread.samples)
+        for model, samples in other._samples.items():
+            _take_better(self._samples.setdefault(model, {}), samples, len)
+
+
+def _take_better(mine: dict[str, _T], others: dict[str, _T], seen: Callable[[_T], int]) -> None:
+    for key, theirs in others.items():
+        own = mine.get(key)
+        if own is None or seen(own) < seen(theirs):
+            mine[key] = theirs
+
+
+def _forget_oldest(spreads: dict[str, Spread]) -> None:
+    preambles = [key for key in spreads if key.startswith(PREAMBLE)]
+    for key in preambles[: len(preambles) - _MOST_PREAMBLES + 1]:
+        spreads.pop(key, None)

@@ -14,6 +14,7 @@ from typing import Final, Protocol
 
 from ..messages import Message
 from .answer_tally import AnswerTally, Block, Counted
+from .calibration import PREAMBLE
 from .content import Kind, Preamble, Weight, weigh
 from .figure import NONE, UNKNOWN, Figure, Provenance, reported
 from .ledger import TokenUsage
@@ -31,6 +32,9 @@ _HIDDEN_TOOL_PROMPT: Final = (100.0, 0.0, 800.0)
 _IN_FLIGHT: Final = 16
 _IN_FLIGHT_SHARE: Final = 0.03
 _END_MARK: Final = 8
+# How far a provider's own counter may be off.
+_COUNTER_OFF: Final = 4
+_COUNTER_OFF_SHARE: Final = 0.01
 
 # Models that bill reasoning which they do not stream, or stream only as a summary.
 _HIDES_REASONING: Final = re.compile(r"(^|[/:.])o[134](-|$)|gpt-[5-9]|gemini-(2\.5|[3-9])|grok-(3-mini|[4-9])")
@@ -94,6 +98,11 @@ class Heard:
     complete: bool = False
     # Whether the provider may bill more than was heard: it goes on after the hang-up, or broke off by itself.
     bill_goes_on: bool = False
+    # Tokens that the provider is known to write after the hang-up, before it notices.
+    in_flight: float = 0.0
+    # What the provider's own counter makes of the request, and of the words of the answer.
+    counted_input: int | None = None
+    counted_output: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +132,7 @@ class Estimator:
     def usage(self, sent: Sent, heard: Heard, anchor: Anchor | None) -> TokenUsage:
         """The usage of one call: what was reported, and estimates, marked as such, for what was not."""
         report = heard.report
-        sending = self.input(sent, anchor) if report is None or report.input is None else reported(report.input)
+        sending = self._sending(sent, heard, anchor)
         output, reasoning = self._output(sent, heard)
         silent = report is None or report.input is None
         cached = Figure(None, 0, sending.high, Provenance.UNKNOWN) if silent else NONE
@@ -134,6 +143,13 @@ class Estimator:
             cache_write=cached if report is None or report.cache_write is None else reported(report.cache_write),
             reasoning=reasoning,
         )
+
+    def _sending(self, sent: Sent, heard: Heard, anchor: Anchor | None) -> Figure:
+        if heard.report is not None and heard.report.input is not None:
+            return reported(heard.report.input)
+        if heard.counted_input is not None:
+            return _as_counted(heard.counted_input).figure(least=1)
+        return self.input(sent, anchor)
 
     # --- Input --------------------------------------------------------------------------------------------------
 
@@ -166,7 +182,7 @@ class Estimator:
         return span
 
     def _preamble(self, preamble: Preamble) -> Span:
-        learnt = self._scale.calibration.spread(self._scale.model, f"preamble {preamble.fingerprint}")
+        learnt = self._scale.calibration.spread(self._scale.model, PREAMBLE + preamble.fingerprint)
         if learnt is not None:
             # It is the same text each time; what varies is only how well the messages beside it were estimated.
             pad = learnt.margin
@@ -190,7 +206,7 @@ class Estimator:
         if not any(block.units for block in counted) and (report is None or not report.output):
             high = sent.max_tokens
             return Figure(None, 0, high, Provenance.UNKNOWN), self._unstreamed(counted, high)
-        words, thought = self._visible(counted), self._thought(counted)
+        words, thought = self._visible(counted, heard.counted_output), self._thought(counted)
         span = words.plus(thought)
         if report is not None and report.output is not None:
             span = self._onward(report.output, heard.since, span)
@@ -198,11 +214,11 @@ class Estimator:
         least = (report.output or 0) if report is not None else 0
         return _capped(span, sent.max_tokens).figure(least=max(least, 1)), self._reasoning(sent, heard, thought)
 
-    def _visible(self, counted: list[Counted]) -> Span:
+    def _visible(self, counted: list[Counted], by_provider: int | None) -> Span:
         """What the words and the calls cost that were heard."""
-        span = NOTHING
+        span = NOTHING if by_provider is None else _as_counted(by_provider)
         for block in counted:
-            if block.kind is not Kind.REASONING:
+            if block.kind is not Kind.REASONING and by_provider is None:
                 span = span.plus(self._scale.in_units(block.kind, block.units, block.text))
         calls = sum(block.is_call for block in counted)
         return span.plus(self._scale.calls(calls))
@@ -259,8 +275,10 @@ class Estimator:
         """What may be billed beyond what was heard."""
         if span.high is None or (heard.bill_goes_on and not heard.complete):
             return span._replace(high=None)
-        more = _END_MARK if heard.complete else _IN_FLIGHT + span.value * _IN_FLIGHT_SHARE
-        return span._replace(high=span.high + more)
+        if heard.complete:
+            return span._replace(high=span.high + _END_MARK)
+        more = _IN_FLIGHT + span.value * _IN_FLIGHT_SHARE
+        return span._replace(value=span.value + heard.in_flight, high=span.high + max(more, heard.in_flight))
 
     def _reasoning(self, sent: Sent, heard: Heard, thought: Span) -> Figure:
         report = heard.report
@@ -270,6 +288,12 @@ class Estimator:
         if not thought.value:
             return NONE if thought.high == 0 else Figure(None, 0, sent.max_tokens, Provenance.UNKNOWN)
         return _capped(self._outlook(thought, heard), sent.max_tokens).figure()
+
+
+def _as_counted(tokens: int) -> Span:
+    """What a provider's own counter says, which providers call an estimate, off by little."""
+    off = _COUNTER_OFF + tokens * _COUNTER_OFF_SHARE
+    return Span(tokens, tokens - off, tokens + off, Provenance.COUNTED)
 
 
 def _capped(span: Span, most: int | None) -> Span:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from .answer_tally import AnswerTally, Counted
+from .calibration import PREAMBLE
 from .content import Kind, weigh
 from .estimate import Anchor, Heard, Sent
 from .figure import Provenance
@@ -119,9 +120,7 @@ def _learn_preamble(scale: Scale, sent: Sent, tokens: int) -> None:
     if text.high is None or text.high - text.low > _CLEAR:
         return
     each = scale.spread("message", weight.messages, otherwise=(4.0, 0.0, 16.0))
-    scale.calibration.learn_spread(
-        scale.model, f"preamble {sent.preamble.fingerprint}", tokens - text.value - each.value
-    )
+    scale.calibration.learn_spread(scale.model, PREAMBLE + sent.preamble.fingerprint, tokens - text.value - each.value)
 
 
 def _value(scale: Scale, blocks: list[Counted]) -> float:

@@ -4,6 +4,7 @@
     drain               the provider would bill the whole answer anyway: read on in the background, for the receipt
     lookup              hang up, then ask the provider about the request by its id
     cancel_at_provider  hang up, and tell the provider to cancel the request by its id
+    count               hang up, then have the provider's own counter count what was sent and what was heard
 
 The user never waits for any of these: the run ends at once, and the entry is provisional until better figures come.
 """
@@ -15,7 +16,7 @@ from typing import Final, Literal, TypeAlias, get_args
 
 from ..errors import ConfigurationError
 
-StopAction: TypeAlias = Literal["hang_up", "drain", "lookup", "cancel_at_provider"]
+StopAction: TypeAlias = Literal["hang_up", "drain", "lookup", "cancel_at_provider", "count"]
 
 
 @dataclass(frozen=True, slots=True)
