@@ -19,6 +19,7 @@ from ..errors import LeaseLost, SessionBusy, StoreError, StoreUnavailable
 from ..events import Event, RunEnded, SessionRecovered, StoreFailed
 from ..messages import Message
 from ..receipt import LateOutcome
+from .mailbox import Mailbox
 from .records import Batch, RunBegin, RunEnd, Said
 from .rows import Commit, JournalRow, ToolIntended
 from .run_host import RunHost
@@ -155,6 +156,11 @@ class Journal:
         """Queue a named value of the session; it is saved in one step with the events and messages around it."""
         self._session.values[key] = value
         self._values[key] = value
+
+    @property
+    def mailbox(self) -> Mailbox | None:
+        """What other processes say to the run, once the session is open."""
+        return None if self._tenure is None else self._tenure.mailbox
 
     def answer(self, place: int) -> None:
         """The words of a letter are in what is committed next: say so in the same step."""

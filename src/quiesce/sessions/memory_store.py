@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any, Final, TypeVar
 
@@ -93,6 +93,18 @@ class MemoryStore:
             return place in letters
 
         return self._done(take)
+
+    def return_letters(self, lease: Lease, places: Sequence[int]) -> Future[list[int]]:
+        """See `Store.return_letters`."""
+
+        def give_back() -> list[int]:
+            letters = self._held(lease).letters
+            for place in letters.keys() & set(places):
+                letter, expires = letters[place]
+                letters[place] = (structs.replace(letter, taken_by=""), expires)
+            return [place for place in places if place not in letters]
+
+        return self._done(give_back)
 
     def watch(self, session: str, function: Callable[[], None]) -> Callable[[], None]:
         """See `Store.watch`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, Final, TypeVar
@@ -19,7 +19,17 @@ from ..errors import (
 )
 from .letters import Letter, Request, admission
 from .postgres_database import PostgresDatabase
-from .postgres_letters import NOW, add_letter, keep_place, letters_of, note_said, remove_letter, take_letter, tell
+from .postgres_letters import (
+    NOW,
+    add_letter,
+    keep_place,
+    letters_of,
+    note_said,
+    remove_letter,
+    return_letters,
+    take_letter,
+    tell,
+)
 from .postgres_lookout import PostgresLookout
 from .records import Batch, Entry, Holder, Lease, RunRecord, Said, SessionInfo, Snapshot, Taken
 from .rows import A_MARK, Row, encode
@@ -86,6 +96,10 @@ class PostgresStore(PostgresDatabase):
             return await take_letter(db, lease.session_id, place, run_id)
 
         return self._submit(work, urgent=False)
+
+    def return_letters(self, lease: Lease, places: Sequence[int]) -> Future[list[int]]:
+        """See `Store.return_letters`."""
+        return self._submit(lambda db: return_letters(db, lease.session_id, places), urgent=False)
 
     def watch(self, session: str, function: Callable[[], None]) -> Callable[[], None]:
         """See `Store.watch`."""

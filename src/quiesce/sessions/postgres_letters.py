@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
@@ -49,6 +50,16 @@ async def take_letter(db: Any, session_id: str, place: int, run_id: str) -> bool
         *(place, session_id, run_id),
     )
     return taken is not None
+
+
+async def return_letters(db: Any, session_id: str, places: Sequence[int]) -> list[int]:
+    """Give back what was taken from these places; gives those whose sender has left."""
+    found = await db.fetch(
+        "UPDATE quiesce_letters SET taken_by = '' WHERE session = $1 AND place = ANY($2) RETURNING place",
+        *(session_id, list(places)),
+    )
+    there = {row["place"] for row in found}
+    return [place for place in places if place not in there]
 
 
 async def keep_place(db: Any, place: int, seconds: float) -> None:

@@ -6,7 +6,7 @@ import os
 import sqlite3
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, Final
@@ -23,7 +23,7 @@ from .letters import Letter, Request, admission
 from .records import Batch, Entry, Holder, Lease, RunRecord, Said, SessionInfo, Snapshot, Taken
 from .rows import A_MARK, Row, encode
 from .sqlite_file import SQLiteFile
-from .sqlite_letters import add_letter, keep_place, letters_of, note_said, remove_letter, take_letter
+from .sqlite_letters import add_letter, keep_place, letters_of, note_said, remove_letter, return_letters, take_letter
 from .sqlite_lookout import SQLiteLookout
 from .watching import Watchers
 from .worker import Worker
@@ -79,6 +79,10 @@ class SQLiteStore(SQLiteFile):
     def take_letter(self, lease: Lease, place: int, run_id: str) -> Future[bool]:
         """See `Store.take_letter`."""
         return self._worker.submit(self._take_letter, lease, place, run_id)
+
+    def return_letters(self, lease: Lease, places: Sequence[int]) -> Future[list[int]]:
+        """See `Store.return_letters`."""
+        return self._worker.submit(self._return_letters, lease, places)
 
     def watch(self, session: str, function: Callable[[], None]) -> Callable[[], None]:
         """See `Store.watch`."""
@@ -197,6 +201,10 @@ class SQLiteStore(SQLiteFile):
     def _letters(self, lease: Lease) -> list[Letter]:
         with self._transaction(reading=True) as db:
             return letters_of(db, lease.session_id)
+
+    def _return_letters(self, lease: Lease, places: Sequence[int]) -> list[int]:
+        with self._transaction(durable=False) as db:
+            return return_letters(db, lease.session_id, places)
 
     def _take_letter(self, lease: Lease, place: int, run_id: str) -> bool:
         with self._transaction(durable=False) as db:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
+from collections.abc import Iterable
 
 import msgspec
 
@@ -46,6 +47,18 @@ def take_letter(db: sqlite3.Connection, session_id: str, place: int, run_id: str
         "UPDATE letters SET taken_by = ? WHERE place = ? AND session = ? RETURNING place", (run_id, place, session_id)
     )
     return taken.fetchone() is not None
+
+
+def return_letters(db: sqlite3.Connection, session_id: str, places: Iterable[int]) -> list[int]:
+    """Give back what was taken from these places; gives those whose sender has left."""
+    gone: list[int] = []
+    for place in places:
+        returned = db.execute(
+            "UPDATE letters SET taken_by = '' WHERE place = ? AND session = ? RETURNING place", (place, session_id)
+        )
+        if returned.fetchone() is None:
+            gone.append(place)
+    return gone
 
 
 def keep_place(db: sqlite3.Connection, place: int, seconds: float) -> None:
