@@ -3,12 +3,12 @@
 import { ApiError, cancelRun, clockSkew, continueRun, getRun, insist, resumeRun, startRun, steerRun, undoRun } from "./api.js";
 import { approvals } from "./approvals.js";
 import { Composer } from "./composer.js";
-import { Conversation } from "./conversation.js";
+import { Conversation, earlier, retold } from "./conversation.js";
 import { h, say, show } from "./dom.js";
 import { follow, followRuns, Line } from "./follow.js";
 import { lostCard, receiptCard, stillRunning } from "./receipt.js";
 import { stateWords } from "./state.js";
-import { before, retell, Story, textOf } from "./story.js";
+import { before, Story, textOf } from "./story.js";
 import { timeline } from "./timeline.js";
 
 const OVER = new Set(["ended", "crashed"]);
@@ -275,20 +275,12 @@ class RunPage {
   }
 
   #tellEarlier() {
-    const messages = before(this.snapshot, this.story);
-    if (!messages.length || this.earlier.childElementCount) return;
-    const told = new Conversation(this.id, () => {});
-    told.update(retell(messages));
-    told.element.setAttribute("aria-label", "Earlier in this session");
-    const count = messages.filter((message) => message.type !== "tool").length;
-    this.earlier.append(h("details", { class: "earlier" }, h("summary", {}, `Earlier in this session (${count} messages)`), told.element));
+    if (!this.earlier.childElementCount) this.earlier.append(...earlier(this.id, before(this.snapshot, this.story)));
   }
 
   /** Events are missing: the conversation as the server has it is the better account. */
   #retell() {
-    const whole = new Conversation(this.id, () => {});
-    const told = retell(this.snapshot);
-    whole.update(told);
+    const whole = retold(this.id, this.snapshot);
     this.conversation.element.replaceWith(whole.element);
     this.conversation = whole;
     this.story.changed.clear();
