@@ -105,10 +105,13 @@ class Journal:
             self.said_in = lease.run_id
             return
         if self._patient.done():
+            self._session.stop_watching()
             self._session.store.release(lease)
             self._end_with(StoreUnavailable(TOO_SOON))
             return
         self._tenure = Tenure(self._session.store, lease, self._host.correspondence, self._end_with)
+        if self._session.stop_watching():
+            self._tenure.mailbox.fetch()
         self.state = State.OPEN
         self.idle = True
         self._session.opened()

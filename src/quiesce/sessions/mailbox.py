@@ -57,9 +57,10 @@ class Mailbox:
     def _on_change(self) -> None:
         """There may be a letter. From whichever thread."""
         with suppress(RuntimeError):  # the loop has closed
-            self._loop.call_soon_threadsafe(self._fetch)
+            self._loop.call_soon_threadsafe(self.fetch)
 
-    def _fetch(self) -> None:
+    def fetch(self) -> None:
+        """Look whether there is a letter."""
         if not self._closed:
             self._store.letters(self._lease).add_done_callback(self._on_letters)
 
@@ -73,8 +74,8 @@ class Mailbox:
             if self._closed or letter.place in self._read:
                 continue
             self._read.add(letter.place)
-            if letter.place <= self._lease.since:  # from before, and its sender was not there when it was their turn
-                continue
+            if letter.place <= self._lease.since or letter.withdrawn:
+                continue  # from before, and its sender was not there when it was their turn; or they have left
             if letter.kind == "cancel":
                 self._addressee.stop_from_afar()
             elif letter.kind == "steer" and letter.fence == self._lease.fence:
@@ -84,7 +85,10 @@ class Mailbox:
         """Once the words are taken, their sender cannot take them back; so they are said once, or not at all."""
         if self._handing_back:
             return
-        message = _words.decode(letter.body)
+        try:
+            message = _words.decode(letter.body)
+        except (msgspec.MsgspecError, UnicodeError):
+            return  # from another version, say: its sender waits for its turn
 
         def on_taken(future: Future[bool]) -> None:
             if future.exception() is None and future.result():

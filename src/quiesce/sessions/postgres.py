@@ -29,6 +29,7 @@ from .postgres_letters import (
     return_letters,
     take_letter,
     tell,
+    withdraw,
 )
 from .postgres_lookout import PostgresLookout
 from .records import Batch, Entry, Holder, Lease, RunRecord, Said, SessionInfo, Snapshot, Taken
@@ -78,7 +79,7 @@ class PostgresStore(PostgresDatabase):
         """See `Store.withdraw`."""
 
         async def work(db: Any) -> Said | None:
-            said = await remove_letter(db, place)
+            said = await withdraw(db, place)
             await tell(db, session)
             return said
 
@@ -104,7 +105,8 @@ class PostgresStore(PostgresDatabase):
     def watch(self, session: str, function: Callable[[], None]) -> Callable[[], None]:
         """See `Store.watch`."""
         forget = self._watchers.add(session, function)
-        self._worker.submit(self._begin_to_listen)
+        if not self._lookout.listens:
+            self._worker.submit(self._begin_to_listen)
 
         def end() -> None:
             forget()
@@ -248,11 +250,10 @@ class PostgresStore(PostgresDatabase):
             if place is not None:
                 await keep_place(db, place, entry.seconds)
             return busy
+        if said_in:  # the letter stays until its sender has heard that, and leaves
+            return Said(said_in)
         if place is not None:
             await remove_letter(db, place)
-        await tell(db, session)
-        if said_in:
-            return Said(said_in)
         await db.execute(
             f"UPDATE quiesce_sessions SET fence = fence + 1, holder = $2, expires = {NOW} + $3 WHERE id = $1",
             info.id,

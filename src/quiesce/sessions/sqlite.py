@@ -23,7 +23,16 @@ from .letters import Letter, Request, admission
 from .records import Batch, Entry, Holder, Lease, RunRecord, Said, SessionInfo, Snapshot, Taken
 from .rows import A_MARK, Row, encode
 from .sqlite_file import SQLiteFile
-from .sqlite_letters import add_letter, keep_place, letters_of, note_said, remove_letter, return_letters, take_letter
+from .sqlite_letters import (
+    add_letter,
+    keep_place,
+    letters_of,
+    note_said,
+    remove_letter,
+    return_letters,
+    take_letter,
+    withdraw,
+)
 from .sqlite_lookout import SQLiteLookout
 from .watching import Watchers
 from .worker import Worker
@@ -86,9 +95,7 @@ class SQLiteStore(SQLiteFile):
 
     def watch(self, session: str, function: Callable[[], None]) -> Callable[[], None]:
         """See `Store.watch`."""
-        end = self._watchers.add(session, function)
-        self._worker.submit(self._lookout.look)
-        return end
+        return self._watchers.add(session, function)
 
     def renew(self, lease: Lease) -> Future[None]:
         """See `Store.renew`."""
@@ -161,12 +168,11 @@ class SQLiteStore(SQLiteFile):
                 remove_letter(db, each)
             if busy is not None and place is not None:
                 keep_place(db, place, entry.seconds)
-            elif place is not None:
+            elif place is not None and not said_in:  # else it stays until its sender has heard that, and leaves
                 remove_letter(db, place)
             outcome = busy or (Said(said_in) if said_in else self._grant(db, info, entry, since))
         if isinstance(outcome, SessionBusy):  # raised here, because the place is kept
             raise outcome
-        self._watchers.tell(session)
         return outcome
 
     def _grant(self, db: sqlite3.Connection, info: SessionInfo, entry: Entry, since: int) -> Taken:
@@ -194,7 +200,7 @@ class SQLiteStore(SQLiteFile):
 
     def _withdraw(self, session: str, place: int) -> Said | None:
         with self._transaction(durable=False) as db:
-            said = remove_letter(db, place)
+            said = withdraw(db, place)
         self._watchers.tell(session)
         return said
 
