@@ -40,6 +40,7 @@ from .models.base import ModelRequest
 from .output import OutputMismatch
 from .sessions.journal import Journal
 from .state import PAUSES, Phase
+from .tools.parent import current_run
 from .window import fit
 
 # Between the results of tools and a message that the person sent meanwhile. Nothing was cut there.
@@ -159,6 +160,7 @@ async def listen(course: Course, draft: Draft, request: ModelRequest) -> None:
     """Take the model's deltas: into the draft first, then to the readers. Leaving the context hangs up."""
     token, broadcast, meter = course.leg, course.broadcast, build_meter(course)
     idle = True
+    current_run.set(None)  # a connection that is kept for later keeps its context, and would keep the run
     try:
         async with course.setup.model.stream(request) as deltas:
             async for delta in deltas:

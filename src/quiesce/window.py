@@ -15,6 +15,7 @@ from .events import ContextReduced
 from .messages import Message
 from .models.base import Model, ModelRequest
 from .setup import Setup, terms_of
+from .tools.parent import current_run
 from .transcript import check
 from .usage.ledger import HowItEnded
 
@@ -86,6 +87,7 @@ class Window:
 
 async def _collect(model: Model, request: ModelRequest, draft: Draft) -> None:
     """Take a whole answer, for nobody to read."""
+    current_run.set(None)  # a connection that is kept for later keeps its context, and would keep the run
     try:
         async with model.stream(request) as deltas:
             async for delta in deltas:

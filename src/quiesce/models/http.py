@@ -234,8 +234,9 @@ def _timeout(timeout: float | httpx2.Timeout | None) -> httpx2.Timeout:
 class PerLoop(Generic[_T]):
     """One client for each event loop, because connections belong to the loop that opened them.
 
-    A client is closed when its loop shuts down, and when the model is dropped: an async generator that waits inside
-    the loop is what both of these close.
+    A client is closed when its loop shuts down, which closes the async generator that waits in it, and when the model
+    is dropped. Nothing but the finalizer holds the clients then: dropped together with the model, their connections
+    would be closed by the garbage collector, with warnings.
     """
 
     def __init__(self, make: Callable[[], _T], close: Callable[[_T], Awaitable[None]]) -> None:
@@ -245,6 +246,7 @@ class PerLoop(Generic[_T]):
             weakref.WeakKeyDictionary()
         )
         self._lock: Final = threading.Lock()
+        weakref.finalize(self, _close_later, self._kept).atexit = False
 
     async def get(self) -> _T:
         """The client of the running loop."""
@@ -267,6 +269,27 @@ class PerLoop(Generic[_T]):
             kept = self._kept.pop(asyncio.get_running_loop(), None)
         if kept is not None:
             await kept[1].aclose()
+
+
+_closing: Final[set[asyncio.Task[None]]] = set()
+
+
+def _close_later(kept: Mapping[asyncio.AbstractEventLoop, tuple[object, AsyncGenerator[None]]]) -> None:
+    """Close clients, each in its own loop. Called in whichever thread collects the garbage."""
+    for loop, (_, keeper) in list(kept.items()):
+        with suppress(RuntimeError):  # the loop has closed, and the client with it
+            loop.call_soon_threadsafe(_close_now, loop, keeper)
+
+
+def _close_now(loop: asyncio.AbstractEventLoop, keeper: AsyncGenerator[None]) -> None:
+    task = loop.create_task(_finish(keeper), name="closing the connections of a model")
+    _closing.add(task)
+    task.add_done_callback(_closing.discard)
+
+
+async def _finish(keeper: AsyncGenerator[None]) -> None:
+    with suppress(Exception):
+        await keeper.aclose()
 
 
 async def _keep(client: _T, close: Callable[[_T], Awaitable[None]]) -> AsyncGenerator[None]:
