@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 UV := $(shell command -v uv 2>/dev/null)
 WORKERS ?= 2
 
-.PHONY: help demo test lint proof bench coverage screenshots clean
+.PHONY: help demo test lint proof bench field coverage screenshots clean
 
 help:
 	@echo "make demo      watch an agent being stopped (no key, no network)"
@@ -14,8 +14,9 @@ help:
 	@echo "make lint      ruff, basedpyright, import-linter"
 	@echo "make proof     the long programmes: every stop point of every workload"
 	@echo "make bench     the timings, as ratios where that is possible"
+	@echo "make field     the same stops in other frameworks (installs them; about a quarter of an hour)"
 	@echo "make coverage  branch coverage of the core"
-	@echo "make screenshots  pictures of the web console, to be looked at (needs chromium)"
+	@echo "make screenshots  pictures of the web console and the chat, to be looked at (needs chromium)"
 
 $(VENV)/.core: pyproject.toml
 	$(if $(UV),$(UV) venv -q --allow-existing --python $(PYTHON) $(VENV),$(PYTHON) -m venv $(VENV))
@@ -55,11 +56,16 @@ proof: $(VENV)/.dev
 bench: $(VENV)/.dev
 	$(BIN)/python -m bench
 
+# Installs each framework into an environment of its own, in .venv-field.
+field: $(VENV)/.core
+	$(BIN)/python -m bench.field
+
 coverage: $(VENV)/.dev
 	$(BIN)/python tools/core_coverage.py
 
 screenshots: $(VENV)/.dev
 	$(BIN)/python -m tests.console.screenshots
+	$(BIN)/python -m tests.cli.screenshots
 
 clean:
-	rm -rf $(VENV) .coverage .hypothesis .ruff_cache .import_linter_cache build dist
+	rm -rf $(VENV) .venv-field .coverage .hypothesis .ruff_cache .import_linter_cache build dist

@@ -10,7 +10,9 @@ import bench
 
 
 def main(names: list[str]) -> None:
-    known = [module.name for module in pkgutil.iter_modules(bench.__path__) if not module.name.startswith("_")]
+    # Packages need more than this project's own environment: `make field` runs bench/field.
+    modules = (module for module in pkgutil.iter_modules(bench.__path__) if not module.ispkg)
+    known = [module.name for module in modules if not module.name.startswith("_")]
     for name in names or known:
         print(f"--- {name} ---", flush=True)
         importlib.import_module(f"bench.{name}").main()

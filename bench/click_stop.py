@@ -1,8 +1,7 @@
 """From the click on Stop, in a browser, to the provider's connection closed, as the provider sees it.
 
 A provider on loopback streams server-sent events for as long as its connection is open. The server runs a real agent
-against it, in a process of its own; the console runs in Chromium. The browser's clock and the provider's are the same
-machine's.
+against it; the console runs in Chromium. All are processes of their own, and their clocks are the same machine's.
 """
 
 from __future__ import annotations
@@ -11,11 +10,9 @@ import asyncio
 import statistics
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
-from queue import SimpleQueue
 
 CLICKS = 200
 
@@ -26,43 +23,53 @@ NOTE_CLICK = """() => addEventListener("click", (event) => {
 
 
 class Provider:
-    """Streams until it is hung up on, and notes when that was."""
+    """Streams until it is hung up on, and notes when that was. In a process of its own: in the one that drives the
+    browser, its thread would wait for the interpreter's lock, and that wait would be counted as the server's.
+    """
 
     def __init__(self) -> None:
-        self.closed: SimpleQueue[float] = SimpleQueue()
-        self.port = 0
-        self._loop = asyncio.new_event_loop()
-        self._ready = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-        self._ready.wait()
+        self._process = _start("provider")
+        self.port = int(self._read())
 
-    def _run(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        server = self._loop.run_until_complete(asyncio.start_server(self._serve, "127.0.0.1", 0))
-        self.port = server.sockets[0].getsockname()[1]
-        self._ready.set()
-        self._loop.run_forever()
-        server.close()
-        self._loop.run_until_complete(asyncio.sleep(0))
-        self._loop.close()
+    def closed(self) -> float:
+        """When the next connection was closed, in seconds since the epoch."""
+        return float(self._read())
+
+    def _read(self) -> str:
+        assert self._process.stdout is not None
+        return self._process.stdout.readline()
 
     def close(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
+        self._process.communicate(timeout=30)
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n")
-        speaking = asyncio.create_task(_speak(writer))
-        try:
-            while await reader.read(4096):
-                pass
-        except ConnectionError:
+
+def _start(*arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "bench.click_stop", *arguments]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+# --- The provider's process -----------------------------------------------------------------------------------------
+
+
+async def provide() -> None:
+    server = await asyncio.start_server(_serve, "127.0.0.1", 0)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
+    server.close()
+
+
+async def _serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await reader.readuntil(b"\r\n\r\n")
+    writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n")
+    speaking = asyncio.create_task(_speak(writer))
+    try:
+        while await reader.read(4096):
             pass
-        self.closed.put(time.time())
-        speaking.cancel()
-        writer.transport.abort()
+    except ConnectionError:
+        pass
+    print(time.time(), flush=True)
+    speaking.cancel()
+    writer.transport.abort()
 
 
 async def _speak(writer: asyncio.StreamWriter) -> None:
@@ -124,12 +131,7 @@ def measure(clicks: int) -> list[float]:
     from tests.console.browser import ARGUMENTS, find_chromium
 
     provider = Provider()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "bench.click_stop", "serve", str(provider.port)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    process = _start("serve", str(provider.port))
     assert process.stdout is not None
     url = f"http://127.0.0.1:{process.stdout.readline().strip()}/"
     times: list[float] = []
@@ -146,7 +148,7 @@ def measure(clicks: int) -> list[float]:
                 page.keyboard.press("Enter")
                 page.locator(".entry.assistant .words", has_text="word word").wait_for()
                 page.locator("#stop").click()
-                closed = provider.closed.get(timeout=30)
+                closed = provider.closed()
                 times.append(closed - page.evaluate("window.clicked"))
                 page.locator("#receipt").wait_for()
             browser.close()
@@ -177,5 +179,7 @@ def main() -> None:
 if __name__ == "__main__":
     if sys.argv[1:2] == ["serve"]:
         serve(int(sys.argv[2]))
+    elif sys.argv[1:2] == ["provider"]:
+        asyncio.run(provide())
     else:
         main()

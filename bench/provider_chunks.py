@@ -10,48 +10,20 @@ both alike, and CPU time is compared as well as wall time.
 from __future__ import annotations
 
 import asyncio
-import json
 import multiprocessing
 import statistics
 import sys
 import time
 from multiprocessing.connection import Connection
-from typing import Any
 
 import httpx2
-import msgspec
 
 from quiesce import Agent
 from quiesce.models.openai_chat import OpenAIChat
 
+from ._openai import bare, response
+
 LIMIT = 1.3
-
-
-def _chunk(data: bytes) -> bytes:
-    return b"%x\r\n%s\r\n" % (len(data), data)
-
-
-def _event(delta: dict[str, Any], **more: Any) -> bytes:
-    body = {
-        "id": "chatcmpl-123",
-        "object": "chat.completion.chunk",
-        "created": 1694268190,
-        "model": "gpt-4o-mini",
-        "service_tier": "default",
-        "system_fingerprint": "fp_44709d6fcb",
-        "choices": [{"index": 0, "delta": delta, "logprobs": None, "finish_reason": None}],
-        "usage": None,
-    }
-    return _chunk(b"data: " + json.dumps(body | more, separators=(",", ":")).encode() + b"\n\n")
-
-
-def response(chunks: int) -> bytes:
-    """The bytes of an answer of so many chunks."""
-    head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\ntransfer-encoding: chunked\r\n\r\n"
-    words = (_event({"content": f" word{number % 100}"}) for number in range(chunks))
-    end = _event({}, choices=[{"index": 0, "delta": {}, "finish_reason": "stop"}])
-    usage = _event({}, choices=[], usage={"prompt_tokens": 9, "completion_tokens": chunks, "total_tokens": chunks + 9})
-    return head + b"".join(words) + end + usage + _chunk(b"data: [DONE]\n\n") + b"0\r\n\r\n"
 
 
 def serve(chunks: int, port: Connection) -> None:
@@ -75,40 +47,6 @@ def serve(chunks: int, port: Connection) -> None:
         await server.serve_forever()
 
     asyncio.run(main())
-
-
-# --- The bare client --------------------------------------------------------------------------------------------------
-
-
-class Delta(msgspec.Struct, gc=False):
-    content: str | None = None
-
-
-class Choice(msgspec.Struct, gc=False):
-    delta: Delta
-
-
-class Chunk(msgspec.Struct, gc=False):
-    choices: list[Choice]
-
-
-async def bare(client: httpx2.AsyncClient, url: str, body: dict[str, Any]) -> str:
-    """Read the answer with as little as it takes."""
-    decode = msgspec.json.Decoder(Chunk).decode
-    said: list[str] = []
-    rest = b""
-    async with client.stream("POST", f"{url}/chat/completions", json=body) as answer:
-        async for data in answer.aiter_raw():
-            *events, rest = (rest + data).split(b"\n\n")
-            for event in events:
-                if event == b"data: [DONE]":
-                    continue
-                chunk = decode(event[6:])
-                if chunk.choices:
-                    text = chunk.choices[0].delta.content
-                    if text:
-                        said.append(text)
-    return "".join(said)
 
 
 async def measure(url: str, chunks: int, rounds: int) -> tuple[list[float], list[float], list[float]]:

@@ -18,9 +18,7 @@ from quiesce import Agent, Run
 from quiesce.events import TextDelta
 from quiesce.models.openai_chat import OpenAIChat
 
-from .provider_chunks import _event, response
-
-_HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+from ._openai import HEAD, event, response
 
 
 async def _rest(reader: asyncio.StreamReader) -> int:
@@ -36,7 +34,7 @@ async def _rest(reader: asyncio.StreamReader) -> int:
 
 def serve(pipe: Connection) -> None:
     """The server's process: reports when each connection ended, and how many bytes came after its request."""
-    word = _event({"content": " word"})
+    word = event({"content": " word"})
     whole = response(200)
 
     async def flood(writer: asyncio.StreamWriter) -> None:
@@ -54,7 +52,7 @@ def serve(pipe: Connection) -> None:
                 if b"whole" in body:
                     writer.write(whole)
                     continue
-                writer.write(_HEAD)
+                writer.write(HEAD)
                 talking = asyncio.create_task(flood(writer))
                 after = await _rest(reader)
                 pipe.send((time.monotonic(), after))
@@ -75,8 +73,8 @@ def serve(pipe: Connection) -> None:
 
 async def _begin(model: OpenAIChat) -> Run:
     run = Agent(model).start("Go on and on.")
-    async for event in run.events():
-        if isinstance(event, TextDelta):
+    async for each in run.events():
+        if isinstance(each, TextDelta):
             break
     return run
 

@@ -336,9 +336,12 @@ class Course:
         """A call that was left behind has ended. From the loop, or from the tool's thread once the loop has closed."""
         receipt = self.result.receipt if self.result is not None else None
         self.late.append(outcome)
+        journals = [course.journal for course in self.lineage() if course.journal is not None]
+        kept = bool(journals) and journals[0].keep_late(outcome)
         if self.loop.is_closed():
             return
-        self.emit(LateOutcomeRecorded(outcome))
+        if not kept:
+            self.emit(LateOutcomeRecorded(outcome))
         event = OnLateOutcome(self.run_id, self.token, outcome, receipt)
         if self.setup.hooks.wanting(OnLateOutcome):
             task = self.loop.create_task(self.setup.hooks.call(event, self.hook_failed), name="hooks for OnLateOutcome")

@@ -143,11 +143,12 @@ def _lines(receipt: Receipt) -> list[str]:
         lines.append(f"  cost      {tokens.cost}")
     if receipt.saved is False:
         lines.append(f"  NOT SAVED {receipt.unsaved}")
-    lines.extend(_late_line(late) for late in receipt.late)
+    lines.extend(late_line(late) for late in receipt.late)
     return lines
 
 
-def _late_line(late: LateOutcome) -> str:
+def late_line(late: LateOutcome) -> str:
+    """What became of a call that had been given up, for people."""
     return f"  later     {late.name} {'finished' if late.ok else 'failed'} {_duration(late.after)} after the end"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -121,3 +122,69 @@ def careful() -> Agent:
         tools=[delete],
         name="careful",
     )
+
+
+@tool(on_stop="abandon", grace=0.1)
+def dig() -> str:
+    """A thread that cannot be stopped, and ends when the file that $GO_ON names is there."""
+    while not Path(os.environ["GO_ON"]).exists():
+        time.sleep(0.01)
+    return "a hole"
+
+
+def digging() -> Agent:
+    return Agent(ScriptedModel([Say("I dig."), Call("dig")], then="Very well."), tools=[dig], name="digging")
+
+
+@tool
+async def write(path: str) -> str:
+    """Write a file."""
+    Path(path).write_text("written")
+    return f"wrote {path}"
+
+
+@write.undo
+async def unwrite(path: str) -> None:
+    Path(path).unlink()
+
+
+@tool
+async def mail(to: str) -> str:
+    """Send a letter, which nobody can take back."""
+    return f"sent to {to}"
+
+
+@tool
+async def book(room: str) -> str:
+    """Book a room."""
+    return f"booked {room}"
+
+
+@book.undo
+async def unbook(room: str) -> None:
+    """Takes long."""
+    if room == "never":
+        raise RuntimeError("the hotel does not answer")
+    await asyncio.sleep(600)
+
+
+def writing() -> Agent:
+    """Writes the files that $FILES names, and a letter."""
+    calls = [Call("write", {"path": path}) for path in os.environ["FILES"].split()]
+    return Agent(
+        ScriptedModel([Say("I write."), *calls, Call("mail", {"to": "Ann"})], then="All written."),
+        tools=[write, mail],
+        name="writing",
+    )
+
+
+def booking() -> Agent:
+    return Agent(
+        ScriptedModel([Call("book", {"room": "blue"}), Call("book", {"room": "red"})], then="Booked."),
+        tools=[book],
+        name="booking",
+    )
+
+
+def failing_undo() -> Agent:
+    return Agent(ScriptedModel([Call("book", {"room": "never"})], then="Booked."), tools=[book], name="failing")

@@ -7,6 +7,7 @@ import re
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -19,8 +20,8 @@ AT_REST = "At rest: Esc has nothing to stop"
 
 
 @contextmanager
-def chat(agent: str, width: int = 100, height: int = 30) -> Iterator[Screen]:
-    with screen(f"chat --agent tests.cli.agents:{agent}", width, height) as shown:
+def chat(agent: str, width: int = 100, height: int = 30, more: str = "") -> Iterator[Screen]:
+    with screen(f"chat --agent tests.cli.agents:{agent} {more}", width, height) as shown:
         shown.wait(AT_REST)
         yield shown
 
@@ -145,7 +146,7 @@ def test_resize_in_the_middle_of_a_run() -> None:
         shown.resize(44, 14)
         shown.wait(lambda text: "Esc stops build" in text and re.search(r"│ my draft {30,}│", text))
         shown.press("Escape")
-        shown.wait("Stopping: waiting for build")
+        shown.wait("Esc again forces it: no more grace")  # where there is room for one thing, this is it
         shown.resize(120, 40)
         shown.wait("Esc again forces it: no more grace")
         shown.press("Escape")
@@ -171,7 +172,7 @@ def test_commands() -> None:
         command(shown, "/usage")
         shown.wait(r"model calls +1")
         command(shown, "/undo")
-        shown.wait(r"Took \d+ messages out of the conversation. What tools did stays done.")
+        shown.wait(r"Took \d+ messages out of the conversation.")
         command(shown, "/sessions other")
         shown.wait("New session other")
         command(shown, "/sessions")
@@ -179,14 +180,17 @@ def test_commands() -> None:
         command(shown, "/nonsense")
         shown.wait("There is no command /nonsense")
         command(shown, "/help")
-        shown.wait("take the last prompt")
+        shown.wait("take back the last prompt, and what its tools did")
         command(shown, "/quit")
         shown.wait("EXIT 0")
 
 
-def command(shown: Screen, line: str) -> None:
+def say(shown: Screen, line: str) -> None:
     shown.type(line)
     shown.press("Enter")
+
+
+command = say
 
 
 @pytest.mark.promise("P5")
@@ -249,3 +253,100 @@ def test_a_tool_that_needs_approval_waits_for_it(answer: str, outcome: str) -> N
         assert ("is gone" in after) == (answer == "/approve")
         command(shown, "/undo")
         shown.wait("Took 4 messages out of the conversation")
+
+
+@pytest.mark.promise("P4", "P5")
+def test_what_was_left_behind_is_said_and_so_is_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    go_on = tmp_path / "go on"
+    monkeypatch.setenv("GO_ON", str(go_on))
+    with chat("digging") as shown:
+        say(shown, "dig")
+        shown.wait(r"Esc stops waiting for dig after 0.1 s \(it may go on\)")
+        shown.press("Escape")
+        after = shown.wait("At rest, but dig may still be running · Esc has nothing to stop")
+        assert "abandoned, may still be running" in after
+        command(shown, "/ps")
+        shown.wait(r"run [0-9a-f]{12} left behind: dig")
+        go_on.touch()
+        shown.wait(r"dig, which was left behind, has finished after all, [\d.]+ s after the end: a hole")
+        shown.wait(AT_REST)
+        command(shown, "/ps")
+        shown.wait("Nothing is running.")
+
+
+@pytest.mark.promise("P4")
+def test_undo_takes_back_what_the_tools_did(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, two = tmp_path / "one.txt", tmp_path / "two.txt"
+    monkeypatch.setenv("FILES", f"{one} {two}")
+    with chat("writing", height=40) as shown:
+        say(shown, "write them")
+        shown.wait(lambda text: "All written." in text and AT_REST in text)
+        assert one.exists()
+        assert two.exists()
+        command(shown, "/undo")
+        shown.wait("Took 4 messages out of the conversation")
+        after = shown.text
+        assert after.count("write: undone") == 2
+        assert "mail: has no undo, what it did stays done" in after
+        assert not one.exists()
+        assert not two.exists()
+        command(shown, "/undo")
+        shown.wait("There is nothing to take back.")
+
+
+@pytest.mark.promise("P1", "P4")
+def test_esc_stops_an_undo_and_the_conversation_keeps_what_is_not_undone() -> None:
+    with chat("booking", height=40) as shown:
+        say(shown, "book them")
+        shown.wait(lambda text: "Booked." in text and AT_REST in text)
+        command(shown, "/undo")
+        shown.wait("Undoing · Esc stops that; what is not undone then stays")
+        say(shown, "and then")  # not lost, and not said into the middle of it
+        shown.wait("queued: and then")
+        shown.press("Escape")
+        after = shown.wait("Not all of it is undone, so the conversation keeps it")
+        assert re.search(r"(?s)book: not known whether it is undone:.*Esc\)", after)
+        assert re.search(r"book: not undone: The undo was stopped \(.*Esc\)", after)
+        shown.wait("1 queued: Enter sends the next · At rest: Esc has nothing to stop")
+
+
+@pytest.mark.promise("P4")
+def test_an_undo_that_failed_says_so_and_once_more_takes_the_messages() -> None:
+    with chat("failing_undo") as shown:
+        say(shown, "book it")
+        shown.wait(lambda text: "Booked." in text and AT_REST in text)
+        command(shown, "/undo")
+        shown.wait("book: the undo failed: .*the hotel does not answer")
+        shown.wait("/undo again takes the messages out")
+        command(shown, "/undo")
+        shown.wait("Took 4 messages out of the conversation")
+
+
+@pytest.mark.promise("P9")
+def test_sessions_of_a_store_are_listed_opened_and_gone_on_with(tmp_path: Path) -> None:
+    where = f"--store {tmp_path / 'chats.db'}"
+    with chat("short", more=f"{where} --session bread") as shown:
+        say(shown, "how is bread made?")
+        shown.wait("Hello there.")
+        shown.wait(AT_REST)
+        command(shown, "/sessions soup")
+        shown.wait("New session soup.")
+        say(shown, "and soup?")
+        shown.wait("And again.")
+        shown.wait(AT_REST)
+        command(shown, "/quit")
+        shown.wait("EXIT 0")
+    with chat("short", more=f"{where} --session bread") as shown:
+        shown.wait(r"Session bread goes on.\s+you: how is bread made\?\s+agent: Hello there.")
+        command(shown, "/sessions")
+        listed = shown.wait(r"\* bread  2 messages\s+soup  2 messages  \d{4}-\d\d-\d\d")
+        assert "main" not in listed
+        command(shown, "/sessions soup")
+        shown.wait(r"Back in session soup.\s+you: and soup\?")
+        say(shown, "more of it")
+        shown.wait("12 in, 3 out")
+        shown.wait(AT_REST)
+        command(shown, "/sessions")
+        shown.wait(r"\* soup  4 messages")
+        command(shown, "/undo")
+        shown.wait("The saved conversation keeps what was said.")

@@ -6,7 +6,9 @@ import json
 
 import pytest
 
+from quiesce import Agent, tool
 from quiesce.cli import main
+from quiesce.models.scripted import Call, Say, ScriptedModel, Stall
 
 from ..server.support import endless, free_port, serving, start, talker, two_keys, wait_for_text
 
@@ -78,3 +80,54 @@ def test_keys(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatc
         assert run_id in capsys.readouterr().out
         assert main(["stop", run_id, "--wait"]) == 0
         assert f"Run {run_id} was stopped" in capsys.readouterr().out
+
+
+@pytest.mark.promise("P4")
+def test_stop_with_undo_takes_back_what_was_done(capsys: pytest.CaptureFixture[str]) -> None:
+    rooms: list[str] = []
+
+    @tool
+    async def book(room: str) -> str:
+        rooms.append(room)
+        return f"booked {room}"
+
+    @book.undo
+    async def unbook(room: str) -> None:
+        rooms.remove(room)
+
+    agent = Agent(ScriptedModel([Call("book", {"room": "blue"})], [Say("Booked."), Stall()]), tools=[book])
+    with serving(agent) as served, served.client() as client:
+        run_id = start(client)
+        wait_for_text(client, run_id)
+        assert rooms == ["blue"]
+        assert main(["stop", run_id, "--undo", "--wait", "20", "--url", served.url]) == 0
+        said = capsys.readouterr().out
+        assert f"Run {run_id} was stopped" in said
+        assert "book (call_1): undone" in said
+        assert rooms == []
+
+
+@pytest.mark.promise("P4")
+def test_undo_of_a_run_that_is_at_rest_already(capsys: pytest.CaptureFixture[str]) -> None:
+    rooms: list[str] = []
+
+    @tool
+    async def book(room: str) -> str:
+        rooms.append(room)
+        return f"booked {room}"
+
+    @book.undo
+    async def unbook(room: str) -> None:
+        rooms.remove(room)
+
+    with serving(Agent(ScriptedModel([Call("book", {"room": "blue"})], "Booked."), tools=[book])) as served:
+        with served.client() as client:
+            run_id = start(client)
+            served.at_rest(run_id)
+        assert rooms == ["blue"]
+        assert main(["stop", run_id, "--url", served.url]) == 0
+        assert rooms == ["blue"]  # a stop that comes too late does nothing
+        capsys.readouterr()
+        assert main(["stop", run_id, "--undo", "--url", served.url]) == 0
+        assert "book (call_1): undone" in capsys.readouterr().out
+        assert rooms == []

@@ -79,8 +79,8 @@ async def test_the_hint_says_what_esc_will_do_in_every_state(on_stop: OnStop, sa
     talk.note(await last_event(reader))
     assert await talk.rest() is None
     assert hint(talk) == "At rest: Esc has nothing to stop"
-    assert answer_command(talk, "/ps") == "Nothing is running."
-    assert answer_command(talk, "/stop") == "Nothing is running."
+    assert await answer_command(talk, "/ps") == "Nothing is running."
+    assert await answer_command(talk, "/stop") == "Nothing is running."
 
 
 async def last_event(reader: Any) -> Any:

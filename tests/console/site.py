@@ -65,6 +65,7 @@ SCRIPTS: dict[str, list[Answer]] = {
         [Say(STORY * 40, chunk=6, pause=0.02)],
     ],
     "fail": [[Say("I ask the other service. "), Fail(AuthenticationFailed("The key was refused by the provider."))]],
+    "lag": [[Say("This one takes its time. "), Call("lagging"), Used(input=300, output=12)], "Done."],
     "flood": [
         [Say("I print everything. "), Call("flood"), Used(input=300, output=20)],
         [Say("That was a lot."), Used(input=90_000, output=5)],
@@ -172,6 +173,13 @@ async def stubborn() -> str:
     return "finished after all"
 
 
+@tool(on_stop="abandon", grace=0.1)
+def lagging() -> str:
+    """Cannot be stopped, and ends a while after it was given up."""
+    CLOSING.wait(3)
+    return "late, but done"
+
+
 @tool
 async def flood() -> str:
     """Says far too much."""
@@ -186,7 +194,7 @@ async def nasty(path: str, ctx: ToolContext) -> str:
     return f"wrote {path}"
 
 
-TOOLS = [search, measure, write, deploy, announce, build, stubborn, flood, nasty]
+TOOLS = [search, measure, write, deploy, announce, build, stubborn, lagging, flood, nasty]
 
 
 def application(*, with_keys: bool) -> Application:

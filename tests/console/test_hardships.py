@@ -164,6 +164,18 @@ def test_there_is_nothing_to_send_to_a_run_that_does_not_exist(page: Page, site:
     expect(page.locator("#draft")).to_be_hidden()
 
 
+@pytest.mark.promise("P4")
+def test_what_was_left_behind_is_followed_to_its_end(page: Page, site: Site) -> None:
+    page.goto(site.url)
+    prompt(page, "lag behind")
+    page.locator(".tool[data-state=running]").wait_for()
+    page.keyboard.press("Escape")
+    run_state(page, "Stopped")
+    expect(page.locator("#receipt .left")).to_contain_text("Still running: tool lagging")
+    expect(page.locator("#receipt .late")).to_have_text(re.compile(r"lagging finished [\d.]+ m?s after the end\."))
+    expect(page.locator("#receipt .left")).to_have_text("Nothing is left running.")
+
+
 # --- Impatience ------------------------------------------------------------------------------------------------------
 
 

@@ -165,3 +165,26 @@ def test_threads_that_prompt_at_once_are_all_answered_once() -> None:
     assert answers == ["Yes."] * 20
     assert sorted(prompts(agent), key=int) == [str(number) for number in range(20)]
     assert not faults(agent.messages)
+
+
+@virtual
+async def test_a_holder_that_was_started_by_a_twin_of_the_agent_is_steered_and_stopped_too() -> None:
+    """As a server does: each run is started by a fork, on one conversation."""
+    answers = [[Say(words), Stall()] for words in ("The train", "The bus", "A walk")]
+    agent = Agent(ScriptedModel(*answers, then="Yes."))
+    run = agent.fork().start("How?", conversation=agent.conversation)
+    await asyncio.sleep(1)
+    assert agent.fork().start("By bus", conversation=agent.conversation, on_busy="steer") is run
+    await asyncio.sleep(1)
+    with pytest.raises(TimeoutError):  # whoever steered does not own the run
+        await asyncio.wait_for(agent.invoke_async("Or on foot", on_busy="steer"), 1)
+    assert not run.done
+    waiting = agent.fork().start("Later", conversation=agent.conversation, on_busy="queue")
+    last = agent.start("Stop", on_busy="cancel_previous")
+    assert [(await each.result()).stop_reason for each in (run, waiting, last)] == [
+        "cancelled",
+        "cancelled",
+        "end_turn",
+    ]
+    assert prompts(agent) == ["How?", "By bus", "Or on foot", "Stop"]
+    assert agent.conversation.guests == {}

@@ -2,17 +2,37 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
+from collections import Counter
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
+import httpx2
 import pytest
+import schemathesis
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
 from starlette.routing import Route
 
+from quiesce import Agent, tool
+from quiesce.events import Delta
+from quiesce.messages import ToolMessage, UserMessage
+from quiesce.models.base import ModelRequest
+from quiesce.models.scripted import Call, Say, ScriptedModel, Stall
 from quiesce.server import Settings, create_app
 from quiesce.server.openapi import document
 
-from .support import serving, talker
+from .support import frames, serving, start, talker
 
 pytestmark = pytest.mark.promise("P7")
 
@@ -43,6 +63,142 @@ def test_no_operation_fails_or_breaks_the_document(tmp_path: Path):
 def test_no_operation_fails_or_breaks_the_document_at_length(tmp_path: Path):
     with serving(talker(), settings=Settings(max_runs_per_key=2000)) as served:
         _schemathesis(served.url, tmp_path, "--max-examples", "100")
+
+
+@tool
+async def look(what: str) -> str:
+    """Look for a while."""
+    await asyncio.sleep(1)
+    return what
+
+
+@tool
+async def book(room: str) -> str:
+    """Book a room."""
+    return room
+
+
+@book.undo
+async def unbook(room: str) -> None:
+    """Give it back."""
+
+
+@tool(requires_approval=True)
+async def pay(to: str) -> str:
+    """Pay, if one may."""
+    return to
+
+
+class ByPrompt(ScriptedModel):
+    """Brings a run into the state that its prompt names."""
+
+    @asynccontextmanager
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[AsyncIterator[Delta]]:
+        said = next(each for each in reversed(request.messages) if isinstance(each, UserMessage)).text
+        if isinstance(request.messages[-1], ToolMessage):
+            said = "done"
+        answer = SCRIPTS.get(said, SCRIPTS["done"])
+        async with ScriptedModel(answer, name="scripted").stream(request) as deltas:
+            yield deltas
+
+
+SCRIPTS: dict[str, list[Any]] = {
+    "talking": [Say("Well. "), Stall()],
+    "acting": [Say("Well. "), Call("look", {"what": "oven"})],
+    "asking": [Call("book", {"room": "blue"}), Call("pay", {"to": "Ann"})],
+    "done": [Say("Good morning.")],
+}
+# The event that tells that a run is in the state.
+STANDS = {"talking": "text", "acting": "tool_started", "asking": "run_ended", "done": "run_ended"}
+
+
+def run_in_state(client: httpx2.Client, state: str) -> tuple[str, str]:
+    """A new run in this state, and the id of a call of its, if it has one."""
+    run_id = start(client, state)
+    call_id = "call_1"
+    with client.stream("GET", f"/runs/{run_id}/events") as response:
+        for _, kind, event in frames(response.iter_lines()):
+            call_id = event["call"]["id"] if kind == "tool_started" else call_id
+            if kind == STANDS[state]:
+                break
+    return run_id, call_id
+
+
+ON_RUNS = [
+    ("/runs/{id}/cancel", "POST"),
+    ("/runs/{id}/steer", "POST"),
+    ("/runs/{id}/resume", "POST"),
+    ("/runs/{id}/undo", "POST"),
+    ("/runs/{id}/continue", "POST"),
+    ("/runs/{id}/tools/{call}/cancel", "POST"),
+    ("/runs/{id}", "GET"),
+    ("/runs/{id}", "DELETE"),
+]
+
+
+ANSWERS_FIT = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
+
+
+def _try_on_runs(url: str, client: httpx2.Client, examples: int) -> Counter[tuple[str, str, int]]:
+    """Every operation with every kind of body on runs in every state; how each was answered."""
+    whole = schemathesis.openapi.from_url(f"{url}/openapi.json")
+    answers: Counter[tuple[str, str, int]] = Counter()
+
+    @settings(max_examples=examples, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @given(data=st.data())
+    def one(data: st.DataObject) -> None:
+        path, method = data.draw(st.sampled_from(ON_RUNS))
+        state = data.draw(st.sampled_from(sorted(STANDS)))
+        case = data.draw(whole[path][method].as_strategy())
+        run_id, call_id = run_in_state(client, state)
+        case.path_parameters = {"id": run_id, "call": call_id}
+        if path.endswith("/resume") and data.draw(st.booleans()):
+            asked = client.get(f"/runs/{run_id}").json()["run"]["interrupts"]
+            given = data.draw(st.sampled_from([True, False, {"type": "approve"}, {"type": "deny", "reason": "no"}]))
+            case.body = {"answers": [{"id": each["id"], "answer": given} for each in asked]}
+        if "wait" in (case.query or {}):
+            case.query["wait"] = 0.2  # waiting is not what this is about
+        response = case.call()
+        assert response.status_code < 500, (path, state, response.text)
+        case.validate_response(response, checks=ANSWERS_FIT)
+        answers[path.removeprefix("/runs/{id}"), state, response.status_code] += 1
+        client.post(f"/runs/{run_id}/cancel?wait=10", json={"mode": "kill"})
+
+    one()
+    return answers
+
+
+def _check_on_runs(examples: int, needed: set[tuple[str, str, int]]) -> None:
+    app = create_app(Agent(ByPrompt(), tools=[look, book, pay]), settings=Settings(max_runs_per_key=2000))
+    with serving(app=app) as served, served.client() as client:
+        answers = _try_on_runs(served.url, client, examples)
+    print(sorted(answers.items()))
+    assert needed <= set(answers), needed - set(answers)
+
+
+def test_every_operation_on_runs_in_every_state():
+    _check_on_runs(40, set())
+
+
+@pytest.mark.proof
+def test_every_operation_on_runs_in_every_state_at_length():
+    worked = {
+        ("/cancel", "talking", 202),
+        ("/cancel", "asking", 200),
+        ("/tools/{call}/cancel", "acting", 202),
+        ("/steer", "talking", 202),
+        ("/steer", "acting", 202),
+        ("/steer", "done", 409),
+        ("/resume", "asking", 201),
+        ("/resume", "done", 409),
+        ("/undo", "asking", 200),
+        ("/undo", "talking", 409),
+        ("/continue", "done", 201),
+        ("/continue", "acting", 409),
+        ("", "done", 204),
+        ("", "talking", 409),
+    }
+    _check_on_runs(2000, worked)
 
 
 def test_every_route_is_in_the_document_and_the_other_way_round():

@@ -108,6 +108,10 @@ def talk() -> ScriptedModel:
     return ScriptedModel([Say("I begin. " * 20, pause=0.005), Call("look")], Say("I end. " * 20, pause=0.005))
 
 
+def brief() -> ScriptedModel:
+    return ScriptedModel([Say("I begin. "), Call("look")], "I end.")
+
+
 async def meanwhile(agent: Agent, disturb: Any) -> list[Any]:
     """Read a run; when the first words are there, have a thread disturb it."""
     events: list[Any] = []
@@ -158,30 +162,60 @@ def test_a_database_that_is_away_when_a_run_begins_is_waited_for(postgres: Postg
     asyncio.run(main())
 
 
-def test_a_connection_that_is_dropped_again_and_again(postgres: Postgres) -> None:
-    url = postgres.new_database()
+class Dropped(PostgresStore):
+    """Loses its connection, for real, at chosen transactions: before they begin, or when they are about to commit."""
 
-    async def drop() -> None:
+    def __init__(self, url: str, *, at: frozenset[int], inside: bool) -> None:
+        super().__init__(url)
+        self._url, self._at, self._inside = url, at, inside
+        self.transactions = 0
+        self.drops = 0
+
+    async def _attempt(self, work: Any, *, urgent: bool) -> Any:
+        self.transactions += 1
+        now = self.transactions in self._at and self._connection is not None
+
+        async def cut_short(db: Any) -> Any:
+            done = await work(db)
+            await self._drop()
+            return done
+
+        if now and not self._inside:
+            await self._drop()
+        return await super()._attempt(cut_short if now and self._inside else work, urgent=urgent)
+
+    async def _drop(self) -> None:
         import asyncpg
 
-        connection = await asyncpg.connect(url)
-        for _ in range(10):
-            await connection.execute(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-                " WHERE datname = current_database() AND pid <> pg_backend_pid()"
-            )
-            await asyncio.sleep(0.03)
-        await connection.close()
+        self.drops += 1
+        other = await asyncpg.connect(self._url)
+        # Waits until that process is gone.
+        assert await other.fetchval("SELECT pg_terminate_backend($1, 20000)", self._connection.get_server_pid())
+        await other.close()
 
-    async def main() -> None:
-        store = PostgresStore(url)
-        agent = Agent(talk(), tools=[look], session="s", store=store)
-        events = await meanwhile(agent, lambda: asyncio.run(drop()))
-        assert events[-1].receipt.saved, events[-1].receipt.unsaved
-        assert await Session("s", store).load() == agent.messages
-        store.close().result()
 
-    asyncio.run(main())
+@pytest.mark.parametrize("inside", [False, True], ids=["before", "inside"])
+def test_a_connection_that_is_dropped_at_every_transaction(postgres: Postgres, inside: bool) -> None:
+    url = postgres.new_database()
+
+    async def main(name: str, at: frozenset[int]) -> Dropped:
+        store = Dropped(url, at=at, inside=inside)
+        agent = Agent(brief(), tools=[look], session=name, store=store)
+        result = await agent.invoke_async("Go")
+        assert result.receipt.saved, result.receipt.unsaved
+        assert result.text == "I end."
+        assert await Session(name, store).load() == agent.messages
+        assert [len(agent.messages), faults(agent.messages)] == [4, ()]
+        await asyncio.wrap_future(store.close())
+        return store
+
+    whole = asyncio.run(main("whole", frozenset()))
+    assert whole.drops == 0
+    # The first has no connection yet that could be dropped; and how many there are depends a little on the clock.
+    once = [asyncio.run(main(f"at {number}", frozenset({number}))) for number in range(2, whole.transactions + 1)]
+    assert sum(store.drops for store in once) > 3
+    # Every second one, so that what is tried again has a chance: it is given up when nothing helps for ten seconds.
+    assert asyncio.run(main("again and again", frozenset(range(2, 200, 2)))).drops > 3
 
 
 @pytest.mark.parametrize("failure", ["stop", "continue"])

@@ -1,4 +1,4 @@
-"""An MCP server from before 2026-07-28, by hand: it asks things of its client, and tells of new tools unasked."""
+"""An MCP server of before 2026-07-28, by hand: it asks things of its client, and tells of new tools unasked."""
 
 from __future__ import annotations
 

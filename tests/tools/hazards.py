@@ -187,6 +187,22 @@ def hydra(book: str, ctx: ToolContext) -> str:
     return "done"
 
 
+def hopper(book: str, ctx: ToolContext) -> str:
+    """Without end, a process forks the next one into a session of its own, and is gone."""
+    sign(book)
+    if os.fork() == 0:
+        while True:
+            if os.fork():
+                os._exit(0)
+            os.setsid()
+            sign(book)
+    while len(Path(book).read_text().splitlines()) < 10:
+        time.sleep(0.001)
+    ctx.report("ready")
+    time.sleep(FOREVER)
+    return "done"
+
+
 HAZARDS = [
     sleep,
     hold_interpreter,
@@ -199,6 +215,7 @@ HAZARDS = [
     full_pipe,
     hundred_children,
     hydra,
+    hopper,
 ]
 
 

@@ -50,6 +50,8 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     pool.shut_down()
     monkeypatch.setattr(containment, "_START", ELSEWHERE)
     monkeypatch.setattr(containment, "LINUX", False)
+    for where in ("call", "processes.worker_call", "program"):  # each look is a program here, on a machine that is busy
+        monkeypatch.setattr(f"quiesce.tools.{where}.REAPING", 30.0)
     yield
     pool.shut_down()
 
@@ -119,6 +121,7 @@ def test_the_process_table_tells_who_belongs_to_whom(monkeypatch: pytest.MonkeyP
             assert reaper.children(os.getpid()).count(child.pid) == 1
             (grandchild,) = reaper.children(child.pid)
             assert {child.pid, grandchild} <= set(reaper.descendants(os.getpid()))
+            assert set(reaper.members(child.pid, child.pid)) == {child.pid, grandchild}
             assert reaper.alive_below(child.pid, child.pid) == 2
         finally:
             os.killpg(child.pid, signal.SIGKILL)

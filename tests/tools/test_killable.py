@@ -205,7 +205,7 @@ def test_a_loop_that_shuts_down_kills_too(tmp_path: Path) -> None:
     assert survivors(book) == []
 
 
-# --- Asking a person --------------------------------------------------------------------------------------------------
+# --- Asking a person -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.promise("P2", "P3")
@@ -242,7 +242,7 @@ def test_a_question_from_a_process_can_be_dropped() -> None:
     run_async(main())
 
 
-# --- Workers that end by themselves ----------------------------------------------------------------------------------
+# --- Workers that end by themselves -------------------------------------------------------------------------------
 
 
 async def _idle_worker() -> tuple[int, int]:
@@ -279,8 +279,39 @@ def test_a_stop_ends_a_call_that_was_sent_to_a_dead_worker() -> None:
                 run.cancel()
             if isinstance(event, StopRequested):
                 os.kill(keeper, signal.SIGCONT)
-        assert [call.outcome for call in (await run.stopped()).calls] == [Outcome.KILLED]
+        assert [call.outcome for call in (await run.stopped()).calls] == [Outcome.NEVER_STARTED]
         assert stray_processes() == []
+
+    run_async(main())
+
+
+@pytest.mark.case("cursor-forum#162261")
+@pytest.mark.parametrize("mode", ["now", "kill"])
+def test_a_stop_before_the_function_has_begun_says_so(mode: str) -> None:
+    async def main() -> None:
+        worker, _ = await _idle_worker()
+        os.kill(worker, signal.SIGSTOP)  # it has other things to do
+        agent = agent_with(killable(hazards.process_id))
+        outcome, events = await stop_when(
+            agent, lambda run: run.cancel(mode=mode), ready=lambda event: isinstance(event, ToolStarted)
+        )
+        result = results(outcome)["process_id"]
+        assert (result.outcome, outcome.receipt.calls[0].outcome) == (Outcome.NEVER_STARTED, Outcome.NEVER_STARTED)
+        assert [event.result.outcome for event in events if isinstance(event, ToolEnded)] == [Outcome.NEVER_STARTED]
+        assert stray_processes() == []
+
+    run_async(main())
+
+
+def test_a_call_is_not_made_again_when_nobody_can_say_that_it_has_not_begun() -> None:
+    async def main() -> None:
+        worker, keeper = await _idle_worker()
+        os.kill(worker, signal.SIGSTOP)  # it will not come to the call
+        run = agent_with(killable(hazards.process_id)).start("go")
+        async for event in run:
+            if isinstance(event, ToolStarted):
+                os.kill(keeper, signal.SIGKILL)  # and who could say so is gone
+        assert [call.outcome for call in (await run.result()).receipt.calls] == [Outcome.KILLED]
 
     run_async(main())
 

@@ -5,9 +5,14 @@ from __future__ import annotations
 import argparse
 import sys
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
+from ..sessions.where import default_path, resolve_store
 from .choose import add_options, chosen_agent
 from .main import Subparsers
+
+if TYPE_CHECKING:
+    from .chat_talk import Talk
 
 
 def add_parser(subparsers: Subparsers) -> None:
@@ -15,14 +20,29 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser("chat", help="talk to an agent; Esc stops it")
     add_options(parser)
     parser.add_argument("--plain", action="store_true", help="line by line, without the full screen")
+    parser.add_argument("--session", metavar="NAME", help="a conversation that is saved: go on with it, or begin it")
+    parser.add_argument(
+        "--store", metavar="WHERE", help=f"a path or URL where conversations are saved (default: {default_path()})"
+    )
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """Talk until the person leaves."""
+    from .chat_sessions import ChatSessions
     from .chat_talk import Talk
 
-    talk = Talk(chosen_agent(options))
+    agent = chosen_agent(options)
+    is_saved = options.session is not None or options.store is not None
+    store = resolve_store(options.store) if is_saved else None
+    try:
+        return _chat(options, Talk(agent, ChatSessions(agent, store, options.session)))
+    finally:
+        if store is not None:
+            store.close().result()
+
+
+def _chat(options: argparse.Namespace, talk: Talk) -> int:
     if not options.plain and all(each.isatty() for each in (sys.stdin, sys.stdout, sys.stderr)):
         if find_spec("textual") is not None:
             from .chat_screen import ChatApp

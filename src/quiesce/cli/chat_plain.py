@@ -17,7 +17,7 @@ from ..events import Event, RetryScheduled, RunEnded, StopRequested, TextDelta, 
 from ..interrupts import Answers
 from ..messages import Outcome
 from .chat_talk import Talk
-from .chat_words import answer_command, hint, question
+from .chat_words import answer_command, begin, hint, late_line, question
 from .clean import call_line, clean, one_line
 
 _SIGNALS: Final = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
@@ -30,6 +30,7 @@ class PlainChat:
 
     def __init__(self, talk: Talk) -> None:
         self._talk: Final = talk
+        talk.on_late = lambda outcome: self._print(f"  {late_line(outcome)}")
         self._is_terminal: Final = sys.stdin.isatty()
         self._line_is_open = False
         self._last_interrupt = float("-inf")
@@ -46,6 +47,9 @@ class PlainChat:
         with _signals(self._on_signal):
             _read_lines(asyncio.get_running_loop(), self._lines)
             self._print(f"{self._talk.agent.name}, {self._talk.agent.setup.model.name}. /help; Ctrl-C stops.")
+            said = await begin(self._talk)
+            if said:
+                self._print(said)
             listening = asyncio.create_task(self._listen())
             leaving = asyncio.create_task(self._leaving.wait())
             await asyncio.wait((listening, leaving), return_when=asyncio.FIRST_COMPLETED)
@@ -71,7 +75,7 @@ class PlainChat:
                 if line is None:
                     await self._finish(running)
                     continue
-                running = self._obey(line, running)
+                running = await self._obey(line, running)
         finally:
             if running is not None:
                 self._talk.stop("The chat is left")
@@ -98,11 +102,11 @@ class PlainChat:
             await asyncio.wait((running,))
         self._lines.put_nowait(None)
 
-    def _obey(self, line: str, running: asyncio.Task[None] | None) -> asyncio.Task[None] | None:
+    async def _obey(self, line: str, running: asyncio.Task[None] | None) -> asyncio.Task[None] | None:
         text = line.strip()
         is_running = running is not None and not running.done()
         if line.startswith("/"):
-            answer = answer_command(self._talk, text)
+            answer = await answer_command(self._talk, text)
             if answer is None:
                 self._leaving.set()
             else:

@@ -32,10 +32,11 @@ from ..events import (
 )
 from ..interrupts import Answers
 from ..messages import ToolCall
+from ..receipt import LateOutcome
 from .chat_driver import lenient
 from .chat_talk import Talk
 from .chat_widgets import Answer, Composer, HintLine, Note, Said, Thinking, ToolLine
-from .chat_words import answer_command, hint, question
+from .chat_words import ENDINGS, WELCOME, answer_command, begin, hint, late_line, question
 from .clean import one_line
 
 # Two that come later than this are two first ones.
@@ -60,6 +61,7 @@ Screen { layout: vertical; background: $background; }
 .problem { color: $text-error; margin: 0 0 1 0; padding: 0 0 0 2; }
 .receipt { border: round $warning; border-title-color: $text-warning; padding: 0 1; margin: 0 0 1 0;
            width: auto; max-width: 100%; }
+.receipt.failed { border: round $error; border-title-color: $text-error; }
 """
 
 
@@ -81,6 +83,7 @@ class ChatApp(App[None]):
         super().__init__()
         self.driver_class = lenient(self.driver_class)
         self._talk: Final = talk
+        talk.on_late = self._on_late
         self._tools: Final[dict[str, ToolLine]] = {}
         self._writing: Answer | Thinking | None = None
         self._last_interrupt = float("-inf")
@@ -105,6 +108,12 @@ class ChatApp(App[None]):
             with suppress(AttributeError, NotImplementedError):
                 loop.add_signal_handler(getattr(signal, name), self._on_signal, name)
         self._tick()
+        self.run_worker(self._greet())
+
+    async def _greet(self) -> None:
+        """What was said last, where a saved conversation goes on."""
+        said = await begin(self._talk)
+        await self._add(Note(said or WELCOME))
 
     def _tick(self) -> None:
         """Everything that moves by itself."""
@@ -118,17 +127,17 @@ class ChatApp(App[None]):
 
     def _show_hint(self) -> None:
         talk = self._talk
-        state = "rest" if talk.run is None else "running" if talk.asked is None else "stopping"
+        state = "rest" if not talk.is_running else "running" if talk.asked is None else "stopping"
         queued = f"{len(talk.queue)} queued"
-        if talk.run is None:
+        if not talk.is_running:
             keys = ("Enter sends · /help · Ctrl-C twice leaves", "Enter sends · /help", "/help")
         elif talk.queue:
             keys = (f"Enter steers · Tab queues · {queued}", queued)
         else:
             keys = ("Enter steers · Tab queues",)
-        says = "Ctrl-C again leaves" if self._is_about_to_leave() else hint(talk)
+        says = "Ctrl-C again leaves · Esc has nothing to stop" if self._is_about_to_leave() else hint(talk)
         self.query_one(HintLine).show(says, keys, state)
-        title = ("quiesce", self._talk.agent.name, self._talk.agent.setup.model.name, self._talk.session_name)
+        title = ("quiesce", self._talk.agent.name, self._talk.agent.setup.model.name, self._talk.sessions.name)
         self.query_one("#title", Static).update(Text(one_line("  ·  ".join(title), max(20, self.size.width - 2))))
 
     async def _add(self, widget: Widget) -> None:
@@ -141,7 +150,9 @@ class ChatApp(App[None]):
         text = message.text.strip()
         if text.startswith("/") and not message.text.startswith(" "):
             self.query_one(Composer).take()
-            await self._command(text)
+            self.run_worker(self._command(text))  # beside the keys: Esc must reach an undo
+        elif self._talk.undoing is not None:
+            await self.on_composer_queued(Composer.Queued(message.text))
         elif self._talk.run is not None:
             if text:
                 self.query_one(Composer).take()
@@ -156,7 +167,7 @@ class ChatApp(App[None]):
         text = message.text.strip()
         if not text:
             return
-        if self._talk.run is None:
+        if not self._talk.is_running:
             self.notify("Nothing is running: Enter sends it.", timeout=3)
             return
         self.query_one(Composer).take()
@@ -171,7 +182,7 @@ class ChatApp(App[None]):
 
     def action_interrupt(self) -> None:
         """Ctrl-C: the same while something runs; twice at rest, leave."""
-        if self._talk.run is not None:
+        if self._talk.is_running:
             self._talk.stop("Ctrl-C")
         elif self._is_about_to_leave():
             self._leave()
@@ -181,7 +192,7 @@ class ChatApp(App[None]):
 
     def action_end_of_input(self) -> None:
         """Ctrl-D: leave, with an empty draft and at rest."""
-        if self._talk.run is None and not self.query_one(Composer).text:
+        if not self._talk.is_running and not self.query_one(Composer).text:
             self._leave()
 
     def action_page(self, direction: int) -> None:
@@ -197,7 +208,7 @@ class ChatApp(App[None]):
         self._leave()
 
     def _is_about_to_leave(self) -> bool:
-        return self._talk.run is None and time.monotonic() - self._last_interrupt < _TWICE
+        return not self._talk.is_running and time.monotonic() - self._last_interrupt < _TWICE
 
     def _on_signal(self, name: str) -> None:
         self._leave(name, 128 + getattr(signal, name))
@@ -218,7 +229,7 @@ class ChatApp(App[None]):
         self.exit(return_code=code)
 
     async def _command(self, line: str) -> None:
-        answer = answer_command(self._talk, line)
+        answer = await answer_command(self._talk, line)
         if answer is None:
             self._leave()
             return
@@ -227,6 +238,11 @@ class ChatApp(App[None]):
         if answers is not None:
             self._begin(answers)
         self._show_hint()
+
+    def _on_late(self, outcome: LateOutcome) -> None:
+        if self.is_running:
+            self.run_worker(self._add(Note(late_line(outcome))))
+            self._show_hint()
 
     # --- A run ------------------------------------------------------------------------------------------------------
 
@@ -329,8 +345,10 @@ class ChatApp(App[None]):
         receipt = event.receipt
         if receipt.cause is None and event.stop_reason != "error":
             used = receipt.usage
-            await self._add(Note(f"{event.stop_reason} · {used.input} in, {used.output} out"))
+            word = ENDINGS.get(event.stop_reason, event.stop_reason)
+            await self._add(Note(f"{word} · {used.input} in, {used.output} out"))
             return
         card = Note(str(receipt), "receipt")
         card.border_title = "Stopped" if receipt.cause is not None else "Failed"
+        card.set_class(receipt.cause is None, "failed")
         await self._add(card)

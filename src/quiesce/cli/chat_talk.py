@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ..agent import Agent
-from ..cancellation import Mode
+from ..cancellation import CancellationToken, Mode
 from ..errors import RunError
 from ..events import Event, RunEnded, RunStarted, Steered, StopRequested, ToolEnded, ToolProgress, ToolStarted
+from ..hooks import OnLateOutcome
 from ..interrupts import Answers, Interrupt
-from ..receipt import Receipt
+from ..messages import Outcome
+from ..receipt import LateOutcome, Receipt, UndoReceipt
+from ..receipt import Undone as UndoOutcome
 from ..result import RunResult
 from ..run import Run
 from ..sessions import Conversation
 from ..tools.policy import StopPolicy
+from .chat_sessions import ChatSession, ChatSessions, Said
 
 LADDER: Final = (Mode.NOW, Mode.KILL)
-FIRST_SESSION: Final = "main"
 
 
 @dataclass
@@ -34,20 +38,26 @@ class RunningTool:
 
 
 @dataclass
-class Session:
-    """A conversation of this chat. `marks` are its lengths before each prompt, for taking them back."""
+class Undone:
+    """What became of an undo: of each effect, and of the messages. `left` are calls that have no undo."""
 
-    conversation: Conversation = field(default_factory=Conversation)
-    marks: list[int] = field(default_factory=list[int])
+    outcomes: tuple[UndoReceipt, ...]
+    left: tuple[str, ...]
+    messages: int
 
 
 class Talk:
-    """One person and one agent. Lives in one event loop; a front end calls it and shows what it says."""
+    """One person and one agent. Lives in one event loop; a front end calls it and shows what it says.
 
-    def __init__(self, agent: Agent) -> None:
+    `on_late` is called with what a tool that was left behind came to, whenever that is.
+    """
+
+    def __init__(self, agent: Agent, sessions: ChatSessions | None = None) -> None:
         self.agent: Final = agent
-        self.sessions: Final[dict[str, Session]] = {FIRST_SESSION: Session(agent.conversation)}
-        self.session_name = FIRST_SESSION
+        self.sessions: Final = sessions or ChatSessions(agent)
+        self.on_late: Callable[[LateOutcome], None] = lambda _: None
+        agent.hook(OnLateOutcome)(lambda event: self.on_late(event.outcome))
+        self.undoing: CancellationToken | None = None
         self.queue: Final[deque[str]] = deque()
         self.tools: Final[dict[str, RunningTool]] = {}
         self.receipts: Final[list[Receipt]] = []
@@ -58,14 +68,25 @@ class Talk:
         self.answers: dict[str, Any] = {}
 
     @property
-    def session(self) -> Session:
+    def session(self) -> ChatSession:
         """The conversation that prompts go to."""
-        return self.sessions[self.session_name]
+        return self.sessions.current
 
     @property
     def is_running(self) -> bool:
-        """Whether a run is going on, and be it to its end."""
-        return self.run is not None
+        """Whether a run is going on, and be it to its end, or is being undone."""
+        return self.run is not None or self.undoing is not None
+
+    @property
+    def left_behind(self) -> dict[str, list[str]]:
+        """What earlier runs left running, as far as is known, by the run's id."""
+        found: dict[str, list[str]] = {}
+        for receipt in self.receipts:
+            ended = {each.call_id for each in receipt.late}
+            calls = [call for call in receipt.calls if call.outcome is Outcome.ABANDONED and call.call_id not in ended]
+            if calls:
+                found[receipt.run_id] = [call.name for call in calls]
+        return found
 
     @property
     def asking(self) -> tuple[Interrupt, ...]:
@@ -78,8 +99,8 @@ class Talk:
         """Start a run, with a prompt or with answers to what was asked. Raises what `agent.start` raises."""
         before = len(self.session.conversation.messages)
         run = self.agent.start(prompt, conversation=self.session.conversation)
-        if isinstance(prompt, str):  # answers go on with the prompt before them
-            self.session.marks.append(before)
+        if isinstance(prompt, str) or not self.session.said:  # answers go on with the prompt before them
+            self.session.said.append(Said(before))
         self.run, self.asked, self.answers = run, None, {}
         self.tools.clear()
         return run
@@ -116,6 +137,8 @@ class Talk:
     @property
     def next_mode(self) -> Mode | None:
         """What asking for a stop would do now; None when there is nothing more to ask for."""
+        if self.undoing is not None and not self.undoing.cancelled:
+            return Mode.NOW
         if self.run is None:
             return None
         return next((mode for mode in LADDER if self.asked is None or mode > self.asked), None)
@@ -123,6 +146,8 @@ class Talk:
     def stop(self, reason: str, mode: Mode | None = None) -> Mode | None:
         """Ask for a stop, each time more urgently; returns the mode, or None when there was nothing to ask for."""
         wanted = mode or self.next_mode
+        if self.undoing is not None:
+            return wanted if self.undoing.cancel(reason) else None
         if self.run is None or wanted is None:
             return None
         self.run.cancel(reason, mode=wanted)
@@ -158,10 +183,12 @@ class Talk:
         """Wait until the run is at rest; returns what is to be said next without asking the person again."""
         assert self.run is not None
         try:
-            self._put_back(await self.run.result())
+            result: RunResult | None = await self.run.result()
         except RunError as error:
-            if error.result is not None:
-                self._put_back(error.result)
+            result = error.result
+        if result is not None:
+            self.session.said[-1].results.append(result)
+            self._put_back(result)
         last = self.receipts[-1]
         was_stopped = last.cause is not None or last.stop_reason in ("error", "interrupt")
         self.run, self.asked, self.steering_since = None, None, None
@@ -175,21 +202,54 @@ class Talk:
 
     # --- Sessions -----------------------------------------------------------------------------------------------
 
-    def switch(self, name: str) -> bool:
-        """Go to a session of this chat; True when it is new. Not while a run is going on."""
+    async def switch(self, name: str) -> bool:
+        """Go to another conversation; True when it is new. Not while a run is going on. Raises what a store raises."""
         assert self.run is None
-        is_new = name not in self.sessions
-        self.sessions.setdefault(name, Session())
-        self.session_name = name
+        is_new = await self.sessions.switch(name)
         self.answers = {}
         return is_new
 
-    def undo(self) -> int:
-        """Take the last prompt and all that followed out of the conversation; returns how many messages that was."""
+    # --- Undoing ------------------------------------------------------------------------------------------------
+
+    async def undo(self) -> Undone | None:
+        """Take back what the last prompt's tools did, and then the prompt and all that followed; None without one.
+
+        Esc stops it. The messages stay while something that could be undone is not: they tell what was done. Asked for
+        once more, they go all the same. A saved conversation keeps what was said in it.
+        """
         assert self.run is None
-        if not self.session.marks:
+        session = self.session
+        if not session.said:
+            return None
+        last = session.said[-1]
+        had_been_tried = any(result.receipt.undo for result in last.results)
+        outcomes = await self._take_back(last.results)
+        left = tuple(dict.fromkeys(name for result in last.results for name in _without_undo(result)))
+        if all(each.outcome is UndoOutcome.UNDONE for each in outcomes) or (had_been_tried and not outcomes):
+            session.said.pop()
+            return Undone(outcomes, left, self._rewind(session, last.before))
+        return Undone(outcomes, left, 0)
+
+    async def _take_back(self, results: list[RunResult]) -> tuple[UndoReceipt, ...]:
+        outcomes: list[UndoReceipt] = []
+        self.undoing = token = CancellationToken()
+        try:
+            for result in reversed(results):
+                outcomes += await result.undo(token)
+        finally:
+            self.undoing = None
+        return tuple(outcomes)
+
+    def _rewind(self, session: ChatSession, kept: int) -> int:
+        if session.is_saved:
             return 0
-        messages = self.session.conversation.messages
-        kept = self.session.marks.pop()
-        self.session.conversation = Conversation(messages[:kept])
+        messages = session.conversation.messages
+        session.conversation = Conversation(messages[:kept])
+        self.answers = {}
         return len(messages) - kept
+
+
+def _without_undo(result: RunResult) -> list[str]:
+    """The completed calls of a run of which nobody knows how to take them back."""
+    known = {each.call_id for each in result.receipt.undo}
+    return [c.name for c in result.receipt.calls if c.outcome is Outcome.COMPLETED and c.call_id not in known]

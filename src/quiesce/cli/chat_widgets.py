@@ -191,6 +191,8 @@ class HintLine(Static):
     def show(self, hint: str, keys: tuple[str, ...], state: str) -> None:
         """Show the hint, and the first of `keys` that fits. `state` is one of rest, running and stopping."""
         self.set_classes(state)
-        room = self.content_size.width - len(hint) - len(_BETWEEN)
-        fitting = next((each for each in keys if len(each) <= room), None)
-        self.update(Text.assemble((hint, "bold"), ("" if fitting is None else f"{_BETWEEN}{fitting}", "dim")))
+        wide = self.content_size.width
+        if len(hint) > wide:
+            hint = one_line(hint.rpartition(_BETWEEN)[2], wide)  # the last part is the one about the stop key
+        fitting = next((each for each in keys if len(each) <= wide - len(hint) - len(_BETWEEN)), None)
+        self.update(Text.assemble((hint, "bold"), "" if fitting is None else f"{_BETWEEN}{fitting}"))

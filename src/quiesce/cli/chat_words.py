@@ -6,7 +6,9 @@ import time
 from typing import Any, Final
 
 from ..cancellation import Mode
+from ..errors import QuiesceError
 from ..interrupts import Approve, Deny
+from ..receipt import LateOutcome, Undone, UndoReceipt
 from ..state import Phase
 from .chat_talk import RunningTool, Talk
 from .clean import call_line, clean, one_line
@@ -18,11 +20,13 @@ HELP: Final = """\
 /approve         let a tool that needs your approval do it
 /deny [WHY]      do not; the model is told why
 /answer TEXT     answer what a tool asks
-/undo            take the last prompt, and all that followed, out of the conversation
+/undo            take back the last prompt, and what its tools did
 /usage           tokens and cost
-/sessions [NAME] list the conversations of this chat; with a name, go there (a new name begins a new one)
+/sessions [NAME] list conversations, or go to one, old or new
 /help            this
 /quit            leave"""
+
+WELCOME: Final = "Write something. While the agent works, Esc stops it. /help lists the commands."
 
 _CUTS: Final = {
     Phase.CALLING: "the request",
@@ -31,16 +35,40 @@ _CUTS: Final = {
 }
 
 
+UNDONE_WORDS: Final = {
+    Undone.UNDONE: "undone",
+    Undone.FAILED: "the undo failed",
+    Undone.NOT_UNDONE: "not undone",
+    Undone.UNKNOWN: "not known whether it is undone",
+}
+
+
+ENDINGS: Final = {
+    "end_turn": "Finished",
+    "stop_sequence": "Finished",
+    "max_tokens": "Cut at its length limit",
+    "refusal": "Refused",
+    "pause": "Paused by the provider",
+    "interrupt": "Waiting for you",
+    "limit": "Stopped at a limit",
+}
+
+
 # --- The hint line --------------------------------------------------------------------------------------------------
 
 
 def hint(talk: Talk, stop_key: str = "Esc") -> str:
     """One line that says what is going on and what the stop key will do now."""
+    if talk.undoing is not None:
+        more = "Esc can do no more" if talk.undoing.cancelled else "Esc stops that; what is not undone then stays"
+        return f"Undoing · {more.replace('Esc', stop_key)}"
     if talk.run is None and talk.asking:
         return f"{clean(talk.asking[0].tool_name)} waits for your answer · {stop_key} has nothing to stop"
     if talk.run is None:
         waiting = f"{len(talk.queue)} queued: Enter sends the next · " if talk.queue else ""
-        return f"{waiting}At rest: {stop_key} has nothing to stop"
+        left = clean(", ".join(dict.fromkeys(name for names in talk.left_behind.values() for name in names)))
+        rest = f"At rest, but {left} may still be running · " if left else "At rest: "
+        return f"{waiting}{rest}{stop_key} has nothing to stop"
     if talk.asked is not None:
         return f"{_stopping(talk)} · {_again(talk, stop_key)}"
     if talk.steering_since is not None:
@@ -126,8 +154,15 @@ def progress_words(progress: Any) -> str:
 # --- Commands -------------------------------------------------------------------------------------------------------
 
 
-def answer_command(talk: Talk, line: str) -> str | None:
+async def answer_command(talk: Talk, line: str) -> str | None:
     """What a line that begins with a slash does and says; None means that the person wants to leave."""
+    try:
+        return await _obey(talk, line)
+    except QuiesceError as error:  # a store that cannot be read, a name that cannot be had
+        return f"! {clean(str(error))}"
+
+
+async def _obey(talk: Talk, line: str) -> str | None:
     name, _, rest = line[1:].strip().partition(" ")
     rest = rest.strip()
     match name:
@@ -138,11 +173,11 @@ def answer_command(talk: Talk, line: str) -> str | None:
         case "approve" | "deny" | "answer":
             return _answer(talk, name, rest)
         case "undo":
-            return _undo(talk)
+            return await _undo(talk)
         case "usage":
             return _usage(talk)
         case "sessions" | "session":
-            return _sessions(talk, rest)
+            return await _sessions(talk, rest)
         case "help" | "?" | "":
             return HELP
         case "quit" | "exit" | "q":
@@ -160,16 +195,14 @@ def _ps(talk: Talk) -> str:
         for tool in talk.tools.values():
             took = time.monotonic() - tool.since
             lines.append(f"  {clean(tool.name)}  {took:.1f} s  {progress_words(tool.progress)}".rstrip())
-    for receipt in talk.receipts:
-        late = {each.name for each in receipt.late}
-        left = [name for name in receipt.still_running if name not in late]
-        if left:
-            lines.append(f"run {receipt.run_id} left behind: {clean(', '.join(left))}")
+    lines += [f"run {run_id} left behind: {clean(', '.join(names))}" for run_id, names in talk.left_behind.items()]
     lines += [f"queued: {one_line(prompt, 70)}" for prompt in talk.queue]
     return "\n".join(lines) or "Nothing is running."
 
 
 def _stop(talk: Talk, what: str) -> str:
+    if talk.undoing is not None:
+        return "The undo is being stopped." if talk.stop("/stop") else "There is nothing more to ask for."
     if talk.run is None:
         return "Nothing is running."
     if what and what not in list(Mode):
@@ -206,13 +239,33 @@ def _answer(talk: Talk, how: str, words: str) -> str:
     return f"{said}\n{question(talk)}" if talk.asking else said
 
 
-def _undo(talk: Talk) -> str:
-    if talk.run is not None:
-        return "A run is going on: stop it first."
-    count = talk.undo()
-    if not count:
+async def _undo(talk: Talk) -> str:
+    if talk.is_running:
+        return "A run is going on: stop it first." if talk.undoing is None else "That is being undone already."
+    undone = await talk.undo()
+    if undone is None:
         return "There is nothing to take back."
-    return f"Took {count} message{'' if count == 1 else 's'} out of the conversation. What tools did stays done."
+    lines = [_undone_line(each) for each in undone.outcomes]
+    lines += [f"{clean(name)}: has no undo, what it did stays done" for name in undone.left]
+    if undone.messages:
+        lines.append(f"Took {undone.messages} message{'' if undone.messages == 1 else 's'} out of the conversation.")
+    elif any(each.outcome is not Undone.UNDONE for each in undone.outcomes):
+        lines.append("Not all of it is undone, so the conversation keeps it. /undo again takes the messages out.")
+    elif talk.session.is_saved:
+        lines.append("The saved conversation keeps what was said.")
+    return "\n".join(lines) or "There is nothing to take back."
+
+
+def _undone_line(each: UndoReceipt) -> str:
+    why = f": {one_line(each.detail, 120)}" if each.detail else ""
+    return f"{clean(each.name)}: {UNDONE_WORDS[each.outcome]}{why}"
+
+
+def late_line(late: LateOutcome) -> str:
+    """What a tool that was left behind came to."""
+    said = f": {one_line(late.detail, 100)}" if late.detail else ""
+    word = "has finished after all" if late.ok else "has failed"
+    return f"{clean(late.name)}, which was left behind, {word}, {late.after:.1f} s after the end{said}"
 
 
 def _usage(talk: Talk) -> str:
@@ -222,13 +275,23 @@ def _usage(talk: Talk) -> str:
     return "\n".join(parts)
 
 
-def _sessions(talk: Talk, name: str) -> str:
+async def begin(talk: Talk) -> str:
+    """Read the conversation that is gone on with; what there is to say about it."""
+    try:
+        await talk.sessions.load()
+    except QuiesceError as error:
+        return f"! {clean(str(error))}"
+    last = talk.sessions.last_words()
+    return f"Session {clean(talk.sessions.name)} goes on.\n{last}" if last else ""
+
+
+async def _sessions(talk: Talk, name: str) -> str:
     if not name:
-        return "\n".join(
-            f"{'*' if each == talk.session_name else ' '} {each}  {len(session.conversation.messages)} messages"
-            for each, session in talk.sessions.items()
-        )
-    if talk.run is not None:
+        return clean("\n".join(await talk.sessions.lines()))
+    if talk.is_running:
         return "A run is going on: stop it, or wait for it, before going to another session."
-    name = one_line(name, 40)
-    return f"{'New session' if talk.switch(name) else 'Back in session'} {name}."
+    name = one_line(name, 100)
+    if await talk.switch(name):
+        return f"New session {name}."
+    last = talk.sessions.last_words()
+    return f"Back in session {name}." + (f"\n{last}" if last else "")

@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from ..messages import AssistantMessage, CutNote, Message, Reasoning, Text, ToolCall, ToolMessage, UserMessage
+from ..receipt import late_line
 from ..sessions.base import Store
 from ..sessions.files import export_session, import_session
 from ..sessions.records import RunRecord, SessionInfo
+from ..sessions.rows import late_outcomes
 from ..sessions.session import Session
 from ..sessions.where import default_path, resolve_store
 from .main import Subparsers
@@ -68,8 +70,11 @@ def _show(options: argparse.Namespace) -> int:
     with _opened(options) as store:
         messages = Session(options.name, store).load_sync()
         runs = store.runs(options.name).result()
+        late = {run.run_id: late_outcomes(store.rows(options.name, run.run_id, marks=True).result()) for run in runs}
     for run in runs:
         print(_run_line(run))
+        for outcome in late[run.run_id]:
+            print(late_line(outcome))
     for message in messages:
         print()
         print(_plain(message))

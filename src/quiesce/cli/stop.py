@@ -80,6 +80,8 @@ def _stop(server: Remote, run_id: str, options: argparse.Namespace) -> int:
     query = {} if options.wait is None else {"wait": options.wait}
     answer = server.post(f"/runs/{run_id}/cancel", query, body, timeout=10.0 + (options.wait or 0.0))
     receipt = answer.get("receipt")
+    if options.undo and receipt is not None and not answer["accepted"]:  # it was at rest already
+        return _undo(server, run_id, options)
     if receipt is not None:
         print(clean(str(msgspec.convert(receipt, Receipt))))
         return ASKED
@@ -92,4 +94,15 @@ def _stop(server: Remote, run_id: str, options: argparse.Namespace) -> int:
     if options.wait is None:
         return ASKED
     print(f"quiesce: {run_id} is not at rest after {options.wait:g} s.", file=sys.stderr)
+    return NOT_AT_REST
+
+
+def _undo(server: Remote, run_id: str, options: argparse.Namespace) -> int:
+    """Take back what a run did that has ended; 3 when that takes longer than somebody waits."""
+    wait = 30.0 if options.wait is None else options.wait
+    answer = server.post(f"/runs/{run_id}/undo", {"wait": wait}, {}, timeout=10.0 + wait)
+    print(clean(str(msgspec.convert(answer["receipt"], Receipt))))
+    if answer["is_done"]:
+        return ASKED
+    print(f"quiesce: the undo of {run_id} is still under way after {wait:g} s.", file=sys.stderr)
     return NOT_AT_REST

@@ -20,7 +20,7 @@ from ..receipt import CallReceipt, Receipt
 from ..sessions import Session, Store
 from ..sessions.records import Lease, RunRecord
 from ..sessions.recovery import Crash
-from ..sessions.rows import NumberedEvent
+from ..sessions.rows import NumberedEvent, late_outcomes
 from ..state import Phase
 from ..usage.ledger import LedgerEntry, summarise
 from .settings import OnDisconnect
@@ -182,7 +182,15 @@ class Archive:
             )
             for run in runs
         ]
+        for each in past:
+            await self._add_late(stored_as, each)
         return agent, session, past
+
+    async def _add_late(self, stored_as: str, run: PastRun) -> None:
+        """What became of calls that had been given up may have been written down after the receipt."""
+        if any(call.outcome is Outcome.ABANDONED for call in run.receipt.calls):
+            rows = await asyncio.wrap_future(self.store.rows(stored_as, run.id, marks=True))
+            run.receipt.late.extend(late_outcomes(rows))
 
 
 async def _bring_to_rest(session: Session) -> None:

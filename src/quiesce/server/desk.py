@@ -16,6 +16,7 @@ from ..agent import Agent
 from ..cancellation import CancellationToken
 from ..continuing import Continue
 from ..errors import ConfigurationError
+from ..hooks import OnLateOutcome
 from ..interrupts import Answers
 from ..messages import Text, UserMessage
 from ..result import RunResult
@@ -97,9 +98,8 @@ class Desk:
             conversation = agent.conversation.branch()
         else:
             conversation = self.sessions.open(owner, session, agent).conversation
-        # A twin for each run: what one key's run does to the agent (its ledger, `agent.cancel()`) reaches no other.
         prompt = wanted.prompt if isinstance(wanted.prompt, str) else UserMessage(tuple(wanted.prompt))
-        run = agent.fork().start(prompt, timeout=wanted.timeout, conversation=conversation, on_busy=wanted.on_busy)
+        run = self._twin(agent).start(prompt, timeout=wanted.timeout, conversation=conversation, on_busy=wanted.on_busy)
         record = self.admit(run, owner, agent, wanted, session=session)
         if idempotency_key is not None:
             self._remember(owner, idempotency_key, fingerprint, run.id)
@@ -126,6 +126,17 @@ class Desk:
         self._on_change(record)
         return record
 
+    def _twin(self, agent: Agent) -> Agent:
+        """A twin for each run: what one key's run does to the agent (its ledger, `agent.cancel()`) reaches no other."""
+        twin = agent.fork()
+        twin.hook(OnLateOutcome)(self._on_late)
+        return twin
+
+    def _on_late(self, event: OnLateOutcome) -> None:
+        for mine in self._of.values():
+            if event.run_id in mine:
+                self._on_change(mine[event.run_id])
+
     def _log_of(self, run: Run) -> MemoryLog:
         conversation = run.course.conversation
         if not isinstance(conversation, Session):
@@ -137,7 +148,7 @@ class Desk:
         if record.run is not None:
             raise Problem(409, "running", "The run is still going on.", todo="Wait for it, or stop it.")
         self._check_room(record.owner)
-        run = record.agent.fork().start(opening, conversation=record.conversation, on_busy="refuse")
+        run = self._twin(record.agent).start(opening, conversation=record.conversation, on_busy="refuse")
         self._on_change(record)
         wanted = StartRun(record.prompt, on_disconnect=record.on_disconnect, mode=record.mode)
         return self.admit(run, record.owner, record.agent, wanted, session=record.session)

@@ -272,8 +272,21 @@ def _describe(operation: _Operation, longest_wait: float) -> _Json:
     return described
 
 
+# What can be done next with a run that was answered with, and what in the answer it takes.
+_NEXT: Final = (
+    "show_run", "stream_events", "cancel_run", "steer_run", "resume_run", "undo_run", "continue_run", "delete_run",
+)  # fmt: skip
+
+
+def _links(schema: str, _: str) -> _Json:
+    """The operations that an answer with a run in it leads to."""
+    if schema not in ("RunAnswer", "RunDetail"):
+        return {}
+    return {"links": {name: {"operationId": name, "parameters": {"id": "$response.body#/run/id"}} for name in _NEXT}}
+
+
 def _responses(operation: _Operation) -> _Json:
-    responses: _Json = {str(status): _json(*what) for status, what in operation.answers.items()}
+    responses: _Json = {str(status): _json(*what) | _links(*what) for status, what in operation.answers.items()}
     if operation.stream:
         what = f"Server-sent events; the `data` of each is a {operation.stream}."
         responses["200"] = {"description": what, "content": {"text/event-stream": {}}}

@@ -125,7 +125,8 @@ async def undo_run(call: Call) -> Response:
         raise Problem(409, "running", "The run is still going on.", todo="Stop it first, or stop it with undo: true.")
     undoing = call.desk.undo(record, record.result)
     await asyncio.wait((undoing,), timeout=call.desk.settings.max_wait if wait is None else wait)
-    return answer(ReceiptAnswer(record.result.receipt), 200 if undoing.done() else 202)
+    is_done = undoing.done()
+    return answer(ReceiptAnswer(record.result.receipt, is_done), 200 if is_done else 202)
 
 
 # --- Going on ------------------------------------------------------------------------------------------------------

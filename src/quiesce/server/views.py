@@ -183,9 +183,10 @@ class Accepted(Struct, frozen=True):
 
 
 class ReceiptAnswer(Struct, frozen=True):
-    """A receipt."""
+    """A receipt; `is_done` when nothing more will be written to it for this request."""
 
     receipt: Receipt
+    is_done: bool = True
 
 
 class SessionView(Struct, frozen=True):

@@ -93,6 +93,13 @@ class Store(Protocol):
         """Put a batch into the store, all of it or nothing; gives the session's new revision. May be repeated."""
         ...
 
+    def add_late(self, session_id: str, run_id: str, payload: bytes) -> Future[bool]:
+        """Put something that a run learnt after its end into its journal, as a mark; the same once only.
+
+        Needs no lease and changes nothing else. False when the session, by its id, or the run is not there.
+        """
+        ...
+
     def sessions(self) -> Future[list[SessionInfo]]:
         """All sessions, the one that was written last first."""
         ...

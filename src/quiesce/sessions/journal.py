@@ -10,22 +10,22 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from enum import Enum
-from typing import TYPE_CHECKING, Final, Protocol, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from ..errors import LeaseLost, SessionBusy, StoreError, StoreUnavailable
 from ..events import Event, RunEnded, SessionRecovered, StoreFailed
 from ..messages import Message
-from .mailbox import Addressee, Mailbox
-from .records import Batch, Lease, RunBegin, RunEnd, Said
+from ..receipt import LateOutcome
+from .records import Batch, RunBegin, RunEnd, Said
 from .rows import Commit, JournalRow, ToolIntended
+from .run_host import RunHost
+from .tenure import Tenure
 
 if TYPE_CHECKING:
     from .session import Session
-    from .waiting import Wish
 
 # Seconds between writes, unless something waits for them; and a store that is slow is asked less often.
 LINGER: Final = 0.02
@@ -36,36 +36,6 @@ PATIENCE: Final = 10.0
 TOO_SOON: Final = "The run ended before its session was open; the prompt is not in it."
 _FIRST_PAUSE: Final = 0.05
 _LONGEST_PAUSE: Final = 1.0
-
-
-class RunHost(Protocol):
-    """What a journal needs of its run."""
-
-    @property
-    def run_id(self) -> str:
-        """The run's id."""
-        ...
-
-    @property
-    def agent(self) -> str:
-        """The name of the run's agent."""
-        ...
-
-    @property
-    def wish(self) -> Wish:
-        """What to do when another process has the session."""
-        ...
-
-    @property
-    def correspondence(self) -> Addressee:
-        """Where to bring what other processes say to the run."""
-        ...
-
-    def deliver(self, events: Sequence[Event]) -> None:
-        """Hand events to the readers, now."""
-
-    def fail(self, error: StoreError) -> None:
-        """End the run, because it cannot be saved."""
 
 
 class State(Enum):
@@ -89,7 +59,6 @@ class Journal:
         self._messages: list[Message] = []
         self._values: dict[str, bytes] = {}
         self._answers: dict[int, str] = {}
-        self._mailbox: Mailbox | None = None
         self.said_in: str | None = None
         """The run, in another process, that has said this run's prompt."""
         self._begin: RunBegin | None = RunBegin(host.agent, time.time())
@@ -101,7 +70,6 @@ class Journal:
         self._on_its_way: Batch | None = None
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
         self._timer: asyncio.Handle | None = None
-        self._heartbeat: asyncio.TimerHandle | None = None
         self.idle = False
         self._wrote_at = 0.0
         self._linger = LINGER
@@ -110,7 +78,7 @@ class Journal:
         self._told = 0
         self._closing: tuple[RunEnded, bytes] | None = None
         self._ended = False
-        self._lease: Lease | None = None
+        self._tenure: Tenure | None = None
         self._patient: Final[asyncio.Future[None]] = self._loop.create_future()
         self.state = State.OPENING
         self.error: StoreError | None = None
@@ -139,11 +107,9 @@ class Journal:
             self._session.store.release(lease)
             self._end_with(StoreUnavailable(TOO_SOON))
             return
-        self._lease = lease
-        self._mailbox = Mailbox(self._session.store, lease, self._host.correspondence)
+        self._tenure = Tenure(self._session.store, lease, self._host.correspondence, self._end_with)
         self.state = State.OPEN
         self.idle = True
-        self._heartbeat = self._loop.call_later(lease.seconds / 3, self._beat)
         self._session.opened()
         for crash in self._session.crashes:
             self.take(SessionRecovered(crash.run_id, crash.unknown))
@@ -162,7 +128,7 @@ class Journal:
     @property
     def opened(self) -> bool:
         """Whether the session was opened."""
-        return self._lease is not None
+        return self._tenure is not None
 
     # --- Taking -------------------------------------------------------------------------------------------------
 
@@ -249,6 +215,17 @@ class Journal:
             return True
         return (self._ended or self._written >= self._taken) and self.opened and self.error is None
 
+    def keep_late(self, outcome: LateOutcome) -> bool:
+        """Note what became of a call that was given up, once the run's end is written down. From any thread.
+
+        False when it is not: then the outcome is an event like any other.
+        """
+        if self._closing is None and self.state is not State.CLOSED:
+            return False
+        if self._tenure is not None:
+            self._tenure.keep_late(self._host.run_id, outcome)
+        return True
+
     # --- Writing ------------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
@@ -305,9 +282,10 @@ class Journal:
         return batch
 
     def _send(self, batch: Batch) -> None:
-        assert self._lease is not None
+        assert self._tenure is not None
         self._on_its_way = batch
         self._wrote_at = self._loop.time()
+        self._tenure.written()
         # Encoded here, where thousands of small events are still warm; another thread would have to fetch each one.
         batch.rows()
         batch.payloads()
@@ -316,7 +294,7 @@ class Journal:
             with suppress(RuntimeError):  # the loop has closed
                 self._loop.call_soon_threadsafe(self._on_written, batch, future)
 
-        self._session.store.write(self._lease, batch).add_done_callback(tell)
+        self._session.store.write(self._tenure.lease, batch).add_done_callback(tell)
 
     def _on_written(self, batch: Batch, future: Future[int]) -> None:
         error = future.exception()
@@ -404,21 +382,6 @@ class Journal:
 
     # --- Holding on, and ending ---------------------------------------------------------------------------------
 
-    def _beat(self) -> None:
-        """Renew the lease, if nothing was written for a while: a write renews it too."""
-        lease = self._lease
-        if lease is None or self.state in (State.FAILED, State.CLOSED):
-            return
-        if self._loop.time() - self._wrote_at > lease.seconds / 4 and self._on_its_way is None:
-            self._session.store.renew(lease).add_done_callback(self._on_renewed)
-        self._heartbeat = self._loop.call_later(lease.seconds / 3, self._beat)
-
-    def _on_renewed(self, future: Future[None]) -> None:
-        error = future.exception()
-        if isinstance(error, LeaseLost):  # any other failure will show with the next write
-            with suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(self._end_with, error)
-
     def finish(self, last: RunEnded, detail: bytes) -> asyncio.Future[None]:
         """Write down how the run ended, and let the session go. The future is done when that is saved, or cannot be.
 
@@ -456,13 +419,11 @@ class Journal:
         self._tell_all()
         self.state = State.CLOSED
         self._stop_timer()
-        if self._mailbox is not None:
-            self._mailbox.close()
-        if self._heartbeat is not None:
-            self._heartbeat.cancel()
+        if self._tenure is not None:
+            self._tenure.close()
         self.hurry()
         self._wake(float("inf"))
         if not self.opening.done():
             self.opening.cancel()
-        if self._lease is not None and not self._ended:
-            self._session.store.release(self._lease)
+        if self._tenure is not None and not self._ended:
+            self._tenure.let_go()

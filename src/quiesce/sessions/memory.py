@@ -16,7 +16,8 @@ from ..transcript import DEFAULT_CUT_NOTE, close, faults, resting_place, seal_pe
 from ..turnstile import Turnstile
 
 if TYPE_CHECKING:
-    from .journal import Journal, RunHost
+    from .journal import Journal
+    from .run_host import RunHost
 
 
 class ConversationState(Struct, frozen=True):

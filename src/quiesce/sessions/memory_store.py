@@ -122,6 +122,20 @@ class MemoryStore:
             return self._telling(lease.session, self._write, lease, batch)
         return self._done(self._write, lease, batch)
 
+    def add_late(self, session_id: str, run_id: str, payload: bytes) -> Future[bool]:
+        """See `Store.add_late`."""
+
+        def add() -> bool:
+            for kept in self._sessions.values():
+                if kept.info.id == session_id and run_id in kept.runs:
+                    rows = kept.journal.setdefault(run_id, {})
+                    if payload not in _payloads(rows):
+                        rows[max(rows, default=-1) + 1] = Row(payload, A_MARK)
+                    return True
+            return False
+
+        return self._done(add)
+
     def sessions(self) -> Future[list[SessionInfo]]:
         """See `Store.sessions`."""
         return self._done(lambda: sorted(map(self._info, self._sessions), key=lambda info: (-info.updated, info.name)))

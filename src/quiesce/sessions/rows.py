@@ -16,8 +16,9 @@ import msgspec
 from msgspec import Struct
 
 from ..errors import StoreDamaged
-from ..events import ChildEvent, Event, ReasoningDelta, TextDelta, ToolCallArguments
+from ..events import ChildEvent, Event, LateOutcomeRecorded, ReasoningDelta, TextDelta, ToolCallArguments
 from ..messages import Message
+from ..receipt import LateOutcome
 
 
 class Commit(Struct, frozen=True, tag="commit"):
@@ -136,6 +137,12 @@ def _with_piece(event: Any, piece: str) -> Any:
 
 
 # --- Unpacking -----------------------------------------------------------------------------------------------------
+
+
+def late_outcomes(rows: Iterable[Row]) -> list[LateOutcome]:
+    """What became of calls that had been given up, as far as it was known only after the end of the run."""
+    marks = (decode_row(row.payload) for row in rows if row.number == A_MARK)
+    return [mark.outcome for mark in marks if isinstance(mark, LateOutcomeRecorded)]
 
 
 class NumberedEvent(NamedTuple):

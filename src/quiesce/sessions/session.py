@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
+from collections.abc import Iterable
 from typing import Final, Literal, TypeAlias, get_args
 
 import msgspec
@@ -12,13 +13,15 @@ import msgspec
 from ..errors import ConfigurationError, SessionNotFound, StoreDamaged, StoreError
 from ..interrupts import Answers, Interrupt, PendingTurn
 from ..messages import Message
+from ..receipt import Receipt
 from ..transcript import DEFAULT_CUT_NOTE, faults
 from .base import Store
-from .journal import Journal, RunHost
+from .journal import Journal
 from .memory import Conversation, ConversationState
-from .records import Batch, Lease, RunBegin, RunEnd, Said, Snapshot
+from .records import Batch, Lease, RunBegin, RunEnd, RunRecord, Said, Snapshot
 from .recovery import Crash, Torn
-from .rows import NumberedEvent, decode_messages, decode_row, encode, unpack
+from .rows import NumberedEvent, Row, decode_messages, decode_row, encode, late_outcomes, unpack
+from .run_host import RunHost
 from .waiting import Applicant, Wish
 from .where import resolve_store
 
@@ -110,6 +113,17 @@ class Session(Conversation):
         """
         rows = self.store.rows(self.name, run_id, after=after)
         return list(unpack(await asyncio.wrap_future(rows), after))
+
+    async def receipt(self, run_id: str) -> Receipt | None:
+        """The receipt of a run as it is stored, with what became known after its end; None for a run without one.
+
+        A run that goes on has none yet, and one that crashed never had. Raises a `StoreError`.
+        """
+        for run in await asyncio.wrap_future(self.store.runs(self.name)):
+            if run.run_id == run_id:
+                rows = await asyncio.wrap_future(self.store.rows(self.name, run_id, marks=True))
+                return stored_receipt(run, rows)
+        return None
 
     def _show(self, snapshot: Snapshot) -> tuple[Message, ...]:
         messages, pending = decode_messages(snapshot.messages), _pending_in(snapshot)
@@ -246,6 +260,19 @@ class Session(Conversation):
         self._revision = revision
         if batch.rewrites:
             self._saved = (*self._saved[: batch.first_message], *batch.messages)
+
+
+def stored_receipt(run: RunRecord, rows: Iterable[Row]) -> Receipt | None:
+    """The receipt of a run, from its record and its journal."""
+    if run.status != "ended":
+        return None
+    try:
+        receipt = msgspec.json.decode(run.detail, type=Receipt | None)
+    except msgspec.MsgspecError as error:
+        raise StoreDamaged(f"The receipt of run {run.run_id} cannot be read: {error}.") from error
+    if receipt is not None:
+        receipt.late.extend(late_outcomes(rows))
+    return receipt
 
 
 def _pending_in(snapshot: Snapshot) -> PendingTurn | None:

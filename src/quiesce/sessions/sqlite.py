@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-import queue
 import sqlite3
 import time
 import uuid
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
@@ -20,28 +18,20 @@ from ..errors import (
     SessionBusy,
     SessionNotFound,
     StoreDamaged,
-    StoreError,
-    StoreFull,
-    StoreReadOnly,
-    StoreUnavailable,
 )
 from .letters import Letter, Request, admission
 from .records import Batch, Entry, Holder, Lease, RunRecord, Said, SessionInfo, Snapshot, Taken
 from .rows import A_MARK, Row, encode
-from .schema import SQLITE_MIGRATIONS
-from .sqlite_letters import add_letter, keep_place, letters_of, note_said, remove_letter, standing, take_letter
+from .sqlite_file import SQLiteFile
+from .sqlite_letters import add_letter, keep_place, letters_of, note_said, remove_letter, take_letter
+from .sqlite_lookout import SQLiteLookout
 from .watching import Watchers
-from .worker import Job, Jobs, Worker
+from .worker import Worker
 
-# How long a transaction waits for one of another process.
-_LOCK_PATIENCE: Final = 5.0
-# SQLite tells nobody that another process has written. While a session is held or waited for, one number in shared
-# memory is looked at this often.
-LOOK_EVERY: Final = 0.05
 _INFO: Final = "name, id, created, updated, length, revision, fence, holder, expires"
 
 
-class SQLiteStore:
+class SQLiteStore(SQLiteFile):
     """Sessions in the file at `path`, which is made when it is first written.
 
     What is saved survives the end of the process, however it ends. `power_safe=True` makes every batch wait for the
@@ -49,16 +39,10 @@ class SQLiteStore:
     """
 
     def __init__(self, path: str | os.PathLike[str], *, power_safe: bool = False) -> None:
-        self.path: Final = Path(path).expanduser().absolute()
-        self._power_safe: Final = power_safe
+        super().__init__(path, power_safe=power_safe)
         self._watchers: Final = Watchers()
-        self._lookout: Final = _Lookout(self._watchers, self._look)
+        self._lookout: Final = SQLiteLookout(self._watchers, self._connected)
         self._worker: Final = Worker(f"quiesce-store-{self.path.name}", self._lookout)
-        self._seen_version = -1
-        self._seen: Final[dict[str, object]] = {}
-        self._connection: sqlite3.Connection | None = None
-        self._process = 0
-        self._relaxed = False
 
     @property
     def url(self) -> str:
@@ -99,7 +83,7 @@ class SQLiteStore:
     def watch(self, session: str, function: Callable[[], None]) -> Callable[[], None]:
         """See `Store.watch`."""
         end = self._watchers.add(session, function)
-        self._worker.submit(self._look)
+        self._worker.submit(self._lookout.look)
         return end
 
     def renew(self, lease: Lease) -> Future[None]:
@@ -117,6 +101,10 @@ class SQLiteStore:
     def write(self, lease: Lease, batch: Batch) -> Future[int]:
         """See `Store.write`."""
         return self._worker.submit(self._write, lease, batch)
+
+    def add_late(self, session_id: str, run_id: str, payload: bytes) -> Future[bool]:
+        """See `Store.add_late`."""
+        return self._worker.submit(self._add_late, session_id, run_id, payload)
 
     def sessions(self) -> Future[list[SessionInfo]]:
         """See `Store.sessions`."""
@@ -215,21 +203,6 @@ class SQLiteStore:
             self._hold(db, lease, "fence = fence", ())
             return take_letter(db, lease.session_id, place, run_id)
 
-    def _look(self) -> None:
-        """See whether another process has changed anything that somebody here waits for."""
-        db = self._connected()
-        version = db.execute("PRAGMA data_version").fetchone()[0]
-        sessions = self._watchers.sessions
-        if version == self._seen_version and all(session in self._seen for session in sessions):
-            return
-        self._seen_version = version
-        before = self._seen.copy()
-        self._seen.clear()
-        for session in sessions:
-            self._seen[session] = standing(db, session)
-            if self._seen[session] != before.get(session):
-                self._watchers.tell(session)
-
     def _renew(self, lease: Lease) -> None:
         with self._transaction(durable=False) as db:
             self._hold(db, lease, "expires = ?", (time.time() + lease.seconds,))
@@ -294,6 +267,19 @@ class SQLiteStore:
         if batch.release or batch.answers:
             self._watchers.tell(lease.session)
         return revision
+
+    def _add_late(self, session_id: str, run_id: str, payload: bytes) -> bool:
+        with self._transaction() as db:
+            run = (session_id, run_id)
+            if db.execute("SELECT 1 FROM runs WHERE session = ? AND run = ?", run).fetchone() is None:
+                return False
+            db.execute(
+                "INSERT INTO journal (session, run, seq, payload, number)"
+                " SELECT ?, ?, coalesce(max(seq), -1) + 1, ?, ? FROM journal WHERE session = ? AND run = ?"
+                " HAVING coalesce(sum(payload = ?), 0) = 0",
+                (*run, payload, A_MARK, *run, payload),
+            )
+            return True
 
     def _delete(self, session: str) -> None:
         with self._transaction() as db:
@@ -376,130 +362,9 @@ class SQLiteStore:
             raise SessionNotFound(f"There is no session {session!r} in {self.url}.")
         return _session(row)
 
-    # --- The connection -----------------------------------------------------------------------------------------
-
-    @contextmanager
-    def _transaction(self, *, durable: bool = True, reading: bool = False) -> Generator[sqlite3.Connection]:
-        """One transaction. Anything that goes wrong undoes it, and what SQLite says becomes a `StoreError`."""
-        try:
-            db = self._connected()
-            if not reading:
-                self._relax(db, relaxed=not durable)
-            db.execute("BEGIN" if reading else "BEGIN IMMEDIATE")
-            try:
-                yield db
-                db.execute("COMMIT")
-            except BaseException:
-                with suppress(sqlite3.Error):
-                    db.execute("ROLLBACK")
-                raise
-        except sqlite3.Error as error:
-            self._drop_connection()
-            raise self._explain(error) from error
-
-    def _relax(self, db: sqlite3.Connection, *, relaxed: bool) -> None:
-        """A lease need not survive a power cut, so taking one need not wait for the disk."""
-        if self._power_safe and relaxed is not self._relaxed:
-            db.execute(f"PRAGMA synchronous = {'NORMAL' if relaxed else 'FULL'}")
-            self._relaxed = relaxed
-
-    def _connected(self) -> sqlite3.Connection:
-        if self._connection is None or self._process != os.getpid():
-            self._process = os.getpid()
-            self._connection = self._connect()
-            self._relaxed = False
-            self._seen_version = -1
-        return self._connection
-
-    def _connect(self) -> sqlite3.Connection:
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise StoreReadOnly(f"The folder of {self.path} cannot be made: {error.strerror}.") from error
-        db = sqlite3.connect(self.path, timeout=_LOCK_PATIENCE, isolation_level=None, check_same_thread=False)
-        try:
-            db.execute("PRAGMA journal_mode = WAL")
-            db.execute(f"PRAGMA synchronous = {'FULL' if self._power_safe else 'NORMAL'}")
-            self._migrate(db)
-        except BaseException:
-            db.close()
-            raise
-        return db
-
-    def _migrate(self, db: sqlite3.Connection) -> None:
-        """Bring the schema to the newest version, each step in its own transaction."""
-        newest = len(SQLITE_MIGRATIONS)
-        while (version := _version(db)) != newest:
-            if version > newest:
-                raise StoreError(
-                    f"{self.path} was written by a newer Quiesce (schema {version}, this one knows {newest}).",
-                    kept="Nothing was changed.",
-                    todo="Update Quiesce.",
-                )
-            db.execute("BEGIN IMMEDIATE")
-            try:
-                if _version(db) == version:  # nobody else was faster
-                    for statement in SQLITE_MIGRATIONS[version]:
-                        db.execute(statement)
-                    db.execute(f"PRAGMA user_version = {version + 1}")
-                db.execute("COMMIT")
-            except BaseException:
-                with suppress(sqlite3.Error):
-                    db.execute("ROLLBACK")
-                raise
-
-    def _drop_connection(self) -> None:
-        db, self._connection = self._connection, None
-        if db is not None:
-            with suppress(sqlite3.Error):
-                db.close()
-
     def _close(self) -> None:
         self._drop_connection()
         self._worker.retire()
-
-    def _explain(self, error: sqlite3.Error) -> StoreError:
-        said = f"{self.path}: {error}."
-        match getattr(error, "sqlite_errorcode", 0) & 0xFF:
-            case sqlite3.SQLITE_FULL:
-                return StoreFull(said)
-            case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_PERM | sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_AUTH:
-                return StoreReadOnly(said)
-            case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
-                return StoreUnavailable(said)
-            case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
-                return StoreDamaged(said)
-            case sqlite3.SQLITE_IOERR:
-                return StoreFull(said, todo="Check the disk: it is full, over quota, or broken. Then prompt again.")
-            case _:
-                return StoreError(said)
-
-
-class _Lookout:
-    """Looks now and then whether another process has written, while somebody here waits for that."""
-
-    def __init__(self, watchers: Watchers, look: Callable[[], None]) -> None:
-        self._watchers: Final = watchers
-        self._look: Final = look
-
-    @property
-    def wanted(self) -> bool:
-        return bool(self._watchers)
-
-    def wait(self, jobs: Jobs) -> Job | None:
-        try:
-            return jobs.get(timeout=LOOK_EVERY)
-        except queue.Empty:
-            with suppress(StoreError, sqlite3.Error):  # it will show with the next write, if it lasts
-                self._look()
-            return None
-
-    def poke(self) -> None:
-        """The queue wakes the thread by itself."""
-
-
-def _version(db: sqlite3.Connection) -> int:
-    return int(db.execute("PRAGMA user_version").fetchone()[0])
 
 
 def _session(row: tuple[Any, ...]) -> SessionInfo:

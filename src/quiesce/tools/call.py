@@ -140,7 +140,7 @@ class CallRecord:
             self._finish(failed(self.call, describe(error)))
             return True
         if not self._invocation.outlives_its_task:
-            self._finish(self._stopped(Outcome.KILLED if self._invocation.used_processes else Outcome.CANCELLED))
+            self._finish(self._stopped(self._invocation.cut))
         elif not self.left_behind:
             self.leave_behind()
         if self._why_alone and not self._leg.stop_now and task.cancelling() == 1:
@@ -154,7 +154,7 @@ class CallRecord:
         policy = None if self.tool is None else self.tool.policy
         if isinstance(error, ProcessEnded) and policy is not None:
             if self._invocation.stopping:
-                return self._stopped(Outcome.KILLED)
+                return self._stopped(self._invocation.cut)
             return died(self.call, error, policy, self._invocation.printed())
         _log.debug("Tool %s (%s) raised.", self.call.name, self.call.id, exc_info=error)
         return raised(self.call, error, policy, stopping=self._token.cancelled)
@@ -360,7 +360,7 @@ class CallRecord:
     @property
     def was_cut(self) -> bool:
         """Whether the tool began and did not come to its own end."""
-        return self.result is not None and self.result.outcome is not Outcome.COMPLETED
+        return self.result is not None and self.result.outcome not in (Outcome.COMPLETED, Outcome.NEVER_STARTED)
 
     @property
     def can_be_undone(self) -> bool:

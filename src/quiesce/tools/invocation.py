@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ..cancellation import CancellationToken, TokenView
 from ..events import ToolProgress
+from ..messages import Outcome
 from .asking import Asking
 from .context import Shield, ToolContext
 from .host import ToolHost
@@ -174,9 +175,11 @@ class Invocation:
         return self.thread is not None or (self.worker is not None and not self.worker.settled)
 
     @property
-    def used_processes(self) -> bool:
-        """Whether ending it meant ending a process."""
-        return self.worker is not None or bool(self._programs)
+    def cut(self) -> Outcome:
+        """What became of it, when it was stopped and nothing of it is left."""
+        if self.worker is not None and not self.worker.begun:
+            return Outcome.NEVER_STARTED
+        return Outcome.KILLED if self.worker is not None or self._programs else Outcome.CANCELLED
 
     def printed(self) -> list[Printed]:
         """What its processes have printed."""

@@ -113,9 +113,16 @@ function outcome(call) {
   return call.ok ? word : `${word} with an error`;
 }
 
+/** What may still be running, as far as is known: what has ended late is not among it. */
+export function stillRunning(receipt) {
+  const ended = receipt.late ?? [];
+  return receipt.still_running.filter((each) => !ended.some((late) => each.includes(`(${late.call_id})`)));
+}
+
 function left(receipt) {
-  if (receipt.still_running.length) {
-    return h("p", { class: "left warn" }, h("strong", {}, "Still running: "), receipt.still_running.join(", "), ". It could not be proved to have stopped.");
+  const running = stillRunning(receipt);
+  if (running.length) {
+    return h("p", { class: "left warn" }, h("strong", {}, "Still running: "), running.join(", "), ". It could not be proved to have stopped.");
   }
   return h("p", { class: "left" }, "Nothing is left running.");
 }

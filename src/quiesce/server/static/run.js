@@ -5,8 +5,8 @@ import { approvals } from "./approvals.js";
 import { Composer } from "./composer.js";
 import { Conversation } from "./conversation.js";
 import { h, say, show } from "./dom.js";
-import { follow, Line } from "./follow.js";
-import { lostCard, receiptCard } from "./receipt.js";
+import { follow, followRuns, Line } from "./follow.js";
+import { lostCard, receiptCard, stillRunning } from "./receipt.js";
 import { before, retell, Story, textOf } from "./story.js";
 import { timeline } from "./timeline.js";
 import { duration, ending } from "./words.js";
@@ -89,6 +89,7 @@ class RunPage {
       await this.#follow();
       if (!this.left.signal.aborted) await this.#look();
       this.#settled();
+      await this.#watchTheRest();
     } catch (error) {
       if (this.left.signal.aborted) return;
       if (!(error instanceof ApiError)) throw error;
@@ -96,6 +97,22 @@ class RunPage {
     } finally {
       clearInterval(this.ticker);
     }
+  }
+
+  /** Something was left running: its end, when it comes, is in the receipt. */
+  async #watchTheRest() {
+    clearInterval(this.ticker);
+    const isLeft = () => this.lastReceipt && stillRunning(this.lastReceipt).length > 0;
+    if (!isLeft()) return;
+    const done = new AbortController();
+    this.left.signal.addEventListener("abort", () => done.abort());
+    const onChange = async (change) => {
+      if (change.type === "run" && change.run.id !== this.id) return;
+      await this.#look();
+      this.#settled();
+      if (!isLeft()) done.abort();
+    };
+    await followRuns({ signal: done.signal, onChange, onLine: (problem) => this.#line(problem) });
   }
 
   /** There is nothing to show, and nobody to send anything to. */
@@ -277,9 +294,12 @@ class RunPage {
     if (interrupts.length) this.questions.replaceChildren(approvals(interrupts, (answers) => this.#answer(answers), { now: () => this.#now(), signal: this.left.signal }));
     const actions = this.#actions(receipt);
     const error = this.run.error ?? this.story.end?.error;
+    const isFirst = !this.receipt.childElementCount;
+    const focused = this.receipt.contains(document.activeElement) ? document.activeElement.id : "";
     this.receipt.replaceChildren(receipt ? receiptCard(receipt, error, actions) : lostCard(actions));
     this.conversation.update(this.story);
-    if (this.wasWatching) (this.questions.firstElementChild ?? this.receipt).scrollIntoView({ block: "nearest" });
+    if (focused) document.getElementById(focused)?.focus();
+    if (isFirst && this.wasWatching) (this.questions.firstElementChild ?? this.receipt).scrollIntoView({ block: "nearest" });
   }
 
   #tellEarlier() {

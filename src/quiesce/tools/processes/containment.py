@@ -117,6 +117,8 @@ class Containment:
         self.exit: ExitStatus | None = None
         self.leftovers = 0
         self.gone = False
+        self.proved = False
+        """Whether the keeper itself has said that nothing is left, or that nothing could be started."""
 
     def attach(self, loop: asyncio.AbstractEventLoop, on_change: Callable[[], None]) -> None:
         """Call `on_change` on `loop` whenever something below has changed."""
@@ -183,10 +185,12 @@ class Containment:
                 self.keeper, self.child = keeper, child
             case ("failed", failure):
                 self.failure = failure
+                self.proved = True
             case ("exited", status):
                 self.exit = ExitStatus(status)
             case ("gone", leftovers):
                 self.leftovers = leftovers
+                self.proved = True
                 self._end()
             case _:
                 raise AssertionError(f"A keeper does not say {message!r}.")

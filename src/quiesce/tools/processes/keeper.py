@@ -16,6 +16,7 @@ import signal
 import socket
 import subprocess
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from types import FrameType
 from typing import Any, Final, NoReturn
@@ -27,11 +28,11 @@ from .reaper import (
     LINUX,
     alive_below,
     become_subreaper,
-    descendants,
     die_with_parent,
     group_exists,
     kill_children,
     kill_group,
+    members,
     send,
     terminate_tree,
 )
@@ -222,11 +223,11 @@ class _Keeper:
         Those who have left the group are found below their parents, while these live: so they are looked for first.
         """
         assert self._child is not None
-        below = descendants(os.getpid())
+        found: Iterable[int] = members(os.getpid(), self._child)
         while not self._reap():
             kill_group(self._child)
-            send(below, signal.SIGKILL)
-            below = ()
+            send(found, signal.SIGKILL)
+            found = ()
             select.select((self._woken,), (), (), _LOOK_AGAIN)
             with suppress(BlockingIOError):
                 self._woken.recv(4096)

@@ -72,7 +72,7 @@ def _children_are_in_proc() -> bool:
 
 
 def _read(path: str) -> bytes:
-    """A file of the kernel's, whole, without the layers that Python's files have: this is done hundreds of times."""
+    """A file of the kernel's, whole. Without the layers that files have in Python: this is done hundreds of times."""
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         data = piece = os.read(handle, _PIECE)
@@ -150,9 +150,16 @@ def alive_below(root: int, group: int) -> int:
     """How many processes below `root` are alive; where orphans are not adopted, those in the group count as below."""
     if LINUX:
         return sum(not is_dead(pid) for pid in descendants(root))
+    return len(members(root, group))
+
+
+def members(root: int, group: int) -> list[int]:
+    """Where orphans are not adopted: what is alive below `root`, parents first, and in the group. In one look."""
     rows = _process_table()
-    below = {*_below(root, {row.pid: row.parent for row in rows}), *(row.pid for row in rows if row.group == group)}
-    return sum(row.pid in below and not row.dead for row in rows)
+    alive = {row.pid for row in rows if not row.dead}
+    below = _below(root, {row.pid: row.parent for row in rows})
+    in_group = (row.pid for row in rows if row.group == group)
+    return [pid for pid in dict.fromkeys((*below, *in_group)) if pid in alive]
 
 
 def send(pids: Iterable[int], number: int) -> None:
@@ -185,11 +192,12 @@ def terminate_tree(root: int, leader: int) -> None:
     """Ask everything below `root` to end, each process once. One that is stopped is woken, so that it can.
 
     The leader is told first: told after its children, it could take their end for its own success. A second look finds
-    what was forked during the first.
+    what was forked during the first, where looking is quick.
     """
     asked: list[int] = []
-    for _ in range(2):
-        fresh = [pid for pid in (leader, *descendants(root)) if pid not in asked]
+    for _ in range(2 if LINUX else 1):
+        below = descendants(root) if LINUX else members(root, leader)
+        fresh = [pid for pid in (leader, *below) if pid not in asked]
         for pid in dict.fromkeys(fresh):
             send((pid,), signal.SIGTERM)
             send((pid,), signal.SIGCONT)

@@ -81,7 +81,7 @@ def serve(channel: int, stop_line: int, stdout: int, stderr: int) -> NoReturn:
 class _Worker:
     def __init__(self, channel: socket.socket, line: StopLine) -> None:
         self.channel: Final = channel
-        self._line: Final = line
+        self.line: Final = line
         self._pid: Final = os.getpid()
         self._functions: Final[dict[str, Any]] = {}
         self._sending: Final = threading.Lock()
@@ -156,7 +156,6 @@ class _Worker:
         except BaseException as error:
             return ("unloadable", f"{type(error).__name__}: {error}")
         returned: list[Any] = []
-        self._line.mark_begun()
         try:
             with frame.allowance.claimed():
                 _call(function, arguments, self, returned)
@@ -200,7 +199,7 @@ class _Worker:
             call_id=frame.call_id,
             idempotency_key=frame.idempotency_key,
             tool_name=frame.name,
-            token=LineView(self._line),
+            token=LineView(self.line),
             state=pickle.loads(frame.state),
             asking=Asking(pending.call, pending),
             report=lambda progress: self.send("report", progress),
@@ -239,6 +238,7 @@ def _call(function: Any, arguments: dict[str, Any], worker: _Worker, returned: l
     worker.inside = True
     try:
         worker.raise_if_terminated()
+        worker.line.mark_begun()
         value = function(**arguments)
         if inspect.iscoroutine(value) or inspect.isasyncgen(value):
             asyncio.run(_await(value, worker, returned))

@@ -69,6 +69,8 @@ class WorkerCall:
         self._decoder = Decoder()
         self._frame: CallFrame | None = None
         self._made_again = False
+        self.begun = True
+        """Whether the function was begun; False only when that is certain."""
         self.settled = False
         self.stdout: Final = Printed(KEPT_OUTPUT, lambda text: report({"stdout": text}))
         self.stderr: Final = Printed(KEPT_OUTPUT, lambda text: report({"stderr": text}))
@@ -206,9 +208,10 @@ class WorkerCall:
         worker.channel.drain(self._on_data)
         worker.stdout.drain(self.stdout.add)
         worker.stderr.drain(self.stderr.add)
-        begun = worker.take_begun()
+        # Of a worker whose keeper was killed, nobody can say that it does not begin in this very moment.
+        self.begun = worker.take_begun() or not worker.containment.proved
         pool.discard(worker)
-        if not begun and self._reply is None and self._make_again():
+        if not self.begun and self._reply is None and self._make_again():
             return
         self._settle()
         self._loop.call_later(_REFILL_AFTER, pool.refill, self._parcel)
@@ -217,7 +220,7 @@ class WorkerCall:
         """The worker had died before it came to the call: once, the call is sent to another. Whether it was."""
         if self._stopping or self._made_again:
             return False
-        self._made_again = True
+        self._made_again = self.begun = True
         try:
             self._send_to(pool.lease_new())
         except (OSError, ConfigurationError):  # there is none: the end of the first one is what is told

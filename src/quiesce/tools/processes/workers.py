@@ -48,7 +48,7 @@ class Worker:
                 os.close(out_writer)
                 os.close(err_writer)
             opened.pop_all()
-        line.settimeout(0)
+        os.set_blocking(line.fileno(), False)
         self._line: Final = line
         self.containment.begin()
         self.channel: Final = Link(ours)

@@ -1,0 +1,59 @@
+"""Strands Agents."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from strands import Agent, tool
+from strands.models.openai import OpenAIModel
+
+from ._harness import Show, Subject, Tools, main
+
+
+class Strands(Subject):
+    packages = ("strands-agents", "openai")
+    stopped_with = "agent.cancel()"
+    thread_safe = True
+
+    def __init__(self, url: str, tools: Tools) -> None:
+        super().__init__(url, tools)
+        model = OpenAIModel(client_args={"base_url": url, "api_key": "none"}, model_id="field")
+        self._agent = Agent(model=model, tools=self._tools(), callback_handler=None)
+        self._result: Any = None
+
+    def _tools(self) -> list[Any]:
+        @tool
+        def quick() -> str:
+            """Be quick."""
+            return self.tools.quick()
+
+        @tool
+        def slow() -> str:
+            """Take your time."""
+            return self.tools.slow()
+
+        return [quick, slow]
+
+    async def run(self, prompt: str, show: Show) -> None:
+        self._result = None
+        async for event in self._agent.stream_async(prompt):
+            if "data" in event:
+                show(event["data"])
+            if "result" in event:
+                self._result = event["result"]
+
+    def stop(self) -> None:
+        self._agent.cancel()
+
+    def history(self) -> Any:
+        return self._agent.messages
+
+    def usage(self) -> str:
+        if self._result is None:
+            return "none"
+        usage = self._result.metrics.accumulated_usage
+        return f"{usage['inputTokens']}/{usage['outputTokens']}"
+
+
+if __name__ == "__main__":
+    main(Strands)

@@ -1,0 +1,115 @@
+"""The conversations of a chat: those of its own, and those that a store has."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final
+
+from ..agent import Agent
+from ..errors import SessionNotFound
+from ..messages import AssistantMessage, UserMessage
+from ..result import RunResult
+from ..sessions import Conversation, Store
+from ..sessions import Session as StoredSession
+from .clean import one_line
+
+FIRST_SESSION: Final = "main"
+
+
+@dataclass
+class Said:
+    """One prompt: how long the conversation was before it, and the runs that came of it."""
+
+    before: int
+    results: list[RunResult] = field(default_factory=list[RunResult])
+
+
+@dataclass
+class ChatSession:
+    """A conversation, and what was said in it here."""
+
+    conversation: Conversation = field(default_factory=Conversation)
+    said: list[Said] = field(default_factory=list[Said])
+
+    @property
+    def is_saved(self) -> bool:
+        """Whether it outlives the chat."""
+        return isinstance(self.conversation, StoredSession)
+
+
+class ChatSessions:
+    """The conversations that prompts can go to. With a store, those in it too, and new ones are kept there.
+
+    Raises `ConfigurationError` for a name that the store cannot have.
+    """
+
+    def __init__(self, agent: Agent, store: Store | None = None, name: str | None = None) -> None:
+        own = agent.session
+        self.store: Final = store if own is None or store is not None else own.store
+        if store is None:
+            self.name = FIRST_SESSION if own is None else own.name
+            first = ChatSession(agent.conversation)
+        else:
+            self.name = name or time.strftime("chat-%Y-%m-%d-%H%M%S")
+            first = ChatSession(StoredSession(self.name, store))
+        self._known: Final = {self.name: first}
+
+    @property
+    def current(self) -> ChatSession:
+        """Where prompts go."""
+        return self._known[self.name]
+
+    async def load(self) -> None:
+        """Read what the store has of the current conversation. Raises a `StoreError`."""
+        conversation = self.current.conversation
+        if isinstance(conversation, StoredSession):
+            with suppress(SessionNotFound):  # it begins with the first prompt
+                await conversation.load()
+
+    async def switch(self, name: str) -> bool:
+        """Go to a conversation; True when it is new. Raises `ConfigurationError`, or a `StoreError`."""
+        known = self._known.get(name)
+        is_new = known is None
+        if known is None:
+            known = ChatSession() if self.store is None else ChatSession(StoredSession(name, self.store))
+            if isinstance(known.conversation, StoredSession):
+                with suppress(SessionNotFound):
+                    await known.conversation.load()
+                    is_new = False
+        self._known[name] = known
+        self.name = name
+        return is_new
+
+    async def lines(self) -> list[str]:
+        """All of them, the current one marked. Raises a `StoreError`."""
+        lines = [
+            f"{'*' if name == self.name else ' '} {name}  {_messages(len(each.conversation.messages))}"
+            for name, each in self._known.items()
+        ]
+        if self.store is not None:
+            stored = await asyncio.wrap_future(self.store.sessions())
+            lines += [
+                f"  {info.name}  {_messages(info.length)}  {_date(info.updated)}"
+                for info in stored
+                if info.name not in self._known
+            ]
+        return lines
+
+    def last_words(self) -> str:
+        """How the current conversation ended, in two lines; empty when nothing was said."""
+        messages = self.current.conversation.messages
+        asked = next((each.text for each in reversed(messages) if isinstance(each, UserMessage)), "")
+        told = next((each.text for each in reversed(messages) if isinstance(each, AssistantMessage)), "")
+        said = [f"you: {one_line(asked, 100)}"] if asked else []
+        return "\n".join([*said, f"agent: {one_line(told, 100)}"] if told else said)
+
+
+def _date(when: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(when))
+
+
+def _messages(count: int) -> str:
+    return f"{count} message{'' if count == 1 else 's'}"

@@ -1,0 +1,147 @@
+"""Pictures of the chat in its states, to be looked at: `make screenshots` keeps them in screenshots/."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import sync_playwright
+
+from quiesce import Agent
+from quiesce.cli.chat_screen import ChatApp
+from quiesce.cli.chat_talk import Talk
+
+from ..console.browser import ARGUMENTS, find_chromium
+from . import agents
+
+OUT = Path("screenshots")
+
+
+class Sitting:
+    """A chat with somebody at the keys."""
+
+    def __init__(self, app: ChatApp, pilot: Any) -> None:
+        self._app = app
+        self._pilot = pilot
+
+    async def say(self, text: str) -> None:
+        for letter in text:
+            await self._pilot.press({" ": "space", "/": "slash"}.get(letter, letter))
+        await self._pilot.press("enter")
+
+    async def press(self, *keys: str) -> None:
+        await self._pilot.press(*keys)
+
+    async def wait(self, wanted: Callable[[], object]) -> None:
+        while not wanted():
+            await self._pilot.pause(0.05)
+
+    async def at_rest(self) -> None:
+        await self._pilot.pause(0.2)
+        await self.wait(lambda: not self._app._talk.is_running)
+        await self._pilot.pause(0.3)
+
+    async def shoot(self, name: str) -> None:
+        await self._pilot.pause(0.3)
+        self._app.save_screenshot(str(OUT / f"terminal-{name}.svg"))
+
+
+async def tour(agent: Callable[[], Agent], act: Any, size: tuple[int, int] = (100, 30)) -> None:
+    app = ChatApp(Talk(agent()))
+    async with app.run_test(size=size) as pilot:
+        await act(Sitting(app, pilot), app._talk)
+        while app._talk.is_running:
+            app._talk.stop("the pictures are taken")
+            await pilot.pause(0.1)
+
+
+async def answering(chat: Sitting, talk: Talk) -> None:
+    await chat.shoot("1-empty")
+    await chat.say("how is bread made")
+    await chat.wait(lambda: talk.run is not None and talk.run.phase == "streaming")
+    await asyncio.sleep(1)
+    await chat.press(*"shorter")
+    await chat.shoot("2-answering")
+    await chat.press("escape")
+    await chat.at_rest()
+    await chat.shoot("3-stopped")
+
+
+async def building(chat: Sitting, talk: Talk) -> None:
+    await chat.say("build everything please")
+    await chat.wait(lambda: any(tool.progress and tool.progress["done"] == 3 for tool in talk.tools.values()))
+    await chat.press(*"later", "tab")
+    await chat.shoot("4-tool")
+    await chat.press("escape")
+    await asyncio.sleep(1.2)
+    await chat.shoot("5-stopping")
+    await chat.press("escape")
+    await chat.at_rest()
+    await chat.shoot("6-forced")
+
+
+async def asking(chat: Sitting, talk: Talk) -> None:
+    await chat.say("clean up")
+    await chat.wait(lambda: talk.asking)
+    await chat.at_rest()
+    await chat.shoot("7-question")
+
+
+async def undoing(chat: Sitting, _: Talk) -> None:
+    await chat.say("write them")
+    await chat.at_rest()
+    await chat.say("/undo")
+    await chat.at_rest()
+    await chat.say("/usage")
+    await chat.shoot("8-undone")
+
+
+async def helping(chat: Sitting, _: Talk) -> None:
+    await chat.say("/help")
+    await chat.shoot("9-help-small")
+
+
+async def failing(chat: Sitting, _: Talk) -> None:
+    await chat.say("hello")
+    await chat.at_rest()
+    await chat.shoot("10-failed")
+
+
+async def narrow(chat: Sitting, talk: Talk) -> None:
+    await chat.say("build everything please")
+    await chat.wait(lambda: any(tool.progress and tool.progress["done"] == 3 for tool in talk.tools.values()))
+    await chat.press("escape")
+    await chat.shoot("11-narrow")
+
+
+def main() -> None:
+    chromium = find_chromium()
+    if chromium is None:
+        raise SystemExit("There is no chromium here. Install one (apt-get install chromium), or set CHROMIUM.")
+    OUT.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory() as directory:
+        os.environ["FILES"] = f"{directory}/one.txt {directory}/two.txt"
+        asyncio.run(tour(agents.endless, answering))
+        asyncio.run(tour(agents.slow_tool, building))
+        asyncio.run(tour(agents.careful, asking))
+        asyncio.run(tour(agents.writing, undoing, (100, 40)))
+        asyncio.run(tour(agents.short, helping, (80, 24)))
+        asyncio.run(tour(agents.failing, failing))
+        asyncio.run(tour(agents.slow_tool, narrow, (44, 16)))
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=ARGUMENTS)
+        page = browser.new_page(viewport={"width": 1300, "height": 900})
+        for svg in sorted(OUT.glob("terminal-*.svg")):
+            page.set_content(svg.read_text("utf-8"))
+            page.locator("svg").first.screenshot(path=svg.with_suffix(".png"))
+            svg.unlink()
+        browser.close()
+    print(f"{len(list(OUT.glob('terminal-*.png')))} pictures of the terminal in {OUT}/: look at them.")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+"""The step of `.ci/run` that installs a browser and tmux, on machines that have them and on machines that do not."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.promise("P4")
+
+PROGRAMS = Path(__file__).parents[1] / ".ci" / "programs.sh"
+BASH = shutil.which("bash")
+
+
+def machine(directory: Path, *programs: str, user: str = "0", apt: str | None = "exit 0") -> Path:
+    """A directory to use as PATH, with these programs and perhaps apt-get and sudo, which note what they are told."""
+    scripts = dict.fromkeys(programs, "exit 0") | {"id": f"echo {user}"}
+    note = f'echo "$0 $*" | sed "s|.*/||" >> {directory}/told'
+    if apt is not None:
+        scripts |= {"apt-get": f"{note}\n{apt}", "sudo": f'{note}\n[ "$1" = -n ] && shift\n"$@"'}
+    for name, body in scripts.items():
+        path = directory / name
+        path.write_text(f"#!{BASH}\n{body}\n")
+        path.chmod(0o755)
+    for name in ("sed",):
+        (directory / name).symlink_to(str(shutil.which(name)))
+    return directory
+
+
+def install(path: Path, **environment: str) -> tuple[list[str], str]:
+    """What apt-get and sudo were told, and what was said."""
+    assert BASH is not None
+    done = subprocess.run(
+        [BASH, "-euo", "pipefail", "-c", f". {PROGRAMS}; install_missing; echo went on"],
+        env={"PATH": str(path), **environment},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "went on\n"
+    told = path / "told"
+    return told.read_text().splitlines() if told.exists() else [], done.stderr
+
+
+INSTALL = "apt-get install -y -qq --no-install-recommends"
+
+
+def test_nothing_is_installed_where_nothing_is_missing(tmp_path: Path):
+    assert install(machine(tmp_path, "chromium", "tmux")) == ([], "")
+
+
+@pytest.mark.parametrize("browser", ["chromium-browser", "google-chrome"])
+def test_another_browser_will_do(tmp_path: Path, browser: str):
+    assert install(machine(tmp_path, browser, "tmux")) == ([], "")
+
+
+def test_a_browser_that_is_named_will_do(tmp_path: Path):
+    assert install(machine(tmp_path, "my-browser", "tmux"), CHROMIUM="my-browser") == ([], "")
+
+
+def test_what_is_missing_is_installed(tmp_path: Path):
+    told, said = install(machine(tmp_path))
+    assert told == ["apt-get update -qq", f"{INSTALL} chromium", f"{INSTALL} tmux"]
+    assert said == ""
+
+
+def test_only_what_is_missing_is_installed(tmp_path: Path):
+    assert install(machine(tmp_path, "chromium"))[0] == ["apt-get update -qq", f"{INSTALL} tmux"]
+
+
+def test_others_than_root_ask_sudo_and_are_never_asked_for_a_password(tmp_path: Path):
+    told, _ = install(machine(tmp_path, "chromium", user="1000"))
+    assert [line for line in told if line.startswith("sudo")] == [
+        "sudo -n apt-get update -qq",
+        f"sudo -n {INSTALL} tmux",
+    ]
+
+
+def test_what_cannot_be_installed_is_said_and_the_rest_goes_on(tmp_path: Path):
+    told, said = install(machine(tmp_path, apt='case "$*" in *chromium*) exit 100;; esac'))
+    assert f"{INSTALL} tmux" in told
+    assert said == "NOT INSTALLED: chromium. The tests that need it will be skipped.\n"
+
+
+def test_a_machine_without_apt_says_what_is_missing(tmp_path: Path):
+    told, said = install(machine(tmp_path, apt=None))
+    assert told == []
+    assert said == "NOT INSTALLED, there is no apt-get here: chromium tmux\n"
