@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Unpack
 
 import httpx2
 
-from ..errors import AuthenticationFailed
 from ..messages import (
     AssistantContent,
     AssistantMessage,
@@ -24,12 +23,12 @@ from ..messages import (
     UserContent,
     UserMessage,
 )
-from ..usage.prices import Price
 from .base import ModelRequest, StopPolicyName
 from .convert import base64_of, closed_schema, is_text, merged, not_supported, own, settings_of, takes_prefill
-from .http import PerLoop, WireModel
+from .failures import no_key
+from .http import PerLoop, WireModel, WireOptions
 from .messages_decoder import MessagesDecoder
-from .sdk import settle_platform, vendor_sdk
+from .sdk import close_sdk_client, sdk_client, vendor_sdk
 
 if TYPE_CHECKING:
     from anthropic import AsyncAnthropic
@@ -61,51 +60,30 @@ class Anthropic(WireModel):
         base_url: str | None = None,
         max_tokens: int = DEFAULT_MAX_TOKENS,
         cache: bool | Literal["5m", "1h"] = True,
-        timeout: float | httpx2.Timeout | None = None,
-        extra_headers: Mapping[str, str] | None = None,
-        extra_body: Mapping[str, Any] | None = None,
-        price: Price | None = None,
         stop_policy: StopPolicyName = "hang_up",
         tokenizer: str | None = "claude",
-        http_client: Callable[[], httpx2.AsyncClient] | None = None,
+        **options: Unpack[WireOptions],
     ) -> None:
         self._api_key: Final = api_key or os.environ.get("ANTHROPIC_API_KEY")
         if not self._api_key:
-            raise AuthenticationFailed(
-                "There is no key for Anthropic.",
-                kept="Nothing was sent.",
-                todo="Set ANTHROPIC_API_KEY or pass api_key=.",
-            )
+            raise no_key("Anthropic", "ANTHROPIC_API_KEY")
         super().__init__(
             model,
             api_key=self._api_key,
             base_url=base_url or os.environ.get("ANTHROPIC_BASE_URL") or "https://api.anthropic.com",
-            timeout=timeout,
-            extra_headers=extra_headers,
-            extra_body=extra_body,
-            price=price,
             stop_policy=stop_policy,
             tokenizer=tokenizer,
-            http_client=http_client,
+            **options,
         )
         self._max_tokens: Final = max_tokens
         self._cache: Final[dict[str, Any] | None] = (
             None if not cache else {"type": "ephemeral"} | ({} if cache is True else {"ttl": cache})
         )
         self._sdk: Final = vendor_sdk("anthropic", "Anthropic")
-        self._clients: Final = PerLoop(self._new_client, _close_client)
+        self._clients: Final = PerLoop(self._new_client, close_sdk_client)
 
     def _new_client(self) -> AsyncAnthropic:
-        client = self._sdk.AsyncAnthropic(
-            api_key=self._api_key,
-            base_url=self.base_url,
-            timeout=self.timeout,
-            max_retries=0,  # Quiesce tries again itself, so that a stop need not wait for it
-            default_headers=self.extra_headers or None,
-            http_client=self.new_http_client(),
-        )
-        settle_platform(client)
-        return client
+        return sdk_client(self._sdk.AsyncAnthropic, self, self._api_key, self.extra_headers)
 
     async def _send(self, request: ModelRequest) -> httpx2.Response:
         body = self.body(request)
@@ -163,10 +141,6 @@ class Anthropic(WireModel):
         for blocks in (body.get("tools"), body.get("system"), last_message):
             if blocks and blocks[-1].get("type") not in ("thinking", "redacted_thinking"):
                 blocks[-1]["cache_control"] = self._cache
-
-
-async def _close_client(client: AsyncAnthropic) -> None:
-    await client.close()
 
 
 # --- The conversation ----------------------------------------------------------------------------------------------

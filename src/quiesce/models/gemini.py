@@ -5,13 +5,12 @@ from __future__ import annotations
 import inspect
 import os
 import urllib.parse
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from typing import Any, ClassVar, Final
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any, ClassVar, Final, Unpack
 
 import httpx2
 import msgspec
 
-from ..errors import AuthenticationFailed
 from ..messages import (
     AssistantMessage,
     CutNote,
@@ -26,11 +25,11 @@ from ..messages import (
     UserContent,
     UserMessage,
 )
-from ..usage.prices import Price
 from .base import ModelRequest, StopPolicyName
-from .convert import base64_of, merged, own, renamed, settings_of
+from .convert import base64_of, calls_so_far, merged, own, renamed, settings_of
+from .failures import no_key
 from .gemini_decoder import GeminiDecoder
-from .http import PerLoop, WireModel
+from .http import PlainModel, WireOptions
 from .loose import as_dict
 
 _ADDRESS: Final = "https://generativelanguage.googleapis.com/v1beta"
@@ -46,7 +45,7 @@ _GENERATION: Final = {
 _NO_SIGNATURE: Final = "skip_thought_signature_validator"
 
 
-class Gemini(WireModel):
+class Gemini(PlainModel):
     """A Gemini model, from the Gemini API or, with `base_url` and `access_token`, from Vertex AI.
 
     access_token  a function that returns an OAuth token, sent instead of a key; it may be async
@@ -64,60 +63,38 @@ class Gemini(WireModel):
         api_key: str | None = None,
         access_token: Callable[[], str | Awaitable[str]] | None = None,
         base_url: str | None = None,
-        timeout: float | httpx2.Timeout | None = None,
-        extra_headers: Mapping[str, str] | None = None,
-        extra_body: Mapping[str, Any] | None = None,
-        price: Price | None = None,
         stop_policy: StopPolicyName = "drain",
         tokenizer: str | None = "gemma",
-        http_client: Callable[[], httpx2.AsyncClient] | None = None,
+        **options: Unpack[WireOptions],
     ) -> None:
         key = api_key or os.environ.get("GEMINI_API_KEY") or os.environ.get("GOOGLE_API_KEY")
         if not key and access_token is None:
-            raise AuthenticationFailed(
-                "There is no key for Gemini.", kept="Nothing was sent.", todo="Set GEMINI_API_KEY or pass api_key=."
-            )
+            raise no_key("Gemini", "GEMINI_API_KEY")
         super().__init__(
             model,
             api_key=key,
             base_url=base_url or _ADDRESS,
-            timeout=timeout,
-            extra_headers=extra_headers,
-            extra_body=extra_body,
-            price=price,
             stop_policy=stop_policy,
             tokenizer=tokenizer,
-            http_client=http_client,
+            **options,
         )
         self._api_key: Final = key
         self._access_token: Final = access_token
-        self._clients: Final = PerLoop(self.new_http_client, _close_client)
 
     async def _send(self, request: ModelRequest) -> httpx2.Response:
-        return await self._post("streamGenerateContent?alt=sse", self.body(request), stream=True)
+        return await self._call("streamGenerateContent?alt=sse", self.body(request), stream=True)
 
     async def count_tokens(self, request: ModelRequest) -> int | None:
         """What a request costs to send, by the provider's own counter, which costs nothing."""
         body = {"model": f"models/{self.model}", **self.body(request)}
-        answer = await self._post("countTokens", {"generateContentRequest": body})
+        answer = await self._call("countTokens", {"generateContentRequest": body}, stream=False)
         found = as_dict(msgspec.json.decode(answer.content)).get("totalTokens") if answer.is_success else None
         return found if isinstance(found, int) else None
 
-    async def _post(self, method: str, body: dict[str, Any], *, stream: bool = False) -> httpx2.Response:
-        client = await self._clients.get()
-        sent = client.build_request(
-            "POST",
-            f"{self.base_url}/models/{urllib.parse.quote(self.model)}:{method}",
-            content=msgspec.json.encode(body),
-            headers={
-                "content-type": "application/json",
-                "accept-encoding": "identity",
-                **await self._credentials(),
-                **self.extra_headers,
-            },
-            timeout=self.timeout,
-        )
-        return await client.send(sent, stream=stream)
+    async def _call(self, method: str, body: dict[str, Any], *, stream: bool) -> httpx2.Response:
+        url = f"{self.base_url}/models/{urllib.parse.quote(self.model)}:{method}"
+        headers = {**await self._credentials(), **self.extra_headers}
+        return await self._post(url, msgspec.json.encode(body), headers, stream=stream)
 
     async def _credentials(self) -> dict[str, str]:
         if self._access_token is None:
@@ -126,8 +103,7 @@ class Gemini(WireModel):
         return {"authorization": f"Bearer {await token if inspect.isawaitable(token) else token}"}
 
     def _decoder(self, request: ModelRequest) -> GeminiDecoder:
-        used = sum(len(each.tool_calls) for each in request.messages if isinstance(each, AssistantMessage))
-        return GeminiDecoder(self._failures, first_call=used + 1)
+        return GeminiDecoder(self._failures, first_call=calls_so_far(request) + 1)
 
     def body(self, request: ModelRequest) -> dict[str, Any]:
         """The request as the API wants it."""
@@ -174,10 +150,6 @@ class Gemini(WireModel):
                     wants_signature = False
                     called: dict[str, Any] = {"functionCall": {"name": part.name, "args": part.arguments}}
                     yield called | {"thoughtSignature": signature} if signature else called
-
-
-async def _close_client(client: httpx2.AsyncClient) -> None:
-    await client.aclose()
 
 
 def _signature(call: ToolCall) -> str | None:

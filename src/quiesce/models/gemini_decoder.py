@@ -20,8 +20,8 @@ from ..events import (
     ToolCallStart,
     UsageDelta,
 )
-from .failures import Failures, read_error
-from .sse import EventStreamDecoder, garbage
+from .failures import Failures
+from .sse import EventStreamDecoder, decoded
 
 
 class _FunctionCall(Struct, gc=False):
@@ -86,13 +86,9 @@ class GeminiDecoder(EventStreamDecoder):
     def take(self, name: bytes, data: bytes, into: list[Delta]) -> None:
         """One chunk."""
         del name
-        try:
-            chunk = _decode(data)
-        except (msgspec.MsgspecError, UnicodeError) as error:
-            raise garbage("Gemini", data, error) from None
+        chunk = decoded(_decode, "Gemini", data)
         if chunk.error is not None:
-            kind, message, wait = read_error(chunk.error)
-            raise self._failures.reported(kind, message, retry_after=wait)
+            raise self._failures.told(chunk.error)
         if not self._started:
             self._started = True
             into.append(AnswerStart(chunk.response_id, chunk.model_version))

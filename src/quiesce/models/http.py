@@ -10,7 +10,7 @@ import threading
 import weakref
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
-from typing import Any, ClassVar, Final, Generic, TypeVar
+from typing import Any, ClassVar, Final, Generic, TypedDict, TypeVar
 
 import anyio
 import httpx2
@@ -33,6 +33,16 @@ _TAIL: Final = 5.0
 _LAST_BYTES: Final = 0.2
 # Closing a connection takes a fraction of a millisecond.
 _CLOSING: Final = 1.0
+
+
+class WireOptions(TypedDict, total=False):
+    """What every provider takes and hands on as it is; see `WireModel`."""
+
+    timeout: float | httpx2.Timeout | None
+    extra_headers: Mapping[str, str] | None
+    extra_body: Mapping[str, Any] | None
+    price: Price | None
+    http_client: Callable[[], httpx2.AsyncClient] | None
 
 
 class WireModel:
@@ -136,6 +146,25 @@ class WireModel:
         limits = httpx2.Limits(max_connections=1000, max_keepalive_connections=100)
         # Redirects are not followed: the key would go wherever they lead.
         return httpx2.AsyncClient(timeout=self.timeout, limits=limits, verify=_certificates())
+
+
+class PlainModel(WireModel):
+    """A provider that is spoken to without an SDK."""
+
+    def __init__(self, model: str, **options: Any) -> None:
+        super().__init__(model, **options)
+        self._clients: Final = PerLoop(self.new_http_client, _close_http)
+
+    async def _post(self, url: str, body: bytes, headers: Mapping[str, str], *, stream: bool = True) -> httpx2.Response:
+        """Send a body of JSON; returns with the head of the answer, or with the whole of it."""
+        client = await self._clients.get()
+        asked = {"content-type": "application/json", "accept-encoding": "identity", **headers}
+        sent = client.build_request("POST", url, content=body, headers=asked, timeout=self.timeout)
+        return await client.send(sent, stream=stream)
+
+
+async def _close_http(client: httpx2.AsyncClient) -> None:
+    await client.aclose()
 
 
 class _Answer:

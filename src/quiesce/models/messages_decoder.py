@@ -20,8 +20,8 @@ from ..events import (
     ToolCallStart,
     UsageDelta,
 )
-from .failures import Failures, read_error
-from .sse import EventStreamDecoder, garbage
+from .failures import Failures
+from .sse import EventStreamDecoder, decoded
 
 
 class _OutputDetails(Struct, gc=False):
@@ -100,10 +100,7 @@ class MessagesDecoder(EventStreamDecoder):
     def take(self, name: bytes, data: bytes, into: list[Delta]) -> None:
         """One event."""
         del name  # the type is in the data as well
-        try:
-            event = _decode(data)
-        except (msgspec.MsgspecError, UnicodeError) as error:
-            raise garbage("Anthropic", data, error) from None
+        event = decoded(_decode, "Anthropic", data)
         if event.type == "content_block_delta":
             self._take_piece(event.index, event.delta, into)
             return
@@ -121,8 +118,7 @@ class MessagesDecoder(EventStreamDecoder):
             case "message_stop":
                 self.done = self.ended
             case "error":
-                kind, message, wait = read_error(event.error)
-                raise self._failures.reported(kind, message, retry_after=wait)
+                raise self._failures.told(event.error)
             case _:  # ping, and what is yet to come
                 pass
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Unpack
 
 import httpx2
 
@@ -24,24 +24,22 @@ from ..messages import (
     UserContent,
     UserMessage,
 )
-from ..usage.prices import Price
 from .base import ModelRequest, StopPolicyName
 from .compatible import SERVERS, vocabulary_of
 from .convert import (
+    answer_format,
     arguments_of,
-    closed_schema,
     data_url,
     file_name,
-    is_strict,
     merged,
     own,
     settings_of,
     text_of_document,
 )
-from .http import PerLoop, WireModel
+from .http import PerLoop, WireModel, WireOptions
 from .openai_chat import address_of, key_for
 from .responses_decoder import ResponsesDecoder, usage_of
-from .sdk import settle_platform, vendor_sdk
+from .sdk import close_sdk_client, sdk_client, vendor_sdk
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -68,13 +66,9 @@ class OpenAIResponses(WireModel):
         api_key: str | None = None,
         base_url: str | None = None,
         background: bool = False,
-        timeout: float | httpx2.Timeout | None = None,
-        extra_headers: Mapping[str, str] | None = None,
-        extra_body: Mapping[str, Any] | None = None,
-        price: Price | None = None,
         stop_policy: StopPolicyName | None = None,
         tokenizer: str | None = None,
-        http_client: Callable[[], httpx2.AsyncClient] | None = None,
+        **options: Unpack[WireOptions],
     ) -> None:
         server = SERVERS["openai"]
         self._api_key: Final = api_key or key_for(server, own_address=base_url is not None)
@@ -82,29 +76,16 @@ class OpenAIResponses(WireModel):
             model,
             api_key=self._api_key,
             base_url=base_url or address_of(server),
-            timeout=timeout,
-            extra_headers=extra_headers,
-            extra_body=extra_body,
-            price=price,
             stop_policy=stop_policy or ("cancel_at_provider" if background else "hang_up"),
             tokenizer=tokenizer or vocabulary_of(model, server),
-            http_client=http_client,
+            **options,
         )
         self._background: Final = background
         self._sdk: Final = vendor_sdk("openai", "OpenAI Responses")
-        self._clients: Final = PerLoop(self._new_client, _close_client)
+        self._clients: Final = PerLoop(self._new_client, close_sdk_client)
 
     def _new_client(self) -> AsyncOpenAI:
-        client = self._sdk.AsyncOpenAI(
-            api_key=self._api_key or "none",
-            base_url=self.base_url,
-            timeout=self.timeout,
-            max_retries=0,
-            default_headers=self.extra_headers or None,
-            http_client=self.new_http_client(),
-        )
-        settle_platform(client)
-        return client
+        return sdk_client(self._sdk.AsyncOpenAI, self, self._api_key or "none", self.extra_headers)
 
     async def _send(self, request: ModelRequest) -> httpx2.Response:
         body = self.body(request)
@@ -151,18 +132,11 @@ class OpenAIResponses(WireModel):
                 for tool in request.tools
             ]
         if request.output_schema is not None:
-            closed = closed_schema(request.output_schema)
-            strict = is_strict(closed)
-            schema = closed if strict else request.output_schema
-            body["text"] = {"format": {"type": "json_schema", "name": "answer", "schema": schema, "strict": strict}}
+            body["text"] = {"format": {"type": "json_schema", **answer_format(request.output_schema)}}
         settings, limit = settings_of(request)
         if limit is not None:
             body["max_output_tokens"] = limit
         return merged(body, settings, self.extra_body)
-
-
-async def _close_client(client: AsyncOpenAI) -> None:
-    await client.close()
 
 
 # --- The conversation ----------------------------------------------------------------------------------------------

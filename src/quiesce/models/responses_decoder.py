@@ -19,7 +19,7 @@ from ..events import (
     ToolCallStart,
     UsageDelta,
 )
-from .failures import Failures, read_error
+from .failures import Failures
 from .loose import as_dict
 from .sse import EventStreamDecoder, garbage
 
@@ -146,8 +146,7 @@ class ResponsesDecoder(EventStreamDecoder):
                 self._end(event.response or _Response(), into)
             case "response.failed" | "error":
                 found = event.response.error if event.response is not None else event.error
-                kind, message, wait = read_error(found or {"code": event.code, "message": event.message})
-                raise self._failures.reported(kind, message or "no explanation", retry_after=wait)
+                raise self._failures.told(found or {"code": event.code, "message": event.message})
             case _:
                 pass
 
