@@ -40,6 +40,7 @@ from .models.base import ModelRequest
 from .output import OutputMismatch
 from .sessions.journal import Journal
 from .state import PAUSES, Phase
+from .tools.parent import current_run
 from .window import fit
 
 # Between the results of tools and a message that the person sent meanwhile. Nothing was cut there.
@@ -157,6 +158,7 @@ async def call_model(course: Course) -> Phase | None:
 
 async def listen(course: Course, draft: Draft, request: ModelRequest) -> None:
     """Send the request and take the answer. Leaving the context hangs up, which is not to be cut once it has begun."""
+    current_run.set(None)  # a connection that is kept for later keeps its context, and would keep the run
     try:
         async with course.setup.model.stream(request) as deltas:
             try:

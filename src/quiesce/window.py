@@ -16,6 +16,7 @@ from .events import ContextReduced
 from .messages import Message
 from .models.base import Model, ModelRequest
 from .setup import Setup, terms_of
+from .tools.parent import current_run
 from .transcript import check
 from .usage.ledger import HowItEnded
 
@@ -87,6 +88,7 @@ class Window:
 
 async def _collect(model: Model, request: ModelRequest, draft: Draft, errands: Errands) -> None:
     """Take a whole answer, for nobody to read."""
+    current_run.set(None)  # a connection that is kept for later keeps its context, and would keep the run
     try:
         async with model.stream(request) as deltas:
             try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import warnings
 
 import pytest
 
@@ -199,3 +200,20 @@ def test_one_model_in_several_loops(provider: Provider) -> None:
     from quiesce.sync import close_portals
 
     close_portals()
+
+
+@each_provider
+@pytest.mark.promise("P5")
+async def test_a_model_that_is_dropped_in_a_running_loop_closes_its_connections(provider: Provider) -> None:
+    """And not the garbage collector, which would warn of them."""
+    async with wire(provider.answer.response) as server:
+        model = provider.make(server.url)
+        await Agent(model).invoke_async("Hello?")
+        assert server.open == 1  # kept, for the next request
+        del model
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            while server.open:
+                gc.collect()
+                await asyncio.sleep(0.001)
+        assert [str(each.message) for each in found if each.category is ResourceWarning] == []

@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 import re
 import urllib.parse
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, ClassVar, Final
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar, Final, Unpack
 
 import anyio
 import httpx2
@@ -32,12 +32,11 @@ from ..messages import (
     UserContent,
     UserMessage,
 )
-from ..usage.prices import Price
 from .base import ModelRequest, StopPolicyName
 from .compatible import vocabulary_of
 from .converse_decoder import ConverseDecoder
 from .convert import base64_of, closed_schema, merged, not_by_address, own, renamed, settings_of, takes_prefill
-from .http import PerLoop, WireModel
+from .http import PlainModel, WireOptions
 from .sdk import extra
 
 _INFERENCE: Final = {
@@ -58,7 +57,7 @@ _FORMATS: Final[Mapping[str, str]] = {
 _NO_NAME: Final = re.compile(r"[^a-zA-Z0-9\-()\[\]]+")
 
 
-class Bedrock(WireModel):
+class Bedrock(PlainModel):
     """A model on Amazon Bedrock, through ConverseStream.
 
     api_key   a Bedrock API key; else AWS_BEARER_TOKEN_BEDROCK; else requests are signed with AWS credentials
@@ -82,13 +81,9 @@ class Bedrock(WireModel):
         profile: str | None = None,
         base_url: str | None = None,
         cache: bool = False,
-        timeout: float | httpx2.Timeout | None = None,
-        extra_headers: Mapping[str, str] | None = None,
-        extra_body: Mapping[str, Any] | None = None,
-        price: Price | None = None,
         stop_policy: StopPolicyName = "drain",
         tokenizer: str | None = None,
-        http_client: Callable[[], httpx2.AsyncClient] | None = None,
+        **options: Unpack[WireOptions],
     ) -> None:
         session = extra("botocore.session", "Bedrock", "bedrock")
         self._session: Final = session.Session(profile=profile)
@@ -107,24 +102,15 @@ class Bedrock(WireModel):
             model,
             api_key=self._api_key,
             base_url=base_url or f"https://bedrock-runtime.{self._region}.amazonaws.com",
-            timeout=timeout,
-            extra_headers=extra_headers,
-            extra_body=extra_body,
-            price=price,
             stop_policy=stop_policy,
             tokenizer=tokenizer or vocabulary_of(re.sub(r"^(us|eu|apac|global|jp|au)\.", "", model)),
-            http_client=http_client,
+            **options,
         )
-        self._clients: Final = PerLoop(self.new_http_client, _close_client)
 
     async def _send(self, request: ModelRequest) -> httpx2.Response:
         content = msgspec.json.encode(self.body(request))
         url = f"{self.base_url}/model/{urllib.parse.quote(self.model, safe='')}/converse-stream"
-        client = await self._clients.get()
-        sent = client.build_request(
-            "POST", url, content=content, headers=await self._headers(url, content), timeout=self.timeout
-        )
-        return await client.send(sent, stream=True)
+        return await self._post(url, content, await self._headers(url, content))
 
     @property
     def supports_prefill(self) -> bool:
@@ -137,8 +123,7 @@ class Bedrock(WireModel):
             headers["authorization"] = f"Bearer {self._api_key}"
         else:
             headers = self._signed(url, content, headers, await self._credentials())
-        # Proxies change this one, so it is not signed.
-        return headers | {"accept-encoding": "identity"}
+        return headers
 
     async def _credentials(self) -> Any:
         """AWS credentials. Finding or renewing them may ask the network, synchronously; a stop does not wait for it."""
@@ -207,10 +192,6 @@ def _profile_region(session: Any) -> str | None:
         return session.get_config_variable("region")
     except BotoCoreError as error:
         raise ConfigurationError(f"The AWS profile cannot be read: {error}.", todo="Check ~/.aws/config.") from None
-
-
-async def _close_client(client: httpx2.AsyncClient) -> None:
-    await client.aclose()
 
 
 # --- The conversation ----------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from ..events import (
     ToolCallStart,
     UsageDelta,
 )
-from .failures import Failures, read_error
+from .failures import Failures
 from .loose import as_dict, as_list
 from .sse import EventStreamDecoder, garbage
 
@@ -133,8 +133,7 @@ class ChatDecoder(EventStreamDecoder):
                 return
             raise garbage(self._failures.label, data, error) from None
         if chunk.error is not None or name == b"error":
-            kind, message, wait = read_error(chunk.error)
-            raise self._failures.reported(kind, message, retry_after=wait, request_id=_head(data).id)
+            raise self._failures.told(chunk.error, request_id=_head(data).id)
         if not self._started:
             self._started = True
             head = _head(data)

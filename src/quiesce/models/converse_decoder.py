@@ -21,7 +21,7 @@ from ..events import (
     UsageDelta,
 )
 from .failures import Failures, read_error
-from .sse import garbage
+from .sse import decoded, garbage
 
 
 class _ToolUse(Struct, gc=False, rename="camel"):
@@ -111,10 +111,7 @@ class ConverseDecoder:
         if headers.get(":message-type") in ("exception", "error") or kind:
             _, words, _ = read_error(_loose(message.payload))
             raise self._failures.reported(str(kind or ""), str(headers.get(":error-message") or words))
-        try:
-            event = _decode(message.payload)
-        except (msgspec.MsgspecError, UnicodeError) as error:
-            raise garbage("Bedrock", message.payload, error) from None
+        event = decoded(_decode, "Bedrock", message.payload)
         match headers.get(":event-type"):
             case "contentBlockDelta" if event.delta is not None and not self.ended:
                 self._take_piece(event.content_block_index or 0, event.delta, into)

@@ -136,6 +136,29 @@ def _all_required(node: Any) -> bool:
     return all(_all_required(each) for each in here.values())
 
 
+def answer_format(schema: dict[str, Any]) -> dict[str, Any]:
+    """How OpenAI is told what an answer must fit: strictly, where the schema keeps the rules of that."""
+    closed = closed_schema(schema)
+    strict = is_strict(closed)
+    return {"name": "answer", "schema": closed if strict else schema, "strict": strict}
+
+
+def function_tools(request: ModelRequest) -> list[dict[str, Any]]:
+    """The tools of a request as Chat Completions has them, and those who took after it."""
+    return [
+        {
+            "type": "function",
+            "function": {"name": tool.name, "description": tool.description, "parameters": tool.schema},
+        }
+        for tool in request.tools
+    ]
+
+
+def calls_so_far(request: ModelRequest) -> int:
+    """How many calls the conversation holds: for providers whose calls have no ids, so that they are numbered."""
+    return sum(len(each.tool_calls) for each in request.messages if isinstance(each, AssistantMessage))
+
+
 def settings_of(request: ModelRequest) -> tuple[dict[str, Any], int | None]:
     """The settings of a request, and apart from them the limit on its answer, which each provider calls otherwise."""
     settings = dict(request.settings or {})

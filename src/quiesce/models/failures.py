@@ -159,6 +159,11 @@ class Failures:
             request_id=request_id_of(response.headers),
         )
 
+    def told(self, error: Any, *, request_id: str | None = None) -> ModelError:
+        """The typed error for an error object in the middle of a stream."""
+        kind, message, wait = read_error(error)
+        return self.reported(kind, message or "no explanation", retry_after=wait, request_id=request_id)
+
     def reported(
         self,
         kind: str,
@@ -245,6 +250,13 @@ def _read_body(body: bytes) -> tuple[str, str, float | None]:
     except (msgspec.DecodeError, UnicodeError):
         return "", body[:_LONGEST_MESSAGE].decode("utf-8", "replace"), None
     return read_error(found)
+
+
+def no_key(label: str, variable: str) -> AuthenticationFailed:
+    """The error for a provider that wants a key, when there is none."""
+    return AuthenticationFailed(
+        f"There is no key for {label}.", kept="Nothing was sent.", todo=f"Set {variable} or pass api_key=."
+    )
 
 
 def read_error(found: Any) -> tuple[str, str, float | None]:

@@ -10,7 +10,7 @@ import threading
 import weakref
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
-from typing import Any, ClassVar, Final, Generic, TypeVar
+from typing import Any, ClassVar, Final, Generic, TypedDict, TypeVar
 
 import anyio
 import httpx2
@@ -33,6 +33,16 @@ _TAIL: Final = 5.0
 _LAST_BYTES: Final = 0.2
 # Closing a connection takes a fraction of a millisecond.
 _CLOSING: Final = 1.0
+
+
+class WireOptions(TypedDict, total=False):
+    """What every provider takes and hands on as it is; see `WireModel`."""
+
+    timeout: float | httpx2.Timeout | None
+    extra_headers: Mapping[str, str] | None
+    extra_body: Mapping[str, Any] | None
+    price: Price | None
+    http_client: Callable[[], httpx2.AsyncClient] | None
 
 
 class WireModel:
@@ -138,6 +148,25 @@ class WireModel:
         return httpx2.AsyncClient(timeout=self.timeout, limits=limits, verify=_certificates())
 
 
+class PlainModel(WireModel):
+    """A provider that is spoken to without an SDK."""
+
+    def __init__(self, model: str, **options: Any) -> None:
+        super().__init__(model, **options)
+        self._clients: Final = PerLoop(self.new_http_client, _close_http)
+
+    async def _post(self, url: str, body: bytes, headers: Mapping[str, str], *, stream: bool = True) -> httpx2.Response:
+        """Send a body of JSON; returns with the head of the answer, or with the whole of it."""
+        client = await self._clients.get()
+        asked = {"content-type": "application/json", "accept-encoding": "identity", **headers}
+        sent = client.build_request("POST", url, content=body, headers=asked, timeout=self.timeout)
+        return await client.send(sent, stream=stream)
+
+
+async def _close_http(client: httpx2.AsyncClient) -> None:
+    await client.aclose()
+
+
 class _Answer:
     """One answer that is being read."""
 
@@ -234,8 +263,9 @@ def _timeout(timeout: float | httpx2.Timeout | None) -> httpx2.Timeout:
 class PerLoop(Generic[_T]):
     """One client for each event loop, because connections belong to the loop that opened them.
 
-    A client is closed when its loop shuts down, and when the model is dropped: an async generator that waits inside
-    the loop is what both of these close.
+    A client is closed when its loop shuts down, which closes the async generator that waits in it, and when the model
+    is dropped. Nothing but the finalizer holds the clients then: dropped together with the model, their connections
+    would be closed by the garbage collector, with warnings.
     """
 
     def __init__(self, make: Callable[[], _T], close: Callable[[_T], Awaitable[None]]) -> None:
@@ -245,6 +275,7 @@ class PerLoop(Generic[_T]):
             weakref.WeakKeyDictionary()
         )
         self._lock: Final = threading.Lock()
+        weakref.finalize(self, _close_later, self._kept).atexit = False
 
     async def get(self) -> _T:
         """The client of the running loop."""
@@ -267,6 +298,27 @@ class PerLoop(Generic[_T]):
             kept = self._kept.pop(asyncio.get_running_loop(), None)
         if kept is not None:
             await kept[1].aclose()
+
+
+_closing: Final[set[asyncio.Task[None]]] = set()
+
+
+def _close_later(kept: Mapping[asyncio.AbstractEventLoop, tuple[object, AsyncGenerator[None]]]) -> None:
+    """Close clients, each in its own loop. Called in whichever thread collects the garbage."""
+    for loop, (_, keeper) in list(kept.items()):
+        with suppress(RuntimeError):  # the loop has closed, and the client with it
+            loop.call_soon_threadsafe(_close_now, loop, keeper)
+
+
+def _close_now(loop: asyncio.AbstractEventLoop, keeper: AsyncGenerator[None]) -> None:
+    task = loop.create_task(_finish(keeper), name="closing the connections of a model")
+    _closing.add(task)
+    task.add_done_callback(_closing.discard)
+
+
+async def _finish(keeper: AsyncGenerator[None]) -> None:
+    with suppress(Exception):
+        await keeper.aclose()
 
 
 async def _keep(client: _T, close: Callable[[_T], Awaitable[None]]) -> AsyncGenerator[None]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, ClassVar, Final
+from collections.abc import Iterator
+from typing import Any, ClassVar, Final, Unpack
 
 import httpx2
 import msgspec
@@ -23,13 +23,23 @@ from ..events import (
     UsageDelta,
 )
 from ..messages import AssistantMessage, Document, Image, Message, Text, ToolMessage, UserContent, UserMessage
-from ..usage.prices import Price
 from .base import ModelRequest, StopPolicyName
 from .compatible import vocabulary_of
-from .convert import base64_of, merged, not_by_address, not_supported, renamed, settings_of, text_of_document, words_of
+from .convert import (
+    base64_of,
+    calls_so_far,
+    function_tools,
+    merged,
+    not_by_address,
+    not_supported,
+    renamed,
+    settings_of,
+    text_of_document,
+    words_of,
+)
 from .failures import Failures
-from .http import PerLoop, WireModel
-from .sse import LineDecoder, garbage
+from .http import PlainModel, WireOptions
+from .sse import LineDecoder, decoded
 
 # Settings that other providers have at the top, under their names here.
 _OPTIONS: Final = {
@@ -41,7 +51,7 @@ _OPTIONS: Final = {
 }
 
 
-class Ollama(WireModel):
+class Ollama(PlainModel):
     """A model that an Ollama server runs. The arguments are those of `WireModel`; OLLAMA_HOST says where it is."""
 
     provider = "ollama"
@@ -53,44 +63,26 @@ class Ollama(WireModel):
         *,
         api_key: str | None = None,
         base_url: str | None = None,
-        timeout: float | httpx2.Timeout | None = None,
-        extra_headers: Mapping[str, str] | None = None,
-        extra_body: Mapping[str, Any] | None = None,
-        price: Price | None = None,
         stop_policy: StopPolicyName = "hang_up",
         tokenizer: str | None = None,
-        http_client: Callable[[], httpx2.AsyncClient] | None = None,
+        **options: Unpack[WireOptions],
     ) -> None:
         key = api_key or os.environ.get("OLLAMA_API_KEY")
         super().__init__(
             model,
             api_key=key,
             base_url=base_url or ollama_address(),
-            timeout=timeout,
-            extra_headers=extra_headers,
-            extra_body=extra_body,
-            price=price,
             stop_policy=stop_policy,
             tokenizer=tokenizer or vocabulary_of(model),
-            http_client=http_client,
+            **options,
         )
         self._headers: Final = ({"authorization": f"Bearer {key}"} if key else {}) | self.extra_headers
-        self._clients: Final = PerLoop(self.new_http_client, _close_client)
 
     async def _send(self, request: ModelRequest) -> httpx2.Response:
-        client = await self._clients.get()
-        sent = client.build_request(
-            "POST",
-            f"{self.base_url}/api/chat",
-            content=msgspec.json.encode(self.body(request)),
-            headers={"content-type": "application/json", "accept-encoding": "identity", **self._headers},
-            timeout=self.timeout,
-        )
-        return await client.send(sent, stream=True)
+        return await self._post(f"{self.base_url}/api/chat", msgspec.json.encode(self.body(request)), self._headers)
 
     def _decoder(self, request: ModelRequest) -> OllamaDecoder:
-        used = sum(len(each.tool_calls) for each in request.messages if isinstance(each, AssistantMessage))
-        return OllamaDecoder(self._failures, first_call=used + 1)
+        return OllamaDecoder(self._failures, first_call=calls_so_far(request) + 1)
 
     def body(self, request: ModelRequest) -> dict[str, Any]:
         """The request as the server wants it."""
@@ -99,13 +91,7 @@ class Ollama(WireModel):
             messages.insert(0, {"role": "system", "content": request.instructions})
         body: dict[str, Any] = {"model": self.model, "messages": messages, "stream": True}
         if request.tools:
-            body["tools"] = [
-                {
-                    "type": "function",
-                    "function": {"name": tool.name, "description": tool.description, "parameters": tool.schema},
-                }
-                for tool in request.tools
-            ]
+            body["tools"] = function_tools(request)
         if request.output_schema is not None:
             body["format"] = request.output_schema
         settings, limit = settings_of(request)
@@ -126,10 +112,6 @@ def ollama_address() -> str:
         return host
     host = host.replace("0.0.0.0", "127.0.0.1")  # noqa: S104 - what a server binds to is not where a client goes
     return f"http://{host}" if ":" in host else f"http://{host}:11434"
-
-
-async def _close_client(client: httpx2.AsyncClient) -> None:
-    await client.aclose()
 
 
 def _messages(message: Message) -> Iterator[dict[str, Any]]:
@@ -209,10 +191,7 @@ class OllamaDecoder(LineDecoder):
 
     def take(self, line: bytes, into: list[Delta]) -> None:
         """One line."""
-        try:
-            found = _decode(line)
-        except (msgspec.MsgspecError, UnicodeError) as error:
-            raise garbage("Ollama", line, error) from None
+        found = decoded(_decode, "Ollama", line)
         if found.error is not None:
             raise self._failures.reported("", str(found.error))
         if self.ended:

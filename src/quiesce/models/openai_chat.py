@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
 import httpx2
 import msgspec
 
-from ..errors import AuthenticationFailed, ConfigurationError, UnknownModel
+from ..errors import ConfigurationError, UnknownModel
 from ..events import UsageDelta
 from ..messages import (
     AssistantMessage,
@@ -23,16 +23,15 @@ from ..messages import (
     UserContent,
     UserMessage,
 )
-from ..usage.prices import Price
 from .base import ModelRequest, StopPolicyName
 from .chat_decoder import ChatDecoder
 from .compatible import SERVERS, Server, vocabulary_of
 from .convert import (
+    answer_format,
     arguments_of,
-    closed_schema,
     data_url,
     file_name,
-    is_strict,
+    function_tools,
     merged,
     not_by_address,
     settings_of,
@@ -40,9 +39,10 @@ from .convert import (
     text_of_document,
     words_of,
 )
+from .failures import no_key
 from .generation import usage_of_generation
-from .http import PerLoop, WireModel
-from .sdk import settle_platform, vendor_sdk
+from .http import PerLoop, WireModel, WireOptions
+from .sdk import close_sdk_client, sdk_client, vendor_sdk
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -63,13 +63,9 @@ class OpenAIChat(WireModel):
         server: str | Server = "openai",
         api_key: str | None = None,
         base_url: str | None = None,
-        timeout: float | httpx2.Timeout | None = None,
-        extra_headers: Mapping[str, str] | None = None,
-        extra_body: Mapping[str, Any] | None = None,
-        price: Price | None = None,
         stop_policy: StopPolicyName | None = None,
         tokenizer: str | None = None,
-        http_client: Callable[[], httpx2.AsyncClient] | None = None,
+        **options: Unpack[WireOptions],
     ) -> None:
         self.server: Final = server if isinstance(server, Server) else _server(server)
         self.provider = server if isinstance(server, str) else self.server.label.lower()
@@ -78,31 +74,18 @@ class OpenAIChat(WireModel):
             model,
             api_key=self._api_key,
             base_url=base_url or address_of(self.server),
-            timeout=timeout,
-            extra_headers=extra_headers,
-            extra_body=extra_body,
-            price=price,
             stop_policy=stop_policy or self.server.stop_policy,
             tokenizer=tokenizer or vocabulary_of(model, self.server),
             label=self.server.label,
-            http_client=http_client,
+            **options,
         )
         self.supports_prefill: Final = self.server.prefill is not None
         self.after_hang_up: Final = self.server.after_hang_up
         self._sdk: Final = vendor_sdk("openai", self.server.label)
-        self._clients: Final = PerLoop(self._new_client, _close_client)
+        self._clients: Final = PerLoop(self._new_client, close_sdk_client)
 
     def _new_client(self) -> AsyncOpenAI:
-        client = self._sdk.AsyncOpenAI(
-            api_key=self._api_key or "none",
-            base_url=self.base_url,
-            timeout=self.timeout,
-            max_retries=0,  # Quiesce tries again itself, so that a stop need not wait for it
-            default_headers=self._own_headers(),
-            http_client=self.new_http_client(),
-        )
-        settle_platform(client)
-        return client
+        return sdk_client(self._sdk.AsyncOpenAI, self, self._api_key or "none", self._own_headers())
 
     def _own_headers(self) -> dict[str, Any]:
         """The user's headers; and to others than OpenAI nothing of what the environment says of an OpenAI account."""
@@ -136,13 +119,7 @@ class OpenAIChat(WireModel):
         """The request as this server wants it."""
         body: dict[str, Any] = {"messages": list(self._messages(request))}
         if request.tools:
-            body["tools"] = [
-                {
-                    "type": "function",
-                    "function": {"name": tool.name, "description": tool.description, "parameters": tool.schema},
-                }
-                for tool in request.tools
-            ]
+            body["tools"] = function_tools(request)
         if request.output_schema is not None:
             body["response_format"] = self._response_format(request.output_schema)
         if self.server.prefill and request.messages and isinstance(request.messages[-1], AssistantMessage):
@@ -155,10 +132,7 @@ class OpenAIChat(WireModel):
     def _response_format(self, schema: dict[str, Any]) -> dict[str, Any]:
         if self.server.structured == "json_object":
             return {"type": "json_object"}
-        closed = closed_schema(schema)
-        strict = is_strict(closed)
-        wanted = {"name": "answer", "schema": closed if strict else schema, "strict": strict}
-        return {"type": "json_schema", "json_schema": wanted}
+        return {"type": "json_schema", "json_schema": answer_format(schema)}
 
     def _messages(self, request: ModelRequest) -> Iterator[dict[str, Any]]:
         instructions = request.instructions or ""
@@ -248,9 +222,7 @@ def key_for(server: Server, *, own_address: bool) -> str | None:
         return None
     key = os.environ.get(server.key)
     if not key and not own_address:  # a server of one's own may need no key
-        raise AuthenticationFailed(
-            f"There is no key for {server.label}.", kept="Nothing was sent.", todo=f"Set {server.key} or pass api_key=."
-        )
+        raise no_key(server.label, server.key)
     return key
 
 
@@ -266,7 +238,3 @@ def address_of(server: Server) -> str:
     if address and "://" not in address:
         address = f"http://{address}"
     return address or server.base_url or ""
-
-
-async def _close_client(client: AsyncOpenAI) -> None:
-    await client.close()

@@ -5,9 +5,12 @@ from __future__ import annotations
 import importlib
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ..errors import MissingExtra
+
+if TYPE_CHECKING:
+    from .http import WireModel
 
 # The SDKs import these with the first request, in the event loop, where it would hold up everything for a second.
 _LATE: Final[Mapping[str, tuple[str, ...]]] = {
@@ -34,7 +37,26 @@ def extra(module: str, what: str, name: str) -> Any:
     raise MissingExtra(what, module.partition(".")[0], name)
 
 
-def settle_platform(client: Any) -> None:
+def sdk_client(make: Any, model: WireModel, api_key: str | None, headers: Mapping[str, Any]) -> Any:
+    """A vendor's client for a model, over the model's own HTTP client."""
+    client = make(
+        api_key=api_key,
+        base_url=model.base_url,
+        timeout=model.timeout,
+        max_retries=0,  # Quiesce tries again itself, so that a stop need not wait for it
+        default_headers=dict(headers) or None,
+        http_client=model.new_http_client(),
+    )
+    _settle_platform(client)
+    return client
+
+
+async def close_sdk_client(client: Any) -> None:
+    """Close it, and its connections."""
+    await client.close()
+
+
+def _settle_platform(client: Any) -> None:
     """Tell an SDK's client which platform it is on.
 
     It would find out in a worker thread with its first request, and that thread would outlive the run.

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, Protocol
+from collections.abc import Callable
+from typing import Any, Final, Protocol, TypeVar
+
+import msgspec
 
 from ..errors import ModelProtocolError
 from ..events import Delta
+
+_T = TypeVar("_T")
 
 # No provider sends an event this long; a stream of garbage without line ends does.
 LONGEST_EVENT: Final = 64 * 1024 * 1024
@@ -29,7 +34,36 @@ class Decoder(Protocol):
         ...
 
 
-class EventStreamDecoder:
+class _Pieces:
+    """Bytes that are put together until an event is whole."""
+
+    def __init__(self) -> None:
+        self.ended = False
+        self.done = False
+        self._rest = b""
+
+    def _take_last(self, rest: bytes, into: list[Delta]) -> None:
+        """What is left at the end of the stream, and may be a whole event."""
+        raise NotImplementedError
+
+    def _keep(self, rest: bytes, what: str) -> None:
+        self._rest = rest
+        if len(rest) > LONGEST_EVENT:
+            raise ModelProtocolError(f"The provider sent {what} that has no end.")
+
+    def finish(self) -> list[Delta]:
+        """What is left, when the last event lacks its end."""
+        into: list[Delta] = []
+        rest, self._rest = self._rest, b""
+        if rest.strip():
+            try:
+                self._take_last(rest, into)
+            except ModelProtocolError:  # it was torn; that the answer has no end is said elsewhere
+                return []
+        return into
+
+
+class EventStreamDecoder(_Pieces):
     """Server-sent events. A provider's decoder says in `take` what one event means.
 
     Follows the WHATWG rules: any line ending, comments, several `data` lines. One event on one `data: ` line, which is
@@ -37,9 +71,7 @@ class EventStreamDecoder:
     """
 
     def __init__(self) -> None:
-        self.ended = False
-        self.done = False
-        self._rest = b""
+        super().__init__()
         self._after_return = False
 
     def take(self, name: bytes, data: bytes, into: list[Delta]) -> None:
@@ -57,26 +89,16 @@ class EventStreamDecoder:
             self.take(b"", data[6:-2], into)  # one whole event, as most providers write them
             return into
         events = data.split(b"\n\n")
-        self._rest = events.pop()
+        self._keep(events.pop(), "an event")
         for event in events:
             if event.startswith(b"data: ") and b"\n" not in event:
                 self.take(b"", event[6:], into)
             else:
                 self._take_lines(event, into)
-        if len(self._rest) > LONGEST_EVENT:
-            raise ModelProtocolError("The provider sent an event that has no end.")
         return into
 
-    def finish(self) -> list[Delta]:
-        """What is left, when the last event lacks its blank line."""
-        into: list[Delta] = []
-        rest, self._rest = self._rest, b""
-        if rest.strip():
-            try:
-                self._take_lines(rest, into)
-            except ModelProtocolError:  # it was torn; that the answer has no end is said elsewhere
-                return []
-        return into
+    def _take_last(self, rest: bytes, into: list[Delta]) -> None:
+        self._take_lines(rest, into)
 
     def _take_lines(self, event: bytes, into: list[Delta]) -> None:
         name = b""
@@ -99,13 +121,8 @@ class EventStreamDecoder:
         return data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
 
 
-class LineDecoder:
+class LineDecoder(_Pieces):
     """One JSON value on each line."""
-
-    def __init__(self) -> None:
-        self.ended = False
-        self.done = False
-        self._rest = b""
 
     def take(self, line: bytes, into: list[Delta]) -> None:
         """Append what a line means."""
@@ -114,25 +131,23 @@ class LineDecoder:
     def feed(self, data: bytes) -> list[Delta]:
         """The deltas that these bytes complete."""
         lines = (self._rest + data).split(b"\n")
-        self._rest = lines.pop()
+        self._keep(lines.pop(), "a line")
         into: list[Delta] = []
         for line in lines:
             if line and not line.isspace():
                 self.take(line, into)
-        if len(self._rest) > LONGEST_EVENT:
-            raise ModelProtocolError("The provider sent a line that has no end.")
         return into
 
-    def finish(self) -> list[Delta]:
-        """What is left, when the last line lacks its line end."""
-        into: list[Delta] = []
-        rest, self._rest = self._rest, b""
-        if rest.strip():
-            try:
-                self.take(rest, into)
-            except ModelProtocolError:
-                return []
-        return into
+    def _take_last(self, rest: bytes, into: list[Delta]) -> None:
+        self.take(rest, into)
+
+
+def decoded(decode: Callable[[bytes], _T], what: str, data: bytes) -> _T:
+    """What an event says. Raises `ModelProtocolError` when it cannot be read."""
+    try:
+        return decode(data)
+    except (msgspec.MsgspecError, UnicodeError) as error:
+        raise garbage(what, data, error) from None
 
 
 def garbage(what: str, data: bytes, error: Exception) -> ModelProtocolError:
