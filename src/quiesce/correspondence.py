@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
+from .errors import StoreError
 from .inbox import Inbox
 from .messages import UserMessage
 from .sessions import Conversation
 from .sessions.journal import Journal
+from .sessions.mailbox import Mailbox
 
 
 class Correspondence:
@@ -23,17 +26,15 @@ class Correspondence:
         self._conversation: Final = conversation
         self._inbox: Final = inbox
         self._steer: Final = steer
-        self._open: Final[list[tuple[UserMessage, int]]] = []
+        self._letters: Final[list[tuple[UserMessage, int]]] = []
+        self._said: Final[set[int]] = set()
+        self._orphans: tuple[UserMessage, ...] = ()
 
     def steer_from_afar(self, message: UserMessage, place: int) -> None:
         """Say this, unless it is too late."""
-        self._open.append((message, place))
+        self._letters.append((message, place))
         if self._inbox.put(message, urgent=True):
             self._steer()
-
-    def sender_left(self, place: int) -> None:
-        """Nobody waits for an answer any more: words that are not said are handed back by this run, as its own are."""
-        self._open[:] = [each for each in self._open if each[1] != place]
 
     def stop_from_afar(self) -> None:
         """A newer prompt wants everything before it to stop: this run, and those here that wait for it."""
@@ -41,10 +42,21 @@ class Correspondence:
 
     def say(self, messages: tuple[UserMessage, ...], journal: Journal | None) -> None:
         """These are going to be in the conversation with what is written next."""
-        for message, place in self._open:
+        for message, place in self._letters:
             if journal is not None and any(message is each for each in messages):
                 journal.answer(place)
+                self._said.add(place)
 
-    def without(self, messages: tuple[UserMessage, ...]) -> tuple[UserMessage, ...]:
-        """Those of some messages that nobody else will say."""
-        return tuple(each for each in messages if not any(each is message for message, _ in self._open))
+    def stop_taking(self, mailbox: Mailbox) -> bool:
+        """The run says nothing more. Whether it was given words that it has not said."""
+        return mailbox.stop_taking(self._said)
+
+    async def hand_back(self, mailbox: Mailbox) -> None:
+        """What the run was given and has not said is its sender's again, if that still waits."""
+        with suppress(StoreError):  # then nobody knows; the sender finds out when it asks for its place
+            self._orphans = await mailbox.hand_back(self._said)
+
+    def unsaid(self, messages: tuple[UserMessage, ...]) -> tuple[UserMessage, ...]:
+        """Of what the run was told and has not said, that which nobody else will say."""
+        own = tuple(each for each in messages if not any(each is message for message, _ in self._letters))
+        return (*own, *self._orphans)

@@ -48,6 +48,7 @@ async def settle(course: Course) -> None:
         await _leave_line(course)
         waited_for = await _stop_everything(course, urgent)
         await _undo(course)
+        await _return_letters(course)
         added = seal(course)
         if _somebody_looks(course):  # before the end is written down: then what they see must be saved first
             await _save(course)
@@ -111,8 +112,7 @@ async def _stop_everything(course: Course, urgent: asyncio.Future[None]) -> tupl
         hooks = _start_hooks(course, OnStop(course.run_id, course.token, cause))
     if course.current.batch is not None:
         await course.current.batch.stop(course.shield, urgent)
-    strays = [task for task in course.strays if not task.done()]
-    await course.shield.wait(strays, seconds=LAST_BREATH if urgent.done() else HANG_UP_GRACE)
+    await course.errands.wait_for_strays(course.shield, seconds=LAST_BREATH if urgent.done() else HANG_UP_GRACE)
     if hooks is not None:
         await _bound(course, hooks, STOP_HOOK_GRACE, urgent)
     return waited_for
@@ -192,7 +192,7 @@ async def _bound(course: Course, task: asyncio.Task[None], seconds: float, unles
         task.cancel()
         await course.shield.wait((task,), seconds=LAST_BREATH)
         if not task.done():
-            course.strays.append(task)
+            course.errands.strays.append(task)
 
 
 # --- Saving --------------------------------------------------------------------------------------------------------
@@ -206,11 +206,23 @@ def _somebody_looks(course: Course) -> bool:
 async def _leave_line(course: Course) -> None:
     """A run that waits for another process has perhaps been heard there already: then its prompt is said."""
     journal = course.journal
-    if journal is not None and journal.in_line:
+    if journal is None:
+        return
+    if journal.in_line:
         journal.hurry()
         await course.shield.wait((journal.opening,), seconds=SAVE_GRACE)
-        if journal.said_in is not None:
-            course.finish("steered")
+    if journal.said_in is not None:
+        course.finish("steered")
+
+
+async def _return_letters(course: Course) -> None:
+    """What other processes have given the run to say, and it has not said, is theirs again."""
+    mailbox = None if course.journal is None else course.journal.mailbox
+    if mailbox is not None and course.correspondence.stop_taking(mailbox):
+        returning = asyncio.create_task(course.correspondence.hand_back(mailbox), name="returning letters")
+        await course.shield.wait((returning,), seconds=SAVE_GRACE)
+        if not returning.done():
+            returning.cancel()
 
 
 async def _save(course: Course) -> None:
@@ -296,7 +308,7 @@ def _write_result(course: Course, hit: Phase, waited_for: tuple[str, ...]) -> Ru
         saved=None if course.journal is None else course.unsaved is None,
         unsaved="" if course.unsaved is None else str(course.unsaved),
     )
-    unsaid = course.correspondence.without((*course.to_say, *course.inbox.take()))
+    unsaid = course.correspondence.unsaid((*course.to_say, *course.inbox.take()))
     if course.prompt is not None and not course.has_floor and reason != "steered":
         unsaid = (course.prompt, *unsaid)
     course.result = RunResult(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Protocol, runtime_checkable
 
@@ -66,6 +66,10 @@ class Store(Protocol):
 
         They are said with a `Batch` that has this place among its `answers`.
         """
+        ...
+
+    def return_letters(self, lease: Lease, places: Sequence[int]) -> Future[list[int]]:
+        """Give letters back whose words a run has taken and will not say; gives those whose sender has left since."""
         ...
 
     def watch(self, session: str, function: Callable[[], None]) -> Callable[[], None]:

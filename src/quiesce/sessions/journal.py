@@ -19,6 +19,7 @@ from ..errors import LeaseLost, SessionBusy, StoreError, StoreUnavailable
 from ..events import Event, RunEnded, SessionRecovered, StoreFailed
 from ..messages import Message
 from ..receipt import LateOutcome
+from .mailbox import Mailbox
 from .records import Batch, RunBegin, RunEnd, Said
 from .rows import Commit, JournalRow, ToolIntended
 from .run_host import RunHost
@@ -104,10 +105,13 @@ class Journal:
             self.said_in = lease.run_id
             return
         if self._patient.done():
+            self._session.stop_watching()
             self._session.store.release(lease)
             self._end_with(StoreUnavailable(TOO_SOON))
             return
         self._tenure = Tenure(self._session.store, lease, self._host.correspondence, self._end_with)
+        if self._session.stop_watching():
+            self._tenure.mailbox.fetch()
         self.state = State.OPEN
         self.idle = True
         self._session.opened()
@@ -155,6 +159,11 @@ class Journal:
         """Queue a named value of the session; it is saved in one step with the events and messages around it."""
         self._session.values[key] = value
         self._values[key] = value
+
+    @property
+    def mailbox(self) -> Mailbox | None:
+        """What other processes say to the run, once the session is open."""
+        return None if self._tenure is None else self._tenure.mailbox
 
     def answer(self, place: int) -> None:
         """The words of a letter are in what is committed next: say so in the same step."""

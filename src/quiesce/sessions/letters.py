@@ -6,10 +6,11 @@ who came before. It is gone when its sender has got the session, has left, or wa
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterable, Sequence
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from ..errors import SessionBusy
 from .records import Holder, SessionInfo
@@ -24,12 +25,16 @@ FORGOTTEN: Final = 3600.0
 
 
 class Request(Struct, frozen=True):
-    """A letter that is to be sent. Its place is passed over when it was not asked for again within `seconds`."""
+    """A letter that is to be sent. Its place is passed over when it was not asked for again within `seconds`.
+
+    `key` is another for each letter, so that one that is sent again is there once.
+    """
 
     kind: LetterKind
     sender: Holder
     seconds: float
     body: bytes = b""
+    key: str = field(default_factory=lambda: uuid.uuid4().hex)
 
 
 class Letter(Struct, frozen=True):
@@ -49,6 +54,11 @@ class Letter(Struct, frozen=True):
     taken_by: str = ""
 
     @property
+    def withdrawn(self) -> bool:
+        """Whether the sender has left, or was not heard of for very long."""
+        return self.expires_in < -FORGOTTEN
+
+    @property
     def waits(self) -> bool:
         """Whether the sender is still there, as far as can be told."""
         return self.expires_in > 0 and not self.sender.is_gone
@@ -56,7 +66,7 @@ class Letter(Struct, frozen=True):
     @property
     def is_litter(self) -> bool:
         """Whether nobody will ever come back for it."""
-        return self.sender.is_gone or self.expires_in < -FORGOTTEN
+        return self.withdrawn or self.sender.is_gone
 
 
 class Admission(NamedTuple):
@@ -79,7 +89,9 @@ def admission(info: SessionInfo, letters: Sequence[Letter], wanted_by: Holder | 
     since = max((letter.place for letter in letters), default=0) if place is None else place
     if mine is not None and mine.said_in:
         return Admission(None, mine.said_in, litter, since)
-    overtaken = place is not None and any(each.kind == "cancel" and each.place > place for each in letters)
+    overtaken = place is not None and any(
+        each.kind == "cancel" and each.place > place and not each.withdrawn for each in letters
+    )
     busy = _busy(info, wanted_by, _first_in_line(letters, place))
     if overtaken:
         busy = busy or SessionBusy(info.name, "a newer prompt", 0.0)

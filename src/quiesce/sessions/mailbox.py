@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import Final, Protocol
@@ -29,10 +30,6 @@ class Addressee(Protocol):
         """Say this, if it is not too late; the letter at this place is answered when it is said."""
         ...
 
-    def sender_left(self, place: int) -> None:
-        """Nobody waits for the answer to this letter any more: what became of its words is the run's to tell."""
-        ...
-
     def stop_from_afar(self) -> None:
         """A newer prompt wants everything before it to stop."""
         ...
@@ -47,7 +44,8 @@ class Mailbox:
         self._addressee: Final = addressee
         self._loop: Final = asyncio.get_running_loop()
         self._read: Final[set[int]] = set()
-        self._accepted: Final[set[int]] = set()
+        self._taken: Final[dict[int, tuple[UserMessage, Future[bool]]]] = {}
+        self._handing_back = False
         self._closed = False
         self._unwatch: Final = store.watch(lease.session, self._on_change)
 
@@ -59,9 +57,10 @@ class Mailbox:
     def _on_change(self) -> None:
         """There may be a letter. From whichever thread."""
         with suppress(RuntimeError):  # the loop has closed
-            self._loop.call_soon_threadsafe(self._fetch)
+            self._loop.call_soon_threadsafe(self.fetch)
 
-    def _fetch(self) -> None:
+    def fetch(self) -> None:
+        """Look whether there is a letter."""
         if not self._closed:
             self._store.letters(self._lease).add_done_callback(self._on_letters)
 
@@ -75,28 +74,50 @@ class Mailbox:
             if self._closed or letter.place in self._read:
                 continue
             self._read.add(letter.place)
-            if letter.place <= self._lease.since:  # from before, and its sender was not there when it was their turn
-                continue
+            if letter.place <= self._lease.since or letter.withdrawn:
+                continue  # from before, and its sender was not there when it was their turn; or they have left
             if letter.kind == "cancel":
                 self._addressee.stop_from_afar()
             elif letter.kind == "steer" and letter.fence == self._lease.fence:
                 self._take(letter)
-        for place in self._accepted - {letter.place for letter in letters}:
-            self._accepted.remove(place)
-            self._addressee.sender_left(place)
 
     def _take(self, letter: Letter) -> None:
         """Once the words are taken, their sender cannot take them back; so they are said once, or not at all."""
+        if self._handing_back:
+            return
+        try:
+            message = _words.decode(letter.body)
+        except (msgspec.MsgspecError, UnicodeError):
+            return  # from another version, say: its sender waits for its turn
 
         def on_taken(future: Future[bool]) -> None:
             if future.exception() is None and future.result():
                 with suppress(RuntimeError):
-                    self._loop.call_soon_threadsafe(self._accept, letter)
+                    self._loop.call_soon_threadsafe(self._accept, letter.place, message)
 
-        self._store.take_letter(self._lease, letter.place, self._addressee.run_id).add_done_callback(on_taken)
+        taking = self._store.take_letter(self._lease, letter.place, self._addressee.run_id)
+        self._taken[letter.place] = (message, taking)
+        taking.add_done_callback(on_taken)
 
-    def _accept(self, letter: Letter) -> None:
-        if not self._closed:
-            self._accepted.add(letter.place)
-            self._addressee.steer_from_afar(_words.decode(letter.body), letter.place)
-            self._fetch()  # the sender may have left in between
+    def _accept(self, place: int, message: UserMessage) -> None:
+        if not self._handing_back:
+            self._addressee.steer_from_afar(message, place)
+
+    def stop_taking(self, said: Collection[int]) -> bool:
+        """Take nothing more. Whether something was taken that is not said."""
+        self._handing_back = True
+        return any(place not in said for place in self._taken)
+
+    async def hand_back(self, said: Collection[int]) -> tuple[UserMessage, ...]:
+        """Give back what was taken and is not said; the words of those who have left since are the run's to tell.
+
+        Raises a `StoreError`.
+        """
+        left = {place: taken for place, taken in self._taken.items() if place not in said}
+        gone = await asyncio.wrap_future(self._store.return_letters(self._lease, tuple(left)))
+        # The store works in order, so it is known by now which were really taken.
+        return tuple(left[place][0] for place in gone if _is_true(left[place][1]))
+
+
+def _is_true(future: Future[bool]) -> bool:
+    return future.done() and future.exception() is None and future.result()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any, Final, TypeVar
 
@@ -18,6 +18,8 @@ from .rows import A_MARK, Row
 from .watching import Watchers
 
 _T = TypeVar("_T")
+# When the place of a sender who has left expired, on any clock.
+_LONG_AGO: Final = 1e12
 
 
 class _Kept(Struct):
@@ -62,7 +64,7 @@ class MemoryStore:
 
     def acquire(self, session: str, holder: Holder, *, seconds: float, known: int | None = None) -> Future[Taken]:
         """See `Store.acquire`."""
-        return self._telling(session, self._acquire, session, Entry(holder, seconds, known))
+        return self._done(self._acquire, session, Entry(holder, seconds, known))  # pyright: ignore[reportReturnType]
 
     def post(self, session: str, request: Request) -> Future[int]:
         """See `Store.post`."""
@@ -72,7 +74,7 @@ class MemoryStore:
         self, session: str, holder: Holder, place: int, *, seconds: float, known: int | None = None
     ) -> Future[Taken | Said]:
         """See `Store.acquire_place`."""
-        return self._telling(session, self._acquire, session, Entry(holder, seconds, known, place))
+        return self._done(self._acquire, session, Entry(holder, seconds, known, place))
 
     def withdraw(self, session: str, place: int) -> Future[Said | None]:
         """See `Store.withdraw`."""
@@ -87,12 +89,26 @@ class MemoryStore:
 
         def take() -> bool:
             letters = self._held(lease).letters
-            if place in letters:
-                letter, expires = letters[place]
-                letters[place] = (structs.replace(letter, taken_by=run_id), expires)
-            return place in letters
+            letter, expires = letters.get(place, (None, -_LONG_AGO))
+            if letter is None or expires == -_LONG_AGO:
+                return False
+            letters[place] = (structs.replace(letter, taken_by=run_id), expires)
+            return True
 
         return self._done(take)
+
+    def return_letters(self, lease: Lease, places: Sequence[int]) -> Future[list[int]]:
+        """See `Store.return_letters`."""
+
+        def give_back() -> list[int]:
+            letters = self._held(lease).letters
+            there = {place for place in places if letters.get(place, (None, -_LONG_AGO))[1] != -_LONG_AGO}
+            for place in there:
+                letter, expires = letters[place]
+                letters[place] = (structs.replace(letter, taken_by=""), expires)
+            return [place for place in places if place not in there]
+
+        return self._done(give_back)
 
     def watch(self, session: str, function: Callable[[], None]) -> Callable[[], None]:
         """See `Store.watch`."""
@@ -215,8 +231,11 @@ class MemoryStore:
 
     def _withdraw(self, session: str, place: int) -> Said | None:
         kept = self._sessions.get(session)
-        letter, _ = (None, 0) if kept is None else kept.letters.pop(place, (None, 0))
-        return Said(letter.taken_by) if letter is not None and letter.taken_by else None
+        if kept is None or place not in kept.letters:
+            return None
+        letter, _ = kept.letters[place]
+        kept.letters[place] = (letter, -_LONG_AGO)
+        return Said(letter.taken_by) if letter.taken_by else None
 
     def _acquire(self, session: str, entry: Entry) -> Taken | Said:
         kept, now, place = self._made(session), self._clock(), entry.place
@@ -227,10 +246,10 @@ class MemoryStore:
             if place is not None and place in kept.letters:
                 kept.letters[place] = (kept.letters[place][0], now + entry.seconds)
             raise busy
+        if said_in:  # the letter stays until its sender has heard that, and leaves
+            return Said(said_in)
         if place is not None:
             kept.letters.pop(place, None)
-        if said_in:
-            return Said(said_in)
         kept.info = structs.replace(kept.info, fence=kept.info.fence + 1, holder=entry.holder)
         kept.expires = now + entry.seconds
         info = kept.info

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, Final, TypeVar
@@ -19,7 +19,18 @@ from ..errors import (
 )
 from .letters import Letter, Request, admission
 from .postgres_database import PostgresDatabase
-from .postgres_letters import NOW, add_letter, keep_place, letters_of, note_said, remove_letter, take_letter, tell
+from .postgres_letters import (
+    NOW,
+    add_letter,
+    keep_place,
+    letters_of,
+    note_said,
+    remove_letter,
+    return_letters,
+    take_letter,
+    tell,
+    withdraw,
+)
 from .postgres_lookout import PostgresLookout
 from .records import Batch, Entry, Holder, Lease, RunRecord, Said, SessionInfo, Snapshot, Taken
 from .rows import A_MARK, Row, encode
@@ -68,7 +79,7 @@ class PostgresStore(PostgresDatabase):
         """See `Store.withdraw`."""
 
         async def work(db: Any) -> Said | None:
-            said = await remove_letter(db, place)
+            said = await withdraw(db, place)
             await tell(db, session)
             return said
 
@@ -87,10 +98,15 @@ class PostgresStore(PostgresDatabase):
 
         return self._submit(work, urgent=False)
 
+    def return_letters(self, lease: Lease, places: Sequence[int]) -> Future[list[int]]:
+        """See `Store.return_letters`."""
+        return self._submit(lambda db: return_letters(db, lease.session_id, places), urgent=False)
+
     def watch(self, session: str, function: Callable[[], None]) -> Callable[[], None]:
         """See `Store.watch`."""
         forget = self._watchers.add(session, function)
-        self._worker.submit(self._begin_to_listen)
+        if not self._lookout.listens:
+            self._worker.submit(self._begin_to_listen)
 
         def end() -> None:
             forget()
@@ -234,11 +250,10 @@ class PostgresStore(PostgresDatabase):
             if place is not None:
                 await keep_place(db, place, entry.seconds)
             return busy
+        if said_in:  # the letter stays until its sender has heard that, and leaves
+            return Said(said_in)
         if place is not None:
             await remove_letter(db, place)
-        await tell(db, session)
-        if said_in:
-            return Said(said_in)
         await db.execute(
             f"UPDATE quiesce_sessions SET fence = fence + 1, holder = $2, expires = {NOW} + $3 WHERE id = $1",
             info.id,

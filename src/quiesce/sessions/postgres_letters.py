@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
@@ -29,26 +30,43 @@ async def letters_of(db: Any, session_id: str) -> list[Letter]:
 
 async def add_letter(db: Any, info: SessionInfo, request: Request) -> int:
     """Get in line. Gives the place."""
-    return await db.fetchval(
-        "INSERT INTO quiesce_letters (session, kind, sender, fence, expires, body)"
-        f" VALUES ($1, $2, $3, $4, {NOW} + $5, $6) RETURNING place",
-        *(info.id, request.kind, encode(request.sender), info.fence, request.seconds, request.body),
+    await db.execute(
+        "INSERT INTO quiesce_letters (session, kind, sender, fence, expires, body, key)"
+        f" VALUES ($1, $2, $3, $4, {NOW} + $5, $6, $7) ON CONFLICT (key) DO NOTHING",
+        *(info.id, request.kind, encode(request.sender), info.fence, request.seconds, request.body, request.key),
     )
+    return await db.fetchval("SELECT place FROM quiesce_letters WHERE key = $1", request.key)
 
 
-async def remove_letter(db: Any, place: int) -> Said | None:
-    """Give a place up."""
-    taken_by = await db.fetchval("DELETE FROM quiesce_letters WHERE place = $1 RETURNING taken_by", place)
+async def remove_letter(db: Any, place: int) -> None:
+    """Throw a letter away."""
+    await db.execute("DELETE FROM quiesce_letters WHERE place = $1", place)
+
+
+async def withdraw(db: Any, place: int) -> Said | None:
+    """Give a place up. The letter stays for a while, so that asking twice gives the same answer."""
+    taken_by = await db.fetchval("UPDATE quiesce_letters SET expires = 0 WHERE place = $1 RETURNING taken_by", place)
     return Said(taken_by) if taken_by else None
 
 
 async def take_letter(db: Any, session_id: str, place: int, run_id: str) -> bool:
     """Take the words of a letter, to be said. False when its sender has left."""
     taken = await db.fetchval(
-        "UPDATE quiesce_letters SET taken_by = $3 WHERE place = $1 AND session = $2 RETURNING place",
+        "UPDATE quiesce_letters SET taken_by = $3 WHERE place = $1 AND session = $2 AND expires > 0 RETURNING place",
         *(place, session_id, run_id),
     )
     return taken is not None
+
+
+async def return_letters(db: Any, session_id: str, places: Sequence[int]) -> list[int]:
+    """Give back what was taken from these places; gives those whose sender has left."""
+    found = await db.fetch(
+        "UPDATE quiesce_letters SET taken_by = '' WHERE session = $1 AND place = ANY($2) AND expires > 0"
+        " RETURNING place",
+        *(session_id, list(places)),
+    )
+    there = {row["place"] for row in found}
+    return [place for place in places if place not in there]
 
 
 async def keep_place(db: Any, place: int, seconds: float) -> None:

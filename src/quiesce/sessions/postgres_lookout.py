@@ -38,6 +38,11 @@ class PostgresLookout:
         """Whether somebody watches a session."""
         return bool(self._watchers)
 
+    @property
+    def listens(self) -> bool:
+        """Whether the database has been asked to speak up, on a connection that is still there."""
+        return self._listening_on is not None and not self._listening_on.is_closed()
+
     def poke(self) -> None:
         """There is a job, or nobody watches any more."""
         loop, poked = self._loop, self._poked

@@ -32,7 +32,7 @@ SQLITE_MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
         """CREATE TABLE letters (
             place INTEGER PRIMARY KEY AUTOINCREMENT, session TEXT NOT NULL, kind TEXT NOT NULL, sender BLOB NOT NULL,
             fence INTEGER NOT NULL, expires REAL NOT NULL, body BLOB NOT NULL, taken_by TEXT NOT NULL DEFAULT '',
-            said_in TEXT NOT NULL DEFAULT '')""",
+            said_in TEXT NOT NULL DEFAULT '', key TEXT NOT NULL UNIQUE)""",
         "CREATE INDEX letters_of_session ON letters (session, place)",
     ),
 )
@@ -66,7 +66,7 @@ POSTGRES_MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
         """CREATE TABLE quiesce_letters (
             place BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, session TEXT NOT NULL, kind TEXT NOT NULL,
             sender BYTEA NOT NULL, fence BIGINT NOT NULL, expires DOUBLE PRECISION NOT NULL, body BYTEA NOT NULL,
-            taken_by TEXT NOT NULL DEFAULT '', said_in TEXT NOT NULL DEFAULT '')""",
+            taken_by TEXT NOT NULL DEFAULT '', said_in TEXT NOT NULL DEFAULT '', key TEXT NOT NULL UNIQUE)""",
         "CREATE INDEX quiesce_letters_of_session ON quiesce_letters (session, place)",
     ),
 )

@@ -195,16 +195,23 @@ class Session(Conversation):
         """
         self._applicant = Applicant(self, self._owner, self._revision, wish or Wish())
         taken = await self._applicant.get(patient)
+        if wish is None or isinstance(taken, Said):
+            self._applicant.stop_watching()
         if isinstance(taken, Said):
             return taken
         try:
             if taken.snapshot is not None:
                 await self._take_over(taken.lease, taken.snapshot)
         except BaseException:
+            self._applicant.stop_watching()
             self.store.release(taken.lease)
             raise
         self._stored_id, self._fence = taken.lease.session_id, taken.lease.fence
         return taken.lease
+
+    def stop_watching(self) -> bool:
+        """The journal looks at the session's letters itself from now on. Whether one may have come before that."""
+        return self._applicant is not None and self._applicant.stop_watching()
 
     @property
     def place(self) -> int | None:

@@ -6,7 +6,7 @@ import os
 import sqlite3
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, Final
@@ -23,7 +23,16 @@ from .letters import Letter, Request, admission
 from .records import Batch, Entry, Holder, Lease, RunRecord, Said, SessionInfo, Snapshot, Taken
 from .rows import A_MARK, Row, encode
 from .sqlite_file import SQLiteFile
-from .sqlite_letters import add_letter, keep_place, letters_of, note_said, remove_letter, take_letter
+from .sqlite_letters import (
+    add_letter,
+    keep_place,
+    letters_of,
+    note_said,
+    remove_letter,
+    return_letters,
+    take_letter,
+    withdraw,
+)
 from .sqlite_lookout import SQLiteLookout
 from .watching import Watchers
 from .worker import Worker
@@ -80,11 +89,13 @@ class SQLiteStore(SQLiteFile):
         """See `Store.take_letter`."""
         return self._worker.submit(self._take_letter, lease, place, run_id)
 
+    def return_letters(self, lease: Lease, places: Sequence[int]) -> Future[list[int]]:
+        """See `Store.return_letters`."""
+        return self._worker.submit(self._return_letters, lease, places)
+
     def watch(self, session: str, function: Callable[[], None]) -> Callable[[], None]:
         """See `Store.watch`."""
-        end = self._watchers.add(session, function)
-        self._worker.submit(self._lookout.look)
-        return end
+        return self._watchers.add(session, function)
 
     def renew(self, lease: Lease) -> Future[None]:
         """See `Store.renew`."""
@@ -157,12 +168,11 @@ class SQLiteStore(SQLiteFile):
                 remove_letter(db, each)
             if busy is not None and place is not None:
                 keep_place(db, place, entry.seconds)
-            elif place is not None:
+            elif place is not None and not said_in:  # else it stays until its sender has heard that, and leaves
                 remove_letter(db, place)
             outcome = busy or (Said(said_in) if said_in else self._grant(db, info, entry, since))
         if isinstance(outcome, SessionBusy):  # raised here, because the place is kept
             raise outcome
-        self._watchers.tell(session)
         return outcome
 
     def _grant(self, db: sqlite3.Connection, info: SessionInfo, entry: Entry, since: int) -> Taken:
@@ -190,13 +200,17 @@ class SQLiteStore(SQLiteFile):
 
     def _withdraw(self, session: str, place: int) -> Said | None:
         with self._transaction(durable=False) as db:
-            said = remove_letter(db, place)
+            said = withdraw(db, place)
         self._watchers.tell(session)
         return said
 
     def _letters(self, lease: Lease) -> list[Letter]:
         with self._transaction(reading=True) as db:
             return letters_of(db, lease.session_id)
+
+    def _return_letters(self, lease: Lease, places: Sequence[int]) -> list[int]:
+        with self._transaction(durable=False) as db:
+            return return_letters(db, lease.session_id, places)
 
     def _take_letter(self, lease: Lease, place: int, run_id: str) -> bool:
         with self._transaction(durable=False) as db:

@@ -31,7 +31,7 @@ class Tenure:
         self._store: Final = store
         self._on_lost: Final = on_lost
         self._loop: Final = asyncio.get_running_loop()
-        self._mailbox: Final = Mailbox(store, lease, addressee)
+        self.mailbox: Final = Mailbox(store, lease, addressee)
         self._written_at = 0.0
         self._timer = self._loop.call_later(lease.seconds / 3, self._beat)
 
@@ -54,7 +54,7 @@ class Tenure:
     def close(self) -> None:
         """Renew no more, and read no more letters."""
         self._timer.cancel()
-        self._mailbox.close()
+        self.mailbox.close()
 
     def let_go(self) -> None:
         """Give the session back."""

@@ -47,9 +47,12 @@ class Applicant:
         self._known: Final = known
         # Without words of its own, as when a question is answered, a run neither waits for ever nor disturbs anybody.
         self._on_busy: Final[OnBusy] = "refuse" if wish.prompt is None else wish.on_busy
-        self._body: Final = encode(wish.prompt) if self._on_busy == "steer" else b""
+        body = encode(wish.prompt) if self._on_busy == "steer" else b""
+        self._request: Final = Request(_KINDS[self._on_busy], self._holder, session.lease, body)
         self._loop: Final = asyncio.get_running_loop()
         self._changed: Final = asyncio.Event()
+        # From before it is asked for, so that no letter can come unseen between getting it and looking at its letters.
+        self._unwatch: Final = session.store.watch(session.name, self._on_change)
         self.place: int | None = None
         self.in_line = False
         """Whether this may have a place in the line: others may have read what came with it."""
@@ -62,11 +65,13 @@ class Applicant:
         now = self._loop.time()
         busy_until = now + self._session.wait if self._on_busy == "refuse" else float("inf")
         away_until = now + journal.PATIENCE
-        unwatch = None
+        wants_place = False
         try:
             while True:
                 self._changed.clear()
                 try:
+                    if wants_place and self.place is None:
+                        await self._get_in_line()
                     return await self._ask()
                 except StoreError as error:
                     busy = isinstance(error, SessionBusy)
@@ -77,16 +82,21 @@ class Applicant:
                         raise
                     if patient.done() or left <= 0:
                         return await self._give_up(error)
-                if busy and unwatch is None:
-                    unwatch = self._session.store.watch(self._session.name, self._on_change)
-                    await self._get_in_line()
-                    continue  # it may have been let go in between
+                if busy and not wants_place:
+                    wants_place = True
+                    continue
                 await self._wait(patient, min(ASK_AGAIN, left))
+        except BaseException:
+            self.stop_watching()
+            raise
         finally:
-            if unwatch is not None:
-                unwatch()
             if self.place is not None:
                 self._session.store.withdraw(self._session.name, self.place)
+
+    def stop_watching(self) -> bool:
+        """Look at the session no more. Whether something about it has changed since it was asked for last."""
+        self._unwatch()
+        return self._changed.is_set()
 
     async def _ask(self) -> Taken | Said:
         """Ask for the session; whoever is cancelled here gives back what came too late."""
@@ -102,13 +112,14 @@ class Applicant:
         except asyncio.CancelledError:
             asked.add_done_callback(self._give_back)
             raise
-        self.place, self.in_line = None, False
+        if isinstance(taken, Taken):  # else the place is given up in the end, now that this is known
+            self.place = None
+        self.in_line = False
         return taken
 
     async def _get_in_line(self) -> None:
         self.in_line = True
-        request = Request(_KINDS[self._on_busy], self._holder, self._session.lease, self._body)
-        posted = self._session.store.post(self._session.name, request)
+        posted = self._session.store.post(self._session.name, self._request)
         try:
             self.place = await asyncio.shield(asyncio.wrap_future(posted))
         except asyncio.CancelledError:
