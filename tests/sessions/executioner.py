@@ -21,7 +21,6 @@ from quiesce.sessions.rows import encode, unpack
 from quiesce.testing import ScriptedModel
 from quiesce.transcript import faults
 
-
 VICTIM = "victim"
 
 
@@ -67,7 +66,7 @@ class Executioner:
         return status != 0
 
     async def _wait_for_the_database(self) -> None:
-        """What the victim has sent before it died, the database may still be about to commit: that is no crash of it."""
+        """What the victim has sent before it died, the database may still be about to commit."""
         import asyncpg
 
         database = await asyncpg.connect(self._where)
