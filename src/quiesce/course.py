@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from .bill import Bill
 from .broadcast import Broadcast
@@ -15,6 +15,7 @@ from .cancellation import BoundedShield, CancellationToken, Mode, StopScope
 from .correspondence import Correspondence
 from .current_turn import CurrentTurn
 from .drains import Tail
+from .errands import Errands
 from .errors import (
     ModelError,
     StoreError,
@@ -46,7 +47,6 @@ from .tools.undo import UndoLog
 from .usage.ledger import HowItEnded, Ledger, LedgerEntry
 from .usage.tally import Tally, spending
 
-_T = TypeVar("_T")
 _SUMMARY: Final = "context.summary"
 
 
@@ -108,7 +108,7 @@ class Course:
         self.output_tries = 0
         self.retry_delay = 0.0
         self.batches: Final[list[Batch]] = []
-        self.strays: Final[list[asyncio.Task[Any]]] = []
+        self.errands: Final = Errands()
         self.asked_during: Phase | None = None
         self.torn: tuple[tuple[str, str], ...] = ()
         self.late: Final[list[LateOutcome]] = []
@@ -283,29 +283,12 @@ class Course:
 
     # --- Other people's code ------------------------------------------------------------------------------------
 
-    async def attend(
-        self, work: Coroutine[Any, Any, _T], name: str, adopt: Callable[[asyncio.Task[Any]], bool] | None = None
-    ) -> _T:
-        """Await somebody's coroutine so that a stop does not have to wait for it.
-
-        It runs in a task of its own. A stop cancels that task and goes on; settling gives it a moment to unwind, and
-        names it on the receipt when it does not. A task that `adopt` takes is not cancelled, and is somebody else's.
-        """
-        task = asyncio.create_task(work, name=name)
-        try:
-            await asyncio.wait((task,))
-        except asyncio.CancelledError:
-            if adopt is None or not adopt(task):
-                task.cancel()
-                self.strays.append(task)
-            raise
-        return task.result()
-
     async def call_hooks(self, event: HookEvent) -> None:
         """Call the hooks for an event, from the run's own task."""
         if self.setup.hooks.wanting(type(event)):
             await self.durable()
-            await self.attend(self.setup.hooks.call(event, self.hook_failed), f"hooks for {type(event).__name__}")
+            called = self.setup.hooks.call(event, self.hook_failed)
+            await self.errands.attend(called, f"hooks for {type(event).__name__}")
 
     def hook_failed(self, name: str, event: HookEvent, error: BaseException) -> None:
         """A hook raised: an event, not a dead run."""
@@ -345,7 +328,7 @@ class Course:
         event = OnLateOutcome(self.run_id, self.token, outcome, receipt)
         if self.setup.hooks.wanting(OnLateOutcome):
             task = self.loop.create_task(self.setup.hooks.call(event, self.hook_failed), name="hooks for OnLateOutcome")
-            self.strays.append(task)
+            self.errands.strays.append(task)
 
     def cancel_tool(self, call_id: str, reason: str) -> bool:
         """Stop one call of the current turn. From any thread; whether there was one to stop."""
@@ -419,7 +402,7 @@ class Course:
         """What could not be proved to have stopped."""
         tools = (name for batch in self.batches for name in batch.still_running())
         below = (name for child in self.children for name in child.still_running())
-        strays = (task.get_name() for task in self.strays if not task.done())
+        strays = (task.get_name() for task in self.errands.strays if not task.done())
         followed = (name for bill in (self.bill, *self.asides) for name in bill.followed())
         return (*tools, *strays, *followed, *below)
 

@@ -145,7 +145,7 @@ async def call_model(course: Course) -> Phase | None:
     course.open_entry(request)
     course.emit(ModelCallStarted(course.turn, course.attempt, course.setup.model.name))
     try:
-        await course.attend(listen(course, draft, request), "model stream", course.adopt_stream)
+        await course.errands.attend(listen(course, draft, request), "model stream", course.adopt_stream)
         if course.stop_wanted and not draft.complete:
             return None
         check_answer(draft)
@@ -156,27 +156,35 @@ async def call_model(course: Course) -> Phase | None:
 
 
 async def listen(course: Course, draft: Draft, request: ModelRequest) -> None:
-    """Take the model's deltas: into the draft first, then to the readers. Leaving the context hangs up."""
-    token, broadcast, meter = course.leg, course.broadcast, build_meter(course)
-    idle = True
+    """Send the request and take the answer. Leaving the context hangs up, which is not to be cut once it has begun."""
     try:
         async with course.setup.model.stream(request) as deltas:
-            async for delta in deltas:
-                if token.stop_now or not draft.is_open:
-                    await leave(course, delta, deltas)
-                    return
-                if idle:
-                    idle = False
-                    course.enter(Phase.STREAMING)
-                broadcast.push(draft.add(delta))
-                if meter is not None:
-                    meter.take(draft)
-                if broadcast.unbreathed >= BREATH:
-                    await broadcast.breathe()
+            try:
+                await take(course, draft, deltas)
+            finally:
+                course.errands.note_closing()
     except ModelError:
         raise
     except Exception as error:
         raise ModelProtocolError(f"The model raised {type(error).__name__}: {error}.") from error
+
+
+async def take(course: Course, draft: Draft, deltas: AsyncIterator[Delta]) -> None:
+    """Take the model's deltas: into the draft first, then to the readers."""
+    token, broadcast, meter = course.leg, course.broadcast, build_meter(course)
+    idle = True
+    async for delta in deltas:
+        if token.stop_now or not draft.is_open:
+            await leave(course, delta, deltas)
+            return
+        if idle:
+            idle = False
+            course.enter(Phase.STREAMING)
+        broadcast.push(draft.add(delta))
+        if meter is not None:
+            meter.take(draft)
+        if broadcast.unbreathed >= BREATH:
+            await broadcast.breathe()
 
 
 async def leave(course: Course, delta: Delta, deltas: AsyncIterator[Delta]) -> None:

@@ -112,8 +112,7 @@ async def _stop_everything(course: Course, urgent: asyncio.Future[None]) -> tupl
         hooks = _start_hooks(course, OnStop(course.run_id, course.token, cause))
     if course.current.batch is not None:
         await course.current.batch.stop(course.shield, urgent)
-    strays = [task for task in course.strays if not task.done()]
-    await course.shield.wait(strays, seconds=LAST_BREATH if urgent.done() else HANG_UP_GRACE)
+    await course.errands.wait_for_strays(course.shield, seconds=LAST_BREATH if urgent.done() else HANG_UP_GRACE)
     if hooks is not None:
         await _bound(course, hooks, STOP_HOOK_GRACE, urgent)
     return waited_for
@@ -193,7 +192,7 @@ async def _bound(course: Course, task: asyncio.Task[None], seconds: float, unles
         task.cancel()
         await course.shield.wait((task,), seconds=LAST_BREATH)
         if not task.done():
-            course.strays.append(task)
+            course.errands.strays.append(task)
 
 
 # --- Saving --------------------------------------------------------------------------------------------------------

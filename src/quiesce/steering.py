@@ -53,7 +53,6 @@ async def _stop_turn(course: Course) -> None:
     try:
         if course.current.batch is not None:
             await course.current.batch.stop(shield, stop, give_way=True)
-        strays = [task for task in course.strays if not task.done()]
-        await shield.wait(strays, seconds=HANG_UP_GRACE, unless=stop)
+        await course.errands.wait_for_strays(shield, seconds=HANG_UP_GRACE, unless=stop)
     finally:
         forget()

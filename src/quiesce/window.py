@@ -10,6 +10,7 @@ from .bill import Bill
 from .context import Summary, by_rule_of_thumb, is_summarised, media_weight
 from .course import Course
 from .draft import Draft
+from .errands import Errands
 from .errors import ModelError, ModelProtocolError
 from .events import ContextReduced
 from .messages import Message
@@ -73,7 +74,7 @@ class Window:
         ended: HowItEnded = "hung_up"
         failure: ModelError | None = None
         try:
-            await course.attend(_collect(asked, request, draft), "model call on the side")
+            await course.errands.attend(_collect(asked, request, draft, course.errands), "model call on the side")
             ended = "completed" if draft.complete else "failed"
         except ModelError as error:
             ended, failure = "failed", error
@@ -84,14 +85,17 @@ class Window:
         return draft
 
 
-async def _collect(model: Model, request: ModelRequest, draft: Draft) -> None:
+async def _collect(model: Model, request: ModelRequest, draft: Draft, errands: Errands) -> None:
     """Take a whole answer, for nobody to read."""
     try:
         async with model.stream(request) as deltas:
-            async for delta in deltas:
-                if not draft.is_open:
-                    return
-                draft.add(delta)
+            try:
+                async for delta in deltas:
+                    if not draft.is_open:
+                        return
+                    draft.add(delta)
+            finally:
+                errands.note_closing()
     except ModelError:
         raise
     except Exception as error:

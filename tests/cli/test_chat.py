@@ -26,6 +26,11 @@ def chat(agent: str, width: int = 100, height: int = 30, more: str = "") -> Iter
         yield shown
 
 
+def say(shown: Screen, line: str) -> None:
+    shown.type(line)
+    shown.press("Enter")
+
+
 def draft(shown: str) -> str:
     """What is between the last two borders."""
     return re.findall(r"^ │ (.*?)\s*│ *$", shown, re.MULTILINE)[-1]
@@ -35,8 +40,7 @@ def draft(shown: str) -> str:
 @pytest.mark.case("claude-code#6643", "claude-code#16905")
 def test_esc_stops_the_answer_and_keeps_what_was_said_and_the_draft() -> None:
     with chat("endless") as shown:
-        shown.type("tell me")
-        shown.press("Enter")
+        say(shown, "tell me")
         shown.wait("Esc stops the answer; what was said stays")
         shown.wait("Bread is flour")
         shown.type("a draft")
@@ -58,8 +62,7 @@ def test_esc_stops_the_answer_and_keeps_what_was_said_and_the_draft() -> None:
 @pytest.mark.promise("P1")
 def test_esc_again_forces() -> None:
     with chat("slow_tool") as shown:
-        shown.type("build it")
-        shown.press("Enter")
+        say(shown, "build it")
         shown.wait(r"build\(target='all'\).* 30%.*step 3")
         shown.wait(r"Esc stops build \(it has 30 s to end\)")
         shown.press("Escape")
@@ -74,8 +77,7 @@ def test_esc_again_forces() -> None:
 @pytest.mark.promise("P1")
 def test_ctrl_c_stops_and_twice_at_rest_leaves() -> None:
     with chat("endless") as shown:
-        shown.type("tell me")
-        shown.press("Enter")
+        say(shown, "tell me")
         shown.wait("Bread is")
         shown.press("C-c")
         shown.wait(r"was stopped \(user: Ctrl-C\)")
@@ -94,19 +96,16 @@ def test_ctrl_c_once_leaves_nothing_and_is_forgotten() -> None:
         shown.wait(AT_REST)  # the hint is itself again: this Ctrl-C is forgotten
         shown.press("C-c")
         shown.wait("Ctrl-C again leaves")
-        shown.type("hi")
-        shown.press("Enter")
+        say(shown, "hi")
         shown.wait("Hello there")
 
 
 @pytest.mark.promise("P2", "P3")
 def test_enter_while_running_steers() -> None:
     with chat("endless") as shown:
-        shown.type("tell me")
-        shown.press("Enter")
+        say(shown, "tell me")
         shown.wait("Bread is")
-        shown.type("shorter please")
-        shown.press("Enter")
+        say(shown, "shorter please")
         after = shown.wait(lambda text: "Very well." in text and AT_REST in text)
         assert re.search(r"shorter please  steers", after)
         assert "was stopped" not in after  # it is one run
@@ -115,16 +114,14 @@ def test_enter_while_running_steers() -> None:
 
 def test_tab_queues_and_a_stop_holds_the_queue() -> None:
     with chat("brief_wait") as shown:
-        shown.type("one")
-        shown.press("Enter")
+        say(shown, "one")
         shown.wait("First.")
         shown.type("two")
         shown.press("Tab")
         shown.wait(r"queued: two")
         shown.wait(lambda text: "Second." in text and AT_REST in text)
     with chat("stalled") as shown:
-        shown.type("one")
-        shown.press("Enter")
+        say(shown, "one")
         shown.wait("One moment")
         shown.type("two")
         shown.press("Tab")
@@ -138,8 +135,7 @@ def test_tab_queues_and_a_stop_holds_the_queue() -> None:
 
 def test_resize_in_the_middle_of_a_run() -> None:
     with chat("slow_tool") as shown:
-        shown.type("build it")
-        shown.press("Enter")
+        say(shown, "build it")
         shown.wait("step 3")
         shown.type("my draft")
         shown.wait("my draft")
@@ -156,49 +152,38 @@ def test_resize_in_the_middle_of_a_run() -> None:
 
 def test_commands() -> None:
     with chat("slow_tool", height=60) as shown:
-        for line in ("build it",):
-            shown.type(line)
-            shown.press("Enter")
+        say(shown, "build it")
         shown.wait("step 3")
-        command(shown, "/ps")
+        say(shown, "/ps")
         shown.wait(r"run [0-9a-f]{12}  acting\s+build  \d")
-        command(shown, "/undo")
+        say(shown, "/undo")
         shown.wait("A run is going on: stop it first")
-        command(shown, "/stop build")
+        say(shown, "/stop build")
         shown.wait("Stopping build; the run goes on")
-        command(shown, "/stop kill")
+        say(shown, "/stop kill")
         shown.wait("Stop asked for, mode kill")
         shown.wait(AT_REST)
-        command(shown, "/usage")
+        say(shown, "/usage")
         shown.wait(r"model calls +1")
-        command(shown, "/undo")
+        say(shown, "/undo")
         shown.wait(r"Took \d+ messages out of the conversation.")
-        command(shown, "/sessions other")
+        say(shown, "/sessions other")
         shown.wait("New session other")
-        command(shown, "/sessions")
+        say(shown, "/sessions")
         shown.wait(r"main  0 messages\s+\* other  0 messages")
-        command(shown, "/nonsense")
+        say(shown, "/nonsense")
         shown.wait("There is no command /nonsense")
-        command(shown, "/help")
+        say(shown, "/help")
         shown.wait("take back the last prompt, and what its tools did")
-        command(shown, "/quit")
+        say(shown, "/quit")
         shown.wait("EXIT 0")
-
-
-def say(shown: Screen, line: str) -> None:
-    shown.type(line)
-    shown.press("Enter")
-
-
-command = say
 
 
 @pytest.mark.promise("P5")
 @pytest.mark.parametrize("how", ["SIGTERM", "hang up"])
 def test_it_ends_with_its_terminal_and_on_sigterm(how: str) -> None:
     with chat("endless") as shown:
-        shown.type("tell me")
-        shown.press("Enter")
+        say(shown, "tell me")
         shown.wait("Bread is")
         pid = shown.pid()
         if how == "SIGTERM":
@@ -212,8 +197,7 @@ def test_it_ends_with_its_terminal_and_on_sigterm(how: str) -> None:
 @pytest.mark.promise("P1", "P5")
 def test_a_second_sigterm_does_not_wait_for_the_grace() -> None:
     with chat("slow_tool") as shown:
-        shown.type("build it")
-        shown.press("Enter")
+        say(shown, "build it")
         shown.wait("step 3")
         os.kill(shown.pid(), signal.SIGTERM)
         shown.wait("Stopping: waiting for build")
@@ -223,8 +207,7 @@ def test_a_second_sigterm_does_not_wait_for_the_grace() -> None:
 
 def test_text_cannot_give_the_terminal_orders() -> None:
     with chat("hostile") as shown:
-        shown.type("hi")
-        shown.press("Enter")
+        say(shown, "hi")
         shown.wait("Before.*after")
         assert shown.title != "owned"
 
@@ -232,8 +215,7 @@ def test_text_cannot_give_the_terminal_orders() -> None:
 @pytest.mark.promise("P3")
 def test_a_failure_is_shown_and_the_next_prompt_works() -> None:
     with chat("failing") as shown:
-        shown.type("hi")
-        shown.press("Enter")
+        say(shown, "hi")
         after = shown.wait(lambda text: "The key was refused" in text and AT_REST in text)
         assert "Failed" in after
         assert "I will" in after
@@ -242,16 +224,15 @@ def test_a_failure_is_shown_and_the_next_prompt_works() -> None:
 @pytest.mark.parametrize(("answer", "outcome"), [("/approve", "a.txt is gone"), ("/deny not today", "not today")])
 def test_a_tool_that_needs_approval_waits_for_it(answer: str, outcome: str) -> None:
     with chat("careful") as shown:
-        shown.type("clean up")
-        shown.press("Enter")
+        say(shown, "clean up")
         shown.wait(r"delete\(path='a.txt'\) needs your approval: /approve, or /deny")
         asked = shown.wait("delete waits for your answer")
         assert "is gone" not in asked
-        command(shown, answer)
+        say(shown, answer)
         after = shown.wait(lambda text: "As you wish." in text and AT_REST in text)
         assert outcome in after
         assert ("is gone" in after) == (answer == "/approve")
-        command(shown, "/undo")
+        say(shown, "/undo")
         shown.wait("Took 4 messages out of the conversation")
 
 
@@ -265,12 +246,12 @@ def test_what_was_left_behind_is_said_and_so_is_its_end(tmp_path: Path, monkeypa
         shown.press("Escape")
         after = shown.wait("At rest, but dig may still be running · Esc has nothing to stop")
         assert "abandoned, may still be running" in after
-        command(shown, "/ps")
+        say(shown, "/ps")
         shown.wait(r"run [0-9a-f]{12} left behind: dig")
         go_on.touch()
         shown.wait(r"dig, which was left behind, has finished after all, [\d.]+ s after the end: a hole")
         shown.wait(AT_REST)
-        command(shown, "/ps")
+        say(shown, "/ps")
         shown.wait("Nothing is running.")
 
 
@@ -283,14 +264,14 @@ def test_undo_takes_back_what_the_tools_did(tmp_path: Path, monkeypatch: pytest.
         shown.wait(lambda text: "All written." in text and AT_REST in text)
         assert one.exists()
         assert two.exists()
-        command(shown, "/undo")
+        say(shown, "/undo")
         shown.wait("Took 4 messages out of the conversation")
         after = shown.text
         assert after.count("write: undone") == 2
         assert "mail: has no undo, what it did stays done" in after
         assert not one.exists()
         assert not two.exists()
-        command(shown, "/undo")
+        say(shown, "/undo")
         shown.wait("There is nothing to take back.")
 
 
@@ -299,7 +280,7 @@ def test_esc_stops_an_undo_and_the_conversation_keeps_what_is_not_undone() -> No
     with chat("booking", height=40) as shown:
         say(shown, "book them")
         shown.wait(lambda text: "Booked." in text and AT_REST in text)
-        command(shown, "/undo")
+        say(shown, "/undo")
         shown.wait("Undoing · Esc stops that; what is not undone then stays")
         say(shown, "and then")  # not lost, and not said into the middle of it
         shown.wait("queued: and then")
@@ -315,10 +296,10 @@ def test_an_undo_that_failed_says_so_and_once_more_takes_the_messages() -> None:
     with chat("failing_undo") as shown:
         say(shown, "book it")
         shown.wait(lambda text: "Booked." in text and AT_REST in text)
-        command(shown, "/undo")
+        say(shown, "/undo")
         shown.wait("book: the undo failed: .*the hotel does not answer")
         shown.wait("/undo again takes the messages out")
-        command(shown, "/undo")
+        say(shown, "/undo")
         shown.wait("Took 4 messages out of the conversation")
 
 
@@ -329,24 +310,24 @@ def test_sessions_of_a_store_are_listed_opened_and_gone_on_with(tmp_path: Path) 
         say(shown, "how is bread made?")
         shown.wait("Hello there.")
         shown.wait(AT_REST)
-        command(shown, "/sessions soup")
+        say(shown, "/sessions soup")
         shown.wait("New session soup.")
         say(shown, "and soup?")
         shown.wait("And again.")
         shown.wait(AT_REST)
-        command(shown, "/quit")
+        say(shown, "/quit")
         shown.wait("EXIT 0")
     with chat("short", more=f"{where} --session bread") as shown:
         shown.wait(r"Session bread goes on.\s+you: how is bread made\?\s+agent: Hello there.")
-        command(shown, "/sessions")
+        say(shown, "/sessions")
         listed = shown.wait(r"\* bread  2 messages\s+soup  2 messages  \d{4}-\d\d-\d\d")
         assert "main" not in listed
-        command(shown, "/sessions soup")
+        say(shown, "/sessions soup")
         shown.wait(r"Back in session soup.\s+you: and soup\?")
         say(shown, "more of it")
         shown.wait("12 in, 3 out")
         shown.wait(AT_REST)
-        command(shown, "/sessions")
+        say(shown, "/sessions")
         shown.wait(r"\* soup  4 messages")
-        command(shown, "/undo")
+        say(shown, "/undo")
         shown.wait("The saved conversation keeps what was said.")

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from quiesce import Agent, tool
+from quiesce import Agent, Tool, tool
 from quiesce.cli import main
 from quiesce.models.scripted import Call, Say, ScriptedModel, Stall
 
@@ -82,9 +82,8 @@ def test_keys(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatc
         assert f"Run {run_id} was stopped" in capsys.readouterr().out
 
 
-@pytest.mark.promise("P4")
-def test_stop_with_undo_takes_back_what_was_done(capsys: pytest.CaptureFixture[str]) -> None:
-    rooms: list[str] = []
+def booking(rooms: list[str]) -> Tool:
+    """A tool that books rooms, and can give them back."""
 
     @tool
     async def book(room: str) -> str:
@@ -95,6 +94,13 @@ def test_stop_with_undo_takes_back_what_was_done(capsys: pytest.CaptureFixture[s
     async def unbook(room: str) -> None:
         rooms.remove(room)
 
+    return book
+
+
+@pytest.mark.promise("P4")
+def test_stop_with_undo_takes_back_what_was_done(capsys: pytest.CaptureFixture[str]) -> None:
+    rooms: list[str] = []
+    book = booking(rooms)
     agent = Agent(ScriptedModel([Call("book", {"room": "blue"})], [Say("Booked."), Stall()]), tools=[book])
     with serving(agent) as served, served.client() as client:
         run_id = start(client)
@@ -110,16 +116,7 @@ def test_stop_with_undo_takes_back_what_was_done(capsys: pytest.CaptureFixture[s
 @pytest.mark.promise("P4")
 def test_undo_of_a_run_that_is_at_rest_already(capsys: pytest.CaptureFixture[str]) -> None:
     rooms: list[str] = []
-
-    @tool
-    async def book(room: str) -> str:
-        rooms.append(room)
-        return f"booked {room}"
-
-    @book.undo
-    async def unbook(room: str) -> None:
-        rooms.remove(room)
-
+    book = booking(rooms)
     with serving(Agent(ScriptedModel([Call("book", {"room": "blue"})], "Booked."), tools=[book])) as served:
         with served.client() as client:
             run_id = start(client)

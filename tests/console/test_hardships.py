@@ -305,6 +305,8 @@ def test_a_question_can_be_withdrawn(page: Page, site: Site) -> None:
     run_id = prompt(page, "deploy it")
     page.locator("#action-dismiss").click()
     expect(page.locator(".approval")).to_have_count(0)
+    run_state(page, "No longer waiting")
+    expect(page.locator("#receipt .receipt-tools li")).to_contain_text("no longer waits here")
     assert page.request.get(f"{site.url}runs/{run_id}").json()["run"]["interrupts"] == []
     page.fill("#draft", "hello again")
     page.keyboard.press("Enter")
@@ -324,6 +326,18 @@ def test_undo_is_offered_where_there_is_something_to_undo(page: Page, site: Site
     page.locator("#action-undo").click()
     expect(page.locator("#undone li")).to_have_text("writeundone")
     expect(page.locator("#action-undo")).to_have_count(0)  # it is done
+
+
+def test_a_question_that_was_answered_is_nowhere_shown_as_waiting(page: Page, site: Site) -> None:
+    page.goto(site.url)
+    run_id = prompt(page, "deploy it")
+    page.get_by_role("button", name="Approve deploy").click()
+    page.wait_for_function("id => !location.hash.endsWith(id)", arg=run_id)
+    run_state(page, "Finished")
+    page.get_by_role("link", name="All runs", exact=True).click()
+    expect(page.locator(f"a[href='#/runs/{run_id}'] .pill")).to_have_text("No longer waiting")
+    page.locator(f"a[href='#/runs/{run_id}']").click()
+    run_state(page, "No longer waiting")
 
 
 # --- Much of everything ----------------------------------------------------------------------------------------------

@@ -39,6 +39,21 @@ def test_stopping_one_child_closes_one_connection():
     asyncio.run(main())
 
 
+@pytest.mark.promise("P5")
+@pytest.mark.case("openai-agents-python#1895")
+def test_stops_leave_nothing_in_a_connection_pool():
+    async def main():
+        with sse_process() as url:
+            async with httpx2.AsyncClient(limits=httpx2.Limits(max_connections=10), timeout=20) as client:
+                for _ in range(4):  # a pool that keeps what was stopped has no room in the second round
+                    run = await start_tree(client, url, 10)
+                    run.cancel()
+                    await run.stopped()
+                assert "Requests: 0 active, 0 queued" in repr(client._transport._pool)
+
+    asyncio.run(main())
+
+
 @pytest.mark.proof
 @pytest.mark.promise("P1", "P5")
 def test_a_hundred_children_many_times():

@@ -6,7 +6,7 @@ import asyncio
 import signal
 import time
 from contextlib import suppress
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, TypeVar
 
 from rich.text import Text
 from textual.app import App, ComposeResult
@@ -42,6 +42,7 @@ from .clean import one_line
 # Two that come later than this are two first ones.
 _TWICE: Final = 2.0
 _FRAMES_PER_SECOND: Final = 10
+_Writing = TypeVar("_Writing", Answer, Thinking)
 
 _STYLE: Final = """
 Screen { layout: vertical; background: $background; }
@@ -281,9 +282,9 @@ class ChatApp(App[None]):
     async def _show(self, event: Event) -> None:
         match event:
             case TextDelta(text):
-                await (await self._answer()).add(text)
+                await (await self._write(Answer)).add(text)
             case ReasoningDelta(text) if text:
-                (await self._thinking()).add(text)
+                (await self._write(Thinking)).add(text)
             case ModelCallStarted():
                 await self._settle_writing()
             case ToolStarted(call):
@@ -313,17 +314,11 @@ class ChatApp(App[None]):
                 return
         await self._add(Note(what, "problem"))
 
-    async def _answer(self) -> Answer:
-        if not isinstance(self._writing, Answer):
+    async def _write(self, kind: type[_Writing]) -> _Writing:
+        """Where words of this kind go: on with what is being written, or to a new piece."""
+        if not isinstance(self._writing, kind):
             await self._settle_writing()
-            self._writing = Answer()
-            await self._add(self._writing)
-        return self._writing
-
-    async def _thinking(self) -> Thinking:
-        if not isinstance(self._writing, Thinking):
-            await self._settle_writing()
-            self._writing = Thinking()
+            self._writing = kind()
             await self._add(self._writing)
         return self._writing
 

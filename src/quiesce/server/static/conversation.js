@@ -3,7 +3,7 @@
 
 import { cancelTool } from "./api.js";
 import { h, pretty, prettyArguments, say, show } from "./dom.js";
-import { textOf } from "./story.js";
+import { retell, textOf } from "./story.js";
 import { count, duration, OUTCOME } from "./words.js";
 
 const LONG = 4000;
@@ -43,6 +43,22 @@ export class Conversation {
       this.onProblem(error);
     }
   }
+}
+
+/** A finished conversation, from its messages alone. */
+export function retold(runId, messages) {
+  const whole = new Conversation(runId, () => {});
+  whole.update(retell(messages));
+  return whole;
+}
+
+/** What was said in the session before a run, folded away; nothing when nothing was. */
+export function earlier(runId, messages) {
+  if (!messages.length) return [];
+  const told = retold(runId, messages);
+  told.element.setAttribute("aria-label", "Earlier in this session");
+  const number = messages.filter((message) => message.type !== "tool").length;
+  return [h("details", { class: "earlier" }, h("summary", {}, `Earlier in this session (${number} messages)`), told.element)];
 }
 
 function userEntry(entry) {

@@ -3,8 +3,8 @@
 import { h } from "./dom.js";
 import { cost, count, DURING, duration, ending, MODE, OUTCOME, tokens, UNDONE, WHO } from "./words.js";
 
-/** The card for a receipt. `actions` are the buttons: [{ id, label, primary, title, run }]. */
-export function receiptCard(receipt, error, actions) {
+/** The card for a receipt. `actions` are the buttons: [{ id, label, primary, title, run }]. `waits`: for a person, still. */
+export function receiptCard(receipt, error, actions, waits) {
   const [ended, tone] = ending(receipt.stop_reason);
   const headline = receipt.stop_reason === "interrupt" ? "So far" : ended; // what it waits for stands above
   return h(
@@ -15,7 +15,7 @@ export function receiptCard(receipt, error, actions) {
     receipt.stop_reason === "crashed" ? h("p", {}, "The server ended in the middle of this run. What was said is kept. A tool that was running may have done its work or not.") : "",
     receipt.cause ? factList(stopFacts(receipt)) : "",
     factList(usageFacts(receipt.usage)),
-    receipt.calls.length ? tools(receipt.calls) : "",
+    receipt.calls.length ? tools(receipt.calls, waits) : "",
     receipt.undo?.length ? undone(receipt.undo) : "",
     left(receipt),
     receipt.late?.length ? late(receipt.late) : "",
@@ -79,16 +79,16 @@ function when(receipt) {
   return `asked for ${asked}, took effect ${effect}`;
 }
 
-function tools(calls) {
+function tools(calls, waits) {
   return h(
     "div",
     { class: "receipt-tools" },
     h("h3", {}, "Tools"),
     h("ul", {}, ...calls.map((call) =>
-      h("li", { "data-outcome": call.waits ? "waiting" : call.ok || call.outcome !== "completed" ? call.outcome : "failed" },
+      h("li", { "data-outcome": call.waits && waits ? "waiting" : call.ok || call.outcome !== "completed" ? call.outcome : "failed" },
         h("span", { class: "tool-dot", "aria-hidden": "true" }),
         h("span", { class: "tool-name" }, call.name),
-        h("span", {}, outcome(call)),
+        h("span", {}, outcome(call, waits)),
         h("span", { class: "note" }, call.seconds === null ? "" : duration(call.seconds))))),
   );
 }
@@ -107,8 +107,8 @@ function undone(each) {
   );
 }
 
-function outcome(call) {
-  if (call.waits) return "waits for you";
+function outcome(call, waits) {
+  if (call.waits) return waits ? "waits for you" : "asked, and no longer waits here";
   const word = OUTCOME[call.outcome] ?? String(call.outcome);
   return call.ok ? word : `${word} with an error`;
 }

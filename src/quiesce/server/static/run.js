@@ -3,13 +3,13 @@
 import { ApiError, cancelRun, clockSkew, continueRun, getRun, insist, resumeRun, startRun, steerRun, undoRun } from "./api.js";
 import { approvals } from "./approvals.js";
 import { Composer } from "./composer.js";
-import { Conversation } from "./conversation.js";
+import { Conversation, earlier, retold } from "./conversation.js";
 import { h, say, show } from "./dom.js";
 import { follow, followRuns, Line } from "./follow.js";
 import { lostCard, receiptCard, stillRunning } from "./receipt.js";
-import { before, retell, Story, textOf } from "./story.js";
+import { stateWords } from "./state.js";
+import { before, Story, textOf } from "./story.js";
 import { timeline } from "./timeline.js";
-import { duration, ending } from "./words.js";
 
 const OVER = new Set(["ended", "crashed"]);
 const MODES = ["after_turn", "after_tools", "now", "kill"];
@@ -238,7 +238,7 @@ class RunPage {
 
   #stateLine() {
     if (!this.run) return;
-    const [word, tone, since] = this.#stateWords();
+    const [word, tone, since] = stateWords({ run: this.run, story: this.story, stopping: this.stopping, mode: this.#mode(), now: this.#now() });
     this.pill.dataset.tone = tone;
     say(this.state, word);
     say(this.since, since);
@@ -255,34 +255,6 @@ class RunPage {
     return Date.now() / 1000 + clockSkew();
   }
 
-  #stateWords() {
-    const { story, run } = this;
-    if (story.end?.stop_reason === "interrupt") return [...ending("interrupt"), ""];
-    if (story.end) return [...ending(story.end.stop_reason), this.#tookWords()];
-    if (run.state === "crashed") return ["Crashed", "bad", ""];
-    if (run.state === "ended") return [...ending(run.stop_reason), ""];
-    if (this.stopping || story.stop || run.state === "stopping") return this.#stoppingWords();
-    if (run.state === "queued" && story.startedAt === null) return ["Queued", "idle", ""];
-    const since = story.startedAt === null ? "" : `, ${whole(this.#now() - story.startedAt)} s`;
-    return [story.doing, "live", since];
-  }
-
-  #tookWords() {
-    const { story, run } = this;
-    if (!story.timeless) return ` after ${duration(story.end.at - story.startedAt)}`;
-    return run.ended_at && run.state === "ended" ? ` after ${duration(run.ended_at - run.created_at)}` : "";
-  }
-
-  #stoppingWords() {
-    const { story, stopping } = this;
-    const waiting = story.runningTools.map((tool) => tool.name);
-    const since = stopping ? (performance.now() - stopping.since) / 1000 : story.stop ? this.#now() - story.stop.at : 0;
-    const forced = stopping?.mode === "kill" ? "Forcing the stop" : "Stopping";
-    if (stopping && !stopping.delivered && stopping.troubled) return ["Stop not delivered yet: trying again", "bad", `, ${whole(since)} s`];
-    if (this.#mode() === "patient") return ["Stopping after this turn", "stopping", `, ${whole(since)} s`];
-    return [waiting.length ? `${forced}: waiting for ${waiting.join(", ")}` : forced, "stopping", `, ${whole(since)} s`];
-  }
-
   /** The run is over: the receipt, what is asked, and what was said before. */
   #settled() {
     if (this.left.signal.aborted) return;
@@ -291,32 +263,24 @@ class RunPage {
     else this.#tellEarlier();
     const receipt = this.lastReceipt ?? this.story.end?.receipt;
     const interrupts = this.run.interrupts ?? [];
-    if (interrupts.length) this.questions.replaceChildren(approvals(interrupts, (answers) => this.#answer(answers), { now: () => this.#now(), signal: this.left.signal }));
+    if (interrupts.length && !this.questions.childElementCount) this.questions.replaceChildren(approvals(interrupts, (answers) => this.#answer(answers), { now: () => this.#now(), signal: this.left.signal }));
     const actions = this.#actions(receipt);
     const error = this.run.error ?? this.story.end?.error;
     const isFirst = !this.receipt.childElementCount;
     const focused = this.receipt.contains(document.activeElement) ? document.activeElement.id : "";
-    this.receipt.replaceChildren(receipt ? receiptCard(receipt, error, actions) : lostCard(actions));
+    this.receipt.replaceChildren(receipt ? receiptCard(receipt, error, actions, interrupts.length > 0) : lostCard(actions));
     this.conversation.update(this.story);
     if (focused) document.getElementById(focused)?.focus();
     if (isFirst && this.wasWatching) (this.questions.firstElementChild ?? this.receipt).scrollIntoView({ block: "nearest" });
   }
 
   #tellEarlier() {
-    const messages = before(this.snapshot, this.story);
-    if (!messages.length || this.earlier.childElementCount) return;
-    const told = new Conversation(this.id, () => {});
-    told.update(retell(messages));
-    told.element.setAttribute("aria-label", "Earlier in this session");
-    const count = messages.filter((message) => message.type !== "tool").length;
-    this.earlier.append(h("details", { class: "earlier" }, h("summary", {}, `Earlier in this session (${count} messages)`), told.element));
+    if (!this.earlier.childElementCount) this.earlier.append(...earlier(this.id, before(this.snapshot, this.story)));
   }
 
   /** Events are missing: the conversation as the server has it is the better account. */
   #retell() {
-    const whole = new Conversation(this.id, () => {});
-    const told = retell(this.snapshot);
-    whole.update(told);
+    const whole = retold(this.id, this.snapshot);
     this.conversation.element.replaceWith(whole.element);
     this.conversation = whole;
     this.story.changed.clear();
@@ -456,8 +420,4 @@ class RunPage {
     this.composer.complain(error.text);
     return false;
   }
-}
-
-function whole(seconds) {
-  return Math.max(0, Math.floor(seconds));
 }

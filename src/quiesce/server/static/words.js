@@ -145,6 +145,7 @@ export function ending(reason) {
 
 /** What to call a run's state in a list, and its colour. */
 export function stateOf(run) {
+  if (run.state === "ended" && run.stop_reason === "interrupt" && !run.interrupts.length) return ["No longer waiting", "stopped"];
   if (run.state === "ended") return ending(run.stop_reason);
   return { queued: ["Queued", "idle"], running: ["Running", "live"], stopping: ["Stopping", "stopping"], crashed: ["Crashed", "bad"] }[run.state] ?? [String(run.state), "idle"];
 }
