@@ -21,6 +21,13 @@ from quiesce.sessions.rows import encode, unpack
 from quiesce.testing import ScriptedModel
 from quiesce.transcript import faults
 
+VICTIM = "victim"
+
+
+def _named(url: str) -> str:
+    """What makes the victim's connections to a database known there by a name."""
+    return f"&application_name={VICTIM}" if url.startswith("postgres") else ""
+
 
 class Executioner:
     """Has processes killed, and checks what they left."""
@@ -40,14 +47,34 @@ class Executioner:
         """Run a victim in a session and kill it; whether it was killed before it was done. Then check everything."""
         label = f"v{next(self._labels)}"
         files = {"acks": str(self._folder / f"{session}.acks"), "witness": str(self._folder / f"{session}.witness")}
-        job = {"store": self._where, "session": session, "label": label, "prompts": prompts, **files, **how}
+        job = {
+            "store": self._where + _named(self._where),
+            "session": session,
+            "label": label,
+            "prompts": prompts,
+            **files,
+            **how,
+        }
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         print(json.dumps(job), file=self._process.stdin, flush=True)
         status = json.loads(self._process.stdout.readline())["status"]
         assert status in (0, signal.SIGKILL), f"the victim failed by itself: {status}, {how}"
+        if self._where.startswith("postgres"):
+            asyncio.run(self._wait_for_the_database())
         self.check(session)
         return status != 0
+
+    async def _wait_for_the_database(self) -> None:
+        """What the victim has sent before it died, the database may still be about to commit."""
+        import asyncpg
+
+        database = await asyncpg.connect(self._where)
+        asked = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = $1"
+        async with asyncio.timeout(60):
+            while await database.fetchval(asked, VICTIM):
+                await asyncio.sleep(0.001)
+        await database.close()
 
     def check(self, session: str) -> None:
         acks = self.lines(session, "acks")
