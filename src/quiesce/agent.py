@@ -211,11 +211,14 @@ class Agent:
         When the calling task is cancelled, the run is stopped (cause: `task`), settles, and the cancellation goes on.
         Raises the `RunError` of a run that failed.
         """
+        run, mine = self._start_or_join(prompt, options)
+        return await (run.owned() if mine else run.result())
+
+    def _start_or_join(self, prompt: Prompt | Answers | Continue, options: dict[str, Any]) -> tuple[Run, bool]:
+        """A run, and whether it is the caller's: a prompt that steered somebody else's run does not own it."""
         before = self._active.copy()
         run = self.start(prompt, **options)
-        # A prompt that steered somebody else's run does not own it.
-        mine = run.id in self._active and run.id not in before
-        return await (run.owned() if mine else run.result())
+        return run, run.id in self._active and run.id not in before
 
     def stream(self, prompt: Prompt | Answers | Continue, **options: Any) -> Iterator[Event]:
         """Run and iterate over the events in this thread, with or without an event loop in it. Options as for `start`.
@@ -224,12 +227,11 @@ class Agent:
         """
         events: SimpleQueue[Event] = SimpleQueue()
 
-        def begin() -> Run:
-            run = self.start(prompt, **options)
-            run.tap(events.put)
-            return run
+        def begin() -> tuple[Run, bool, Callable[[], None]]:
+            run, mine = self._start_or_join(prompt, options)
+            return run, mine, run.tap(events.put)
 
-        run = portal().call(begin, if_interrupted=_interrupt)
+        run, mine, leave = portal().call(begin, if_interrupted=lambda begun: _interrupt(begun[0]))
         try:
             event = events.get()
             while not isinstance(event, RunEnded):
@@ -240,13 +242,16 @@ class Agent:
             run.cancel("Ctrl-C", source="signal")
             raise
         finally:
-            run.cancel("The reader left", source="disconnect")
-            run.wait_for_rest()
+            if mine:
+                run.cancel("The reader left", source="disconnect")
+                run.wait_for_rest()
+            else:
+                leave()
         run.wait()
 
     def stream_async(self, prompt: Prompt | Answers | Continue, **options: Any) -> EventStream:
         """Run and iterate over the events. Leaving the loop early is a stop. Options as for `start`."""
-        return EventStream(lambda: self.start(prompt, **options))
+        return EventStream(lambda: self._start_or_join(prompt, options))
 
     def start(
         self,

@@ -18,18 +18,22 @@ class EventStream:
     The run starts with the first event that is asked for. Leaving the loop early, dropping the stream, or closing it
     is a stop (cause: `disconnect`); so is the cancellation of the task that reads (cause: `task`), which goes on once
     the run is at rest. After the last event, a run that failed raises its error.
+
+    A prompt that was said in a run which somebody else had started (`on_busy="steer"`) does not own that run: whoever
+    leaves its events leaves it running.
     """
 
-    def __init__(self, start: Callable[[], Run]) -> None:
+    def __init__(self, start: Callable[[], tuple[Run, bool]]) -> None:
         self._start: Final = start
         self._reader: Reader | None = None
         self._run: Run | None = None
+        self._is_mine = False
 
     @property
     def run(self) -> Run:
         """The run, started now if nobody has read yet."""
         if self._run is None:
-            self._run = self._start()
+            self._run, self._is_mine = self._start()
             self._reader = self._run.events()
         return self._run
 
@@ -45,6 +49,8 @@ class EventStream:
             await run.result()  # raises the failure of a run that failed
             raise
         except asyncio.CancelledError:
+            if not self._is_mine:
+                raise
             run.cancel("The task that read the events was cancelled", source="task")
             await run.end_with_caller()
             raise
@@ -52,7 +58,9 @@ class EventStream:
     async def aclose(self) -> None:
         """Stop the run, unless it has ended, and wait until it is at rest."""
         run = self._run
-        if run is not None and not run.done:
+        if self._reader is not None and not self._is_mine:
+            self._reader.close()
+        elif run is not None and not run.done:
             run.cancel("The reader left", source="disconnect")
             await run.stopped()
 
@@ -66,5 +74,5 @@ class EventStream:
 
     def __del__(self) -> None:
         run = self._run
-        if run is not None and not run.done:
+        if run is not None and self._is_mine and not run.done:
             run.cancel("The reader left", source="disconnect")

@@ -9,6 +9,7 @@ import pytest
 
 from quiesce import Agent, tool
 from quiesce.errors import ConfigurationError, ConversationBusy
+from quiesce.events import TextDelta
 from quiesce.messages import UserMessage
 from quiesce.testing import Call, Pause, Say, ScriptedModel, Stall
 from quiesce.transcript import faults
@@ -108,6 +109,45 @@ async def test_whoever_steered_and_leaves_does_not_stop_the_run() -> None:
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(agent.invoke_async("By bus"), 1)
     assert (await run.result()).stop_reason == "end_turn"
+
+
+@virtual
+async def test_whoever_reads_a_run_that_they_steered_and_leaves_does_not_stop_it_either() -> None:
+    agent = Agent(ScriptedModel(then=[Say("The train"), Stall()]), on_busy="steer")
+    run = agent.start("How?")
+    await asyncio.sleep(1)
+    async with agent.stream_async("By bus") as events:
+        assert events.run is run
+        async for event in events:
+            if isinstance(event, TextDelta):
+                break
+    async for _ in agent.stream_async("On foot"):
+        break  # and drops it
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(1):
+            async for _ in agent.stream_async("Really?"):
+                pass
+    assert not run.done
+    run.cancel()
+    assert (await run.stopped()).cause.source == "user"
+    assert [word for prompt in prompts(agent) for word in prompt.split("\n\n")] == [
+        "How?",
+        "By bus",
+        "On foot",
+        "Really?",
+    ]
+
+
+def test_whoever_reads_it_in_a_thread_and_leaves_does_not_stop_it_either() -> None:
+    agent = Agent(ScriptedModel([Say("The train"), Stall()], [Say("The bus"), Stall()]), on_busy="steer")
+    run = agent.start("How?")
+    events = agent.stream("By bus")
+    while not isinstance(next(events), TextDelta):
+        pass
+    events.close()  # type: ignore[attr-defined]
+    assert not run.done
+    run.cancel()
+    assert run.wait_for_rest().cause.source == "user"
 
 
 @virtual
