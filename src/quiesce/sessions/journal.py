@@ -66,7 +66,7 @@ class Journal:
         self._cut = 0
         self._rows = 0
         self._next_event = 1
-        self._marks = 0
+        self._marks: list[int] = []
         self._written = 0
         self._on_its_way: Batch | None = None
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
@@ -152,7 +152,7 @@ class Journal:
             del self._messages[len(self._messages) - unsent :]
             self._cut += replacing - unsent
             self._messages.extend(messages)
-            self._marks += 1
+            self._marks.append(len(self.queue))
             self.take(Commit(len(messages)))
 
     def set_value(self, key: str, value: bytes) -> None:
@@ -171,7 +171,7 @@ class Journal:
 
     async def intend(self, call_id: str) -> None:
         """Note that a tool is about to run, and wait until that is saved."""
-        self._marks += 1
+        self._marks.append(len(self.queue))
         self.take(ToolIntended(call_id))
         await self.durable()
 
@@ -280,14 +280,13 @@ class Journal:
         batch.values, self._values = self._values, {}
         batch.answers, self._answers = self._answers, {}
         batch.begin, self._begin = self._begin, None
-        batch.marked = self._marks > 0
+        batch.marks, self._marks = self._marks, []
         batch.first_message = self._session.saved - self._cut
         batch.cuts, self._cut = self._cut > 0, 0
         if self._closing is not None:
             self._close(batch, *self._closing)
         self._rows += batch.count
-        self._next_event += len(batch.entries) - self._marks
-        self._marks = 0
+        self._next_event += len(batch.entries) - len(batch.marks)
         return batch
 
     def _send(self, batch: Batch) -> None:
@@ -314,7 +313,7 @@ class Journal:
         self._linger = min(LONGEST_LINGER, max(LINGER, _SLOWNESS * (self._loop.time() - self._wrote_at)))
         self._failing_since, self._pause = None, _FIRST_PAUSE
         told_up_to, self._written = self._written, self._written + batch.count
-        self._tell(batch.entries, told_up_to, marked=batch.marked)
+        self._tell(batch.entries, told_up_to, batch.marks)
         self._session.wrote(batch, future.result())
         self._ended = batch.closing is not None
         if self.state is State.DEGRADED:
@@ -335,17 +334,21 @@ class Journal:
             elif not waiter.done():
                 waiter.set_result(None)
 
-    def _tell(self, entries: list[JournalRow], first: int, *, marked: bool = True) -> None:
+    def _tell(self, entries: list[JournalRow], first: int, marks: list[int] | None = None) -> None:
         """Hand the readers what they have not had yet; `first` is the number of the first entry.
 
-        `marked` says that some entries may be marks of the journal, which are not for readers.
+        `marks` are those that are not for readers; they are looked for when it is None.
         """
         if self._told > first:
             entries = entries[self._told - first :]
-            first = self._told
+            first, marks = self._told, None
         self._told = first + len(entries)
-        if marked:
+        if marks is None:
             entries = [each for each in entries if each.__class__ is not Commit and each.__class__ is not ToolIntended]
+        elif marks:
+            entries = entries.copy()
+            for mark in reversed(marks):
+                del entries[mark]
         if entries:
             self._host.deliver(cast("list[Event]", entries))
 

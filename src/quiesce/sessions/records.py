@@ -123,8 +123,8 @@ class Batch:
         self.values: dict[str, bytes] = {}
         self.answers: dict[int, str] = {}
         """Letters whose words are in here, by their place, and the run that says them."""
-        self.marked = True
-        """Whether some entries are marks, which are not for readers."""
+        self.marks: list[int] = []
+        """Which entries are marks, which are not for readers."""
         self.release = False
         self.urgent = True
         """Whether this must survive even a power cut; what only says that a run is over need not."""

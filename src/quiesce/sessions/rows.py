@@ -10,7 +10,7 @@ import itertools
 import json
 import operator
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 import msgspec
 from msgspec import Struct
@@ -55,10 +55,30 @@ class Row(NamedTuple):
 # --- Packing -------------------------------------------------------------------------------------------------------
 
 
-def pack(entries: Iterable[JournalRow], first: int | None = None) -> list[Row]:
-    """Entries as rows; `first` is the number of the first event among them. Most are text, so that goes fast."""
+def pack(entries: Sequence[JournalRow], first: int | None = None) -> list[Row]:
+    """Entries as rows; `first` is the number of the first event among them.
+
+    Mostly they are the thousands of pieces of one text, with a few others before and after: that goes fast.
+    """
+    begin, end = 0, len(entries)
+    while begin < end and entries[begin].__class__ is not TextDelta:
+        begin += 1
+    while begin < end and entries[end - 1].__class__ is not TextDelta:
+        end -= 1
+    text = cast("Sequence[TextDelta]", entries[begin:end])
+    pieces = [each.text for each in text if each.__class__ is TextDelta]
     rows: list[Row] = []
-    number = first
+    if not pieces or len(pieces) < len(text):
+        _pack(rows, entries, first)
+    else:
+        number = _pack(rows, entries[:begin], first)
+        number = _join(rows, TextDelta(""), pieces, number)
+        _pack(rows, entries[end:], number)
+    return rows
+
+
+def _pack(rows: list[Row], entries: Iterable[JournalRow], number: int | None) -> int | None:
+    """Add entries of any kinds. Returns the number of the event after them."""
     for kind, alike in itertools.groupby(entries, type):
         if kind is TextDelta:
             number = _join(rows, TextDelta(""), list(map(_text_of, alike)), number)
@@ -71,7 +91,7 @@ def pack(entries: Iterable[JournalRow], first: int | None = None) -> list[Row]:
         else:
             for entry in alike:
                 number = _add(rows, entry, number)
-    return rows
+    return number
 
 
 def _add(rows: list[Row], event: JournalRow, number: int | None) -> int | None:
