@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from importlib.resources import files
+from typing import Any, get_args
 
 import pytest
 
 from quiesce import Agent
 from quiesce.cli.chat_talk import RunningTool, Talk
-from quiesce.cli.chat_words import answer_command, bar, fraction, hint, progress_words
+from quiesce.cli.chat_words import ENDINGS, answer_command, bar, fraction, hint, progress_words
 from quiesce.cli.clean import clean, one_line
 from quiesce.models.scripted import Say, ScriptedModel, Stall
+from quiesce.result import StopReason
 from quiesce.tools.policy import OnStop, StopPolicy
 
 pytestmark = pytest.mark.promise("P4")
@@ -88,3 +90,11 @@ async def last_event(reader: Any) -> Any:
     async for event in reader:
         last = event
     return last
+
+
+def test_every_way_to_end_has_a_word() -> None:
+    said_elsewhere = {"cancelled", "error"}  # with its cause, and with its failure
+    assert set(ENDINGS) | said_elsewhere == set(get_args(StopReason))
+    in_the_console = (files("quiesce.server") / "static" / "words.js").read_text()
+    for reason in get_args(StopReason):
+        assert f"\n  {reason}: [" in in_the_console

@@ -50,6 +50,7 @@ ENDINGS: Final = {
     "refusal": "Refused",
     "pause": "Paused by the provider",
     "interrupt": "Waiting for you",
+    "steered": "Said in another run",
     "limit": "Stopped at a limit",
 }
 

@@ -340,7 +340,7 @@ class RunPage {
   #actions(receipt) {
     const crashed = this.run.state === "crashed";
     const reason = receipt?.stop_reason ?? this.run.stop_reason;
-    const cut = reason !== "end_turn" || crashed;
+    const cut = !["end_turn", "stop_sequence", "steered"].includes(reason) || crashed;
     const waits = reason === "interrupt";
     return [
       cut && !waits && { id: "continue", label: "Continue", primary: true, title: "Let the model go on where it was stopped", run: () => this.#go(() => continueRun(this.id)) },

@@ -132,6 +132,7 @@ const ENDED = {
   refusal: ["Refused", "warn"],
   pause: ["Paused by the provider", "warn"],
   interrupt: ["Waiting for you", "ask"],
+  steered: ["Said in another run", "good"],
   cancelled: ["Stopped", "stopped"],
   limit: ["Stopped at a limit", "stopped"],
   error: ["Failed", "bad"],
