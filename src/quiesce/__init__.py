@@ -1,23 +1,84 @@
 """Quiesce: an agent SDK whose runs can be stopped at any instant, from anywhere, and what is left is true."""
 
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any, Final
+
 from ._version import __version__
-from .agent import Agent
-from .cancellation import CancellationToken, Cause, Mode, stop_on_signals
-from .context import Summarise, Trim
-from .continuing import CONTINUE
-from .errors import Cancelled, QuiesceError, ToolError
-from .interrupts import Approve, Deny, Interrupt
-from .limits import Limits
-from .messages import Document, Image, Text, UserMessage
-from .receipt import Receipt
-from .result import RunResult
-from .retry import Retry
-from .run import Run
-from .sessions import Conversation, ConversationState, Session
-from .subagents import handoff
-from .tools.context import ToolContext
-from .tools.tool import Tool, tool
-from .usage import Price, Usage
+
+if TYPE_CHECKING:
+    from .agent import Agent
+    from .cancellation import CancellationToken, Cause, Mode, stop_on_signals
+    from .context import Summarise, Trim
+    from .continuing import CONTINUE
+    from .errors import Cancelled, QuiesceError, ToolError
+    from .interrupts import Approve, Deny, Interrupt
+    from .limits import Limits
+    from .messages import Document, Image, Text, UserMessage
+    from .receipt import Receipt
+    from .result import RunResult
+    from .retry import Retry
+    from .run import Run
+    from .sessions import Conversation, ConversationState, Session
+    from .subagents import handoff
+    from .tools.context import ToolContext
+    from .tools.tool import Tool, tool
+    from .usage import Price, Usage
+
+# Where each name is at home. It is imported when it is first asked for: a tool's worker process, or a program that only
+# wants one of these, need not carry the rest.
+_HOMES: Final = {
+    ".agent": ("Agent",),
+    ".cancellation": (
+        "CancellationToken",
+        "Cause",
+        "Mode",
+        "stop_on_signals",
+    ),
+    ".context": (
+        "Summarise",
+        "Trim",
+    ),
+    ".continuing": ("CONTINUE",),
+    ".errors": (
+        "Cancelled",
+        "QuiesceError",
+        "ToolError",
+    ),
+    ".interrupts": (
+        "Approve",
+        "Deny",
+        "Interrupt",
+    ),
+    ".limits": ("Limits",),
+    ".messages": (
+        "Document",
+        "Image",
+        "Text",
+        "UserMessage",
+    ),
+    ".receipt": ("Receipt",),
+    ".result": ("RunResult",),
+    ".retry": ("Retry",),
+    ".run": ("Run",),
+    ".sessions": (
+        "Conversation",
+        "ConversationState",
+        "Session",
+    ),
+    ".subagents": ("handoff",),
+    ".tools.context": ("ToolContext",),
+    ".tools.tool": (
+        "Tool",
+        "tool",
+    ),
+    ".usage": (
+        "Price",
+        "Usage",
+    ),
+}
+_HOME_OF: Final = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "CONTINUE",
@@ -54,3 +115,16 @@ __all__ = [
     "stop_on_signals",
     "tool",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(home, __name__), name)
+    globals()[name] = value  # from now on it is found without asking here
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

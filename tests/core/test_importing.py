@@ -1,0 +1,49 @@
+"""What is imported, and when."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import quiesce
+
+pytestmark = pytest.mark.promise("P7")
+
+EACH_FIRST = """
+import importlib, pkgutil, sys
+package = importlib.import_module("quiesce")
+for module in list(pkgutil.walk_packages(package.__path__, "quiesce.")):
+    if module.name.endswith("__main__"):
+        continue
+    for loaded in [name for name in sys.modules if name.split(".")[0] == "quiesce"]:
+        del sys.modules[loaded]
+    importlib.import_module(module.name)
+"""
+
+
+def run(code: str) -> str:
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=110)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_every_public_name_is_there_and_nothing_else_is():
+    for name in quiesce.__all__:
+        assert getattr(quiesce, name) is not None
+    assert set(quiesce.__all__) <= set(dir(quiesce))
+    with pytest.raises(AttributeError, match="'quiesce' has no attribute 'Nonsense'"):
+        quiesce.Nonsense
+
+
+def test_a_name_brings_only_what_it_needs():
+    code = "import sys; from quiesce import {}; print([n for n in ('quiesce.agent', 'asyncio') if n in sys.modules])"
+    assert run(code.format("ToolError")).strip() == "[]"
+    assert "quiesce.agent" not in run(code.format("tool, ToolContext"))
+    assert "quiesce.agent" in run(code.format("Agent"))
+
+
+@pytest.mark.proof
+def test_any_module_can_be_the_first_to_be_imported():
+    run(EACH_FIRST)
