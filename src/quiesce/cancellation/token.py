@@ -8,7 +8,6 @@ legal token: the tests run every interleaving of them.
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import logging
 import threading
@@ -135,6 +134,8 @@ class CancellationToken:
 
     async def wait(self) -> Cause:
         """Wait until a stop is asked for; returns the first cause. Any number of tasks on any number of loops."""
+        import asyncio  # here, because the workers of killable tools do without
+
         loop = asyncio.get_running_loop()
         asked = asyncio.Event()
 
@@ -337,6 +338,8 @@ def _guarded(function: Callable[[_T], object], argument: _T) -> KeyboardInterrup
 
 def _start_timer(token: CancellationToken, seconds: float, reason: str) -> None:
     """Cancel a token later, without keeping it alive till then."""
+    import asyncio  # here, because the workers of killable tools do without
+
     ref = weakref.ref(token)
 
     def expire() -> None:

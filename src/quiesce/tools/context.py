@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -27,6 +26,8 @@ class Shield:
         self._leave: Final = leave
 
     async def __aenter__(self) -> Self:
+        import asyncio  # here, because the workers of killable tools do without
+
         await asyncio.sleep(0)  # a stop that was asked for before this point takes effect here, not inside the block
         self._enter()
         return self
@@ -34,6 +35,8 @@ class Shield:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        import asyncio  # here, because the workers of killable tools do without
+
         self._leave()
         if kind is None:
             await asyncio.sleep(0)

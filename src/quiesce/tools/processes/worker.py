@@ -7,7 +7,6 @@ process ends, whatever the tool did with it.
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import logging
 import os
@@ -241,6 +240,8 @@ def _call(function: Any, arguments: dict[str, Any], worker: _Worker, returned: l
         worker.line.mark_begun()
         value = function(**arguments)
         if inspect.iscoroutine(value) or inspect.isasyncgen(value):
+            import asyncio  # here, because most tools are plain functions and do without
+
             asyncio.run(_await(value, worker, returned))
         else:
             returned.append(value)
