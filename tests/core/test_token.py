@@ -5,6 +5,7 @@ import gc
 import logging
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -450,3 +451,44 @@ def test_causes_carry_wall_time_and_a_monotonic_reading():
     token.cancel()
     assert before <= token.cause.clock <= time.perf_counter()
     assert abs(token.cause.at - time.time()) < 60
+
+
+SIGNAL_ANYWHERE = """
+import signal, sys
+from quiesce import CancellationToken
+
+def wait(step):
+    \"\"\"Wait, and be cancelled by a signal handler before the n-th step of the interpreter. Whether there was one.\"\"\"
+    token, steps = CancellationToken(), 0
+    signal.signal(signal.SIGUSR1, lambda *_: token.cancel("signal"))
+
+    def trace(frame, event, argument):
+        nonlocal steps
+        frame.f_trace_opcodes = True
+        steps += 1
+        if steps == step:
+            signal.raise_signal(signal.SIGUSR1)
+        return trace
+
+    sys.settrace(trace)
+    try:
+        asked = token.wait_sync(0.2)
+    finally:
+        sys.settrace(None)
+    assert token.cancelled or not asked
+    return token.cancelled
+
+steps = 1
+while wait(steps):
+    steps += 1
+print(steps)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="There is no SIGUSR1.")
+def test_a_signal_handler_may_cancel_what_its_thread_is_about_to_wait_for() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", SIGNAL_ANYWHERE], capture_output=True, text=True, timeout=20, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) > 50

@@ -152,10 +152,13 @@ class CancellationToken:
 
     def wait_sync(self, timeout: float | None = None) -> bool:
         """Block this thread until a stop is asked for, or for `timeout` seconds. Whether it was."""
-        asked = threading.Event()
-        unregister = self.on_cancel(lambda _: asked.set())
+        # A plain lock, and not an Event: a signal handler may cancel in the middle of this very method, and would wait
+        # for ever for the lock inside the Event, which its own thread holds.
+        asked = threading.Lock()
+        asked.acquire()
+        unregister = self.on_cancel(lambda _: asked.release())
         try:
-            return asked.wait(timeout)
+            return asked.acquire(timeout=-1 if timeout is None else max(0.0, timeout))
         finally:
             unregister()
 
