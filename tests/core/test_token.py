@@ -458,7 +458,7 @@ import signal, sys
 from quiesce import CancellationToken
 
 def wait(step):
-    \"\"\"Wait, and be cancelled by a signal handler before the n-th step of the interpreter. Whether there was one.\"\"\"
+    # Wait, and be cancelled by a signal handler before the n-th step of the interpreter. Whether there was one.
     token, steps = CancellationToken(), 0
     signal.signal(signal.SIGUSR1, lambda *_: token.cancel("signal"))
 
