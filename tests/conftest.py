@@ -13,6 +13,7 @@ import asyncio.runners
 import gc
 import inspect
 import os
+import signal
 import sys
 import threading
 import time
@@ -32,6 +33,9 @@ SETTLING_TIME = 5.0
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "leaves(*kinds): what this test leaves behind on purpose")
+    # A shell that runs this in the background has it ignore Ctrl-C, and with it the programs that tests press it for.
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     # libuv opens a pipe for signals with its first loop and keeps it as long as the process lives.
     with asyncio.Runner(loop_factory=loop_factory("uvloop")) as runner:
         runner.run(asyncio.sleep(0))
