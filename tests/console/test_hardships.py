@@ -384,10 +384,11 @@ def test_thousands_of_events_are_all_shown(page: Page, site: Site) -> None:
     run_state(page, "Finished")
     said = page.request.get(f"{site.url}runs/{run_id}").json()["messages"][-1]["content"][0]["text"]
     assert len(said) > 50_000
-    assert page.locator(".entry.assistant .words").evaluate("e => e.textContent") == said
+    all_shown = "said => document.querySelector('.entry.assistant .words')?.textContent === said"
+    page.wait_for_function(all_shown, arg=said)
     page.reload()
     run_state(page, "Finished")
-    assert page.locator(".entry.assistant .words").evaluate("e => e.textContent") == said
+    page.wait_for_function(all_shown, arg=said)  # the end is known before all that led to it is read again
 
 
 def test_the_picture_of_a_run_of_hours_can_be_drawn(page: Page, site: Site) -> None:
