@@ -23,7 +23,7 @@ from .floor import ask_for_floor, grant_floor
 from .hooks import Hook, HookEvent, Hooks
 from .interrupts import Answers, Interrupt
 from .limits import Limits
-from .messages import Message, Prompt
+from .messages import Message, Prompt, UserMessage
 from .models.base import Model
 from .models.resolve import resolve_model
 from .output import OutputSpec
@@ -216,9 +216,9 @@ class Agent:
 
     def _start_or_join(self, prompt: Prompt | Answers | Continue, options: dict[str, Any]) -> tuple[Run, bool]:
         """A run, and whether it is the caller's: a prompt that steered somebody else's run does not own it."""
-        before = self._active.copy()
-        run = self.start(prompt, **options)
-        return run, run.id in self._active and run.id not in before
+        said = prompt if isinstance(prompt, Mapping | Continue) else user_message(prompt)
+        run = self.start(said, **options)
+        return run, not isinstance(said, UserMessage) or run.course.opening.prompt is said
 
     def stream(self, prompt: Prompt | Answers | Continue, **options: Any) -> Iterator[Event]:
         """Run and iterate over the events in this thread, with or without an event loop in it. Options as for `start`.
