@@ -14,6 +14,7 @@ from quiesce.sessions.memory_store import MemoryStore
 from quiesce.sessions.rows import decode_messages
 from quiesce.testing import Call, Pause, Say, ScriptedModel, Stage
 from quiesce.transcript import faults
+from tests.injection.workloads import slow_to_stop
 
 Workload = Callable[[Stage], Awaitable[object]]
 WORKLOADS: dict[str, Workload] = {}
@@ -89,18 +90,6 @@ async def may_be_left() -> str:
     except asyncio.CancelledError:
         await asyncio.sleep(1)
     return "left"
-
-
-@tool(grace=4)
-async def slow_to_stop() -> str:
-    """Needs a while to clean up."""
-    try:
-        await asyncio.sleep(5)
-    except asyncio.CancelledError:
-        await asyncio.sleep(1)
-        await asyncio.sleep(1)
-        raise
-    return "done"
 
 
 async def asked(agent: Agent, stage: Stage) -> None:
