@@ -8,6 +8,7 @@ from __future__ import annotations
 import collections
 import ctypes
 import itertools
+import json
 import os
 import re
 import signal
@@ -406,3 +407,15 @@ def finish_after(seconds: float, book: str) -> str:
     with Path(book).open("a") as file:
         file.write("x")
     return "kept"
+
+
+def loaded(names: list[str]) -> str:
+    """Which of these modules this process has imported."""
+    return json.dumps([name for name in names if name in sys.modules])
+
+
+def loaded_with_context(names: list[str], ctx: ToolContext) -> str:
+    """The same, after the tool has used what it was given."""
+    ctx.token.raise_if_cancelled()
+    ctx.report("looked")
+    return loaded(names)

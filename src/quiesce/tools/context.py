@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
-from ..cancellation import TokenView
 from ..errors import ToolError
-from .asking import Asking
 
 if TYPE_CHECKING:
+    from ..cancellation import TokenView
     from .program import ProcessResult
 
 
@@ -59,6 +58,24 @@ async def _no_programs(*_: Any, **__: Any) -> Any:
     raise ToolError("ctx.run_process is not available here: in an on_stop='kill' tool, use subprocess; it ends too.")
 
 
+class Asks(Protocol):
+    """What one call asks a person, and what was answered: an `Asking`, or what stands for one in a worker process."""
+
+    @property
+    def kept(self) -> Any:
+        """What an earlier attempt kept."""
+        ...
+
+    @property
+    def answers(self) -> dict[str, Any]:
+        """The answers so far, by name."""
+        ...
+
+    def ask(self, name: str, reason: Any, *, expires_in: float | None = None) -> Any:
+        """The answer, or, when there is none yet, the way out: raises `InterruptSignal`."""
+        ...
+
+
 class ToolContext:
     """Given to a tool that has a parameter of this type. Safe to use from the tool's thread.
 
@@ -91,7 +108,7 @@ class ToolContext:
         cancel: Callable[[str], None],
         shield: Callable[[str], Shield] = _no_shield,
         run_process: Callable[..., Awaitable[ProcessResult]] = _no_programs,
-        asking: Asking | None = None,
+        asking: Asks | None = None,
         idempotency_key: str = "",
     ) -> None:
         self.run_id: Final = run_id

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import concurrent.futures
 from collections.abc import Callable
 from typing import Final
@@ -33,6 +32,8 @@ class LiveUsage:
 
     async def final(self, timeout: float = _LONGEST) -> Usage:  # noqa: ASYNC109
         """Wait until no better figures will come, at most `timeout` seconds, and return what is known then."""
+        import asyncio  # here, because a worker process that is told of a ledger does without
+
         waiting = [asyncio.wrap_future(future) for future in self._ledger.expected()]
         if waiting:
             await asyncio.wait(waiting, timeout=timeout)

@@ -19,9 +19,7 @@ import time
 from collections.abc import Iterable
 from contextlib import suppress
 from types import FrameType
-from typing import Any, Final, NoReturn
-
-from msgspec import Struct
+from typing import Any, Final, NamedTuple, NoReturn
 
 from .frames import encode, receive
 from .reaper import (
@@ -42,11 +40,11 @@ from .rlimits import Allowance
 _LOOK_AGAIN: Final = 0.01
 
 
-class WorkerJob(Struct, frozen=True):
+class WorkerJob(NamedTuple):
     """Run `worker.serve`. Handles: its channel, its stop line, its output and its error output."""
 
 
-class ProgramJob(Struct, frozen=True):
+class ProgramJob(NamedTuple):
     """Run a program. Handles: its input, its output and its error output."""
 
     argv: tuple[str, ...]
@@ -193,9 +191,9 @@ class _Keeper:
         self._kill_at = 0.0
 
     def _stop(self, grace: float) -> None:
+        deadline = time.monotonic() + grace  # the grace runs from here, however many have to be told
         if self._kill_at is None and grace > 0 and self._child is not None:
             terminate_tree(os.getpid(), self._child)
-        deadline = time.monotonic() + grace
         self._kill_at = deadline if self._kill_at is None else min(self._kill_at, deadline)
 
     # --- Without mercy ------------------------------------------------------------------------------------------

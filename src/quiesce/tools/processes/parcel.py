@@ -8,8 +8,6 @@ notebook, or inside another function) goes by value: its code, and the values of
 from __future__ import annotations
 
 import builtins
-import dis
-import hashlib
 import importlib
 import io
 import marshal
@@ -17,14 +15,14 @@ import pickle
 import sys
 from collections.abc import Callable, Iterator
 from types import CellType, CodeType, FunctionType, ModuleType
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
-from msgspec import Struct
+from .loaded import is_a
 
 _EMPTY: Final = "empty"
 
 
-class Parcel(Struct, frozen=True):
+class Parcel(NamedTuple):
     """A function as it travels. `key` is the same for the same content."""
 
     how: Literal["name", "value", "pickle"]
@@ -45,9 +43,15 @@ def pack(function: Callable[..., Any]) -> Parcel:
         return Parcel("name", f"{module}:{qualname}", module, qualname)
     if isinstance(function, FunctionType):
         body = pickle.dumps(_Packer().function(function))
-        return Parcel("value", hashlib.sha1(body, usedforsecurity=False).hexdigest(), body=body)
+        return Parcel("value", _digest(body), body=body)
     body = _pickled(function, repr(function))
-    return Parcel("pickle", hashlib.sha1(body, usedforsecurity=False).hexdigest(), body=body)
+    return Parcel("pickle", _digest(body), body=body)
+
+
+def _digest(body: bytes) -> str:
+    import hashlib  # here, because only the host packs
+
+    return hashlib.sha1(body, usedforsecurity=False).hexdigest()
 
 
 def unpack(parcel: Parcel) -> Callable[..., Any]:
@@ -85,9 +89,7 @@ def _walk(found: Any, qualname: str) -> Any:
 
 def _bare(found: Any) -> Any:
     """The function inside, when the name now stands for the tool that was made of it."""
-    from ..tool import Tool
-
-    return found.function if isinstance(found, Tool) else found
+    return found.function if is_a(found, "quiesce.tools.tool", "Tool") else found
 
 
 # --- By value ------------------------------------------------------------------------------------------------------
@@ -172,6 +174,8 @@ def _globals_used(function: FunctionType) -> list[str]:
 
 
 def _global_names(code: CodeType) -> set[str]:
+    import dis  # here, because only the host packs
+
     names = {instruction.argval for instruction in dis.get_instructions(code) if instruction.opname.endswith("_GLOBAL")}
     for constant in code.co_consts:
         if isinstance(constant, CodeType):

@@ -15,7 +15,6 @@ import subprocess
 import sys
 from collections.abc import Iterable
 from contextlib import suppress
-from pathlib import Path
 from typing import Final, NamedTuple
 
 _PR_SET_PDEATHSIG: Final = 1
@@ -135,7 +134,7 @@ def _process_table() -> list[_Row]:
 
 def _stat(pid: int) -> list[bytes]:
     """The fields of /proc/<pid>/stat that follow the name, which may itself hold blanks and brackets."""
-    return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+    return _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
 
 
 def is_dead(pid: int) -> bool:

@@ -5,12 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
-from pathlib import Path
-
-from msgspec import Struct
+from typing import NamedTuple
 
 
-class Allowance(Struct, frozen=True):
+class Allowance(NamedTuple):
     """What one call may use: bytes of memory on top of what its process has already, seconds of processor time."""
 
     memory: int | None = None
@@ -56,7 +54,8 @@ def _address_space() -> int:
     import resource
 
     try:
-        return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        with open("/proc/self/statm") as pages:
+            return int(pages.read().split()[0]) * resource.getpagesize()
     except OSError:
         return 0
 

@@ -12,28 +12,42 @@ import pickle
 import select
 import threading
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from ...cancellation import CancellationToken, Cause, TokenView
-from ...cancellation.token import Unregister
+if TYPE_CHECKING:
+    from ...cancellation import CancellationToken, Cause, Mode
+    from ...cancellation.token import Unregister
 
 
 class StopLine:
-    """The worker's end of the socket, and the token that it closes."""
+    """The worker's end of the socket, and the token that it closes; the tool looks at both through a `TokenView`."""
 
     def __init__(self, handle: int) -> None:
         self._handle: Final = handle
-        self._lock: Final = threading.Lock()
+        self._lock: Final = threading.RLock()
         self._watching = False
-        self.token: Final = CancellationToken()
+        self._told = False
+        self._made: CancellationToken | None = None
 
     def mark_begun(self) -> None:
         """From here on, the call has had an effect for all that anybody knows."""
         os.write(self._handle, b"!")
 
+    @property
+    def token(self) -> CancellationToken:
+        """The token; made when something needs it, because most calls are never stopped and ask for nothing."""
+        from ...cancellation import CancellationToken
+
+        with self._lock:
+            if self._made is None:
+                self._made = CancellationToken()
+            return self._made
+
+    # --- What the host has written ------------------------------------------------------------------------------
+
     def look(self, timeout: float | None = 0.0) -> None:
         """Take what the host has written, waiting for it up to `timeout` seconds."""
-        if self.token.cancelled:
+        if self._told:
             return
         readable, _, _ = select.select((self._handle,), (), (), timeout)
         if readable:
@@ -41,14 +55,15 @@ class StopLine:
 
     def _take(self) -> None:
         with self._lock:
-            if self.token.cancelled:
+            if self._told:
                 return
             data = os.read(self._handle, 65536)
             if data:
                 cause: Cause = pickle.loads(data)
                 self.token.cancel(cause.reason, mode=cause.mode, source=cause.source)
+                self._told = True
 
-    def watch(self) -> None:
+    def _watch(self) -> None:
         """Have a thread wait for the stop, so that the token's callbacks are called."""
         with self._lock:
             if self._watching:
@@ -56,49 +71,48 @@ class StopLine:
             self._watching = True
         threading.Thread(target=self.look, args=(None,), name="quiesce-stop-line", daemon=True).start()
 
-
-class LineView(TokenView):
-    """What a tool in a worker process is given as its token."""
-
-    __slots__ = ("_line",)
-
-    def __init__(self, line: StopLine) -> None:
-        super().__init__(line.token)
-        self._line: Final = line
+    # --- As a token ---------------------------------------------------------------------------------------------
 
     @property
     def cancelled(self) -> bool:
         """Whether a stop was asked for, in whatever mode."""
-        self._line.look()
-        return super().cancelled
+        self.look()
+        return self._told
 
     @property
     def cause(self) -> Cause | None:
         """The first cause, or None."""
-        self._line.look()
-        return super().cause
+        return self.token.cause if self.cancelled else None
+
+    @property
+    def mode(self) -> Mode | None:
+        """The most urgent mode asked for, or None."""
+        return self.token.mode if self.cancelled else None
 
     def raise_if_cancelled(self) -> None:
         """Raises `Cancelled` once a stop was asked for."""
-        self._line.look()
-        super().raise_if_cancelled()
+        if self.cancelled:
+            self.token.raise_if_cancelled()
 
     def wait_sync(self, timeout: float | None = None) -> bool:
         """Block this thread until a stop is asked for, or for `timeout` seconds. Whether it was."""
-        self._line.look(timeout)
-        return super().cancelled
+        self.look(timeout)
+        return self._told
 
     async def wait(self) -> Cause:
         """Wait until a stop is asked for; returns the first cause."""
-        self._line.watch()
-        return await super().wait()
+        self._watch()
+        return await self.token.wait()
 
     def on_cancel(self, callback: Callable[[Cause], object]) -> Unregister:
         """Call `callback(cause)` once when a stop is asked for."""
-        self._line.watch()
-        return super().on_cancel(callback)
+        self._watch()
+        return self.token.on_cancel(callback)
 
     def child(self) -> CancellationToken:
         """A token that is cancelled with this one, and can be cancelled alone."""
-        self._line.watch()
-        return super().child()
+        self._watch()
+        return self.token.child()
+
+    def __repr__(self) -> str:
+        return f"<line to a token, {'closed' if self._told else 'open'}>"

@@ -7,7 +7,7 @@ process ends, whatever the tool did with it.
 
 from __future__ import annotations
 
-import inspect
+import functools
 import logging
 import os
 import pickle
@@ -16,19 +16,20 @@ import socket
 import sys
 import threading
 import traceback
-from types import FrameType
-from typing import Any, Final, NoReturn
+from types import AsyncGeneratorType, CoroutineType, FrameType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
-from msgspec import Struct
-
-from ...interrupts import InterruptSignal, PendingCall
 from .frames import encode, receive
+from .loaded import is_a
 from .parcel import Parcel, unpack
 from .rlimits import Allowance
-from .stop_line import LineView, StopLine
+from .stop_line import StopLine
+
+if TYPE_CHECKING:
+    from ..asking import Asking
 
 
-class CallFrame(Struct, frozen=True):
+class CallFrame(NamedTuple):
     """A call as it is sent to a worker. `arguments`, `asking` and `state` are pickled, so that a fault can be told."""
 
     parcel: Parcel | str
@@ -46,7 +47,7 @@ class CallFrame(Struct, frozen=True):
     allowance: Allowance
 
 
-class WarmFrame(Struct, frozen=True):
+class WarmFrame(NamedTuple):
     """A function that will be called soon: time to import its module."""
 
     parcel: Parcel
@@ -161,10 +162,8 @@ class _Worker:
         except Terminated:
             if not returned:
                 return ("terminated",)
-        except InterruptSignal as signal:  # a person is asked by the host, and the call is made again with the answer
-            return ("interrupt", signal.interrupts, signal.kept)
         except BaseException as error:
-            return ("error", *_described(error))
+            return _told_of(error)
         try:
             return ("value", pickle.dumps(returned[0], pickle.HIGHEST_PROTOCOL))
         except BaseException as error:
@@ -189,18 +188,17 @@ class _Worker:
         return function, arguments
 
     def _context(self, frame: CallFrame) -> Any:
-        from ..asking import Asking
+        from ...cancellation import TokenView
         from ..context import Shield, ToolContext
 
-        pending: PendingCall = pickle.loads(frame.asking)
         return ToolContext(
             run_id=frame.run_id,
             call_id=frame.call_id,
             idempotency_key=frame.idempotency_key,
             tool_name=frame.name,
-            token=LineView(self.line),
+            token=TokenView(self.line),
             state=pickle.loads(frame.state),
-            asking=Asking(pending.call, pending),
+            asking=_LateAsking(frame.asking),
             report=lambda progress: self.send("report", progress),
             cancel=lambda reason: self.send("cancel", reason),
             shield=lambda name: Shield(name, self.shield_entered, self.shield_left),
@@ -239,7 +237,7 @@ def _call(function: Any, arguments: dict[str, Any], worker: _Worker, returned: l
         worker.raise_if_terminated()
         worker.line.mark_begun()
         value = function(**arguments)
-        if inspect.iscoroutine(value) or inspect.isasyncgen(value):
+        if isinstance(value, CoroutineType | AsyncGeneratorType):
             import asyncio  # here, because most tools are plain functions and do without
 
             asyncio.run(_await(value, worker, returned))
@@ -250,13 +248,45 @@ def _call(function: Any, arguments: dict[str, Any], worker: _Worker, returned: l
 
 
 async def _await(work: Any, worker: _Worker, returned: list[Any]) -> None:
-    if inspect.iscoroutine(work):
+    if isinstance(work, CoroutineType):
         returned.append(await work)
         return
     last: Any = None
     async for last in work:
         worker.report(last)
     returned.append(last)
+
+
+class _LateAsking:
+    """What the call asks a person. Put together when the tool asks, which most never do."""
+
+    def __init__(self, pending: bytes) -> None:
+        self._pending: Final = pending
+
+    @functools.cached_property
+    def _asking(self) -> Asking:
+        from ..asking import Asking
+
+        pending = pickle.loads(self._pending)
+        return Asking(pending.call, pending)
+
+    @property
+    def kept(self) -> Any:
+        return self._asking.kept
+
+    @property
+    def answers(self) -> dict[str, Any]:
+        return self._asking.answers
+
+    def ask(self, name: str, reason: Any, *, expires_in: float | None = None) -> Any:
+        return self._asking.ask(name, reason, expires_in=expires_in)
+
+
+def _told_of(error: Any) -> tuple[Any, ...]:
+    """What the host is told of an exception."""
+    if is_a(error, "quiesce.interrupts", "InterruptSignal"):  # a person is asked there; then the call is made again
+        return ("interrupt", error.interrupts, error.kept)
+    return ("error", *_described(error))
 
 
 def _described(error: BaseException) -> tuple[str, str, bytes | None]:

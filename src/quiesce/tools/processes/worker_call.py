@@ -11,7 +11,6 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from ...cancellation import BoundedShield, CancellationToken, Cause
 from ...errors import ConfigurationError, ToolError
@@ -156,7 +155,7 @@ class WorkerCall:
         env = None if frame.env == worker.env else frame.env
         worker.known.add(self._parcel.key)
         worker.env = frame.env
-        return replace(frame, parcel=parcel, env=env)
+        return frame._replace(parcel=parcel, env=env)
 
     def _on_data(self, data: bytes) -> None:
         more = True
