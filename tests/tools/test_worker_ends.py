@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 import threading
 from pathlib import Path
 
@@ -33,6 +34,8 @@ pytestmark = pytest.mark.promise("P1", "P4", "P5")
         (hazards.raise_system_exit, Outcome.COMPLETED, "SystemExit: 4"),
         (hazards.kill_itself, Outcome.KILLED, "killed (SIGKILL) by something else"),
         (hazards.crash, Outcome.KILLED, "ended by SIGSEGV"),
+        (hazards.terminate_itself, Outcome.KILLED, "ended by SIGTERM"),
+        (hazards.raise_unspeakable, Outcome.COMPLETED, "Unspeakable"),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
@@ -177,6 +180,33 @@ def test_a_stop_before_the_function_has_begun_says_so(mode: str) -> None:
     run_async(main())
 
 
+def test_a_stop_does_not_wait_for_an_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing has begun, so there is nothing to give a grace to."""
+    begun = tmp_path / "begun"
+    code = f"""
+import os, time
+def build() -> str: return "built"
+if os.getpid() != {os.getpid()}:
+    open({str(begun)!r}, "w").close()
+    time.sleep(10_000)
+"""
+    (tmp_path / "takes_its_time.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+
+    async def main() -> None:
+        import takes_its_time  # pyright: ignore[reportMissingImports]
+
+        run = agent_with(killable(takes_its_time.build, grace=1000)).start("go")
+        while not begun.exists():
+            await asyncio.sleep(0.01)
+        run.cancel()
+        assert [call.outcome for call in (await run.stopped()).calls] == [Outcome.NEVER_STARTED]
+        assert stray_processes() == []
+
+    run_async(main())
+    del sys.modules["takes_its_time"]
+
+
 def test_a_call_is_not_made_again_when_nobody_can_say_that_it_has_not_begun() -> None:
     async def main() -> None:
         worker, keeper = await _idle_worker()
@@ -203,7 +233,6 @@ def test_a_call_that_has_begun_is_not_made_again(tmp_path: Path) -> None:
 
 def test_the_tree_ends_with_a_host_that_is_killed(tmp_path: Path) -> None:
     import subprocess
-    import sys
 
     book = str(tmp_path / "book")
     program = f"""

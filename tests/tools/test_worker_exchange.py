@@ -75,6 +75,52 @@ def test_output_logging_progress_and_context_come_back(caplog: pytest.LogCapture
     assert ("hazards.log", logging.WARNING, "careful with this") in caplog.record_tuples
 
 
+def test_loggers_have_the_levels_that_they_have_in_the_host(caplog: pytest.LogCaptureFixture) -> None:
+    def chatter() -> str:
+        for name in ("quiesce_test.loud", "quiesce_test.loud.below", "quiesce_test.quiet"):
+            logging.getLogger(name).debug("from %s", name)
+        return "said"
+
+    async def main() -> None:
+        with caplog.at_level(logging.DEBUG, logger="quiesce_test.loud"):
+            assert (await call(killable(chatter))).text == "said"
+        assert (await call(killable(chatter))).text == "said"
+
+    run_async(main())
+    heard = [record.getMessage() for record in caplog.records if record.name.startswith("quiesce_test")]
+    assert heard == ["from quiesce_test.loud", "from quiesce_test.loud.below"]
+
+
+def test_a_record_that_cannot_be_put_into_words_is_no_failure_of_the_tool() -> None:
+    def careless() -> str:
+        logging.getLogger("quiesce_test").warning("%s and %s", "one")  # noqa: PLE1206
+        return "done"
+
+    async def main() -> None:
+        run = agent_with(killable(careless)).start("go")
+        printed = "".join([event.progress["stderr"] async for event in run if isinstance(event, ToolProgress)])
+        assert "--- Logging error ---" in printed
+        assert results(await run.result())["careless"].text == "done"
+
+    run_async(main())
+
+
+def test_what_a_forked_child_logs_is_in_the_output() -> None:
+    def delegate() -> str:
+        if os.fork() == 0:
+            logging.getLogger("quiesce_test").warning("from the child")
+            os._exit(0)
+        os.wait()
+        return "done"
+
+    async def main() -> None:
+        run = agent_with(killable(delegate)).start("go")
+        printed = "".join([event.progress["stderr"] async for event in run if isinstance(event, ToolProgress)])
+        assert printed == "WARNING:quiesce_test:from the child\n"
+
+    run_async(main())
+
+
 def test_exceptions_come_back_with_their_traceback(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         result = await call(killable(hazards.raise_deep))

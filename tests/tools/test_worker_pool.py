@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
+import resource
+import signal
+import sys
 import threading
 from pathlib import Path
 
@@ -52,6 +56,107 @@ def test_a_call_leaves_its_worker_clean(tmp_path: Path) -> None:
         assert stray_processes() == []
 
     run_async(main())
+
+
+# --- The next call finds nothing of the one before -----------------------------------------------------------------
+
+
+def _set_a_variable() -> None:
+    os.environ["QUIESCE_TEST"] = "left"
+
+
+def _go_elsewhere() -> None:
+    os.chdir("/")
+
+
+def _set_an_alarm() -> None:
+    signal.setitimer(signal.ITIMER_REAL, 1000)
+
+
+def _ignore_children() -> None:
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+
+
+def _change_the_mask() -> None:
+    os.umask(0o777)
+
+
+def _limit_itself() -> None:
+    resource.setrlimit(resource.RLIMIT_AS, (2**40, 2**40))
+
+
+def _look_elsewhere() -> None:
+    sys.path.insert(0, "/nowhere")
+
+
+def _log_elsewhere() -> None:
+    logging.basicConfig(force=True, level=logging.DEBUG)
+
+
+def _around() -> list[str]:
+    umask = os.umask(0)
+    os.umask(umask)
+    return [
+        os.environ.get("QUIESCE_TEST", "unset"),
+        os.getcwd(),
+        str(signal.getitimer(signal.ITIMER_REAL)),
+        str(signal.getsignal(signal.SIGCHLD)),
+        oct(umask),
+        str(resource.getrlimit(resource.RLIMIT_AS)),
+        str(sys.path),
+        f"{logging.root.level} {[type(handler).__name__ for handler in logging.root.handlers]}",
+    ]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [_set_a_variable, _go_elsewhere, _set_an_alarm, _ignore_children, _change_the_mask, _limit_itself, _look_elsewhere,
+     _log_elsewhere],
+)  # fmt: skip
+@pytest.mark.parametrize("options", [{}, {"max_memory": 10**9, "max_cpu": 100}], ids=["free", "limited"])
+def test_a_call_finds_nothing_of_the_one_before(change, options) -> None:
+    async def main() -> None:
+        look = killable(_around)
+        before = (await call(look)).text
+        changed = await call(killable(change, **options))
+        assert not changed.is_error, changed.text
+        assert (await call(look)).text == before
+
+    run_async(main())
+
+
+def test_a_folder_that_was_removed_is_no_trap(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def where() -> str:
+        try:
+            return os.getcwd()
+        except FileNotFoundError:
+            return "nowhere"
+
+    async def main() -> None:
+        home, gone = tmp_path / "home", tmp_path / "gone"
+        home.mkdir()
+        gone.mkdir()
+        monkeypatch.chdir(gone)
+        assert (await call(killable(where))).text == str(gone)
+        gone.rmdir()
+        assert (await call(killable(where))).text == "nowhere"  # as it is for the host
+        monkeypatch.chdir(home)
+        assert (await call(killable(where))).text == str(home)
+
+    run_async(main())
+
+
+def test_a_worker_finds_modules_where_the_host_does(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    async def main() -> None:
+        await call(killable(hazards.process_id))  # the workers are there before the folder is
+        (tmp_path / "found_later.py").write_text("def late() -> str: return 'found'")
+        monkeypatch.syspath_prepend(tmp_path)
+        import found_later  # pyright: ignore[reportMissingImports]
+
+        assert (await call(killable(found_later.late))).text == "found"
+
+    run_async(main())
+    del sys.modules["found_later"]
 
 
 def test_workers_are_used_again_and_follow_the_host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
