@@ -14,6 +14,8 @@ import sys
 from contextlib import suppress
 from typing import Any, Final, NamedTuple, Self
 
+# Those that programs handle or ignore; to ask for each that there is would take longer than a call should.
+_SIGNALS: Final = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGCHLD", "SIGALRM", "SIGPIPE", "SIGUSR1", "SIGUSR2")
 _TIMERS: Final = ("ITIMER_REAL", "ITIMER_VIRTUAL", "ITIMER_PROF")
 
 
@@ -33,12 +35,15 @@ class Surroundings(NamedTuple):
             cwd = os.getcwd()
         return cls(cwd, dict(os.environ), [each for each in sys.path if isinstance(each, str)], _log_levels())  # pyright: ignore[reportUnnecessaryIsInstance]
 
-    def enter(self) -> None:
-        """Make this process one that looks like that. Raises `OSError` when its folder cannot be entered."""
+    def go_there(self) -> None:
+        """Enter the folder. Raises `OSError` when that is not possible."""
         if self.cwd is None:
             _go_nowhere()
         else:
             os.chdir(self.cwd)
+
+    def restore(self) -> None:
+        """Make the rest of this process look like that."""
         if os.environ != self.env:
             os.environ.clear()
             os.environ.update(self.env)
@@ -75,10 +80,7 @@ def lasting() -> tuple[Any, ...]:
     os.umask(umask)
     return (
         umask,
-        [signal.getsignal(number) for number in _SIGNALS],
+        [signal.getsignal(getattr(signal, name)) for name in _SIGNALS],
         [signal.getitimer(getattr(signal, name))[0] > 0 for name in _TIMERS],
         [resource.getrlimit(kind) for kind in (resource.RLIMIT_AS, resource.RLIMIT_CPU, resource.RLIMIT_NOFILE)],
     )
-
-
-_SIGNALS: Final = tuple(sorted(signal.valid_signals()))

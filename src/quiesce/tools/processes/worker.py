@@ -145,6 +145,8 @@ class _Worker:
         self.begun = False
         if self._terminated:  # it came between the two lines above
             os._exit(0)
+        if clean and self._surroundings is not None:  # now, rather than when the next call is waiting for it
+            self._surroundings.restore()
 
     def _leave(self, reply: tuple[Any, ...]) -> NoReturn:
         """End after TERM: by that signal, when it was what ended the call, so that everybody can see it."""
@@ -186,8 +188,9 @@ class _Worker:
     def _prepared(self, frame: CallFrame) -> tuple[Any, dict[str, Any]]:
         if frame.surroundings is not None:
             self._surroundings = frame.surroundings
+            self._surroundings.restore()
         assert self._surroundings is not None
-        self._surroundings.enter()
+        self._surroundings.go_there()
         self._forward.install()
         parcel = frame.parcel
         if isinstance(parcel, Parcel):
