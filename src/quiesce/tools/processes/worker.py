@@ -68,7 +68,6 @@ def serve(channel: int, stop_line: int, stdout: int, stderr: int) -> NoReturn:
     sys.stdin = open(0, closefd=False)  # noqa: SIM115
     sys.stdout = open(1, "w", buffering=1, closefd=False, errors="replace")  # noqa: SIM115
     sys.stderr = open(2, "w", buffering=1, closefd=False, errors="backslashreplace")  # noqa: SIM115
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
     worker = _Worker(socket.socket(fileno=channel), StopLine(stop_line))
     try:
         while True:

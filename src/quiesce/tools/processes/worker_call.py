@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct
 
 from ...cancellation import BoundedShield, CancellationToken, Cause
-from ...errors import ConfigurationError, ToolError
+from ...errors import ToolError
 from ...interrupts import InterruptSignal
 from ..asking import Asking
 from ..policy import REAPING
@@ -80,7 +80,10 @@ class WorkerCall:
         Raises `ProcessEnded` when the process ended first, by a stop or by itself. Cancelling this kills it.
         """
         self._frame = self._new_frame()
-        self._send_to(pool.lease(self._parcel.key))
+        try:
+            self._send_to(pool.lease(self._parcel.key))
+        except OSError as error:
+            raise ToolError(f"Not run: its process could not be started ({error}).") from None
         self._forget_token = self._request.token.on_cancel(self._on_cancel)
         try:
             await asyncio.wait((self._done,))
@@ -221,7 +224,7 @@ class WorkerCall:
         self._made_again = self.begun = True
         try:
             self._send_to(pool.lease_new())
-        except (OSError, ConfigurationError):  # there is none: the end of the first one is what is told
+        except OSError:  # there is none: the end of the first one is what is told
             return False
         cause = self._request.token.cause
         if cause is not None:
