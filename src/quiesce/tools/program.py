@@ -23,7 +23,7 @@ class ProcessResult(Struct, frozen=True):
     """How a program ended and what it printed.
 
     `code` is its exit code, negative for the signal that ended it. `left_running` is how many processes it had not
-    waited for; they were ended.
+    waited for; they were ended. In a sandbox that is not counted: there they end with the program.
     """
 
     argv: tuple[str, ...]
@@ -158,7 +158,8 @@ class Program:
             self.stdout.text,
             self.stderr.text,
             timed_out=self._timed_out,
-            left_running=ended.leftovers,
+            # bwrap has processes of its own, which may end a moment later than the program.
+            left_running=0 if self._sandbox else ended.leftovers,
         )
 
 
@@ -180,11 +181,14 @@ def _checked(argv: Sequence[str]) -> tuple[str, ...]:
 def sandboxed(argv: Sequence[str], cwd: str) -> tuple[str, ...]:
     """The command that runs `argv` under bubblewrap: no network, read-only but for `cwd` and a /tmp of its own.
 
-    Raises `ToolError` when `bwrap` is not installed: what was to be confined is not run without it.
+    Raises `ToolError` when `bwrap` is not installed, or when `cwd` is everything there is: what was to be confined is
+    not run without it.
     """
     bwrap = shutil.which("bwrap")
     if bwrap is None:
         raise ToolError("The sandbox needs bwrap (bubblewrap), which is not installed. Nothing was run.")
+    if os.path.realpath(cwd) == os.sep:
+        raise ToolError("A sandbox in / would protect nothing: give another folder as cwd. Nothing was run.")
     confine = ("--unshare-all", "--die-with-parent", "--new-session", "--ro-bind", "/", "/", "--dev", "/dev")
     places = ("--proc", "/proc", "--tmpfs", "/tmp", "--bind", cwd, cwd, "--chdir", cwd)  # noqa: S108
     return (bwrap, *confine, *places, "--", *argv)
