@@ -10,6 +10,7 @@ import hazards
 import pytest
 from tool_runs import agent_with, call, killable, results, run_async, stray_processes
 
+from quiesce import ToolContext
 from quiesce.events import ToolProgress
 from quiesce.messages import Outcome
 from quiesce.transcript import check
@@ -157,6 +158,19 @@ def test_arguments_that_cannot_be_sent_are_told() -> None:
     result = run_async(call(each, {"value": 1}))
     assert "cannot be sent to its process" in result.text
     assert result.is_error
+
+
+def test_state_that_would_not_be_found_over_there_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Settings:
+        pass
+
+    def look(ctx: ToolContext) -> list[str]:
+        return sorted(ctx.state)
+
+    Settings.__module__, Settings.__qualname__ = "__main__", "Settings"
+    monkeypatch.setattr("__main__.Settings", Settings, raising=False)  # as it is in a script
+    state = {"settings": Settings(), "number": 1}
+    assert run_async(call(killable(look), state=state)).text == '["number"]'
 
 
 def test_async_functions_and_generators_run_in_a_process_too() -> None:

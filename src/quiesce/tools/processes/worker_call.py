@@ -18,6 +18,7 @@ from ..asking import Asking
 from ..policy import REAPING
 from .ended import ProcessEnded, RemoteError, RemoteTraceback
 from .frames import Decoder, encode
+from .parcel import pickled
 from .printed import Printed
 from .rlimits import Allowance
 from .surroundings import Surroundings
@@ -129,7 +130,7 @@ class WorkerCall:
         request = self._request
         tool = request.tool
         try:
-            arguments = pickle.dumps(request.arguments, pickle.HIGHEST_PROTOCOL)
+            arguments = pickled(request.arguments)
         except Exception as error:
             raise ToolError(
                 f"The arguments of {tool.name} cannot be sent to its process ({type(error).__name__}: {error})."
@@ -277,11 +278,11 @@ def _rebuilt(line: str, trace: str, body: bytes | None) -> BaseException:
 def _picklable(state: dict[str, Any]) -> bytes:
     """The part of the state that can be sent."""
     try:
-        return pickle.dumps(state)
+        return pickled(state)
     except Exception:
         kept: dict[str, Any] = {}
         for key, value in state.items():
             with suppress(Exception):
-                pickle.dumps(value)
+                pickled(value)
                 kept[key] = value
-        return pickle.dumps(kept)
+        return pickled(kept)
