@@ -43,6 +43,8 @@ pytestmark = pytest.mark.promise("P1", "P4", "P5")
         (hazards.crash, Outcome.KILLED, "ended by SIGSEGV"),
         (hazards.terminate_itself, Outcome.KILLED, "ended by SIGTERM"),
         (hazards.raise_unspeakable, Outcome.COMPLETED, "Unspeakable"),
+        (hazards.take_the_next_of_nothing, Outcome.COMPLETED, "StopIteration"),
+        (hazards.print_and_exit, Outcome.COMPLETED, "had printed:\nhalf a line, a number: 7"),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
@@ -56,6 +58,7 @@ def test_a_tool_that_ends_its_process_is_told_of(function, outcome, words) -> No
         found = results(await agent.invoke_async("go"))
         assert found[each.name].outcome is outcome
         assert words in found[each.name].text
+        assert "RuntimeError" not in found[each.name].text
         assert found[each.name].is_error
         assert found["speak"].text == "fine"
 

@@ -269,7 +269,8 @@ def _rebuilt(line: str, trace: str, body: bytes | None) -> BaseException:
     if body is not None:
         with suppress(Exception):
             loaded = pickle.loads(body)
-            if isinstance(loaded, BaseException) and not isinstance(loaded, asyncio.CancelledError):
+            # Those two mean something to the coroutine that this is raised in.
+            if isinstance(loaded, BaseException) and not isinstance(loaded, asyncio.CancelledError | StopIteration):
                 error = loaded
     error.__cause__ = RemoteTraceback(trace)
     return error
