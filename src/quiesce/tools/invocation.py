@@ -93,6 +93,7 @@ class Invocation:
             host.state,
             self._asking,
             self._report,
+            self._note_shield,
             key,
         )
         self.worker = WorkerCall(request)
@@ -140,6 +141,12 @@ class Invocation:
 
     def _shield(self, name: str) -> Shield:
         return Shield(name, lambda: self._shields.append(name), self._leave_shield)
+
+    def _note_shield(self, name: str | None) -> None:
+        if name is not None:
+            self._shields.append(name)
+        elif self._shields:
+            self._leave_shield()
 
     def _leave_shield(self) -> None:
         self._shields.pop()

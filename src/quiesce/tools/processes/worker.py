@@ -29,6 +29,7 @@ from .surroundings import Surroundings, lasting
 
 if TYPE_CHECKING:
     from ..asking import Asking
+    from ..context import Shield
 
 
 class CallFrame(NamedTuple):
@@ -108,14 +109,20 @@ class _Worker:
             self._raised = True
             raise Terminated("stopped")
 
-    def shield_entered(self) -> None:
-        """The tool has come to a part that is not to be interrupted."""
+    def shield(self, name: str) -> Shield:
+        """A part of the tool that is not to be interrupted. The host is told, for the receipt."""
+        from ..context import Shield
+
+        return Shield(name, lambda: self._enter_shield(name), self._leave_shield)
+
+    def _enter_shield(self, name: str) -> None:
+        self.send("shield", name)
         self._shields += 1
 
-    def shield_left(self) -> None:
-        """The tool has left that part: what was held back is raised now."""
+    def _leave_shield(self) -> None:
+        """What was held back is raised now."""
         self._shields -= 1
-        self.raise_if_terminated()
+        self.send("shield", None)
 
     # --- Answering ----------------------------------------------------------------------------------------------
 
@@ -198,7 +205,7 @@ class _Worker:
 
     def _context(self, frame: CallFrame) -> Any:
         from ...cancellation import TokenView
-        from ..context import Shield, ToolContext
+        from ..context import ToolContext
 
         return ToolContext(
             run_id=frame.run_id,
@@ -210,7 +217,7 @@ class _Worker:
             asking=_LateAsking(frame.asking),
             report=lambda progress: self.send("report", progress),
             cancel=lambda reason: self.send("cancel", reason),
-            shield=lambda name: Shield(name, self.shield_entered, self.shield_left),
+            shield=self.shield,
         )
 
     def send(self, *message: Any) -> None:
