@@ -139,6 +139,18 @@ def test_a_shield_in_a_process_holds_the_stop_back(tmp_path: Path) -> None:
     run_async(main())
 
 
+def test_what_a_tool_forks_ends_by_term() -> None:
+    """A pool of processes is not told of a stop in a way that its processes take for a task that has failed."""
+
+    async def main() -> None:
+        each = killable(hazards.pool_of_processes, grace=1000)
+        outcome, _ = await stop_when(agent_with(each), lambda run: run.cancel())
+        assert results(outcome)[each.name].outcome is not Outcome.ABANDONED
+        assert stray_processes() == []
+
+    run_async(main())
+
+
 def test_kill_takes_the_grace_away(tmp_path: Path) -> None:
     async def main() -> None:
         each = killable(hazards.ignore_term, grace=1000)

@@ -87,12 +87,15 @@ class _Worker:
         self._shields = 0
         self._forward: Final = _Forward(self)
         signal.signal(signal.SIGTERM, self.on_term)
+        os.register_at_fork(after_in_child=self._let_go)
         self._lasting = lasting()
 
     # --- Being stopped ------------------------------------------------------------------------------------------
 
     def on_term(self, _: int, frame: FrameType | None) -> None:
         """TERM: end at once while the function has not begun, and else let the tool clean up first."""
+        if os.getpid() != self.pid:
+            _end_by_term()
         if not self.begun:
             os._exit(0)
         if self._terminated:  # once is enough: the tool is cleaning up
@@ -102,6 +105,11 @@ class _Worker:
         # message is being written, and is not to be torn; `send` makes up for it.
         if frame is not None and frame.f_code.co_filename != __file__:
             self.raise_if_terminated()
+
+    def _let_go(self) -> None:
+        """In a child that the tool has forked: TERM ends it, as it would in any other program."""
+        if signal.getsignal(signal.SIGTERM) == self.on_term:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
     def raise_if_terminated(self) -> None:
         """Raises `Terminated` in the tool, once, when TERM has come and no shield holds it back."""
@@ -150,8 +158,7 @@ class _Worker:
     def _leave(self, reply: tuple[Any, ...]) -> NoReturn:
         """End after TERM: by that signal, when it was what ended the call, so that everybody can see it."""
         if reply[0] == "terminated":
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
-            os.kill(self.pid, signal.SIGTERM)
+            _end_by_term()
         os._exit(0)
 
     def _warm(self, parcel: Parcel) -> None:
@@ -315,6 +322,12 @@ def _described(error: BaseException) -> tuple[str, str, bytes | None]:
         return line, trace, pickle.dumps(error)
     except BaseException:
         return line, trace, None
+
+
+def _end_by_term() -> NoReturn:
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    os.kill(os.getpid(), signal.SIGTERM)
+    os._exit(0)  # where TERM is blocked
 
 
 def _identity(handle: int) -> tuple[int, int]:
