@@ -26,6 +26,7 @@ from ..messages import AssistantMessage, Document, Image, Message, Text, ToolMes
 from .base import ModelRequest, StopPolicyName
 from .compatible import vocabulary_of
 from .convert import (
+    NO_ANSWER,
     base64_of,
     calls_so_far,
     function_tools,
@@ -122,7 +123,7 @@ def _messages(message: Message) -> Iterator[dict[str, Any]]:
             calls = [{"function": {"name": call.name, "arguments": call.arguments}} for call in message.tool_calls]
             said: dict[str, Any] = {"role": "assistant", "content": words_of(message)}
             if not said["content"] and not calls:
-                said["content"] = "(No answer.)"
+                said["content"] = NO_ANSWER
             yield said | {"tool_calls": calls} if calls else said
         case ToolMessage(results):
             for result in results:
