@@ -5,12 +5,7 @@ import threading
 import pytest
 
 from quiesce import Agent, Conversation, Image, Text, UserMessage
-from quiesce.errors import (
-    ConfigurationError,
-    InvalidConversation,
-    InvalidPrompt,
-    UnknownModel,
-)
+from quiesce.errors import ConfigurationError, InvalidConversation, InvalidPrompt, UnknownModel
 from quiesce.messages import AssistantMessage, CutNote
 from tests.core.kit import scripted
 

@@ -7,11 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from quiesce import Agent, Document, Image, Text, ToolContext, ToolError, tool
-from quiesce.errors import (
-    ConfigurationError,
-    DuplicateTool,
-    InvalidTool,
-)
+from quiesce.errors import ConfigurationError, DuplicateTool, InvalidTool
 from quiesce.events import ToolStarted
 from quiesce.hooks import AfterToolCall, BeforeToolCall
 from quiesce.messages import Outcome, ToolResult

@@ -6,13 +6,7 @@ import threading
 import pytest
 
 from quiesce import Agent, tool
-from quiesce.events import (
-    MessageAdded,
-    StopRequested,
-    ToolEnded,
-    ToolProgress,
-    ToolStarted,
-)
+from quiesce.events import MessageAdded, StopRequested, ToolEnded, ToolProgress, ToolStarted
 from quiesce.hooks import BeforeToolCall
 from quiesce.messages import ToolMessage
 from quiesce.models.scripted import Call, Say

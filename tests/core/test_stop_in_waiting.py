@@ -7,14 +7,7 @@ from pydantic import BaseModel
 
 from quiesce import Agent, Limits, tool
 from quiesce.errors import Overloaded
-from quiesce.events import (
-    AnswerStart,
-    OutputRejected,
-    RetryScheduled,
-    StopRequested,
-    TextDelta,
-    ToolStarted,
-)
+from quiesce.events import AnswerStart, OutputRejected, RetryScheduled, StopRequested, TextDelta, ToolStarted
 from quiesce.hooks import AfterModelCall, AfterRun, BeforeModelCall, BeforeRun, BeforeToolCall, OnMessage, OnStop
 from quiesce.models.scripted import Call, Fail, Say, Stall
 from quiesce.state import Phase
