@@ -20,7 +20,7 @@ from .hooks import AfterRun, HookEvent, OnMessage, OnStop
 from .loop import finish
 from .messages import AssistantMessage, Message, Outcome
 from .output import OutputMismatch
-from .receipt import CallReceipt, Receipt, Undone
+from .receipt import CallReceipt, Receipt, undo_note
 from .result import RunResult, StopReason
 from .sessions.journal import TOO_SOON, Journal
 from .sessions.rows import encode
@@ -137,20 +137,6 @@ async def _undo(course: Course) -> None:
             course.shield.interrupted = True
     finally:
         forget()
-
-
-def _undo_note(course: Course) -> str:
-    """What the model is told about an undo, so that it does not take for done what was taken back."""
-    parts: list[str] = []
-    for words, kinds in (
-        ("Undone since", (Undone.UNDONE,)),
-        ("Not undone", (Undone.NOT_UNDONE, Undone.FAILED)),
-        ("Not known whether undone", (Undone.UNKNOWN,)),
-    ):
-        names = [f"{each.name} ({each.call_id})" for each in course.undo_log.receipts if each.outcome in kinds]
-        if names:
-            parts.append(f" ({words}: {', '.join(names)}.)")
-    return "".join(parts)
 
 
 def when(course: Course, mode: Mode) -> tuple[asyncio.Future[None], Any]:
@@ -275,7 +261,7 @@ def seal(course: Course) -> tuple[Message, ...]:
     if course.current.batch is not None:
         course.current.batch.announce()
     course.close_entry("completed" if course.current.draft is not None and course.current.draft.complete else "hung_up")
-    note = (course.setup.failed_note if course.error else course.setup.cut_note) + _undo_note(course)
+    note = (course.setup.failed_note if course.error else course.setup.cut_note) + undo_note(course.undo_log.receipts)
     added = close(course.current.so_far(), course.conversation.messages, note)
     course.torn += course.current.draft.torn_calls() if course.current.draft is not None else ()
     course.current.commit(added)

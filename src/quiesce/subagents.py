@@ -18,6 +18,7 @@ from .course import Course, Parentage
 from .errors import ConfigurationError, ToolError
 from .interrupts import Answers, InterruptSignal, pass_on
 from .messages import Outcome, Text, ToolResult
+from .receipt import undo_note
 from .result import RunResult
 from .run import Run
 from .sessions import Conversation, ConversationState
@@ -121,7 +122,8 @@ def _report(name: str, context: ToolContext, result: RunResult) -> ToolResult:
         words.append(f"Left running: {', '.join(left)}.")
     if result.text:
         words.append(f"Until then {name} had said: {result.text[-_EXCERPT:]}")
-    return ToolResult(context.call_id, context.tool_name, (Text(" ".join(words)),), outcome, is_error=True)
+    told = " ".join(words) + undo_note(result.receipt.undo)
+    return ToolResult(context.call_id, context.tool_name, (Text(told),), outcome, is_error=True)
 
 
 # --- Handing over --------------------------------------------------------------------------------------------------

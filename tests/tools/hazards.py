@@ -236,6 +236,13 @@ def raise_system_exit() -> str:
     raise SystemExit(4)
 
 
+def terminate_itself() -> str:
+    """Ends what it takes for its children."""
+    os.killpg(0, signal.SIGTERM)
+    time.sleep(FOREVER)
+    return "never"
+
+
 def close_stdout() -> str:
     os.close(1)
     sys.stdout.close()
@@ -320,6 +327,15 @@ class Unpicklable(Exception):
 
 def raise_unpicklable() -> str:
     raise Unpicklable("this", "that")
+
+
+class Unspeakable(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no words")
+
+
+def raise_unspeakable() -> str:
+    raise Unspeakable
 
 
 def raise_deep() -> str:

@@ -39,7 +39,8 @@ class Allowance(NamedTuple):
             yield
         finally:
             for kind, limits in before:
-                resource.setrlimit(kind, limits)
+                with suppress(ValueError, OSError):  # the function has lowered what cannot be raised again
+                    resource.setrlimit(kind, limits)
 
 
 def _lower(kind: int, soft: int) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import pickle
 from collections.abc import Callable
 from contextlib import suppress
@@ -21,6 +20,7 @@ from .ended import ProcessEnded, RemoteError, RemoteTraceback
 from .frames import Decoder, encode
 from .printed import Printed
 from .rlimits import Allowance
+from .surroundings import Surroundings
 from .worker import CallFrame
 from .workers import Worker, pool
 
@@ -142,9 +142,7 @@ class WorkerCall:
             context_parameter=tool.context_parameter,
             asking=pickle.dumps(request.asking.pending(None)) if wants_context else b"",
             state=_picklable(request.state) if wants_context else b"",
-            log_level=logging.getLogger().getEffectiveLevel(),
-            cwd=os.getcwd(),
-            env=dict(os.environ),
+            surroundings=Surroundings.here(),
             allowance=Allowance(tool.policy.max_memory, tool.policy.max_cpu),
         )
 
@@ -152,10 +150,10 @@ class WorkerCall:
         """The call without what this worker has already."""
         by_value = self._parcel.how != "name"
         parcel = self._parcel.key if by_value and self._parcel.key in worker.known else self._parcel
-        env = None if frame.env == worker.env else frame.env
+        surroundings = None if frame.surroundings == worker.surroundings else frame.surroundings
         worker.known.add(self._parcel.key)
-        worker.env = frame.env
-        return frame._replace(parcel=parcel, env=env)
+        worker.surroundings = frame.surroundings
+        return frame._replace(parcel=parcel, surroundings=surroundings)
 
     def _on_data(self, data: bytes) -> None:
         more = True
@@ -188,9 +186,10 @@ class WorkerCall:
         worker = self._worker
         if worker is None:
             return
-        if self._stopping:
-            if self._reply is not None and self._reply[0] != "terminated":  # it is over; its grace is not needed
-                worker.containment.stop(0.0)
+        if self._reply is not None and self._reply[0] == "terminated":  # by the stop or by another: it is ending
+            return
+        if self._stopping:  # it is over; its grace is not needed
+            worker.containment.stop(0.0)
         elif clean and not worker.told and not worker.containment.has_strays():
             worker.stdout.drain(self.stdout.add)
             worker.stderr.drain(self.stderr.add)

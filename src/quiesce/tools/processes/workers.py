@@ -21,6 +21,7 @@ from .frames import encode
 from .keeper import WorkerJob
 from .link import Link
 from .parcel import Parcel
+from .surroundings import Surroundings
 from .worker import WarmFrame
 
 # Workers that are kept for the next call. More are started when more calls run at once.
@@ -55,7 +56,7 @@ class Worker:
         self.stdout: Final = Link(out_reader)
         self.stderr: Final = Link(err_reader)
         self.known: Final[set[str]] = set()
-        self.env: dict[str, str] | None = None
+        self.surroundings: Surroundings | None = None
         self._told = False
 
     @property
