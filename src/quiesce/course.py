@@ -57,6 +57,10 @@ class Parentage:
     course: Course
     call_id: str
 
+    def has(self, run_id: str) -> bool:
+        """Whether this is a run of the line that the child continues."""
+        return any(course.run_id == run_id for course in self.course.lineage())
+
 
 class Course:
     """Where a run is, what it has, and the few things that it can do to itself. Only for the run's own loop."""
@@ -99,6 +103,9 @@ class Course:
         self.undo_wanted: bool | None = None
         self.undo_token: Final = CancellationToken()
         self.successor: Setup | None = None
+        self._handing = ""
+        self.handed: tuple[str, ...] = ()
+        """The tools by which the conversation has come to the agent that has it now."""
         self.shield: Final = BoundedShield(f"settling run {run_id}")
         self.scope: StopScope | None = None
 
@@ -159,7 +166,7 @@ class Course:
 
     def suspend(self, answer: AssistantMessage, batch: Batch) -> None:
         """Keep the turn until a person has answered what its tools ask."""
-        self.current.suspend(PendingTurn(self.run_id, answer, batch.pending()), self.setup.cut_note)
+        self.current.suspend(PendingTurn(self.run_id, answer, batch.pending(), handed=self.handed), self.setup.cut_note)
 
     def begin_batch(self, calls: tuple[ToolCall, ...]) -> Batch:
         """The tools that the answer asks for; none has started."""
@@ -261,14 +268,14 @@ class Course:
             yield course
             course = course.parent
 
-    def hand_over(self, agent: Any) -> None:
+    def hand_over(self, agent: Any, tool_name: str) -> None:
         """Let another agent continue the conversation after this turn. Raises `ToolError` when that cannot be."""
         setup: Setup = agent.setup
         if self.successor is not None:
             raise ToolError(f"The conversation is already handed over to {self.successor.agent}.")
         if price_of(setup) is None and any(course.setup.limits.cost is not None for course in self.lineage()):
             raise ToolError(f"{setup.agent} cannot take over: the run's cost is limited, and its price is not known.")
-        self.successor = setup
+        self.successor, self._handing = setup, tool_name
 
     def take_over(self) -> None:
         """Go on with the agent that the conversation was handed to, if it was."""
@@ -276,10 +283,11 @@ class Course:
         if successor is None:
             return
         before = self.setup
-        hooks = before.hooks if before.agent == successor.agent else before.hooks.joined(successor.hooks)
-        self.setup = replace(successor, limits=before.limits, hooks=hooks)
+        self.setup = replace(successor, limits=before.limits, hooks=before.hooks.joined(successor.hooks))
+        self.handed += (self._handing,)
         self.bill.deal_with(terms_of(self.setup))
-        self.emit(HandedOver(before.agent, successor.agent))
+        if self.has_floor:  # else it was handed over in an earlier run
+            self.emit(HandedOver(before.agent, successor.agent))
 
     # --- Other people's code ------------------------------------------------------------------------------------
 
@@ -316,17 +324,24 @@ class Course:
         return event.replacement or result
 
     def record_late(self, outcome: LateOutcome) -> None:
-        """A call that was left behind has ended. From the loop, or from the tool's thread once the loop has closed."""
-        receipt = self.result.receipt if self.result is not None else None
-        self.late.append(outcome)
-        journals = [course.journal for course in self.lineage() if course.journal is not None]
-        kept = bool(journals) and journals[0].keep_late(outcome)
-        if self.loop.is_closed():
-            return
-        if not kept:
-            self.emit(LateOutcomeRecorded(outcome))
-        event = OnLateOutcome(self.run_id, self.token, outcome, receipt)
+        """A call that was left behind has ended. From the loop, or from the tool's thread once the loop has closed.
+
+        The runs above said on their receipts that it was running: they tell of its end, too.
+        """
+        told = self.loop.is_closed()
+        for course in self.lineage():
+            course.late.append(outcome)
+            kept = course.journal is not None and course.journal.keep_late(outcome)
+            if not (told or kept or course.phase is Phase.ENDED):
+                course.emit(LateOutcomeRecorded(outcome))
+                told = True
+            if not self.loop.is_closed():
+                course._call_late_hooks(outcome)
+
+    def _call_late_hooks(self, outcome: LateOutcome) -> None:
         if self.setup.hooks.wanting(OnLateOutcome):
+            receipt = None if self.result is None else self.result.receipt
+            event = OnLateOutcome(self.run_id, self.token, outcome, receipt)
             task = self.loop.create_task(self.setup.hooks.call(event, self.hook_failed), name="hooks for OnLateOutcome")
             self.errands.strays.append(task)
 
@@ -401,10 +416,20 @@ class Course:
     def still_running(self) -> tuple[str, ...]:
         """What could not be proved to have stopped."""
         tools = (name for batch in self.batches for name in batch.still_running())
-        below = (name for child in self.children for name in child.still_running())
+        below = (name for child in self.children for name in child.remains())
         strays = (task.get_name() for task in self.errands.strays if not task.done())
         followed = (name for bill in (self.bill, *self.asides) for name in bill.followed())
         return (*tools, *strays, *followed, *below)
+
+    def remains(self) -> tuple[str, ...]:
+        """What is left of this run, for the receipt of the run above."""
+        itself = () if self.phase is Phase.ENDED else (f"run {self.run_id} ({self.setup.agent})",)
+        return (*itself, *self.still_running())
+
+    @property
+    def living_children(self) -> list[Course]:
+        """The runs below that have not ended."""
+        return [child for child in self.children if child.phase is not Phase.ENDED]
 
     def latency(self) -> float | None:
         """Seconds since the stop was asked for."""
