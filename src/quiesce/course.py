@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from .bill import Bill
 from .broadcast import Broadcast
@@ -62,6 +62,13 @@ class Parentage:
         return any(course.run_id == run_id for course in self.course.lineage())
 
 
+class Successor(NamedTuple):
+    """The agent that goes on after this turn, and the tool by which the conversation was handed to it."""
+
+    setup: Setup
+    tool_name: str
+
+
 class Course:
     """Where a run is, what it has, and the few things that it can do to itself. Only for the run's own loop."""
 
@@ -102,8 +109,7 @@ class Course:
         self.undo_log: Final = UndoLog(None if parent is None else parent.course.undo_log)
         self.undo_wanted: bool | None = None
         self.undo_token: Final = CancellationToken()
-        self.successor: Setup | None = None
-        self._handing = ""
+        self.successor: Successor | None = None
         self.handed: tuple[str, ...] = ()
         """The tools by which the conversation has come to the agent that has it now."""
         self.shield: Final = BoundedShield(f"settling run {run_id}")
@@ -165,7 +171,8 @@ class Course:
     # --- Its tools ----------------------------------------------------------------------------------------------
 
     def suspend(self, answer: AssistantMessage, batch: Batch) -> None:
-        """Keep the turn until a person has answered what its tools ask."""
+        """Keep the turn until a person has answered what its tools ask, and, in this process, what undoes it."""
+        self.conversation.undoable = (self.run_id, self.undo_log.of_turn)
         self.current.suspend(PendingTurn(self.run_id, answer, batch.pending(), handed=self.handed), self.setup.cut_note)
 
     def begin_batch(self, calls: tuple[ToolCall, ...]) -> Batch:
@@ -178,6 +185,10 @@ class Course:
         """Calls of this run, to be shown by the current turn; `pending` is what an earlier run had got to with them."""
         batch = Batch(calls, self.setup.tools, self, sequential=self.setup.sequential, pending=pending)
         self.batches.append(batch)
+        self.undo_log.begin_turn()
+        if pending is not None:
+            run_id, effects = self.conversation.undoable
+            self.undo_log.carry_on(batch.undoable_calls(), effects if run_id == pending.run_id else ())
         return batch
 
     # --- What is saved ------------------------------------------------------------------------------------------
@@ -268,26 +279,40 @@ class Course:
             yield course
             course = course.parent
 
+    def cannot_pay(self, setup: Setup) -> str | None:
+        """Why a limit on the cost of this run, or of one above it, cannot be kept with another model's price."""
+        price = price_of(setup)
+        for course in self.lineage():
+            limited_in = price_of(course.setup) if course.setup.limits.cost is not None else None
+            if limited_in is None:
+                continue
+            if price is None:
+                return f"needs a price, and none is known for {setup.model.name}"
+            if price.currency != limited_in.currency:
+                return f"is in {limited_in.currency}, and {setup.model.name} is paid in {price.currency}"
+        return None
+
     def hand_over(self, agent: Any, tool_name: str) -> None:
         """Let another agent continue the conversation after this turn. Raises `ToolError` when that cannot be."""
         setup: Setup = agent.setup
         if self.successor is not None:
-            raise ToolError(f"The conversation is already handed over to {self.successor.agent}.")
-        if price_of(setup) is None and any(course.setup.limits.cost is not None for course in self.lineage()):
-            raise ToolError(f"{setup.agent} cannot take over: the run's cost is limited, and its price is not known.")
-        self.successor, self._handing = setup, tool_name
+            raise ToolError(f"The conversation is already handed over to {self.successor.setup.agent}.")
+        refusal = self.cannot_pay(setup)
+        if refusal is not None:
+            raise ToolError(f"{setup.agent} cannot take over: the run's cost limit {refusal}.")
+        self.successor = Successor(setup, tool_name)
 
     def take_over(self) -> None:
         """Go on with the agent that the conversation was handed to, if it was."""
         successor, self.successor = self.successor, None
         if successor is None:
             return
-        before = self.setup
-        self.setup = replace(successor, limits=before.limits, hooks=before.hooks.joined(successor.hooks))
-        self.handed += (self._handing,)
+        before, setup = self.setup, successor.setup
+        self.setup = replace(setup, limits=before.limits, hooks=before.hooks.joined(setup.hooks))
+        self.handed += (successor.tool_name,)
         self.bill.deal_with(terms_of(self.setup))
         if self.has_floor:  # else it was handed over in an earlier run
-            self.emit(HandedOver(before.agent, successor.agent))
+            self.emit(HandedOver(before.agent, setup.agent))
 
     # --- Other people's code ------------------------------------------------------------------------------------
 

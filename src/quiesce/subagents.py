@@ -23,7 +23,7 @@ from .result import RunResult
 from .run import Run
 from .sessions import Conversation, ConversationState
 from .settle import KILL_SLACK, SETTLING_SLACK
-from .setup import Setup, price_of
+from .setup import Setup
 from .state import Phase
 from .tools.context import ToolContext
 from .tools.output import as_json
@@ -34,6 +34,7 @@ from .transcript import SENTENCES
 
 # How much of a stopped child's words its parent is told.
 _EXCERPT: Final = 2000
+_CUT_SHORT: Final = "(The answer ends here because it reached the greatest length that was allowed.)"
 
 _ILLEGAL: Final = re.compile(r"[^a-zA-Z0-9_-]+")
 
@@ -122,6 +123,8 @@ def _report(name: str, context: ToolContext, result: RunResult) -> ToolResult:
         raise ToolError(f"The agent {name} failed: {getattr(result.error, 'what', result.error)}") from result.error
     if result.receipt.cause is None:
         answer = result.text if result.output is None else as_json(result.output)
+        if result.stop_reason == "max_tokens" and result.output is None:
+            answer = f"{answer}\n{_CUT_SHORT}".lstrip()
         return ToolResult(context.call_id, context.tool_name, (Text(answer),))
     left = result.receipt.still_running
     outcome = Outcome.ABANDONED if left else Outcome.CANCELLED
@@ -189,9 +192,10 @@ def parentage_of(context: ToolContext, setup: Setup) -> Parentage:
             f"Run {course.run_id} has ended: it can have no more children.",
             todo="Start it while the tool that it is for is running, or without within=.",
         )
-    if price_of(setup) is None and any(each.setup.limits.cost is not None for each in course.lineage()):
+    refusal = course.cannot_pay(setup)
+    if refusal is not None:
         raise ConfigurationError(
-            f"The parent's Limits(cost=...) needs a price, and none is known for {setup.model.name}.",
-            todo="Limit tokens instead, or give the model a price.",
+            f"The parent's Limits(cost=...) {refusal}.",
+            todo="Limit tokens instead, or give the model a price in that currency.",
         )
     return Parentage(course, context.call_id)

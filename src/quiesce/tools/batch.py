@@ -145,6 +145,10 @@ class Batch:
         """The calls that could have been undone, began, and did not complete."""
         return tuple(record.call for record in self.records if record.was_cut and record.can_be_undone)
 
+    def undoable_calls(self) -> tuple[ToolCall, ...]:
+        """The calls that have completed and can be undone."""
+        return tuple(record.call for record in self.records if record.completed and record.can_be_undone)
+
     def still_running(self) -> tuple[str, ...]:
         """The names of the calls that were left behind and have not ended since."""
         return tuple(record.remains for record in self.records if record.still_running)

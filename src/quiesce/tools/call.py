@@ -378,6 +378,11 @@ class CallRecord:
         return self.result is not None and self.result.outcome not in (Outcome.COMPLETED, Outcome.NEVER_STARTED)
 
     @property
+    def completed(self) -> bool:
+        """Whether the tool came to its own end, without an error."""
+        return self.result is not None and self.result.outcome is Outcome.COMPLETED and not self.result.is_error
+
+    @property
     def can_be_undone(self) -> bool:
         """Whether there is a way to take back what the tool does."""
         return self.tool is not None and self.tool.compensation is not None
