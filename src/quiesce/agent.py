@@ -280,6 +280,8 @@ class Agent:
         try:
             ask_for_floor(course)
         except ConversationBusy as busy:
+            if parent is not None and parent.has(busy.holder):
+                raise  # it would wait for a run that waits for it
             steered = self._make_way(busy, held, opening)
             if steered is not None:
                 return steered

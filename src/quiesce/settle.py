@@ -31,6 +31,9 @@ from .usage.live import LiveUsage
 
 # How long a stopped run waits for the model's connection to close, which takes a fraction of a millisecond.
 HANG_UP_GRACE: Final = 0.5
+# What a child run may need, besides its tools' graces, to come to rest: hanging up, hooks, and a machine that is slow.
+SETTLING_SLACK: Final = 5.0
+KILL_SLACK: Final = 0.5
 # How long the end of a run waits for the store. What is not saved by then is said so on the receipt.
 SAVE_GRACE: Final = 2.0
 # How long hooks may take that hear of a stop, or of the end of a run that was stopped.
@@ -112,10 +115,25 @@ async def _stop_everything(course: Course, urgent: asyncio.Future[None]) -> tupl
         hooks = _start_hooks(course, OnStop(course.run_id, course.token, cause))
     if course.current.batch is not None:
         await course.current.batch.stop(course.shield, urgent)
+    await _stop_children(course, urgent)
     await course.errands.wait_for_strays(course.shield, seconds=LAST_BREATH if urgent.done() else HANG_UP_GRACE)
     if hooks is not None:
         await _bound(course, hooks, STOP_HOOK_GRACE, urgent)
     return waited_for
+
+
+async def _stop_children(course: Course, urgent: asyncio.Future[None]) -> None:
+    """Runs that a tool has started and not waited for do not outlive this one. Each gets the graces of its tools."""
+    children = course.living_children
+    for child in children:
+        child.token.cancel("The run above has ended", source="parent")
+    # The grace of a call that was given up was the grace of what it had started, too.
+    waiting = [child for child in children if not any(batch.gave_up(child.call_id) for batch in course.batches)]
+    tools = [tool for child in waiting for tool in child.setup.tools.values()]
+    at_rest = [child.handle.at_rest() for child in waiting]
+    grace = SETTLING_SLACK + max((tool.policy.grace for tool in tools), default=0.0)
+    await course.shield.wait(at_rest, seconds=grace, unless=urgent)
+    await course.shield.wait(at_rest, seconds=KILL_SLACK + max((tool.last_breath for tool in tools), default=0.0))
 
 
 async def _undo(course: Course) -> None:

@@ -326,6 +326,9 @@ class CallRecord:
 
     def stop_alone(self, why: str, *, source: Source = "user") -> bool:
         """Stop this call by its policy, and let the turn go on. `why` opens its result. Whether it was not over yet."""
+        if self.suspended:
+            self._stop_asking(why)
+            return True
         if self.stage is Stage.DONE or self.left_behind or self._why_alone:
             return False
         self._why_alone = why
@@ -336,6 +339,14 @@ class CallRecord:
             self.request_stop(Mode.NOW)
             self._set_timer(self.grace(Mode.NOW), self._on_grace_over)
         return True
+
+    def _stop_asking(self, why: str) -> None:
+        """Nobody needs to answer any more what the call asked."""
+        self._why_alone = why
+        self._token.cancel(why)
+        self.asking.open = ()
+        self.result = self._stopped(Outcome.CANCELLED if self.asking.started else Outcome.NEVER_STARTED)
+        self.announce()
 
     def _on_timeout(self) -> None:
         assert self.tool is not None
@@ -365,6 +376,11 @@ class CallRecord:
     def was_cut(self) -> bool:
         """Whether the tool began and did not come to its own end."""
         return self.result is not None and self.result.outcome not in (Outcome.COMPLETED, Outcome.NEVER_STARTED)
+
+    @property
+    def completed(self) -> bool:
+        """Whether the tool came to its own end, without an error."""
+        return self.result is not None and self.result.outcome is Outcome.COMPLETED and not self.result.is_error
 
     @property
     def can_be_undone(self) -> bool:

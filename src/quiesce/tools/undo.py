@@ -31,7 +31,13 @@ class Effect:
         self.compensation: Final = compensation
         self._arguments: Final = arguments
         self._value: Final = value
-        self._claims: Final[dict[str, object]] = {}
+        self._claims: dict[str, object] = {}
+
+    def carried_to(self, log: UndoLog) -> Effect:
+        """The same effect, for a run that goes on with the turn in which it was done. Only one of the two is undone."""
+        twin = Effect(self.call, self.compensation, self._arguments, self._value, log)
+        twin._claims = self._claims
+        return twin
 
     def claim(self) -> bool:
         """Take the one right to undo this. One atomic step, so that of two who ask at once only one gets it."""
@@ -168,28 +174,49 @@ class UndoLog:
     def __init__(self, above: UndoLog | None = None) -> None:
         self._above: Final = above
         self._effects: Final[list[Effect]] = []
-        self._cut: Final[dict[int, tuple[ToolCall, UndoLog]]] = {}
+        self._turn_began = 0
+        self._hopeless: Final[dict[int, tuple[ToolCall, UndoLog, str]]] = {}
         self.receipts: Final[list[UndoReceipt]] = []
 
     def add(self, effect: Effect) -> None:
         """A call has completed."""
         for log in self._lineage():
             log._effects.append(effect)
-        self._forget_cut(effect.call)
+        self._forget_hopeless(effect.call)
 
     def note_cut(self, call: ToolCall) -> None:
         """A call that could have been undone did not complete: what it did is not known, so there is no undoing it."""
+        self._note_hopeless(call, "It was cut while it was running: what it did is not known.")
+
+    def _note_hopeless(self, call: ToolCall, why: str) -> None:
         for log in self._lineage():
-            log._cut[id(call)] = (call, self)
+            log._hopeless[id(call)] = (call, self, why)
+
+    def begin_turn(self) -> None:
+        """What is done from now on belongs to another turn."""
+        self._turn_began = len(self._effects)
+
+    @property
+    def of_turn(self) -> tuple[Effect, ...]:
+        """What was done in this turn."""
+        return tuple(self._effects[self._turn_began :])
+
+    def carry_on(self, calls: Iterable[ToolCall], effects: Iterable[Effect]) -> None:
+        """Go on with a turn of an earlier run, which completed these calls; these are the effects that it left here."""
+        for effect in effects:
+            self.add(effect.carried_to(self))
+        for call in calls:
+            if not any(effect.call == call for log in self._lineage() for effect in log._effects):
+                self._note_hopeless(call, "It was done in another process, which alone could undo it.")
 
     def tell(self, receipt: UndoReceipt) -> None:
         """Something that this run did was undone, or was not: say so, to the runs above too."""
         for log in self._lineage():
             log.receipts.append(receipt)
 
-    def _forget_cut(self, call: ToolCall) -> None:
+    def _forget_hopeless(self, call: ToolCall) -> None:
         for log in self._lineage():
-            log._cut.pop(id(call), None)
+            log._hopeless.pop(id(call), None)
 
     def _lineage(self) -> Iterator[UndoLog]:
         log: UndoLog | None = self
@@ -207,27 +234,27 @@ class UndoLog:
 
         Stopped by its token, or by the cancellation of the task that waits, which is raised when all is at rest.
         """
-        cut = self._tell_cut()
+        hopeless = self._tell_hopeless()
         undoing = Undoing(self.open, (token or CancellationToken()).child())
         await undoing.run()
         if undoing.interrupted:
             raise asyncio.CancelledError
-        return (*cut, *undoing.receipts)
+        return (*hopeless, *undoing.receipts)
 
     async def run(self, token: CancellationToken) -> bool:
         """Undo what is open. Returns whether somebody cancelled the task meanwhile, for the caller to pass on."""
-        self._tell_cut()
+        self._tell_hopeless()
         undoing = Undoing(self.open, token)
         await undoing.run()
         return undoing.interrupted
 
-    def _tell_cut(self) -> list[UndoReceipt]:
-        """Say of the calls that were cut that they cannot be undone, once."""
+    def _tell_hopeless(self) -> list[UndoReceipt]:
+        """Say of the calls that cannot be undone that they are not, once."""
         told: list[UndoReceipt] = []
-        while self._cut:
-            _, (call, log) = self._cut.popitem()
-            log._forget_cut(call)
-            told.append(_receipt(call, Undone.NOT_UNDONE, "It was cut while it was running: what it did is not known."))
+        while self._hopeless:
+            _, (call, log, why) = self._hopeless.popitem()
+            log._forget_hopeless(call)
+            told.append(_receipt(call, Undone.NOT_UNDONE, why))
             log.tell(told[-1])
         return told
 
