@@ -228,6 +228,16 @@ def exit_at_once() -> str:
     os._exit(3)
 
 
+def print_and_exit() -> str:
+    print("half a line", end=", ")
+    print("a number:", 7, end="")
+    os._exit(3)
+
+
+def take_the_next_of_nothing() -> str:
+    return next(iter(()))
+
+
 def raise_keyboard_interrupt() -> str:
     raise KeyboardInterrupt("from a tool")
 

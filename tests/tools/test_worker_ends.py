@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import signal
 import sys
 import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import hazards
@@ -18,7 +20,12 @@ from quiesce import Agent
 from quiesce.events import StopRequested, ToolEnded, ToolStarted
 from quiesce.messages import Outcome
 from quiesce.models.scripted import Call, ScriptedModel
+from quiesce.tools.processes import containment
 from quiesce.tools.processes.containment import nursery
+from quiesce.tools.processes.reaper import children
+from quiesce.tools.processes.workers import pool
+from quiesce.tools.ready import make_shell
+from quiesce.tools.tool import Tool
 
 pytestmark = pytest.mark.promise("P1", "P4", "P5")
 
@@ -36,6 +43,8 @@ pytestmark = pytest.mark.promise("P1", "P4", "P5")
         (hazards.crash, Outcome.KILLED, "ended by SIGSEGV"),
         (hazards.terminate_itself, Outcome.KILLED, "ended by SIGTERM"),
         (hazards.raise_unspeakable, Outcome.COMPLETED, "Unspeakable"),
+        (hazards.take_the_next_of_nothing, Outcome.COMPLETED, "StopIteration"),
+        (hazards.print_and_exit, Outcome.COMPLETED, "had printed:\nhalf a line, a number: 7"),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
@@ -49,6 +58,7 @@ def test_a_tool_that_ends_its_process_is_told_of(function, outcome, words) -> No
         found = results(await agent.invoke_async("go"))
         assert found[each.name].outcome is outcome
         assert words in found[each.name].text
+        assert "RuntimeError" not in found[each.name].text
         assert found[each.name].is_error
         assert found["speak"].text == "fine"
 
@@ -115,6 +125,107 @@ def test_a_nursery_that_was_killed_is_replaced() -> None:
         os.kill(nursery.pid, signal.SIGKILL)
         for _ in range(6):
             assert (await call(killable(hazards.leave_a_thread))).text == "left"
+
+    run_async(main())
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT], ids=lambda number: number.name)
+def test_what_a_whole_service_is_sent_ends_neither_nursery_nor_keepers(number: int, tmp_path: Path) -> None:
+    """A service manager that stops a service tells each of its processes. How a call ends is for the host to say."""
+
+    async def main() -> None:
+        each = killable(hazards.clean_up, grace=10)
+        agent = agent_with(each, calls=[Call(each.name, {"book": str(tmp_path / "book")})])
+
+        def tell_all_but_the_worker(run) -> None:
+            assert nursery.pid is not None
+            for pid in (nursery.pid, *children(nursery.pid)):
+                os.kill(pid, number)
+            run.cancel()
+
+        outcome, _ = await stop_when(agent, tell_all_but_the_worker)
+        assert (tmp_path / "book").read_text() == "cleaned up"
+        assert results(outcome)[each.name].outcome is Outcome.KILLED
+
+    run_async(main())
+
+
+# --- Processes that cannot be started ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def nursery_that(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
+    """Have the nursery run some code first."""
+    start = containment._START
+
+    def begin_with(code: str) -> None:
+        pool.shut_down()
+        monkeypatch.setattr(containment, "_START", start.replace("main({})", f"{code}\nmain({{}})"))
+
+    yield begin_with
+    pool.shut_down()
+
+
+RUN_TRUE = make_shell(name="run_true", grace=0.05), {"command": "true"}
+NOTHING = killable(hazards.process_id), {}
+
+
+@pytest.mark.parametrize(("each", "arguments"), [NOTHING, RUN_TRUE], ids=["worker", "program"])
+def test_a_process_that_cannot_be_forked_is_told_of(nursery_that, each: Tool, arguments: dict, tmp_path: Path) -> None:
+    full = tmp_path / "full"
+    full.touch()
+    nursery_that(
+        "import os; real = os.fork\n"
+        "def fork():\n"
+        f" if os.path.exists({str(full)!r}): raise BlockingIOError(11, 'too many processes')\n"
+        " return real()\n"
+        "os.fork = fork\n"
+    )
+
+    async def main() -> None:
+        refused = await call(each, arguments)
+        assert "could not be started (BlockingIOError: [Errno 11] too many processes)" in refused.text
+        pid = nursery.pid
+        full.unlink()
+        assert not (await call(each, arguments)).is_error
+        assert nursery.pid == pid
+
+    run_async(main())
+
+
+@pytest.mark.parametrize(
+    ("each", "arguments", "outcome"),
+    [(*NOTHING, Outcome.UNKNOWN), (*RUN_TRUE, Outcome.COMPLETED)],
+    ids=["worker", "program"],
+)
+def test_a_keeper_that_ends_without_a_word_is_told_of(nursery_that, each: Tool, arguments: dict, outcome) -> None:
+    nursery_that("import os; from quiesce.tools.processes import keeper; keeper._Keeper.run = lambda _: os._exit(1)")
+    result = run_async(call(each, arguments))
+    assert (result.outcome, result.is_error) == (outcome, True)
+    assert "whether it ran is not known" in result.text
+
+
+@pytest.mark.parametrize(("each", "arguments"), [NOTHING, RUN_TRUE], ids=["worker", "program"])
+def test_too_many_open_files_are_told_of_and_none_stays_open(each: Tool, arguments: dict) -> None:
+    def open_files() -> set[str]:
+        return set(os.listdir("/proc/self/fd"))
+
+    async def main() -> None:
+        await call(each, arguments)
+        pool.shut_down()
+        before = open_files()
+        refused = 0
+        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        for spare in range(14):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (len(before) + spare, limits[1]))
+            try:
+                result = await call(each, arguments)
+            finally:
+                resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+            refused += "could not be started ([Errno 24] Too many open files" in result.text
+            pool.shut_down()
+            assert open_files() == before
+        assert refused > 5
 
     run_async(main())
 

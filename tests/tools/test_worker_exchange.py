@@ -10,8 +10,10 @@ import hazards
 import pytest
 from tool_runs import agent_with, call, killable, results, run_async, stray_processes
 
+from quiesce import ToolContext
 from quiesce.events import ToolProgress
 from quiesce.messages import Outcome
+from quiesce.tools.processes.workers import pool
 from quiesce.transcript import check
 
 pytestmark = pytest.mark.promise("P1", "P4", "P5")
@@ -73,6 +75,37 @@ def test_output_logging_progress_and_context_come_back(caplog: pytest.LogCapture
 
     run_async(main())
     assert ("hazards.log", logging.WARNING, "careful with this") in caplog.record_tuples
+
+
+def test_a_printed_line_comes_in_one_piece() -> None:
+    def say() -> None:
+        for _ in range(100):
+            print("one", "two")
+
+    async def main() -> None:
+        run = agent_with(killable(say)).start("go")
+        pieces = [event.progress["stdout"] async for event in run if isinstance(event, ToolProgress)]
+        assert "".join(pieces) == "one two\n" * 100
+        assert all(piece.endswith("\n") for piece in pieces)
+
+    run_async(main())
+
+
+def test_what_is_printed_is_read_as_it_was_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    def say() -> None:
+        print("é 漢 \udcff")
+
+    async def main() -> None:
+        run = agent_with(killable(say)).start("go")
+        pieces = [event.progress["stdout"] async for event in run if isinstance(event, ToolProgress)]
+        assert "".join(pieces) == "é 漢 ?\n"
+
+    pool.shut_down()
+    monkeypatch.setenv("LC_ALL", "en_US.ISO-8859-1")
+    monkeypatch.setenv("PYTHONCOERCECLOCALE", "0")
+    monkeypatch.setenv("PYTHONUTF8", "0")
+    run_async(main())
+    pool.shut_down()
 
 
 def test_loggers_have_the_levels_that_they_have_in_the_host(caplog: pytest.LogCaptureFixture) -> None:
@@ -157,6 +190,19 @@ def test_arguments_that_cannot_be_sent_are_told() -> None:
     result = run_async(call(each, {"value": 1}))
     assert "cannot be sent to its process" in result.text
     assert result.is_error
+
+
+def test_state_that_would_not_be_found_over_there_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Settings:
+        pass
+
+    def look(ctx: ToolContext) -> list[str]:
+        return sorted(ctx.state)
+
+    Settings.__module__, Settings.__qualname__ = "__main__", "Settings"
+    monkeypatch.setattr("__main__.Settings", Settings, raising=False)  # as it is in a script
+    state = {"settings": Settings(), "number": 1}
+    assert run_async(call(killable(look), state=state)).text == '["number"]'
 
 
 def test_async_functions_and_generators_run_in_a_process_too() -> None:

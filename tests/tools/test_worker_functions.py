@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
+import importlib.util
 import os
+import sys
 import threading
+from pathlib import Path
 
 import hazards
 import pytest
@@ -53,6 +58,75 @@ def test_a_function_that_calls_itself_goes_by_value() -> None:
         return 1 if number < 2 else number * factorial(number - 1)
 
     assert run_async(call(killable(factorial), {"number": 5})).text == "120"
+
+
+LIMIT = 7
+
+
+def test_the_body_of_a_class_in_a_function_finds_its_names() -> None:
+    def make() -> int:
+        class Made:
+            limit = LIMIT
+
+        return Made.limit
+
+    assert run_async(call(killable(make))).text == "7"
+
+
+def test_a_partial_goes_by_value() -> None:
+    def weigh(number: int, factor: int, extra: int = 0) -> int:
+        return number * factor + extra
+
+    each = killable(functools.partial(weigh, factor=3, extra=1), name="weigh")
+    assert run_async(call(each, {"number": 4})).text == "13"
+
+
+def test_a_module_that_only_its_file_leads_to(tmp_path: Path) -> None:
+    """As plugins are loaded, and tests by some runners."""
+    place = tmp_path / "plugin_file.py"
+    place.write_text(
+        "import threading\nLOCK = threading.Lock()\ndef guarded() -> str:\n    with LOCK: return __name__\n"
+    )
+    spec = importlib.util.spec_from_file_location("quiesce_test_plugin", place)
+    assert spec is not None
+    assert spec.loader is not None
+    plugin = sys.modules["quiesce_test_plugin"] = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(plugin)
+
+        def through_the_module() -> str:
+            return plugin.guarded()
+
+        assert run_async(call(killable(plugin.guarded))).text == "quiesce_test_plugin"
+        assert run_async(call(killable(through_the_module))).text == "quiesce_test_plugin"
+    finally:
+        del sys.modules["quiesce_test_plugin"]
+
+
+def test_a_module_that_lacks_something_says_what(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "lacks_something.py").write_text(
+        f"import os\nif os.getpid() != {os.getpid()}: import quiesce_is_missing\ndef build() -> str: return 'built'\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    import lacks_something  # pyright: ignore[reportMissingImports]
+
+    result = run_async(call(killable(lacks_something.build)))
+    assert "Not run" in result.text
+    assert "No module named 'quiesce_is_missing'" in result.text
+    del sys.modules["lacks_something"]
+
+
+def test_a_type_that_cannot_travel_is_refused_at_once() -> None:
+    @dataclasses.dataclass
+    class Order:
+        size: int
+
+    def place(orders: list[Order] | None = None) -> str:
+        return str(orders)
+
+    place.__annotations__["orders"] = list[Order] | None
+    with pytest.raises(InvalidTool, match=r"'orders' is a .*Order, which is defined in .*cannot import it"):
+        Agent(ScriptedModel("x"), tools=[killable(place)])
 
 
 def test_what_cannot_travel_is_refused_at_once() -> None:

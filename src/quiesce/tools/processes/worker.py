@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 from .frames import encode, receive
 from .loaded import is_a
+from .outputs import take_over
 from .parcel import Parcel, unpack
 from .rlimits import Allowance
 from .stop_line import StopLine
@@ -59,16 +60,7 @@ class Terminated(SystemExit):
 
 def serve(channel: int, stop_line: int, stdout: int, stderr: int) -> NoReturn:
     """Answer calls until the host is gone."""
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.dup2(stdout, 1)
-    os.dup2(stderr, 2)
-    for handle in (nothing, stdout, stderr):
-        os.close(handle)
-    sys.stdin = open(0, closefd=False)  # noqa: SIM115
-    sys.stdout = open(1, "w", buffering=1, closefd=False, errors="replace")  # noqa: SIM115
-    sys.stderr = open(2, "w", buffering=1, closefd=False, errors="backslashreplace")  # noqa: SIM115
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    take_over(stdout, stderr)
     worker = _Worker(socket.socket(fileno=channel), StopLine(stop_line))
     try:
         while True:
