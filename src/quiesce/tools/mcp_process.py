@@ -24,7 +24,7 @@ from msgspec import Struct
 
 from ..cancellation import BoundedShield
 from ..errors import ConfigurationError
-from .processes.reaper import LINUX, is_dead, process_ids
+from .processes.reaper import LINUX, descendants, is_dead, process_ids
 
 # How long a server may take to leave by itself once its stdin is closed, to heed TERM, and to be gone after KILL.
 LEAVE_GRACE: Final = 1.0
@@ -206,12 +206,12 @@ class ServerProcess(asyncio.SubprocessProtocol):
         transport = self._transport
         if transport is None:
             return
-        stdin = transport.get_pipe_transport(0)
-        if stdin is not None:
-            stdin.close()
-        await shield.wait((self.exited,), seconds=LEAVE_GRACE)
         family = Family(self.pid, self.mark)
         try:
+            stdin = transport.get_pipe_transport(0)
+            if stdin is not None:
+                stdin.close()
+            await shield.wait((self.exited,), seconds=LEAVE_GRACE)
             if family.signal(signal.SIGTERM):
                 await shield.wait((self.exited, *family.ends()), seconds=TERM_GRACE)
             if family.signal(signal.SIGKILL):
@@ -223,24 +223,33 @@ class ServerProcess(asyncio.SubprocessProtocol):
 
 
 class Family:
-    """A server's process group, and on Linux also those of its processes that have left the group."""
+    """A server's process group, and on Linux also those of its processes that have left the group.
+
+    These are known by their mark, or because they were below the server when it still lived. One that leaves the group,
+    has lost its parent and has an environment of its own is not found.
+    """
 
     def __init__(self, leader: int, mark: str) -> None:
         self._leader: Final = leader
         self._needle: Final = f"{_MARK}={mark}".encode()
         self._ends: Final[dict[int, tuple[int, asyncio.Future[None]]]] = {}
+        for pid in descendants(leader) if LINUX else ():
+            self._watch(pid)
 
     def signal(self, number: signal.Signals) -> bool:
         """Send a signal to everybody who is left. Whether there was anybody."""
-        found = self._members()
+        reached = False
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._leader, number)
-            found = found or {self._leader}
-        for pid in found:
+            reached = True
+        for pid in self._members():
             self._watch(pid)
+        for handle, ended in self._ends.values():
             with suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, number)
-        return bool(found)
+                if not ended.done():  # through the handle, because the number may be another's by now
+                    signal.pidfd_send_signal(handle, number)
+                    reached = True
+        return reached
 
     def _members(self) -> set[int]:
         if not LINUX:
