@@ -93,7 +93,8 @@ class Invocation:
             host.state,
             self._asking,
             self._report,
-            self._note_shield,
+            self._shields.append,
+            self._leave_shield,
             key,
         )
         self.worker = WorkerCall(request)
@@ -140,16 +141,10 @@ class Invocation:
                 self._programs.remove(program)
 
     def _shield(self, name: str) -> Shield:
-        return Shield(name, lambda: self._shields.append(name), self._leave_shield)
+        return Shield(name, lambda: self._shields.append(name), lambda: self._leave_shield(name))
 
-    def _note_shield(self, name: str | None) -> None:
-        if name is not None:
-            self._shields.append(name)
-        elif self._shields:
-            self._leave_shield()
-
-    def _leave_shield(self) -> None:
-        self._shields.pop()
+    def _leave_shield(self, name: str) -> None:
+        self._shields.remove(name)
         if not self._shields:
             self._on_unshield()
 

@@ -121,16 +121,16 @@ class _Worker:
         """A part of the tool that is not to be interrupted. The host is told, for the receipt."""
         from ..context import Shield
 
-        return Shield(name, lambda: self._enter_shield(name), self._leave_shield)
+        return Shield(name, lambda: self._enter_shield(name), lambda: self._leave_shield(name))
 
     def _enter_shield(self, name: str) -> None:
         self.send("shield", name)
         self._shields += 1
 
-    def _leave_shield(self) -> None:
+    def _leave_shield(self, name: str) -> None:
         """What was held back is raised now."""
         self._shields -= 1
-        self.send("shield", None)
+        self.send("unshield", name)
 
     # --- Answering ----------------------------------------------------------------------------------------------
 

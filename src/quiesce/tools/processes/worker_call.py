@@ -46,8 +46,8 @@ class WorkerRequest(Struct, frozen=True):
     state: dict[str, Any]
     asking: Asking
     on_report: Callable[[Any], None]
-    on_shield: Callable[[str | None], None]
-    """Hears the name of a protected part that the function enters, and None when it leaves one."""
+    on_shield: Callable[[str], None]
+    on_unshield: Callable[[str], None]
     idempotency_key: str = ""
 
 
@@ -182,6 +182,8 @@ class WorkerCall:
                     logger.handle(logging.makeLogRecord(record))
             case ("shield", name):
                 self._request.on_shield(name)
+            case ("unshield", name):
+                self._request.on_unshield(name)
             case ("cancel", reason):
                 self._request.cancel_run(reason)
             case _:
