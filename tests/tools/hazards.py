@@ -156,12 +156,10 @@ def hundred_children(book: str, ctx: ToolContext) -> str:
     sign(book)
     for _ in range(100):
         if os.fork() == 0:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
             sign(book)
             while True:
-                try:
-                    time.sleep(FOREVER)
-                except BaseException:
-                    continue
+                time.sleep(FOREVER)
     while len(Path(book).read_text().splitlines()) < 101:
         time.sleep(0.001)
     ctx.report("ready")
