@@ -87,14 +87,13 @@ class _Worker:
         self._shields = 0
         self._forward: Final = _Forward(self)
         signal.signal(signal.SIGTERM, self.on_term)
-        os.register_at_fork(after_in_child=self._let_go)
         self._lasting = lasting()
 
     # --- Being stopped ------------------------------------------------------------------------------------------
 
     def on_term(self, _: int, frame: FrameType | None) -> None:
         """TERM: end at once while the function has not begun, and else let the tool clean up first."""
-        if os.getpid() != self.pid:
+        if os.getpid() != self.pid:  # a child that the tool has forked: TERM ends it, as in any other program
             _end_by_term()
         if not self.begun:
             os._exit(0)
@@ -105,11 +104,6 @@ class _Worker:
         # message is being written, and is not to be torn; `send` makes up for it.
         if frame is not None and frame.f_code.co_filename != __file__:
             self.raise_if_terminated()
-
-    def _let_go(self) -> None:
-        """In a child that the tool has forked: TERM ends it, as it would in any other program."""
-        if signal.getsignal(signal.SIGTERM) == self.on_term:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
     def raise_if_terminated(self) -> None:
         """Raises `Terminated` in the tool, once, when TERM has come and no shield holds it back."""
