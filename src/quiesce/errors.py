@@ -53,7 +53,10 @@ class DuplicateTool(ConfigurationError):
     """Two tools of one agent have the same name."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(f"Two tools are named {name!r}.", todo="Give one of them another name with @tool(name=...).")
+        super().__init__(
+            f"Two tools are named {name!r}.",
+            todo="Give one of them another name: @tool(name=...), or MCPServer(prefix=...) for all of a server's.",
+        )
 
 
 class InvalidTool(ConfigurationError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import subprocess
 import sys
 from contextlib import asynccontextmanager, contextmanager
@@ -231,15 +232,19 @@ def alive(pid: int) -> bool:
 @pytest.mark.promise("P5")
 @pytest.mark.case("codex#7985")
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
-@pytest.mark.parametrize("own_session", [False, True])
-def test_a_server_is_ended_with_everything_it_started(own_session: bool):
+@pytest.mark.parametrize(("own_session", "own_environment"), [(False, False), (True, False), (True, True)])
+@pytest.mark.parametrize("frozen", [False, True])
+def test_a_server_is_ended_with_everything_it_started(own_session: bool, own_environment: bool, frozen: bool):
     async def main():
         async with stdio() as server:
-            agent = Agent(ScriptedModel(call("spawn", own_session=own_session), "ok"), tools=[server])
+            spawn = call("spawn", own_session=own_session, own_environment=own_environment)
+            agent = Agent(ScriptedModel(spawn, "ok"), tools=[server])
             result = await agent.invoke_async("go")
             grandchild = int(next(m for m in result.messages if hasattr(m, "results")).results[0].text)
             leader = server._connection.process.pid
             assert alive(grandchild)
+            for pid in (grandchild, leader) if frozen else ():
+                os.kill(pid, signal.SIGSTOP)
         assert not alive(grandchild)
         assert not Path(f"/proc/{leader}").exists()
 
@@ -356,8 +361,6 @@ def test_a_stop_does_not_wait_for_a_server_that_reads_nothing():
     """The server is frozen: it neither reads its stdin nor answers. The stop takes what it always takes."""
 
     async def main():
-        import signal
-
         async with stdio() as server:
             process = server._connection.process
             agent = Agent(ScriptedModel([Call("add", {"a": n, "b": n}) for n in range(20)]), tools=[server])

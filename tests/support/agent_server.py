@@ -8,7 +8,7 @@ import sys
 
 from quiesce import Agent, tool
 from quiesce.hooks import AfterRun
-from quiesce.mcp_server import AgentServer
+from quiesce.mcp_server import AgentServer, serve
 from quiesce.models.scripted import Call, Say, ScriptedModel
 
 
@@ -17,6 +17,12 @@ async def wait_for_ever() -> str:
     """Wait."""
     await asyncio.Event().wait()
     return "never"
+
+
+@tool(requires_approval=True)
+def pay() -> str:
+    """Pay somebody."""
+    return "paid"
 
 
 class Route:
@@ -28,6 +34,8 @@ class Route:
         prompt = request.messages[-1].text if hasattr(request.messages[-1], "text") else ""
         prompts = sum(type(message).__name__ == "UserMessage" for message in request.messages)
         answer = [Say("Waiting. "), Call("wait_for_ever")] if "wait" in prompt else [Say(f"Answer {prompts}.")]
+        if prompt == "pay":
+            answer = [Say("Paying. "), Call("pay")]
         return ScriptedModel(answer).stream(request)
 
 
@@ -39,10 +47,14 @@ def make(path: str) -> Agent:
         with open(path, "a") as file:
             file.write(json.dumps(line) + "\n")
 
-    return Agent(Route(), tools=[wait_for_ever], hooks=[note], name="helper")
+    return Agent(Route(), tools=[wait_for_ever, pay], hooks=[note], name="helper")
 
 
 if __name__ == "__main__":
+    if "--serve" in sys.argv:
+        port = int(sys.argv[-1])
+        serve(make(sys.argv[1]), transport="http" if port else "stdio", port=port)
+        sys.exit()
     server = AgentServer(make(sys.argv[1]))
     if "--http" in sys.argv:
         import socket

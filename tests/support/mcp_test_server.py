@@ -84,10 +84,11 @@ def environment(name: str) -> str:
 
 
 @server.tool()
-def spawn(own_session: bool) -> int:
+def spawn(own_session: bool, own_environment: bool) -> int:
     """Start a process that ignores TERM and outlives the server if it may."""
     code = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); time.sleep(600)"
-    child = subprocess.Popen([sys.executable, "-c", code], start_new_session=own_session, stdout=subprocess.PIPE)
+    options = {"start_new_session": own_session, "env": {} if own_environment else None}
+    child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, **options)
     child.stdout.readline()
     return child.pid
 

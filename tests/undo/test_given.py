@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Awaitable
+from threading import Lock
 
 import pytest
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, PrivateAttr
 
 from quiesce import Agent, RunResult, ToolContext, tool
 from quiesce.errors import InvalidTool
@@ -74,6 +75,29 @@ async def test_the_very_arguments_that_the_tool_had():
 
     await (await called_with(send, {"order": {}})).undo()
     assert seen[0] == seen[1]
+
+
+class Guarded(BaseModel, arbitrary_types_allowed=True):
+    """An argument that cannot be copied."""
+
+    id: str
+    _lock: Lock = PrivateAttr(default_factory=Lock)
+
+
+async def test_an_argument_that_cannot_be_copied_is_given_as_it_is():
+    seen: list[str] = []
+
+    @tool
+    async def send(order: Guarded) -> str:
+        return "sent"
+
+    @send.undo
+    async def recall(order: Guarded) -> None:
+        seen.append(order.id)
+
+    result = await called_with(send, {"order": {"id": "one"}})
+    await result.undo()
+    assert seen == ["one"]
 
 
 def test_an_undo_that_wants_the_context_is_refused_when_it_is_registered():

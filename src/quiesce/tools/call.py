@@ -110,7 +110,7 @@ class CallRecord:
         self.asking.started = True
         self._started_at = self._clock()
         if tool.compensation is not None:  # before the tool can change them
-            self._given = deepcopy(arguments)
+            self._given = {name: _copied(value) for name, value in arguments.items()}
         self._set_timer(tool.policy.timeout, self._on_timeout)
         self._host.emit(ToolStarted(self.asking.call))
         try:
@@ -421,3 +421,11 @@ class CallRecord:
         detail = "\n".join(filter(None, (note(result), self._shield_note)))
         ok = result.outcome is not Outcome.COMPLETED or not result.is_error
         return CallReceipt(self.call.id, self.call.name, result.outcome, ok, detail, seconds, self.suspended)
+
+
+def _copied(value: Any) -> Any:
+    """A copy that the tool cannot change; the thing itself, when there is no copying it."""
+    try:
+        return deepcopy(value)
+    except Exception:  # a type of the user's own can raise anything here
+        return value

@@ -11,7 +11,6 @@ protocol says that this is the way), does not wait for an answer, and leaves the
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Callable, Collection, Coroutine, Mapping
 from os import PathLike
 from types import TracebackType
@@ -27,9 +26,8 @@ from .context import ToolContext
 from .mcp_connection import Connection, HttpTarget, StdioTarget, Target
 from .mcp_content import block_content, resource_content, result_content
 from .mcp_process import as_command
-from .mcp_tool import SchemaTool
+from .mcp_tool import SchemaTool, legal_names
 
-_ILLEGAL: Final = re.compile(r"[^a-zA-Z0-9_-]")
 _T = TypeVar("_T")
 
 TOLD_TO_STOP: Final = f"{SENTENCES[Outcome.UNKNOWN]} The server was told to stop."
@@ -126,16 +124,24 @@ class MCPServer:
         connection = Connection(self._target, self._list_tools)
         try:
             await connection.open(self._connect_timeout)
-            await self._list_tools(connection)
-        except BaseException:
+            async with asyncio.timeout(self._connect_timeout):
+                await self._list_tools(connection)
+        except BaseException as error:
             await connection.close()
+            if isinstance(error, TimeoutError | ToolError):
+                raise self._cannot_list(error) from error
             raise
         self._connection = connection
 
+    def _cannot_list(self, error: TimeoutError | ToolError) -> ConfigurationError:
+        why = str(error) or f"The MCP server {self._target.label} did not answer within {self._connect_timeout:g} s."
+        return ConfigurationError(f"The tools of an MCP server cannot be listed. {why}", todo="Check the server.")
+
     async def _list_tools(self, connection: Connection) -> None:
         """At the beginning, and when the server says that its tools are others now."""
-        listed = await connection.call(_all_tools)
-        self._tools = tuple(self._tool(each) for each in listed if self._only is None or each.name in self._only)
+        listed = [each for each in await connection.call(_all_tools) if self._only is None or each.name in self._only]
+        names = legal_names([each.name for each in listed], self._prefix)
+        self._tools = tuple(map(self._tool, listed, names))
 
     async def close(self) -> None:
         """Disconnect, and end a server that we started. Bounded; a cancellation from outside goes on afterwards."""
@@ -221,7 +227,7 @@ class MCPServer:
 
     # --- Tools --------------------------------------------------------------------------------------------------
 
-    def _tool(self, listed: Any) -> SchemaTool:
+    def _tool(self, listed: Any, ours: str) -> SchemaTool:
         theirs: str = listed.name
 
         async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
@@ -229,7 +235,7 @@ class MCPServer:
 
         return SchemaTool(
             call,
-            name=(_ILLEGAL.sub("_", self._prefix + theirs))[:64],
+            name=ours,
             description=listed.description or listed.title or theirs,
             schema=listed.input_schema,
             grace=self._grace,
@@ -262,10 +268,13 @@ async def _all_prompts(client: Any) -> list[Any]:
 
 async def _pages(fetch: Callable[..., Coroutine[Any, Any, Any]], what: str) -> list[Any]:
     found: list[Any] = []
+    seen: set[str | None] = set()
     cursor: str | None = None
-    while True:
+    while cursor not in seen:
+        seen.add(cursor)
         page = await fetch(cursor=cursor)
         found.extend(getattr(page, what))
         cursor = page.next_cursor
         if cursor is None:
             return found
+    raise ToolError(f"The server lists its {what} without end: the page {cursor!r} comes twice.")

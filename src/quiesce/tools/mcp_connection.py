@@ -6,21 +6,34 @@ import asyncio
 import logging
 import os
 from collections.abc import AsyncGenerator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Final, Protocol, TypeVar
 
 import anyio
 from msgspec import Struct
 
+from .._version import __version__
 from ..cancellation import BoundedShield
-from ..errors import ConfigurationError, ToolError
-from .mcp_process import KILL_GRACE, LEAVE_GRACE, TERM_GRACE, Command, ServerProcess, stdio_transport
+from ..errors import ConfigurationError, QuiesceError, ToolError
+from .mcp_log import Log
+from .mcp_process import (
+    KILL_GRACE,
+    LEAVE_GRACE,
+    LONGEST_MESSAGE,
+    NO_ANSWER,
+    TERM_GRACE,
+    Command,
+    ServerProcess,
+    stdio_transport,
+)
 from .policy import LAST_BREATH
 
 _log: Final = logging.getLogger("quiesce")
 
 # How long saying goodbye to a server may take that we did not start.
 _GOODBYE: Final = 2.0
+# How long the other calls of a session that a server has forgotten may take to be refused as well.
+_HEARING_IT: Final = 1.0
 
 _T = TypeVar("_T")
 
@@ -36,6 +49,11 @@ class Target(Protocol):
     @property
     def close_bound(self) -> float:
         """How long closing may take, at most."""
+        ...
+
+    @property
+    def comes_back(self) -> bool:
+        """Whether a new connection may be made without being asked, because nothing is started for it."""
         ...
 
     def open(self, connection: Connection) -> Any:
@@ -58,16 +76,24 @@ class StdioTarget(Struct, frozen=True):
         """The steps of `ServerProcess.end`, and time for a slow machine."""
         return LEAVE_GRACE + TERM_GRACE + KILL_GRACE + _GOODBYE
 
+    @property
+    def comes_back(self) -> bool:
+        """A server that we started is started again when `restart()` says so."""
+        return False
+
     @asynccontextmanager
     async def open(self, connection: Connection) -> AsyncGenerator[Any]:
         """Start the server and talk to it; end it, with all that it started, whatever happens."""
         from mcp import Client
 
+        loop = asyncio.get_running_loop()
         process = await ServerProcess.start(self.command)
         connection.process = process
+        # It has said all that it will ever say; or it has ended, and only what it started still holds its stdout.
+        process.read_out.add_done_callback(connection.leave)
+        process.exited.add_done_callback(lambda _: loop.call_later(LEAVE_GRACE, connection.leave))
         try:
-            transport = stdio_transport(process)
-            async with Client(transport, cache=None, message_handler=connection.on_message) as client:
+            async with Client(stdio_transport(process), **connection.client_options()) as client:
                 yield client
         finally:
             await process.end(connection.shield)
@@ -89,21 +115,24 @@ class HttpTarget(Struct, frozen=True):
         """The server is told; it need not be there any more."""
         return _GOODBYE
 
+    @property
+    def comes_back(self) -> bool:
+        """A server that was away, or has forgotten us, is simply asked again."""
+        return True
+
     @asynccontextmanager
     async def open(self, connection: Connection) -> AsyncGenerator[Any]:
         """Talk to the server."""
-        import httpx2
         from mcp import Client
         from mcp.client.streamable_http import streamable_http_client
 
-        # A tool may take its time, so reading has no limit of its own: a stop or a deadline ends it.
-        timeout = httpx2.Timeout(30.0, read=None)
+        from .mcp_http import ServerClient
+
         async with (
-            httpx2.AsyncClient(headers=self.headers, timeout=timeout) as http,
+            ServerClient(self.headers, connection.forget) as http,
             Client(
-                streamable_http_client(self.url, http_client=http),
-                cache=None,
-                message_handler=connection.on_message,
+                streamable_http_client(self.url, http_client=http, max_sse_event_size=LONGEST_MESSAGE),
+                **connection.client_options(),
             ) as client,
         ):
             yield client
@@ -119,11 +148,19 @@ class Connection:
         _need_sdk()
         self._target: Final = target
         self._loop: Final = asyncio.get_running_loop()
-        self._ready: Final[asyncio.Future[Any]] = self._loop.create_future()
-        self._closing: Final = asyncio.Event()
         self._on_new_tools: Final = on_new_tools
+        self._log: Final = Log(target.label)
         self._tools_changed: Final = asyncio.Event()
+        self._ready: asyncio.Future[Any] = self._loop.create_future()
+        self._leaving = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._renewal: asyncio.Task[None] | None = None
+        self._closed = False
+        self._forgotten: Any = None
+        self._in_flight = 0
+        self._all_answered: Final = asyncio.Event()
+        self._all_answered.set()
+        self._seconds = 0.0
         self._client: Any = None
         self.shield: Final = BoundedShield(f"closing {target.label}")
         self.process: ServerProcess | None = None
@@ -132,12 +169,17 @@ class Connection:
 
     async def open(self, seconds: float) -> None:
         """Connect. Raises `ConfigurationError` when that fails or takes too long."""
+        self._seconds = seconds
+        self._ready = self._loop.create_future()
+        self._leaving = asyncio.Event()
         self._task = asyncio.create_task(self._live(), name=f"quiesce mcp {self._target.label}")
         await asyncio.wait((self._ready, self._task), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         if not self._ready.done():
-            raise ConfigurationError(
-                f"The MCP server {self._target.label} did not answer within {seconds:g} s.",
-                todo="Check that it speaks MCP, or raise connect_timeout.",
+            raise self._with_stderr(
+                ConfigurationError(
+                    f"The MCP server {self._target.label} did not answer within {seconds:g} s.",
+                    todo="Check that it speaks MCP, or raise connect_timeout.",
+                )
             )
         self._client = self._ready.result()
 
@@ -147,7 +189,8 @@ class Connection:
                 self._ready.set_result(client)
                 async with anyio.create_task_group() as watching:
                     watching.start_soon(self._watch_tools, client)
-                    await self._closing.wait()
+                    await self._leaving.wait()
+                    self._client = None
                     watching.cancel_scope.cancel()
         except asyncio.CancelledError:
             raise
@@ -158,15 +201,38 @@ class Connection:
         if self.shield.interrupted:
             raise asyncio.CancelledError
 
+    def client_options(self) -> dict[str, Any]:
+        """What the SDK's client is made with."""
+        from mcp_types import Implementation
+
+        return {
+            "cache": None,
+            "client_info": Implementation(name="quiesce", version=__version__),
+            "message_handler": self.on_message,
+            "logging_callback": self._log.hear,
+            "log_level": self._log.level,
+        }
+
     def _refuse(self, error: BaseException) -> None:
         if self._ready.done():
             return
         refusal = ConfigurationError(
-            f"The MCP server {self._target.label} cannot be used: {_in_short(error)}.",
-            todo="Check the command or address, and the server's stderr.",
+            f"The MCP server {self._target.label} cannot be used: {_in_short(error).rstrip('.')}{self._exit_code()}.",
+            todo="Check the command, or the address and the headers.",
         )
         refusal.__cause__ = error
-        self._ready.set_exception(error if isinstance(error, ConfigurationError) else refusal)
+        self._ready.set_exception(error if isinstance(error, ConfigurationError) else self._with_stderr(refusal))
+        self._ready.exception()  # whoever waited may have left meanwhile
+
+    def _with_stderr(self, error: ConfigurationError) -> ConfigurationError:
+        """With what the server complained of, where only whoever reads the traceback sees it."""
+        if self.stderr:
+            error.add_note("\n".join(("What the server wrote to its stderr, at last:", *self.stderr)))
+        return error
+
+    def leave(self, _: object = None) -> None:
+        """End the connection: the server has ended, or the session is to be another."""
+        self._leaving.set()
 
     async def close(self) -> None:
         """Disconnect, within a bound. From any event loop."""
@@ -174,14 +240,17 @@ class Connection:
             if not self._loop.is_closed():
                 await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self.close(), self._loop))
             return
+        self._closed = True
         if self._task is None:
             return
-        if self._ready.done() and not self._ready.cancelled():
-            self._ready.exception()  # somebody has heard of it, or has stopped waiting
-            self._closing.set()
+        shield = BoundedShield(f"waiting for {self._target.label} to close")
+        if self._renewal is not None:
+            self._renewal.cancel()
+            await shield.wait((self._renewal,), seconds=LAST_BREATH)
+        if self._ready.done():
+            self._leaving.set()
         else:
             self._task.cancel()
-        shield = BoundedShield(f"waiting for {self._target.label} to close")
         await shield.wait((self._task,), seconds=self._target.close_bound)
         if not self._task.done():
             self._task.cancel()
@@ -208,21 +277,21 @@ class Connection:
         if client.protocol_version in MODERN_PROTOCOL_VERSIONS:
             try:
                 async with client.listen(tools_list_changed=True) as changes:
-                    await self._renew()  # what changed before this is not told any more
+                    await self._list_again()  # what changed before this is not told any more
                     async for _ in changes:
-                        await self._renew()
+                        await self._list_again()
             except Exception as error:  # one who does not tell of changes is as good a server as before
                 _log.debug("The MCP server %s tells no more of changes: %s", self._target.label, _in_short(error))
             return
         while True:
             await self._tools_changed.wait()
             self._tools_changed.clear()
-            await self._renew()
+            await self._list_again()
 
-    async def _renew(self) -> None:
+    async def _list_again(self) -> None:
         try:
             await self._on_new_tools(self)
-        except ToolError as error:
+        except QuiesceError as error:
             _log.warning("The new tools of an MCP server cannot be read: %s", error)
 
     # --- Calling ------------------------------------------------------------------------------------------------
@@ -236,31 +305,82 @@ class Connection:
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._call_here(request), self._loop))
 
     async def _call_here(self, request: Callable[[Any], Coroutine[Any, Any, _T]]) -> _T:
+        client = self._client if self._client is not None else await self._renewed(None)
+        try:
+            return await self._ask(client, request)
+        except _Forgotten:  # it has done nothing with the request, so it can be asked again
+            return await self._ask(await self._renewed(client), request)
+
+    async def _ask(self, client: Any, request: Callable[[Any], Coroutine[Any, Any, _T]]) -> _T:
         from mcp.shared.exceptions import MCPError
         from mcp_types import CONNECTION_CLOSED
 
-        client = self._client
-        if client is None:
-            raise await self._gone()
+        self._in_flight += 1
+        self._all_answered.clear()
         try:
             return await request(client)
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, ToolError):
             raise
         except MCPError as error:
             if error.error.code == CONNECTION_CLOSED:
-                raise await self._gone() from error
-            raise ToolError(f"The MCP server {self._target.label} says: {error.error.message}") from error
+                raise await self._gone(in_flight=True) from error
+            kind = _Forgotten if client is self._forgotten else ToolError
+            raise kind(f"The MCP server {self._target.label} {_words(error.error)}") from error
         except Exception as error:
             if self._client is None:
-                raise await self._gone() from error
+                raise await self._gone(in_flight=True) from error
             raise ToolError(f"The call of MCP server {self._target.label} failed: {_in_short(error)}.") from error
+        finally:
+            self._in_flight -= 1
+            if not self._in_flight:
+                self._all_answered.set()
 
-    async def _gone(self) -> ToolError:
-        if self.process is not None:  # its pipes close a moment before its exit code is known
-            await asyncio.wait((self.process.exited,), timeout=LAST_BREATH)
+    async def _gone(self, *, in_flight: bool = False) -> ToolError:
+        unknown = ", before it answered: whether it did what was asked is not known." if in_flight else "."
+        if self.process is None:
+            return ToolError(f"The connection to the MCP server {self._target.label} has ended{unknown}")
+        # Its pipes close a moment before its exit code is known.
+        await asyncio.wait((self.process.exited,), timeout=LAST_BREATH)
+        how = f" ({self.process.fault})" if self.process.fault else self._exit_code()
+        return ToolError(f"The MCP server {self._target.label} has ended{how}{unknown}")
+
+    def _exit_code(self) -> str:
         code = None if self.process is None else self.process.returncode
-        how = "" if code is None else f" (exit code {code})"
-        return ToolError(f"The MCP server {self._target.label} has ended{how}.")
+        return "" if code is None else f" (exit code {code})"
+
+    # --- Beginning again ----------------------------------------------------------------------------------------
+
+    def forget(self) -> None:
+        """The server does not know our session any more."""
+        self._forgotten = self._client
+
+    async def _renewed(self, old: Any) -> Any:
+        """A client other than `old`; one new session for all who need it. Raises `ToolError` when there is none."""
+        if self._client is old:
+            if self._closed or not self._target.comes_back:
+                raise await self._gone()
+            if self._renewal is None or self._renewal.done():
+                self._renewal = asyncio.create_task(self._renew(), name=f"quiesce mcp {self._target.label} again")
+        if self._renewal is not None:
+            await asyncio.wait((self._renewal,))
+        if self._client is None:
+            raise await self._gone()
+        return self._client
+
+    async def _renew(self) -> None:
+        with suppress(TimeoutError):  # what else is under way is forgotten too: each call is to hear it for itself
+            async with asyncio.timeout(_HEARING_IT):
+                await self._all_answered.wait()
+        self._leaving.set()
+        if self._task is not None:
+            await asyncio.wait((self._task,), timeout=self._target.close_bound)
+            self._task.cancel()
+        try:
+            await self.open(self._seconds)
+        except ConfigurationError as error:
+            _log.warning("%s", error.what)
+        else:
+            self._tools_changed.set()
 
     # --- Looking ------------------------------------------------------------------------------------------------
 
@@ -275,11 +395,30 @@ class Connection:
         return None if self._client is None else self._client.instructions
 
 
+class _Forgotten(ToolError):
+    """The server refused because it does not know our session any more."""
+
+
+def _words(error: Any) -> str:
+    return f"{error.message}." if error.data == NO_ANSWER else f"says: {error.message}"
+
+
 def _in_short(error: BaseException) -> str:
     """The first real error of what may be a group of them, in one line."""
+    from mcp.shared.exceptions import MCPError
+    from mcp_types import CONNECTION_CLOSED
+    from pydantic import ValidationError
+
     first: Any = error
     while isinstance(first, BaseExceptionGroup):
         first = first.exceptions[0]  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    if isinstance(first, MCPError):
+        if first.error.code == CONNECTION_CLOSED:
+            return "it closed the connection"
+        return f"it {_words(first.error)}"
+    if isinstance(first, ValidationError):
+        fault = first.errors()[0]
+        return f"it sent what the protocol does not allow ({'.'.join(map(str, fault['loc']))}: {fault['msg']})"
     text = str(first).splitlines()  # pyright: ignore[reportUnknownArgumentType]
     name = type(first).__name__  # pyright: ignore[reportUnknownArgumentType]
     return f"{name}: {text[0]}" if text else name

@@ -6,6 +6,7 @@ import base64
 from collections.abc import Iterable
 from typing import Any
 
+from ..errors import ToolError
 from ..messages import Document, Image, ResultContent, Text
 from .output import as_json
 
@@ -24,13 +25,20 @@ def block_content(block: Any) -> Iterable[ResultContent]:
         case "text":
             yield Text(block.text)
         case "image":
-            yield Image(block.mime_type, base64.b64decode(block.data))
+            yield Image(block.mime_type, _bytes(block.data))
         case "resource":
             yield resource_content(block.resource)
         case "resource_link":
             yield Text(f"{block.name}: {block.uri}")
         case _:
-            yield Document(getattr(block, "mime_type", "application/octet-stream"), base64.b64decode(block.data))
+            yield Document(getattr(block, "mime_type", "application/octet-stream"), _bytes(block.data))
+
+
+def _bytes(data: str) -> bytes:
+    try:
+        return base64.b64decode(data, validate=True)
+    except ValueError:
+        raise ToolError("The MCP server sent data that is not base64.") from None
 
 
 def resource_content(resource: Any) -> ResultContent:
@@ -38,7 +46,7 @@ def resource_content(resource: Any) -> ResultContent:
     text = getattr(resource, "text", None)
     if text is not None:
         return Text(text)
-    data = base64.b64decode(resource.blob)
+    data = _bytes(resource.blob)
     kind = resource.mime_type or "application/octet-stream"
     name = str(resource.uri)
     return Image(kind, data) if kind.startswith("image/") else Document(kind, data, name=name)

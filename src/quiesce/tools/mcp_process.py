@@ -24,7 +24,7 @@ from msgspec import Struct
 
 from ..cancellation import BoundedShield
 from ..errors import ConfigurationError
-from .processes.reaper import LINUX, is_dead, process_ids
+from .processes.reaper import LINUX, descendants, is_dead, process_ids
 
 # How long a server may take to leave by itself once its stdin is closed, to heed TERM, and to be gone after KILL.
 LEAVE_GRACE: Final = 1.0
@@ -33,8 +33,13 @@ KILL_GRACE: Final = 1.0
 
 _MARK: Final = "QUIESCE_MCP_SERVER"
 _KEPT_STDERR: Final = 50
+_LONGEST_COMPLAINT: Final = 10_000
 # A server that is not read from must wait, not fill our memory.
 _UNREAD: Final = 1_000_000
+# What one message may have: room for every picture, and an end for a server that never ends its line.
+LONGEST_MESSAGE: Final = 64 * 1024 * 1024
+# Goes with an error that we answer in the place of a server that did not.
+NO_ANSWER: Final = "quiesce: no answer"
 
 
 class Command(Struct, frozen=True):
@@ -51,10 +56,15 @@ class ServerProcess(asyncio.SubprocessProtocol):
     def __init__(self) -> None:
         loop = asyncio.get_running_loop()
         self.exited: Final[asyncio.Future[None]] = loop.create_future()
+        self.read_out: Final[asyncio.Future[None]] = loop.create_future()
+        """Done when all that the server wrote has been read, and there will be no more."""
         self.stderr: Final[deque[str]] = deque(maxlen=_KEPT_STDERR)
         self.returncode: int | None = None
+        self.fault = ""
+        """What the server did that cannot be borne, in words."""
         self._lines: Final[deque[bytes]] = deque()
         self._rest = bytearray()
+        self._rest_of_stderr = b""
         self._unread = 0
         self._more = asyncio.Event()
         self._room = asyncio.Event()
@@ -103,17 +113,34 @@ class ServerProcess(asyncio.SubprocessProtocol):
     def pipe_data_received(self, fd: int, data: bytes) -> None:
         """The server wrote something."""
         if fd == 2:
-            self.stderr.extend(data.decode(errors="replace").splitlines())
+            *lines, self._rest_of_stderr = (self._rest_of_stderr + data).split(b"\n")
+            if len(self._rest_of_stderr) > _LONGEST_COMPLAINT:
+                lines, self._rest_of_stderr = [*lines, self._rest_of_stderr], b""
+            self.stderr.extend(line.decode(errors="replace") for line in lines)
             return
-        self._rest += data
-        *lines, rest = bytes(self._rest).split(b"\n")
-        self._rest = bytearray(rest)
-        self._lines.extend(line for line in lines if line.strip())
-        self._unread += len(data)
+        if b"\n" in data:
+            first, *lines, rest = data.split(b"\n")
+            lines.insert(0, bytes(self._rest) + first)
+            self._rest[:] = rest
+            self._take(lines)
+        else:  # a long message comes in many pieces
+            self._rest += data
+            if len(self._rest) > LONGEST_MESSAGE:
+                self._give_up(f"it sent a message of more than {LONGEST_MESSAGE >> 20} MB")
+
+    def _take(self, lines: list[bytes]) -> None:
+        whole = [line for line in lines if line.strip()]
+        self._lines.extend(whole)
+        self._unread += sum(map(len, whole))
         if self._unread > _UNREAD:
             self._pipe(1, "pause_reading")
         if self._lines:
             self._more.set()
+
+    def _give_up(self, fault: str) -> None:
+        self.fault = fault
+        self._rest.clear()
+        self._pipe(1, "close")
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
         """The server closed a pipe, or is gone."""
@@ -121,6 +148,9 @@ class ServerProcess(asyncio.SubprocessProtocol):
         if fd == 1:
             self._eof = True
             self._more.set()
+        if fd == 2 and self._rest_of_stderr:
+            self.stderr.append(self._rest_of_stderr.decode(errors="replace"))
+            self._rest_of_stderr = b""
         if fd == 0:
             self._room.set()
 
@@ -148,9 +178,8 @@ class ServerProcess(asyncio.SubprocessProtocol):
             self._more.clear()
             await self._more.wait()
         line = self._lines.popleft()
-        self._unread = max(0, self._unread - len(line) - 1)
+        self._unread -= len(line)
         if not self._lines:
-            self._unread = 0
             self._pipe(1, "resume_reading")
         return line
 
@@ -177,12 +206,12 @@ class ServerProcess(asyncio.SubprocessProtocol):
         transport = self._transport
         if transport is None:
             return
-        stdin = transport.get_pipe_transport(0)
-        if stdin is not None:
-            stdin.close()
-        await shield.wait((self.exited,), seconds=LEAVE_GRACE)
         family = Family(self.pid, self.mark)
         try:
+            stdin = transport.get_pipe_transport(0)
+            if stdin is not None:
+                stdin.close()
+            await shield.wait((self.exited,), seconds=LEAVE_GRACE)
             if family.signal(signal.SIGTERM):
                 await shield.wait((self.exited, *family.ends()), seconds=TERM_GRACE)
             if family.signal(signal.SIGKILL):
@@ -194,24 +223,33 @@ class ServerProcess(asyncio.SubprocessProtocol):
 
 
 class Family:
-    """A server's process group, and on Linux also those of its processes that have left the group."""
+    """A server's process group, and on Linux also those of its processes that have left the group.
+
+    These are known by their mark, or because they were below the server when it still lived. One that leaves the group,
+    has lost its parent and has an environment of its own is not found.
+    """
 
     def __init__(self, leader: int, mark: str) -> None:
         self._leader: Final = leader
         self._needle: Final = f"{_MARK}={mark}".encode()
         self._ends: Final[dict[int, tuple[int, asyncio.Future[None]]]] = {}
+        for pid in descendants(leader) if LINUX else ():
+            self._watch(pid)
 
     def signal(self, number: signal.Signals) -> bool:
         """Send a signal to everybody who is left. Whether there was anybody."""
-        found = self._members()
+        reached = False
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._leader, number)
-            found = found or {self._leader}
-        for pid in found:
+            reached = True
+        for pid in self._members():
             self._watch(pid)
+        for handle, ended in self._ends.values():
             with suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, number)
-        return bool(found)
+                if not ended.done():  # through the handle, because the number may be another's by now
+                    signal.pidfd_send_signal(handle, number)
+                    reached = True
+        return reached
 
     def _members(self) -> set[int]:
         if not LINUX:
@@ -274,16 +312,18 @@ async def stdio_transport(process: ServerProcess) -> AsyncGenerator[tuple[Any, A
                     message: Any = SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
                 except ValueError as error:
                     message = error
-                with suppress(anyio.BrokenResourceError):
+                with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
                     await to_client.send(message)
+        process.read_out.set_result(None)
 
     async def write() -> None:
         async with from_client:
             async for message in from_client:
                 text: str = message.message.model_dump_json(by_alias=True, exclude_unset=True)
                 if not await process.send(text.encode()):
-                    await to_client.aclose()  # whoever waits for an answer learns that there will be none
-                    return
+                    if not process.exited.done():  # it hears no more: whoever waits for an answer learns of it
+                        await to_client.aclose()
+                    return  # else what it had still said is read first
 
     async with anyio.create_task_group() as group, from_server, to_server:
         group.start_soon(read)

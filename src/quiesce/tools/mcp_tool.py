@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
 from ..models.base import ToolSpec
@@ -10,6 +13,29 @@ from .context import ToolContext
 from .tool import Tool
 
 _CONTEXT: Final = "quiesce context"  # not a name that an argument could have
+
+
+_ILLEGAL: Final = re.compile(r"[^a-zA-Z0-9_-]")
+_LONGEST: Final = 64
+
+
+def legal_names(theirs: Sequence[str], prefix: str) -> list[str]:
+    """For each name one that every provider takes, and no two the same.
+
+    Where two would become the same, those that had to be changed end in something that depends on the name alone, so
+    that it is the same again tomorrow.
+    """
+    wanted = [prefix + name for name in theirs]
+    legal = [_ILLEGAL.sub("_", name)[:_LONGEST] or "tool" for name in wanted]
+    often = Counter(legal)
+    return [
+        name if often[name] == 1 or name == whole else f"{name[: _LONGEST - 9]}_{_digest(whole)}"
+        for name, whole in zip(legal, wanted, strict=True)
+    ]
+
+
+def _digest(name: str) -> str:
+    return hashlib.sha256(name.encode()).hexdigest()[:8]
 
 
 class SchemaTool(Tool):

@@ -102,7 +102,7 @@ class Tool:
     def spec(self) -> ToolSpec:
         """The tool as a model sees it. Raises `InvalidTool` when it can have none, or could not be run."""
         if self.policy.on_stop == "kill":
-            self.parcel()
+            self._check_travel()
         return ToolSpec(self.name, self.description, self._arguments[0].json_schema())
 
     def parcel(self) -> Parcel:
@@ -112,10 +112,17 @@ class Tool:
         try:
             return pack(self.function)
         except CannotTravel as error:
-            raise InvalidTool(
-                f"Tool {self.name!r} cannot run in a process of its own: {error}.",
-                todo="Define it at the top of a module, or create what it needs inside it.",
-            ) from None
+            raise _cannot_travel(self.name, error) from None
+
+    def _check_travel(self) -> None:
+        from .processes.parcel import CannotTravel, check_types
+
+        self.parcel()
+        hints, parameters = _signature(self.function, self.name)
+        try:
+            check_types({each.name: hints[each.name] for each in parameters if each.name in hints})
+        except CannotTravel as error:
+            raise _cannot_travel(self.name, error) from None
 
     @functools.cached_property
     def _arguments(self) -> tuple[_ArgumentType, str | None]:
@@ -156,6 +163,13 @@ class Tool:
     def validate(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """The arguments as the function wants them. Raises `ToolError`, in words for the model, if they do not fit."""
         return self._arguments[0].validate(arguments)
+
+
+def _cannot_travel(name: str, error: Exception) -> InvalidTool:
+    return InvalidTool(
+        f"Tool {name!r} cannot run in a process of its own: {error}.",
+        todo="Define it at the top of a module, or create what it needs inside it.",
+    )
 
 
 @runtime_checkable

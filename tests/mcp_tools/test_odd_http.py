@@ -1,0 +1,146 @@
+"""Servers over HTTP that refuse, forget, break off, go away and come back: an error for one call at most."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import pytest
+
+from quiesce import Agent
+from quiesce.errors import ConfigurationError
+from quiesce.events import ToolProgress
+from quiesce.messages import Outcome
+from quiesce.models.scripted import Call, ScriptedModel
+from quiesce.tools.mcp import MCPServer
+
+from ..support.mcp_odd_http import OddHttpServer
+from .test_odd_servers import results
+
+
+@asynccontextmanager
+async def connected():
+    odd = OddHttpServer()
+    async with odd.running() as url, MCPServer.http(url) as server:
+        yield odd, server
+
+
+@pytest.mark.promise("P4")
+@pytest.mark.parametrize("status", [401, 403, 404, 500])
+async def test_a_server_that_refuses_is_quoted_with_its_status(status: int):
+    odd = OddHttpServer()
+    odd.refuse = status
+    async with odd.running() as url:
+        with pytest.raises(ConfigurationError, match=f"it answered {status} [A-Z].*headers"):
+            await MCPServer.http(url).connect()
+
+
+@pytest.mark.promise("P4", "P7", "P8")
+async def test_a_refusal_or_a_broken_answer_is_an_error_of_that_call_alone():
+    async with connected() as (odd, server):
+        calls = (Call("status", {"code": 401}), Call("drop"), Call("break_off"), Call("add"))
+        refused, dropped, broken, after = await results(server, *calls)
+        assert "answered 401 Unauthorized" in refused.text
+        assert "whether it did what was asked is not known" in dropped.text
+        assert "cannot be reached" in broken.text or "not known" in broken.text
+        assert after.text == "2"
+        assert len(odd.sessions) == 1
+
+
+@pytest.mark.promise("P4", "P8")
+async def test_a_broken_answer_leaves_the_other_calls_alone():
+    async with connected() as (_, server):
+        agent = Agent(ScriptedModel([Call("wait"), Call("break_off"), Call("drop"), Call("add")]), tools=[server])
+        run = agent.start("go")
+        ended: list[str] = []
+        async for event in run:
+            if type(event).__name__ == "ToolEnded":
+                ended.append(event.result.call_id)
+                if len(ended) == 3 and not run.done:
+                    run.cancel("three are enough")
+        receipt = await run.stopped()
+        assert receipt.calls[0].outcome is Outcome.UNKNOWN
+        assert [line.ok for line in receipt.calls[1:]] == [False, False, True]
+
+
+@pytest.mark.promise("P3")
+async def test_a_result_may_be_long_over_http_too():
+    async with connected() as (_, server):
+        (long,) = await results(server, Call("big", {"size": 5_000_000}))
+        assert len(long.text) == 5_000_000
+
+
+@pytest.mark.promise("P4", "P8")
+async def test_a_session_that_the_server_has_forgotten_is_begun_again():
+    async with connected() as (odd, server):
+        odd.known.clear()
+        agent = Agent(ScriptedModel([Call("add") for _ in range(5)], "done"), tools=[server])
+        result = await agent.invoke_async("go")
+        assert [line.ok for line in result.receipt.calls] == [True] * 5
+        assert odd.sessions == ["session-1", "session-2"], "one new session for all who need it"
+    assert odd.deleted == ["session-2"], "what the server has forgotten need not be ended"
+
+
+@pytest.mark.promise("P4", "P8")
+async def test_a_server_that_goes_away_and_comes_back_is_there_again():
+    odd = OddHttpServer()
+    server: MCPServer
+    async with odd.running() as url:
+        server = MCPServer.http(url)
+        await server.connect()
+    (away,) = await results(server, Call("add"))
+    assert "cannot be reached" in away.text
+    odd.known.clear()
+    async with odd.running():
+        assert [each.text for each in await results(server, Call("add"), Call("add"))] == ["2", "2"]
+        await server.close()
+
+
+@pytest.mark.promise("P4", "P8")
+async def test_a_server_that_forgets_and_cannot_be_reached_then_is_tried_again_later():
+    async with connected() as (odd, server):
+        odd.known.clear()
+        odd.refuse = 404
+        (refused,) = await results(server, Call("add"))
+        assert refused.is_error
+        odd.refuse = None
+        assert [each.text for each in await results(server, Call("add"))] == ["2"]
+
+
+@pytest.mark.promise("P1", "P4", "P8")
+async def test_a_stop_does_not_wait_until_the_server_has_heard_of_it():
+    """Of before 2026-07-28: the word is a request of its own. This server takes it and never answers it."""
+    async with connected() as (odd, server):
+        odd.deaf = True
+        calls = [Call("wait") for _ in range(5)]
+        agent = Agent(ScriptedModel(calls, [Call("add")], "done"), tools=[server])
+        run = agent.start("go")
+        under_way = 0
+        async for event in run:
+            under_way += isinstance(event, ToolProgress)
+            if under_way == 5 and not run.done:
+                run.cancel("enough")
+        receipt = await run.stopped()
+        assert {line.outcome for line in receipt.calls} == {Outcome.UNKNOWN}
+        assert receipt.still_running == ()
+        assert (await agent.invoke_async("go on")).receipt.calls[0].ok
+        async with asyncio.timeout(20):
+            while len(odd.cancelled) < 5:
+                await asyncio.sleep(0.005)
+
+
+@pytest.mark.promise("P1", "P4")
+async def test_any_number_of_calls_run_at_once_and_each_is_told_to_stop():
+    async with connected() as (odd, server):
+        agent = Agent(ScriptedModel([Call("wait") for _ in range(120)]), tools=[server])
+        run = agent.start("go")
+        under_way = 0
+        async for event in run:
+            under_way += isinstance(event, ToolProgress)
+            if under_way == 120 and not run.done:
+                run.cancel("enough")
+        assert (await run.stopped()).still_running == ()
+        async with asyncio.timeout(20):
+            while len(odd.cancelled) < 120:
+                await asyncio.sleep(0.005)
+        assert len(set(odd.cancelled)) == 120
