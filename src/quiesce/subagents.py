@@ -185,7 +185,8 @@ def parentage_of(context: ToolContext, setup: Setup) -> Parentage:
         running = None
     if running is not course.loop:
         raise ConfigurationError(
-            "A child run must be started in the event loop of its parent.", todo="Make the tool an async function."
+            "A child run must be started in the event loop of its parent.",
+            todo="Make the tool an async function, and await there what is started.",
         )
     if course.phase is Phase.ENDED or (course.phase is Phase.SETTLING and course.finished):
         raise ConfigurationError(
