@@ -220,6 +220,17 @@ HAZARDS = [
 ]
 
 
+def pool_of_processes(ctx: ToolContext) -> str:
+    from concurrent.futures import ProcessPoolExecutor
+
+    with ProcessPoolExecutor(2) as processes:
+        work = [processes.submit(time.sleep, FOREVER) for _ in range(4)]
+        while not all(each.running() for each in work[:2]):
+            time.sleep(0.001)
+        ctx.report("ready")
+        return str([each.result() for each in work])
+
+
 # --- Odd ends ------------------------------------------------------------------------------------------------------
 
 

@@ -116,14 +116,37 @@ def test_a_patient_stop_is_seen_and_waited_for() -> None:
     run_async(main())
 
 
+def test_a_reason_of_any_length_is_seen() -> None:
+    async def main() -> None:
+        each = killable(hazards.finish_when_asked, grace=10)
+        outcome, _ = await stop_when(agent_with(each), lambda run: run.cancel("why? " * 200_000))
+        assert results(outcome)[each.name].text == "stopped by parent"
+
+    run_async(main())
+
+
 def test_a_shield_in_a_process_holds_the_stop_back(tmp_path: Path) -> None:
     async def main() -> None:
         book = tmp_path / "book"
         each = killable(hazards.protected, grace=10)
         agent = agent_with(each, calls=[Call(each.name, {"book": str(book)})])
         outcome, _ = await stop_when(agent, lambda run: run.cancel())
+        assert outcome.receipt.waited_for == ("protected (commit)",)
+        assert "The stop waited for its protected part: protected (commit)." in outcome.receipt.calls[0].detail
         assert book.read_text() == "whole"
         assert results(outcome)[each.name].outcome is Outcome.KILLED
+
+    run_async(main())
+
+
+def test_what_a_tool_forks_ends_by_term() -> None:
+    """A pool of processes is not told of a stop in a way that its processes take for a task that has failed."""
+
+    async def main() -> None:
+        each = killable(hazards.pool_of_processes, grace=1000)
+        outcome, _ = await stop_when(agent_with(each), lambda run: run.cancel())
+        assert results(outcome)[each.name].outcome is not Outcome.ABANDONED
+        assert stray_processes() == []
 
     run_async(main())
 

@@ -83,6 +83,10 @@ def test_files(tmp_path: Path) -> None:
         assert (await call(read_file, {"path": str(place)})).text == "one\ntwo\nthree\n"
         part = await call(read_file, {"path": str(place), "first_line": 2, "lines": 1})
         assert part.text == "two\n[1 more lines]"
+        beyond = await call(read_file, {"path": str(place), "first_line": 4})
+        assert (beyond.text, beyond.is_error) == (f"{place} has 3 lines.", True)
+        place.write_text("one\x0cand\u2028more\ntwo\n")
+        assert (await call(read_file, {"path": str(place), "first_line": 2})).text == "two\n"
         assert "cannot be read: No such file" in (await call(read_file, {"path": str(tmp_path / "none")})).text
         assert "is a folder; it holds: deep" in (await call(read_file, {"path": str(tmp_path)})).text
         os.mkfifo(tmp_path / "fifo")
@@ -159,8 +163,11 @@ def test_http_get(pages: str) -> None:
         assert (await call(http_get, {"url": f"{pages}/x"})).text == "page /x"
         assert (await call(http_get, {"url": f"{pages}/missing"})).text == "[404 Not Found]\npage /missing"
         assert "not an http address" in (await call(http_get, {"url": "file:///etc/passwd"})).text
+        assert (await call(http_get, {"url": f"HTTP{pages[4:]}/x"})).text == "page /x"
         refused = await call(http_get, {"url": "http://127.0.0.1:1/"})
         assert "could not be fetched" in refused.text
+        impossible = await call(http_get, {"url": "http://127.0.0.1:99999/"})
+        assert impossible.text.startswith("http://127.0.0.1:99999/ could not be fetched: OverflowError")
         short = make_http_get(max_size=4, name="short")
         assert (await call(short, {"url": f"{pages}/x"})).text == "page\n[cut after 4 bytes]"
         agent = agent_with(http_get, calls=[Call("http_get", {"url": f"{pages}/slow"})])

@@ -269,13 +269,15 @@ class CallRecord:
             return
         deadline = self._clock() + grace_of(tool, mode)
         self._stop_deadline = deadline if self._stop_deadline is None else min(self._stop_deadline, deadline)
+        shielded = self._invocation.shielded and mode is not Mode.KILL
+        if shielded:
+            self._shield_note = f"The stop waited for its protected part: {self.label}."
         if self._invocation.worker is not None:
             self._invocation.worker.stop(self._grace_left())
         elif is_spared(tool, mode):
             pass
-        elif self._invocation.shielded and mode is not Mode.KILL:
+        elif shielded:
             self._held_back = True
-            self._shield_note = f"The stop waited for its protected part: {self.label}."
         else:
             self._invocation.stop_programs(self._grace_left())
             if self.task.cancelling() and mode is not Mode.KILL:

@@ -171,7 +171,8 @@ class ToolContext:
         max_cpu      seconds of processor time, for each of its processes
         sandbox      run it under `bwrap`: no network, everything read-only but `cwd` and a /tmp of its own
 
-        Raises `ToolError` when the program cannot be started, or when `bwrap` is wanted and missing.
+        Raises `ToolError` when the program cannot be started, or when `bwrap` is wanted and missing, or would have to
+        leave everything writable because `cwd` is /.
         """
         return await self._run_process(
             argv,

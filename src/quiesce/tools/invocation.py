@@ -93,6 +93,8 @@ class Invocation:
             host.state,
             self._asking,
             self._report,
+            self._shields.append,
+            self._leave_shield,
             key,
         )
         self.worker = WorkerCall(request)

@@ -29,6 +29,7 @@ from .surroundings import Surroundings, lasting
 
 if TYPE_CHECKING:
     from ..asking import Asking
+    from ..context import Shield
 
 
 class CallFrame(NamedTuple):
@@ -86,12 +87,15 @@ class _Worker:
         self._shields = 0
         self._forward: Final = _Forward(self)
         signal.signal(signal.SIGTERM, self.on_term)
+        os.register_at_fork(after_in_child=self._let_go)
         self._lasting = lasting()
 
     # --- Being stopped ------------------------------------------------------------------------------------------
 
     def on_term(self, _: int, frame: FrameType | None) -> None:
         """TERM: end at once while the function has not begun, and else let the tool clean up first."""
+        if os.getpid() != self.pid:
+            _end_by_term()
         if not self.begun:
             os._exit(0)
         if self._terminated:  # once is enough: the tool is cleaning up
@@ -102,20 +106,31 @@ class _Worker:
         if frame is not None and frame.f_code.co_filename != __file__:
             self.raise_if_terminated()
 
+    def _let_go(self) -> None:
+        """In a child that the tool has forked: TERM ends it, as it would in any other program."""
+        if signal.getsignal(signal.SIGTERM) == self.on_term:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
     def raise_if_terminated(self) -> None:
         """Raises `Terminated` in the tool, once, when TERM has come and no shield holds it back."""
         if self._terminated and not self._raised and self.inside and not self._shields:
             self._raised = True
             raise Terminated("stopped")
 
-    def shield_entered(self) -> None:
-        """The tool has come to a part that is not to be interrupted."""
+    def shield(self, name: str) -> Shield:
+        """A part of the tool that is not to be interrupted. The host is told, for the receipt."""
+        from ..context import Shield
+
+        return Shield(name, lambda: self._enter_shield(name), lambda: self._leave_shield(name))
+
+    def _enter_shield(self, name: str) -> None:
+        self.send("shield", name)
         self._shields += 1
 
-    def shield_left(self) -> None:
-        """The tool has left that part: what was held back is raised now."""
+    def _leave_shield(self, name: str) -> None:
+        """What was held back is raised now."""
         self._shields -= 1
-        self.raise_if_terminated()
+        self.send("unshield", name)
 
     # --- Answering ----------------------------------------------------------------------------------------------
 
@@ -143,8 +158,7 @@ class _Worker:
     def _leave(self, reply: tuple[Any, ...]) -> NoReturn:
         """End after TERM: by that signal, when it was what ended the call, so that everybody can see it."""
         if reply[0] == "terminated":
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
-            os.kill(self.pid, signal.SIGTERM)
+            _end_by_term()
         os._exit(0)
 
     def _warm(self, parcel: Parcel) -> None:
@@ -198,7 +212,7 @@ class _Worker:
 
     def _context(self, frame: CallFrame) -> Any:
         from ...cancellation import TokenView
-        from ..context import Shield, ToolContext
+        from ..context import ToolContext
 
         return ToolContext(
             run_id=frame.run_id,
@@ -210,7 +224,7 @@ class _Worker:
             asking=_LateAsking(frame.asking),
             report=lambda progress: self.send("report", progress),
             cancel=lambda reason: self.send("cancel", reason),
-            shield=lambda name: Shield(name, self.shield_entered, self.shield_left),
+            shield=self.shield,
         )
 
     def send(self, *message: Any) -> None:
@@ -308,6 +322,12 @@ def _described(error: BaseException) -> tuple[str, str, bytes | None]:
         return line, trace, pickle.dumps(error)
     except BaseException:
         return line, trace, None
+
+
+def _end_by_term() -> NoReturn:
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    os.kill(os.getpid(), signal.SIGTERM)
+    os._exit(0)  # where TERM is blocked
 
 
 def _identity(handle: int) -> tuple[int, int]:

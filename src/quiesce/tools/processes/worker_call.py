@@ -46,6 +46,8 @@ class WorkerRequest(Struct, frozen=True):
     state: dict[str, Any]
     asking: Asking
     on_report: Callable[[Any], None]
+    on_shield: Callable[[str], None]
+    on_unshield: Callable[[str], None]
     idempotency_key: str = ""
 
 
@@ -178,6 +180,10 @@ class WorkerCall:
                 logger = logging.getLogger(record.get("name", "quiesce"))
                 if logger.isEnabledFor(record.get("levelno", 0)):
                     logger.handle(logging.makeLogRecord(record))
+            case ("shield", name):
+                self._request.on_shield(name)
+            case ("unshield", name):
+                self._request.on_unshield(name)
             case ("cancel", reason):
                 self._request.cancel_run(reason)
             case _:

@@ -13,6 +13,8 @@ import threading
 from contextlib import suppress
 from typing import Final
 
+from msgspec import structs
+
 from ...cancellation import Cause
 from .containment import Containment, live_processes, nursery
 from .frames import encode
@@ -25,6 +27,8 @@ from .worker import WarmFrame
 
 # Workers that are kept for the next call. More are started when more calls run at once.
 MOST_IDLE: Final = 4
+# Characters of the reason for a stop that a tool in a process sees: what surely passes in one piece.
+_LONGEST_REASON: Final = 4000
 
 
 class Worker:
@@ -63,8 +67,9 @@ class Worker:
         """Let the tool see that a stop was asked for."""
         if not self._told:
             self._told = True
+            short = structs.replace(cause, reason=cause.reason[:_LONGEST_REASON], origin=None)
             with suppress(OSError):
-                self._line.send(pickle.dumps(cause))
+                self._line.send(pickle.dumps(short))
 
     def take_begun(self) -> bool:
         """Whether the function of the call was begun. To be asked once for each call, when it is over."""

@@ -7,6 +7,7 @@ waits for it and the result says for certain that it was written. A `kill` in be
 
 from __future__ import annotations
 
+import io
 import os
 import stat
 import uuid
@@ -54,7 +55,9 @@ def make_files(root: str | None = None, *, max_size: int = _MAX_SIZE) -> tuple[T
         """
         place = _inside(root, path)
         text = _read(place, max_size).decode("utf-8", "replace")
-        wanted = text.splitlines(keepends=True)
+        wanted = list(io.StringIO(text))  # a line ends as it does for an editor or a compiler, and nowhere else
+        if first_line > max(1, len(wanted)):
+            raise ToolError(f"{path} has {len(wanted)} lines.")
         chosen = "".join(wanted[max(0, first_line - 1) :][: max(0, lines)])
         left = len(wanted) - max(0, first_line - 1) - max(0, lines)
         return f"{chosen}[{left} more lines]" if left > 0 else chosen

@@ -6,7 +6,7 @@ changes nothing on the other side, so a cut one needs no undo and may be made ag
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, cast
 
 from ...errors import ToolError
 from ..tool import Tool
@@ -31,7 +31,7 @@ def make_http_get(
         """
         import httpx2
 
-        if not url.startswith(("http://", "https://")):
+        if not url.lower().startswith(("http://", "https://")):
             raise ToolError(f"{url!r} is not an http address.")
         try:
             async with (
@@ -44,10 +44,17 @@ def make_http_get(
                     if len(body) >= max_size:
                         break
                 return _told(response.status_code, response.reason_phrase, response.encoding, bytes(body), max_size)
-        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-            raise ToolError(f"{url} could not be fetched: {type(error).__name__}: {error}") from None
+        # The group is what comes of a port that cannot be: that is found late, below the client.
+        except (httpx2.HTTPError, httpx2.InvalidURL, UnicodeError, ExceptionGroup) as error:
+            raise ToolError(f"{url} could not be fetched: {_why(error)}") from None
 
     return Tool(http_get, name=name, on_stop="cancel", grace=0.5, timeout=timeout)
+
+
+def _why(error: Exception) -> str:
+    while isinstance(error, ExceptionGroup):
+        error = cast("ExceptionGroup[Exception]", error).exceptions[0]
+    return f"{type(error).__name__}: {error}"
 
 
 def _told(status: int, reason: str, encoding: str | None, body: bytes, max_size: int) -> str:
