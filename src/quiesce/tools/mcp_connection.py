@@ -15,6 +15,7 @@ from msgspec import Struct
 from .._version import __version__
 from ..cancellation import BoundedShield
 from ..errors import ConfigurationError, QuiesceError, ToolError
+from .mcp_elicitation import Elicitation
 from .mcp_log import Log
 from .mcp_process import (
     KILL_GRACE,
@@ -141,11 +142,18 @@ class HttpTarget(Struct, frozen=True):
 class Connection:
     """Keeps a connection open in a task of its own, until `close()`. Calls come from any task of any event loop.
 
-    `on_new_tools` is awaited, with this, each time that the server says that its tools are others now.
+    `on_new_tools` is awaited, with this, each time that the server says that its tools are others now; `elicitation`
+    hears what the server asks a person.
     """
 
-    def __init__(self, target: Target, on_new_tools: Callable[[Connection], Coroutine[Any, Any, None]]) -> None:
+    def __init__(
+        self,
+        target: Target,
+        on_new_tools: Callable[[Connection], Coroutine[Any, Any, None]],
+        elicitation: Elicitation | None = None,
+    ) -> None:
         _need_sdk()
+        self._elicitation: Final = elicitation
         self._target: Final = target
         self._loop: Final = asyncio.get_running_loop()
         self._on_new_tools: Final = on_new_tools
@@ -211,6 +219,7 @@ class Connection:
             "message_handler": self.on_message,
             "logging_callback": self._log.hear,
             "log_level": self._log.level,
+            "elicitation_callback": None if self._elicitation is None else self._elicitation.hear,
         }
 
     def _refuse(self, error: BaseException) -> None:
