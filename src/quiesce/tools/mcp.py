@@ -23,10 +23,11 @@ from ..messages import Outcome, ResultContent, Text, ToolResult
 from ..sync import Portal, portal
 from ..transcript import SENTENCES
 from .context import ToolContext
-from .mcp_connection import Connection, HttpTarget, StdioTarget, Target
+from .mcp_connection import Connection
 from .mcp_content import block_content, resource_content, result_content
 from .mcp_elicitation import Asked, Elicitation
 from .mcp_process import as_command
+from .mcp_target import HttpTarget, StdioTarget, Target
 from .mcp_tool import SchemaTool, legal_names
 
 _T = TypeVar("_T")
@@ -38,6 +39,15 @@ class MCPResource(Struct, frozen=True):
     """Something that a server offers to read."""
 
     uri: str
+    name: str
+    description: str = ""
+    media_type: str | None = None
+
+
+class MCPResourceTemplate(Struct, frozen=True):
+    """A kind of resource that a server offers: `read_resource` takes the address with the braces filled in."""
+
+    uri_template: str
     name: str
     description: str = ""
     media_type: str | None = None
@@ -209,6 +219,11 @@ class MCPServer:
         listed = await self._call(_all_resources)
         return tuple(MCPResource(str(r.uri), r.name, r.description or "", r.mime_type) for r in listed)
 
+    async def resource_templates(self) -> tuple[MCPResourceTemplate, ...]:
+        """What the server offers to read when it is told which: addresses with something in braces to fill in."""
+        listed = await self._call(_all_templates)
+        return tuple(MCPResourceTemplate(t.uri_template, t.name, t.description or "", t.mime_type) for t in listed)
+
     async def read_resource(self, uri: str) -> tuple[ResultContent, ...]:
         """Read a resource. Raises `ToolError` when the server refuses."""
         result = await self._call(lambda client: client.read_resource(uri))
@@ -276,11 +291,17 @@ async def _all_tools(client: Any) -> list[Any]:
 
 
 async def _all_resources(client: Any) -> list[Any]:
-    return await _pages(client.list_resources, "resources")
+    offered = client.server_capabilities.resources is not None
+    return await _pages(client.list_resources, "resources") if offered else []
+
+
+async def _all_templates(client: Any) -> list[Any]:
+    offered = client.server_capabilities.resources is not None
+    return await _pages(client.list_resource_templates, "resource_templates") if offered else []
 
 
 async def _all_prompts(client: Any) -> list[Any]:
-    return await _pages(client.list_prompts, "prompts")
+    return await _pages(client.list_prompts, "prompts") if client.server_capabilities.prompts is not None else []
 
 
 async def _pages(fetch: Callable[..., Coroutine[Any, Any, Any]], what: str) -> list[Any]:
