@@ -19,10 +19,13 @@ CORE: Final = ("cancellation/", "loop.py", "settle.py", "transcript.py", "run.py
 TESTS: Final = (
     "tests/core",
     "tests/interrupts/test_asking.py",
+    "tests/interrupts/test_questions.py",
+    "tests/interrupts/test_unanswered.py",
     "tests/interrupts/test_steering.py",
     "tests/interrupts/test_busy.py",
     "tests/delegation",
     "tests/sessions/test_sessions.py",
+    "tests/sessions/test_failing_store.py",
     "tests/sessions/test_going_on.py",
     "tests/sessions/test_failures.py",
     "tests/tools/test_one_call.py",

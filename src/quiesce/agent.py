@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from os import PathLike
-from queue import SimpleQueue
 from typing import Any, Final, Literal
 
 from .cancellation import CancellationToken, Cause, Mode, Source
@@ -18,7 +17,7 @@ from .context import Context
 from .continuing import CONTINUE, Continue
 from .course import Course
 from .errors import ConfigurationError, ConversationBusy, UnknownMode
-from .events import Event, RunEnded
+from .events import Event
 from .floor import ask_for_floor, grant_floor
 from .hooks import Hook, HookEvent, Hooks
 from .interrupts import Answers, Interrupt
@@ -31,8 +30,8 @@ from .result import RunResult
 from .retry import Retry
 from .run import Run
 from .sessions import Conversation, Session, Store
-from .setup import OnBusy, OnPrompt, Opening, Setup, open_accounts
-from .stream import EventStream
+from .setup import OnBusy, OnPrompt, Opening, Setup, changed, open_accounts, opening_of
+from .stream import EventStream, events_in_this_thread, interrupt
 from .subagents import agent_tool, parentage_of
 from .sync import portal
 from .telemetry import Telemetry
@@ -203,7 +202,7 @@ class Agent:
 
         Raises what `start` and `Run.wait` raise. Ctrl-C stops the run, and is raised when it is at rest.
         """
-        return portal().call(lambda: self.start(prompt, **options), if_interrupted=_interrupt).wait()
+        return portal().call(lambda: self.start(prompt, **options), if_interrupted=interrupt).wait()
 
     async def invoke_async(self, prompt: Prompt | Answers | Continue, **options: Any) -> RunResult:
         """Run and wait for the result. Options as for `start`.
@@ -225,29 +224,7 @@ class Agent:
 
         Leaving the loop early is a stop (cause: `disconnect`). A run that failed raises its error after the last event.
         """
-        events: SimpleQueue[Event] = SimpleQueue()
-
-        def begin() -> tuple[Run, bool, Callable[[], None]]:
-            run, mine = self._start_or_join(prompt, options)
-            return run, mine, run.tap(events.put)
-
-        run, mine, leave = portal().call(begin, if_interrupted=lambda begun: _interrupt(begun[0]))
-        try:
-            event = events.get()
-            while not isinstance(event, RunEnded):
-                yield event
-                event = events.get()
-            yield event
-        except KeyboardInterrupt:
-            run.cancel("Ctrl-C", source="signal")
-            raise
-        finally:
-            if mine:
-                run.cancel("The reader left", source="disconnect")
-                run.wait_for_rest()
-            else:
-                leave()
-        run.wait()
+        return events_in_this_thread(lambda: self._start_or_join(prompt, options))
 
     def stream_async(self, prompt: Prompt | Answers | Continue, **options: Any) -> EventStream:
         """Run and iterate over the events. Leaving the loop early is a stop. Options as for `start`."""
@@ -285,9 +262,11 @@ class Agent:
         parent = None if within is None else parentage_of(within, self._setup)
         held = self._conversation if conversation is None else conversation
         policy: OnBusy = self._on_busy if on_busy is None else on_busy
+        chosen: OnPrompt = self._on_prompt if on_prompt is None else on_prompt
         check_choice("on_busy", policy, OnBusy)
-        opening = replace(self._opening(prompt, held, on_prompt), on_busy=policy)
-        setup = self._setup_with(limits, output_type)
+        check_choice("on_prompt", chosen, OnPrompt)
+        opening = opening_of(prompt, is_asked=bool(held.interrupts), on_prompt=chosen, on_busy=policy)
+        setup = changed(self._setup, limits, output_type)
         seconds = self._timeout if timeout is None else checked_seconds(timeout)
         try:
             asyncio.get_running_loop()
@@ -301,6 +280,8 @@ class Agent:
         try:
             ask_for_floor(course)
         except ConversationBusy as busy:
+            if parent is not None and parent.has(busy.holder):
+                raise  # it would wait for a run that waits for it
             steered = self._make_way(busy, held, opening)
             if steered is not None:
                 return steered
@@ -315,17 +296,6 @@ class Agent:
         if armed is not None:
             own_token.cancel(armed.reason, mode=armed.mode, source=armed.source)
         return run
-
-    def _opening(self, prompt: Prompt | Answers | Continue, held: Conversation, on_prompt: OnPrompt | None) -> Opening:
-        chosen: OnPrompt = self._on_prompt if on_prompt is None else on_prompt
-        check_choice("on_prompt", chosen, OnPrompt)
-        match prompt:
-            case Mapping() if prompt or held.interrupts:
-                return Opening(answers=dict(prompt))
-            case Continue():
-                return Opening(on_prompt=chosen)
-            case _:
-                return Opening(user_message(prompt), on_prompt=chosen)  # pyright: ignore[reportArgumentType]
 
     def _make_way(self, busy: ConversationBusy, held: Conversation, opening: Opening) -> Run | None:
         """What to do about the run that holds the conversation: the run, when the prompt was said there."""
@@ -379,18 +349,6 @@ class Agent:
         tool result that says so; one that fails is a tool error.
         """
         return agent_tool(self, name=name, description=description, memory=memory)
-
-    def _setup_with(self, limits: Limits | None, output_type: Any) -> Setup:
-        setup = self._setup if limits is None else replace(self._setup, limits=limits)
-        if output_type is not None:
-            setup = replace(setup, output=OutputSpec(output_type))
-        assert setup.accounts is not None
-        if setup.limits.cost is not None and setup.accounts.price is None:
-            raise ConfigurationError(
-                f"Limits(cost=...) needs a price, and none is known for {setup.model.name}.",
-                todo="Install quiesce[prices], give the model a price, or limit tokens instead.",
-            )
-        return setup
 
     def _on_run_end(self, run: Run) -> None:
         self._active.pop(run.id, None)
@@ -467,8 +425,3 @@ class Agent:
         self._conversation = Conversation()
         before.drop_pending()
         before.release("clear")
-
-
-def _interrupt(run: Run) -> None:
-    """Ctrl-C came while the run was being started."""
-    run.cancel("Ctrl-C", source="signal")

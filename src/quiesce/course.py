@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from .bill import Bill
 from .broadcast import Broadcast
@@ -57,6 +57,17 @@ class Parentage:
     course: Course
     call_id: str
 
+    def has(self, run_id: str) -> bool:
+        """Whether this is a run of the line that the child continues."""
+        return any(course.run_id == run_id for course in self.course.lineage())
+
+
+class Successor(NamedTuple):
+    """The agent that goes on after this turn, and the tool by which the conversation was handed to it."""
+
+    setup: Setup
+    tool_name: str
+
 
 class Course:
     """Where a run is, what it has, and the few things that it can do to itself. Only for the run's own loop."""
@@ -98,7 +109,9 @@ class Course:
         self.undo_log: Final = UndoLog(None if parent is None else parent.course.undo_log)
         self.undo_wanted: bool | None = None
         self.undo_token: Final = CancellationToken()
-        self.successor: Setup | None = None
+        self.successor: Successor | None = None
+        self.handed: tuple[str, ...] = ()
+        """The tools by which the conversation has come to the agent that has it now."""
         self.shield: Final = BoundedShield(f"settling run {run_id}")
         self.scope: StopScope | None = None
 
@@ -158,8 +171,9 @@ class Course:
     # --- Its tools ----------------------------------------------------------------------------------------------
 
     def suspend(self, answer: AssistantMessage, batch: Batch) -> None:
-        """Keep the turn until a person has answered what its tools ask."""
-        self.current.suspend(PendingTurn(self.run_id, answer, batch.pending()), self.setup.cut_note)
+        """Keep the turn until a person has answered what its tools ask, and, in this process, what undoes it."""
+        self.conversation.undoable = (self.run_id, self.undo_log.of_turn)
+        self.current.suspend(PendingTurn(self.run_id, answer, batch.pending(), handed=self.handed), self.setup.cut_note)
 
     def begin_batch(self, calls: tuple[ToolCall, ...]) -> Batch:
         """The tools that the answer asks for; none has started."""
@@ -171,6 +185,10 @@ class Course:
         """Calls of this run, to be shown by the current turn; `pending` is what an earlier run had got to with them."""
         batch = Batch(calls, self.setup.tools, self, sequential=self.setup.sequential, pending=pending)
         self.batches.append(batch)
+        self.undo_log.begin_turn()
+        if pending is not None:
+            run_id, effects = self.conversation.undoable
+            self.undo_log.carry_on(batch.undoable_calls(), effects if run_id == pending.run_id else ())
         return batch
 
     # --- What is saved ------------------------------------------------------------------------------------------
@@ -261,25 +279,40 @@ class Course:
             yield course
             course = course.parent
 
-    def hand_over(self, agent: Any) -> None:
+    def cannot_pay(self, setup: Setup) -> str | None:
+        """Why a limit on the cost of this run, or of one above it, cannot be kept with another model's price."""
+        price = price_of(setup)
+        for course in self.lineage():
+            limited_in = price_of(course.setup) if course.setup.limits.cost is not None else None
+            if limited_in is None:
+                continue
+            if price is None:
+                return f"needs a price, and none is known for {setup.model.name}"
+            if price.currency != limited_in.currency:
+                return f"is in {limited_in.currency}, and {setup.model.name} is paid in {price.currency}"
+        return None
+
+    def hand_over(self, agent: Any, tool_name: str) -> None:
         """Let another agent continue the conversation after this turn. Raises `ToolError` when that cannot be."""
         setup: Setup = agent.setup
         if self.successor is not None:
-            raise ToolError(f"The conversation is already handed over to {self.successor.agent}.")
-        if price_of(setup) is None and any(course.setup.limits.cost is not None for course in self.lineage()):
-            raise ToolError(f"{setup.agent} cannot take over: the run's cost is limited, and its price is not known.")
-        self.successor = setup
+            raise ToolError(f"The conversation is already handed over to {self.successor.setup.agent}.")
+        refusal = self.cannot_pay(setup)
+        if refusal is not None:
+            raise ToolError(f"{setup.agent} cannot take over: the run's cost limit {refusal}.")
+        self.successor = Successor(setup, tool_name)
 
     def take_over(self) -> None:
         """Go on with the agent that the conversation was handed to, if it was."""
         successor, self.successor = self.successor, None
         if successor is None:
             return
-        before = self.setup
-        hooks = before.hooks if before.agent == successor.agent else before.hooks.joined(successor.hooks)
-        self.setup = replace(successor, limits=before.limits, hooks=hooks)
+        before, setup = self.setup, successor.setup
+        self.setup = replace(setup, limits=before.limits, hooks=before.hooks.joined(setup.hooks))
+        self.handed += (successor.tool_name,)
         self.bill.deal_with(terms_of(self.setup))
-        self.emit(HandedOver(before.agent, successor.agent))
+        if self.has_floor:  # else it was handed over in an earlier run
+            self.emit(HandedOver(before.agent, setup.agent))
 
     # --- Other people's code ------------------------------------------------------------------------------------
 
@@ -316,17 +349,24 @@ class Course:
         return event.replacement or result
 
     def record_late(self, outcome: LateOutcome) -> None:
-        """A call that was left behind has ended. From the loop, or from the tool's thread once the loop has closed."""
-        receipt = self.result.receipt if self.result is not None else None
-        self.late.append(outcome)
-        journals = [course.journal for course in self.lineage() if course.journal is not None]
-        kept = bool(journals) and journals[0].keep_late(outcome)
-        if self.loop.is_closed():
-            return
-        if not kept:
-            self.emit(LateOutcomeRecorded(outcome))
-        event = OnLateOutcome(self.run_id, self.token, outcome, receipt)
+        """A call that was left behind has ended. From the loop, or from the tool's thread once the loop has closed.
+
+        The runs above said on their receipts that it was running: they tell of its end, too.
+        """
+        told = self.loop.is_closed()
+        for course in self.lineage():
+            course.late.append(outcome)
+            kept = course.journal is not None and course.journal.keep_late(outcome)
+            if not (told or kept or course.phase is Phase.ENDED):
+                course.emit(LateOutcomeRecorded(outcome))
+                told = True
+            if not self.loop.is_closed():
+                course._call_late_hooks(outcome)
+
+    def _call_late_hooks(self, outcome: LateOutcome) -> None:
         if self.setup.hooks.wanting(OnLateOutcome):
+            receipt = None if self.result is None else self.result.receipt
+            event = OnLateOutcome(self.run_id, self.token, outcome, receipt)
             task = self.loop.create_task(self.setup.hooks.call(event, self.hook_failed), name="hooks for OnLateOutcome")
             self.errands.strays.append(task)
 
@@ -401,10 +441,20 @@ class Course:
     def still_running(self) -> tuple[str, ...]:
         """What could not be proved to have stopped."""
         tools = (name for batch in self.batches for name in batch.still_running())
-        below = (name for child in self.children for name in child.still_running())
+        below = (name for child in self.children for name in child.remains())
         strays = (task.get_name() for task in self.errands.strays if not task.done())
         followed = (name for bill in (self.bill, *self.asides) for name in bill.followed())
         return (*tools, *strays, *followed, *below)
+
+    def remains(self) -> tuple[str, ...]:
+        """What is left of this run, for the receipt of the run above."""
+        itself = () if self.phase is Phase.ENDED else (f"run {self.run_id} ({self.setup.agent})",)
+        return (*itself, *self.still_running())
+
+    @property
+    def living_children(self) -> list[Course]:
+        """The runs below that have not ended."""
+        return [child for child in self.children if child.phase is not Phase.ENDED]
 
     def latency(self) -> float | None:
         """Seconds since the stop was asked for."""

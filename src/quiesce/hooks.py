@@ -169,9 +169,9 @@ class Hooks:
         return [hook for events, hook in self._hooks if issubclass(event, events)]
 
     def joined(self, others: Hooks) -> Hooks:
-        """These hooks, then those others."""
+        """These hooks, then those of the others that are not here already."""
         both = Hooks()
-        both._hooks.extend((*self._hooks, *others._hooks))
+        both._hooks.extend((*self._hooks, *(each for each in others._hooks if each not in self._hooks)))
         return both
 
     async def call(self, event: HookEvent, on_failure: OnFailure) -> None:

@@ -108,12 +108,14 @@ class PendingTurn(Struct, frozen=True):
     """An answer whose tools wait for a person, with the results that are there already.
 
     `taken_by` is the run that goes on with it. Found in a stored conversation, it means that this run never ended.
+    `handed` are the handoffs by which the agent whose turn it is came to have the conversation.
     """
 
     run_id: str
     answer: AssistantMessage
     calls: tuple[PendingCall, ...]
     taken_by: str | None = None
+    handed: tuple[str, ...] = ()
 
     @property
     def interrupts(self) -> tuple[Interrupt, ...]:

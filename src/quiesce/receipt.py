@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
 
 from msgspec import Struct, field
@@ -150,6 +151,21 @@ def _lines(receipt: Receipt) -> list[str]:
 def late_line(late: LateOutcome) -> str:
     """What became of a call that had been given up, for people."""
     return f"  later     {late.name} {'finished' if late.ok else 'failed'} {_duration(late.after)} after the end"
+
+
+def undo_note(receipts: Iterable[UndoReceipt]) -> str:
+    """What a model is told about an undo, so that it does not take for done what was taken back."""
+    told = tuple(receipts)
+    parts: list[str] = []
+    for words, kinds in (
+        ("Undone since", (Undone.UNDONE,)),
+        ("Not undone", (Undone.NOT_UNDONE, Undone.FAILED)),
+        ("Not known whether undone", (Undone.UNKNOWN,)),
+    ):
+        names = [f"{each.name} ({each.call_id})" for each in told if each.outcome in kinds]
+        if names:
+            parts.append(f" ({words}: {', '.join(names)}.)")
+    return "".join(parts)
 
 
 def _when(receipt: Receipt) -> str:

@@ -92,7 +92,7 @@ class Run:
     @property
     def children(self) -> tuple[Run, ...]:
         """The runs that this run's tools have started and that have not ended. Each can be stopped alone."""
-        return tuple(child.handle for child in self._course.children if child.phase is not Phase.ENDED)
+        return tuple(child.handle for child in self._course.living_children)
 
     def __repr__(self) -> str:
         return f"<Run {self.id} {self.phase.value}>"
@@ -179,15 +179,15 @@ class Run:
 
         Being cancelled here does not stop the run.
         """
-        return _raise_failure(await asyncio.wrap_future(self._ended))
+        return _raise_failure(await self.at_rest())
 
     async def outcome(self) -> RunResult:
         """Wait for the run to end, like `result()`, and never raise its failure: that is in `error` then."""
-        return await asyncio.wrap_future(self._ended)
+        return await self.at_rest()
 
     async def stopped(self) -> Receipt:
         """Wait until the run is at rest; returns the receipt. Does not stop the run, and never raises its failure."""
-        return (await asyncio.wrap_future(self._ended)).receipt
+        return (await self.at_rest()).receipt
 
     def wait(self, timeout: float | None = None) -> RunResult:
         """Block this thread until the run has ended. Not in the run's own loop.
@@ -232,11 +232,15 @@ class Run:
             await self.end_with_caller()
             raise
 
+    def at_rest(self) -> asyncio.Future[RunResult]:
+        """A future that is done when the run is at rest, for those who wait for several. Cancelling it does nothing."""
+        return asyncio.wrap_future(self._ended)
+
     async def end_with_caller(self) -> None:
         """Wait for the end although the caller is being cancelled. For those who re-raise the cancellation."""
         shield = BoundedShield(f"caller of run {self.id}")
         with anyio.CancelScope(shield=True):
-            await shield.wait((asyncio.wrap_future(self._ended),), seconds=_SLACK + self._longest_grace())
+            await shield.wait((self.at_rest(),), seconds=_SLACK + self._longest_grace())
 
     def _longest_grace(self) -> float:
         return max((tool.policy.grace for tool in self._course.setup.tools.values()), default=0.0)

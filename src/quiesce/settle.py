@@ -20,7 +20,7 @@ from .hooks import AfterRun, HookEvent, OnMessage, OnStop
 from .loop import finish
 from .messages import AssistantMessage, Message, Outcome
 from .output import OutputMismatch
-from .receipt import CallReceipt, Receipt, Undone
+from .receipt import CallReceipt, Receipt, undo_note
 from .result import RunResult, StopReason
 from .sessions.journal import TOO_SOON, Journal
 from .sessions.rows import encode
@@ -31,6 +31,9 @@ from .usage.live import LiveUsage
 
 # How long a stopped run waits for the model's connection to close, which takes a fraction of a millisecond.
 HANG_UP_GRACE: Final = 0.5
+# What a child run may need, besides its tools' graces, to come to rest: hanging up, hooks, and a machine that is slow.
+SETTLING_SLACK: Final = 5.0
+KILL_SLACK: Final = 0.5
 # How long the end of a run waits for the store. What is not saved by then is said so on the receipt.
 SAVE_GRACE: Final = 2.0
 # How long hooks may take that hear of a stop, or of the end of a run that was stopped.
@@ -112,10 +115,25 @@ async def _stop_everything(course: Course, urgent: asyncio.Future[None]) -> tupl
         hooks = _start_hooks(course, OnStop(course.run_id, course.token, cause))
     if course.current.batch is not None:
         await course.current.batch.stop(course.shield, urgent)
+    await _stop_children(course, urgent)
     await course.errands.wait_for_strays(course.shield, seconds=LAST_BREATH if urgent.done() else HANG_UP_GRACE)
     if hooks is not None:
         await _bound(course, hooks, STOP_HOOK_GRACE, urgent)
     return waited_for
+
+
+async def _stop_children(course: Course, urgent: asyncio.Future[None]) -> None:
+    """Runs that a tool has started and not waited for do not outlive this one. Each gets the graces of its tools."""
+    children = course.living_children
+    for child in children:
+        child.token.cancel("The run above has ended", source="parent")
+    # The grace of a call that was given up was the grace of what it had started, too.
+    waiting = [child for child in children if not any(batch.gave_up(child.call_id) for batch in course.batches)]
+    tools = [tool for child in waiting for tool in child.setup.tools.values()]
+    at_rest = [child.handle.at_rest() for child in waiting]
+    grace = SETTLING_SLACK + max((tool.policy.grace for tool in tools), default=0.0)
+    await course.shield.wait(at_rest, seconds=grace, unless=urgent)
+    await course.shield.wait(at_rest, seconds=KILL_SLACK + max((tool.last_breath for tool in tools), default=0.0))
 
 
 async def _undo(course: Course) -> None:
@@ -137,20 +155,6 @@ async def _undo(course: Course) -> None:
             course.shield.interrupted = True
     finally:
         forget()
-
-
-def _undo_note(course: Course) -> str:
-    """What the model is told about an undo, so that it does not take for done what was taken back."""
-    parts: list[str] = []
-    for words, kinds in (
-        ("Undone since", (Undone.UNDONE,)),
-        ("Not undone", (Undone.NOT_UNDONE, Undone.FAILED)),
-        ("Not known whether undone", (Undone.UNKNOWN,)),
-    ):
-        names = [f"{each.name} ({each.call_id})" for each in course.undo_log.receipts if each.outcome in kinds]
-        if names:
-            parts.append(f" ({words}: {', '.join(names)}.)")
-    return "".join(parts)
 
 
 def when(course: Course, mode: Mode) -> tuple[asyncio.Future[None], Any]:
@@ -275,7 +279,7 @@ def seal(course: Course) -> tuple[Message, ...]:
     if course.current.batch is not None:
         course.current.batch.announce()
     course.close_entry("completed" if course.current.draft is not None and course.current.draft.complete else "hung_up")
-    note = (course.setup.failed_note if course.error else course.setup.cut_note) + _undo_note(course)
+    note = (course.setup.failed_note if course.error else course.setup.cut_note) + undo_note(course.undo_log.receipts)
     added = close(course.current.so_far(), course.conversation.messages, note)
     course.torn += course.current.draft.torn_calls() if course.current.draft is not None else ()
     course.current.commit(added)

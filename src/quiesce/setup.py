@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 from .bill import Terms
 from .context import Context
+from .continuing import Continue
 from .drains import Drains
+from .errors import ConfigurationError
 from .hooks import Hooks
 from .interrupts import Answers
 from .limits import Limits
-from .messages import UserMessage
+from .messages import Prompt, UserMessage
 from .models.base import Model
 from .output import OutputSpec
 from .retry import Retry
 from .sessions.waiting import OnBusy
 from .tools.tool import Tool
-from .transcript import DEFAULT_CUT_NOTE, DEFAULT_FAILED_NOTE
+from .transcript import DEFAULT_CUT_NOTE, DEFAULT_FAILED_NOTE, user_message
 from .usage.accounts import Accounts
 from .usage.calibration import Calibration
 from .usage.price_list import published_price
@@ -26,7 +28,7 @@ from .usage.prices import Price
 from .usage.stop_policy import StopPolicy, policy_for
 
 OnPrompt: TypeAlias = Literal["refuse", "cancel_pending"]
-__all__ = ["OnBusy", "OnPrompt", "Opening", "Setup", "open_accounts", "price_of", "terms_of"]
+__all__ = ["OnBusy", "OnPrompt", "Opening", "Setup", "changed", "open_accounts", "opening_of", "price_of", "terms_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,23 @@ def open_accounts(model: Model, calibration: Calibration | None = None) -> Accou
     )
 
 
+def changed(setup: Setup, limits: Limits | None, output_type: Any) -> Setup:
+    """The setup of one run, with limits and an output type of its own where they are given.
+
+    Raises `ConfigurationError` when money is limited and the model has no price.
+    """
+    if limits is not None:
+        setup = replace(setup, limits=limits)
+    if output_type is not None:
+        setup = replace(setup, output=OutputSpec(output_type))
+    if setup.limits.cost is not None and price_of(setup) is None:
+        raise ConfigurationError(
+            f"Limits(cost=...) needs a price, and none is known for {setup.model.name}.",
+            todo="Install quiesce[prices], give the model a price, or limit tokens instead.",
+        )
+    return setup
+
+
 def price_of(setup: Setup) -> Price | None:
     """What the model's tokens cost: its own price, or the published one."""
     return setup.model.price if setup.accounts is None else setup.accounts.price
@@ -83,3 +102,17 @@ class Opening:
     answers: Answers | None = None
     on_prompt: OnPrompt = "cancel_pending"
     on_busy: OnBusy = "refuse"
+
+
+def opening_of(prompt: Prompt | Answers | Continue, *, is_asked: bool, on_prompt: OnPrompt, on_busy: OnBusy) -> Opening:
+    """What a run begins with that is given this prompt; `is_asked` says whether a person is asked something.
+
+    Raises `InvalidPrompt` for one that cannot be sent.
+    """
+    match prompt:
+        case Mapping() if prompt or is_asked:
+            return Opening(answers=dict(prompt), on_busy=on_busy)
+        case Continue():
+            return Opening(on_prompt=on_prompt, on_busy=on_busy)
+        case _:
+            return Opening(user_message(prompt), on_prompt=on_prompt, on_busy=on_busy)  # pyright: ignore[reportArgumentType]

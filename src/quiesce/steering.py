@@ -33,6 +33,7 @@ async def turn_aside(course: Course) -> bool:
 def _speak(course: Course) -> None:
     """Seal what was cut, and say what is to be said. Nothing waits in here."""
     course.unannounced += seal(course)
+    course.take_over()
     course.new_leg()
     message = course.next_words()
     course.current.speak(message)

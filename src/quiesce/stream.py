@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from queue import SimpleQueue
 from types import TracebackType
 from typing import Final, Self
 
 from .broadcast import Reader
-from .events import Event
+from .events import Event, RunEnded
 from .run import Run
+from .sync import portal
 
 
 class EventStream:
@@ -76,3 +78,38 @@ class EventStream:
         run = self._run
         if run is not None and self._is_mine and not run.done:
             run.cancel("The reader left", source="disconnect")
+
+
+def events_in_this_thread(start: Callable[[], tuple[Run, bool]]) -> Iterator[Event]:
+    """What `stream` returns: the same for a thread that waits, with or without an event loop in it.
+
+    Ctrl-C while an event is waited for is a stop too (cause: `signal`).
+    """
+    events: SimpleQueue[Event] = SimpleQueue()
+
+    def begin() -> tuple[Run, bool, Callable[[], None]]:
+        run, is_mine = start()
+        return run, is_mine, run.tap(events.put)
+
+    run, is_mine, leave = portal().call(begin, if_interrupted=lambda begun: interrupt(begun[0]))
+    try:
+        event = events.get()
+        while not isinstance(event, RunEnded):
+            yield event
+            event = events.get()
+        yield event
+    except KeyboardInterrupt:
+        interrupt(run)
+        raise
+    finally:
+        if is_mine:
+            run.cancel("The reader left", source="disconnect")
+            run.wait_for_rest()
+        else:
+            leave()
+    run.wait()
+
+
+def interrupt(run: Run) -> None:
+    """Ctrl-C was pressed in a thread that waits for the run."""
+    run.cancel("Ctrl-C", source="signal")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Mapping
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -18,10 +18,13 @@ from .course import Course, Parentage
 from .errors import ConfigurationError, ToolError
 from .interrupts import Answers, InterruptSignal, pass_on
 from .messages import Outcome, Text, ToolResult
+from .receipt import undo_note
 from .result import RunResult
 from .run import Run
 from .sessions import Conversation, ConversationState
-from .setup import Setup, price_of
+from .settle import KILL_SLACK, SETTLING_SLACK
+from .setup import Setup
+from .state import Phase
 from .tools.context import ToolContext
 from .tools.output import as_json
 from .tools.parent import run_of_call
@@ -29,11 +32,9 @@ from .tools.policy import LAST_BREATH
 from .tools.tool import Tool
 from .transcript import SENTENCES
 
-# What a run may need, besides its tools' graces, to come to rest: hanging up, hooks, and a machine that is slow.
-SETTLING_SLACK: Final = 5.0
-KILL_SLACK: Final = 0.5
 # How much of a stopped child's words its parent is told.
 _EXCERPT: Final = 2000
+_CUT_SHORT: Final = "(The answer ends here because it reached the greatest length that was allowed.)"
 
 _ILLEGAL: Final = re.compile(r"[^a-zA-Z0-9_-]+")
 
@@ -75,7 +76,7 @@ def agent_tool(agent: Delegate, *, name: str | None, description: str | None, me
             raise InterruptSignal(*asked, kept=msgspec.to_builtins(conversation.snapshot()))
         return _report(agent.name, context, result)
 
-    tools = agent.tools.values()
+    tools = _tools_of(agent)
     tool = Tool(
         ask,
         name=name or tool_name(agent.name),
@@ -86,6 +87,15 @@ def agent_tool(agent: Delegate, *, name: str | None, description: str | None, me
     )
     tool.last_breath = KILL_SLACK + max((each.last_breath for each in tools), default=LAST_BREATH)
     return tool
+
+
+def _tools_of(agent: Delegate) -> list[Tool]:
+    """The tools that a run of the agent may come to use: its own, and those of the agents that it may hand over to."""
+    agents: list[Any] = [agent]
+    for each in agents:
+        successors = (tool.hands_over_to for tool in each.tools.values())
+        agents += [one for one in successors if one is not None and not any(one is known for known in agents)]
+    return [tool for each in agents for tool in each.tools.values()]
 
 
 def _kept_conversation(context: ToolContext) -> Conversation:
@@ -113,6 +123,8 @@ def _report(name: str, context: ToolContext, result: RunResult) -> ToolResult:
         raise ToolError(f"The agent {name} failed: {getattr(result.error, 'what', result.error)}") from result.error
     if result.receipt.cause is None:
         answer = result.text if result.output is None else as_json(result.output)
+        if result.stop_reason == "max_tokens" and result.output is None:
+            answer = f"{answer}\n{_CUT_SHORT}".lstrip()
         return ToolResult(context.call_id, context.tool_name, (Text(answer),))
     left = result.receipt.still_running
     outcome = Outcome.ABANDONED if left else Outcome.CANCELLED
@@ -121,7 +133,8 @@ def _report(name: str, context: ToolContext, result: RunResult) -> ToolResult:
         words.append(f"Left running: {', '.join(left)}.")
     if result.text:
         words.append(f"Until then {name} had said: {result.text[-_EXCERPT:]}")
-    return ToolResult(context.call_id, context.tool_name, (Text(" ".join(words)),), outcome, is_error=True)
+    told = " ".join(words) + undo_note(result.receipt.undo)
+    return ToolResult(context.call_id, context.tool_name, (Text(told),), outcome, is_error=True)
 
 
 # --- Handing over --------------------------------------------------------------------------------------------------
@@ -145,7 +158,7 @@ def handoff(agent: Successor, *, name: str | None = None, description: str | Non
     """
 
     async def hand_over(context: ToolContext) -> str:
-        run_of_call(context.run_id).hand_over(agent)
+        run_of_call(context.run_id).hand_over(agent, context.tool_name)
         return f"The conversation is handed over to {agent.name}."
 
     tool = Tool(
@@ -174,9 +187,15 @@ def parentage_of(context: ToolContext, setup: Setup) -> Parentage:
         raise ConfigurationError(
             "A child run must be started in the event loop of its parent.", todo="Make the tool an async function."
         )
-    if price_of(setup) is None and any(each.setup.limits.cost is not None for each in course.lineage()):
+    if course.phase is Phase.ENDED or (course.phase is Phase.SETTLING and course.finished):
         raise ConfigurationError(
-            f"The parent's Limits(cost=...) needs a price, and none is known for {setup.model.name}.",
-            todo="Limit tokens instead, or give the model a price.",
+            f"Run {course.run_id} has ended: it can have no more children.",
+            todo="Start it while the tool that it is for is running, or without within=.",
+        )
+    refusal = course.cannot_pay(setup)
+    if refusal is not None:
+        raise ConfigurationError(
+            f"The parent's Limits(cost=...) {refusal}.",
+            todo="Limit tokens instead, or give the model a price in that currency.",
         )
     return Parentage(course, context.call_id)

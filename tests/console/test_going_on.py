@@ -9,22 +9,20 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from .conftest import Site
-from .console import answer, prompt, run_state
+from .console import answer, begin_story, prompt, run_state, wait_for_run_after
 
 pytestmark = [pytest.mark.promise("P4"), pytest.mark.timeout(180)]
 
 
-def stopped_build(page: Page, site: Site) -> str:
-    page.goto(site.url)
-    run_id = prompt(page, "stream a story")
-    answer(page, "The harbour")
+def stopped_story(page: Page, site: Site) -> str:
+    run_id = begin_story(page, site)
     page.keyboard.press("Escape")
     run_state(page, "Stopped")
     return run_id
 
 
 def test_continue(page: Page, site: Site) -> None:
-    run_id = stopped_build(page, site)
+    run_id = stopped_story(page, site)
     page.get_by_role("button", name="Continue").click()
     run_state(page, "Finished")
     assert not page.url.endswith(run_id)
@@ -36,7 +34,7 @@ def test_continue(page: Page, site: Site) -> None:
 
 
 def test_steer_after_a_stop_is_the_next_prompt_of_the_session(page: Page, site: Site) -> None:
-    run_id = stopped_build(page, site)
+    run_id = stopped_story(page, site)
     page.locator("#action-steer").click()
     expect(page.locator("#draft")).to_be_focused()
     page.keyboard.type("hello instead")
@@ -49,9 +47,7 @@ def test_steer_after_a_stop_is_the_next_prompt_of_the_session(page: Page, site: 
 
 
 def test_steer_while_running(page: Page, site: Site) -> None:
-    page.goto(site.url)
-    run_id = prompt(page, "stream a story")
-    answer(page, "The harbour")
+    run_id = begin_story(page, site)
     expect(page.locator("#steer")).to_be_hidden()
     page.fill("#draft", "stream about a mountain instead")
     page.locator("#steer").click()
@@ -64,9 +60,9 @@ def test_steer_while_running(page: Page, site: Site) -> None:
 
 
 def test_retry_asks_the_same_again(page: Page, site: Site) -> None:
-    run_id = stopped_build(page, site)
+    run_id = stopped_story(page, site)
     page.locator("#action-retry").click()
-    page.wait_for_function("id => !location.hash.endsWith(id)", arg=run_id)
+    wait_for_run_after(page, run_id)
     expect(page.locator(".entry.user .words").last).to_have_text("stream a story")
     answer(page, "The harbour")
     page.keyboard.press("Escape")
@@ -122,7 +118,7 @@ def test_several_questions_are_sent_together(page: Page, site: Site) -> None:
 
 
 def test_what_the_server_cannot_do_is_said(page: Page, site: Site) -> None:
-    stopped_build(page, site)
+    stopped_story(page, site)
     body = json.dumps({"error": {"code": "not_implemented", "message": "It cannot continue.", "todo": "Ask again."}})
     page.route("**/continue", lambda route: route.fulfill(status=501, body=body, content_type="application/json"))
     page.get_by_role("button", name="Continue").click()

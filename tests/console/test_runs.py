@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import BrowserContext, Page, Route, expect
 
 from .conftest import Site
-from .console import announced, answer, prompt, run_state, seen, state_is, watch
+from .console import announced, answer, begin_story, prompt, run_state, seen, state_is, watch
 
 pytestmark = [pytest.mark.promise("P4"), pytest.mark.timeout(180)]
 
@@ -133,9 +133,7 @@ def test_stop_after_this_turn_lets_the_tool_finish(page: Page, site: Site) -> No
 @pytest.mark.promise("P8")
 @pytest.mark.case("claude-code#6643")
 def test_escape_stops_and_keeps_the_draft(page: Page, site: Site) -> None:
-    page.goto(site.url)
-    prompt(page, "stream a story")
-    answer(page, "The harbour")
+    begin_story(page, site)
     page.fill("#draft", "a thought that is not finished")
     page.keyboard.press("Escape")
     run_state(page, "Stopped")
@@ -147,9 +145,7 @@ def test_escape_stops_and_keeps_the_draft(page: Page, site: Site) -> None:
 
 
 def test_a_double_click_on_stop_neither_forces_nor_sends_the_draft(page: Page, site: Site) -> None:
-    page.goto(site.url)
-    run_id = prompt(page, "stream a story")
-    answer(page, "The harbour")
+    run_id = begin_story(page, site)
     page.fill("#draft", "do not send me")
     page.locator("#stop").dblclick()
     run_state(page, "Stopped")

@@ -8,6 +8,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from pydantic import BaseModel
+
 from quiesce import Agent, Run, RunResult
 from quiesce.events import Delta, Event, RunEnded, TextDelta
 from quiesce.messages import AssistantMessage, CutNote, Message, ToolMessage, ToolResult
@@ -203,3 +205,9 @@ async def until(condition: Callable[[], Any]) -> None:
 def scripted(*answers: Any, **options: Any) -> ScriptedModel:
     """A scripted model that answers "Fine." when its script is over."""
     return ScriptedModel(*answers, then="Fine.", **options)
+
+
+class City(BaseModel):
+    """A type to ask an answer of."""
+
+    name: str

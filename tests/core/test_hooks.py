@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 import pytest
-from pydantic import BaseModel
 
 from quiesce import Agent, Limits, Price, Retry, tool
 from quiesce.errors import (
@@ -32,7 +31,7 @@ from quiesce.hooks import (
 )
 from quiesce.models.scripted import Call, Fail, Say, ScriptedModel, Stall, Used
 from quiesce.state import Phase
-from tests.core.kit import NO_WAIT, Record, ended, is_a, outcomes, results, scripted, stopped_at, until
+from tests.core.kit import NO_WAIT, City, Record, ended, is_a, outcomes, results, scripted, stopped_at, until
 
 pytestmark = pytest.mark.promise("P1", "P2", "P4", "P5", "P6", "P7")
 
@@ -322,10 +321,6 @@ async def test_failures_are_retried_and_then_raised():
 
 
 # --- Structured output ----------------------------------------------------------------------------------------------
-
-
-class City(BaseModel):
-    name: str
 
 
 @dataclass

@@ -1,13 +1,7 @@
-"""The token: every line of what it promises."""
+"""The token: every line of what it promises. A latch, its callbacks, its tree, and a view of it."""
 
-import asyncio
 import gc
 import logging
-import os
-import signal
-import subprocess
-import sys
-import threading
 import time
 import weakref
 
@@ -17,7 +11,6 @@ from quiesce import CancellationToken, Cancelled, Mode
 from quiesce.cancellation import Cause, TokenView
 from quiesce.cancellation.cause import parse_mode
 from quiesce.errors import UnknownMode
-from tests.core.kit import until
 
 pytestmark = pytest.mark.promise("P1", "P5", "P8")
 
@@ -205,195 +198,7 @@ def test_a_wide_tree_of_ten_thousand():
     assert all(child.cancelled for child in children)
 
 
-# --- Leaks ----------------------------------------------------------------------------------------------------------
-
-
-def test_a_long_lived_parent_does_not_keep_its_children():
-    parent = CancellationToken()
-    refs = [weakref.ref(parent.child()) for _ in range(100)]
-    gc.collect()
-    assert not any(ref() for ref in refs)
-    assert parent._children == {}
-
-
-def test_a_child_keeps_its_parents_but_not_its_siblings():
-    parent = CancellationToken()
-    a, b = parent.child(), parent.child()
-    ref, sibling = weakref.ref(parent), weakref.ref(b)
-    del parent, b
-    gc.collect()
-    assert ref() is not None
-    assert sibling() is None
-    a.cancel()
-
-
-def test_a_child_that_only_its_callback_holds_lives_until_that_is_taken_off():
-    parent, heard = CancellationToken(), []
-    unregister = CancellationToken.any(parent).on_cancel(heard.append)
-    gc.collect()
-    unregister()
-    gc.collect()
-    assert parent._children == {}
-    assert parent._once == {}
-    parent.child().child().on_cancel(heard.append)
-    gc.collect()
-    parent.cancel()
-    assert len(heard) == 1
-
-
-def test_a_linked_token_does_not_leak_through_the_side_that_lives_long():
-    long, short = CancellationToken(), CancellationToken()
-    for _ in range(100):
-        CancellationToken.any(long, short).on_cancel(print)()
-    gc.collect()
-    assert (long._children, long._once, long._watchers) == ({}, {}, {})
-
-
-async def test_waiting_leaves_nothing_behind():
-    token = CancellationToken()
-    for _ in range(3):
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0):
-                await token.wait()
-    token.wait_sync(0)
-    assert token._once == {}
-
-
-@pytest.mark.parametrize("inside", [True, False])
-def test_deadlines_of_a_long_lived_parent_do_not_leak(inside):
-    parent = CancellationToken()
-
-    def make() -> list[weakref.ref]:
-        return [weakref.ref(parent.after(1000)) for _ in range(20)]
-
-    async def main() -> list[weakref.ref]:
-        return make()
-
-    refs = asyncio.run(main()) if inside else make()
-    gc.collect()
-    assert not any(ref() for ref in refs)
-    assert (parent._children, parent._once) == ({}, {})
-
-
-def test_a_registration_that_has_fired_is_forgotten():
-    parent = CancellationToken()
-    for _ in range(20):
-        child = parent.child()
-        child.on_cancel(lambda cause: None)
-        child.cancel()
-        child.on_cancel(lambda cause: None)
-    del child
-    gc.collect()
-    assert (parent._children, parent._once) == ({}, {})
-
-
-# --- Deadlines ------------------------------------------------------------------------------------------------------
-
-
-async def test_a_deadline_in_a_loop():
-    token = CancellationToken()
-    child = token.after(0.001)
-    assert (await child.wait()).source == "deadline"
-    assert child.cause.reason == "0.001 s have passed"
-    assert not token.cancelled
-
-
-def test_a_deadline_in_a_thread():
-    token = CancellationToken()
-    child = token.after(0.001, "time is up")
-    assert child.wait_sync(20)
-    assert str(child.cause) == "deadline: time is up"
-    assert not token.cancelled
-
-
-def test_a_deadline_ends_with_its_token():
-    token = CancellationToken()
-    child = token.after(1000)
-    child.cancel("early")
-    assert child.cause.source == "user"  # and the leak check sees that the timer's thread has gone
-
-
-async def test_a_deadline_dies_with_its_loop_in_peace():
-    token = CancellationToken()
-    child = token.after(1000)
-    token.cancel()
-    assert child.cause.source == "parent"
-
-
-@pytest.mark.parametrize("dropped", [True, False])
-def test_a_deadline_whose_loop_has_closed(dropped):
-    token, kept = CancellationToken(), []
-
-    async def main() -> None:
-        kept.append(token.after(1000))
-
-    asyncio.run(main())
-    if dropped:
-        kept.clear()
-        gc.collect()
-    token.cancel()
-
-
-# --- Waiting --------------------------------------------------------------------------------------------------------
-
-
-async def test_any_number_of_tasks_wait():
-    token = CancellationToken()
-    waiters = [asyncio.create_task(token.wait()) for _ in range(10)]
-    await until(lambda: len(token._once) == 10)
-    threading.Thread(target=token.cancel, args=("go",)).start()
-    assert {cause.reason for cause in await asyncio.gather(*waiters)} == {"go"}
-    assert (await token.wait()).reason == "go"
-
-
-def test_wait_sync():
-    token = CancellationToken()
-    assert token.wait_sync(0) is False
-    assert token.wait_sync(0.001) is False
-    thread = threading.Thread(target=token.cancel)
-    thread.start()
-    assert token.wait_sync(20) is True
-    assert token.wait_sync() is True
-    thread.join()
-
-
-def test_one_who_waited_in_a_loop_that_is_gone_harms_nobody(caplog):
-    token = CancellationToken()
-    loop = asyncio.new_event_loop()
-    task = loop.create_task(token.wait())
-    loop.run_until_complete(asyncio.sleep(0))
-    keep = dict(token._once)
-    task.cancel()
-    loop.run_until_complete(asyncio.gather(task, return_exceptions=True))
-    loop.close()
-    token._once.update(keep)  # as if the cancel had come just before the loop's end
-    token.cancel()
-    assert not caplog.records
-
-
-# --- Signals --------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
-def test_a_signal_handler_may_cancel_between_any_two_lines():
-    before = signal.getsignal(signal.SIGUSR1)
-    tokens = [CancellationToken() for _ in range(200)]
-    current = iter(tokens)
-    signal.signal(signal.SIGUSR1, lambda *_: next(current).cancel("signal", source="signal"))
-    try:
-        for token in tokens:
-            heard = []
-            token.on_cancel(heard.append)
-            os.kill(os.getpid(), signal.SIGUSR1)
-            token.cancel("line")
-            token.wait_sync(20)
-            assert len(heard) == 1
-            assert token.cause.reason in ("signal", "line")
-    finally:
-        signal.signal(signal.SIGUSR1, before)
-
-
-# --- Views ----------------------------------------------------------------------------------------------------------
+# --- Views -----------------------------------------------------------------------------------------------------------
 
 
 async def test_a_view_looks_and_waits_but_cannot_cancel():
@@ -416,79 +221,9 @@ async def test_a_view_looks_and_waits_but_cannot_cancel():
     assert "view of" in repr(view)
 
 
-# --- Many threads ---------------------------------------------------------------------------------------------------
-
-
-def test_fifty_threads_cancel_one_token_at_once():
-    """The thousand rounds on a run are in test_threads.py; this one is on the bare token, with a child."""
-    for _ in range(50):
-        token, heard = CancellationToken(), []
-        child = token.child()
-        token.on_cancel(heard.append)
-        child.on_cancel(heard.append)
-        barrier, changed = threading.Barrier(50), []
-
-        def cancel(number: int, token=token, barrier=barrier, changed=changed) -> None:
-            barrier.wait()
-            if token.cancel(str(number), mode=list(Mode)[number % 4]):
-                changed.append(number)
-
-        threads = [threading.Thread(target=cancel, args=(number,)) for number in range(50)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert len(heard) == 2
-        assert (token.mode, child.mode) == (Mode.KILL, Mode.KILL)
-        assert 1 <= len(changed) <= 4
-        assert token.stop_now
-        assert child.stop_now
-
-
 def test_causes_carry_wall_time_and_a_monotonic_reading():
     before = time.perf_counter()
     token = CancellationToken()
     token.cancel()
     assert before <= token.cause.clock <= time.perf_counter()
     assert abs(token.cause.at - time.time()) < 60
-
-
-SIGNAL_ANYWHERE = """
-import signal, sys
-from quiesce import CancellationToken
-
-def wait(step):
-    # Wait, and be cancelled by a signal handler before the n-th step of the interpreter. Whether there was one.
-    token, steps = CancellationToken(), 0
-    signal.signal(signal.SIGUSR1, lambda *_: token.cancel("signal"))
-
-    def trace(frame, event, argument):
-        nonlocal steps
-        frame.f_trace_opcodes = True
-        steps += 1
-        if steps == step:
-            signal.raise_signal(signal.SIGUSR1)
-        return trace
-
-    sys.settrace(trace)
-    try:
-        asked = token.wait_sync(0.2)
-    finally:
-        sys.settrace(None)
-    assert token.cancelled or not asked
-    return token.cancelled
-
-steps = 1
-while wait(steps):
-    steps += 1
-print(steps)
-"""
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="There is no SIGUSR1.")
-def test_a_signal_handler_may_cancel_what_its_thread_is_about_to_wait_for() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", SIGNAL_ANYWHERE], capture_output=True, text=True, timeout=20, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert int(done.stdout) > 50

@@ -8,10 +8,12 @@ import msgspec
 import pytest
 
 from quiesce import Agent, Limits, handoff, tool
-from quiesce.events import HandedOver, TextDelta
-from quiesce.hooks import AfterRun
+from quiesce.events import HandedOver, RunStarted, TextDelta, ToolStarted
+from quiesce.hooks import AfterRun, BeforeModelCall
+from quiesce.messages import Outcome
 from quiesce.models.scripted import Call, Say, ScriptedModel, Stall
 from quiesce.sessions import Conversation, ConversationState
+from quiesce.testing import run_virtual
 from quiesce.transcript import faults
 
 
@@ -139,3 +141,106 @@ def test_a_handoff_that_was_refused_does_not_count_when_the_turn_goes_on():
         assert (await triage.resume_async({"p:approval": True})).text == "Bonjour."
 
     asyncio.run(main())
+
+
+@pytest.mark.promise("P3", "P9")
+@pytest.mark.parametrize("another_process", [False, True])
+def test_who_asked_a_person_goes_on_when_they_have_answered(another_process, tmp_path):
+    """The conversation was handed over twice; the last agent asks. The answer is given to the agent that began."""
+
+    @tool(requires_approval=True)
+    async def pay() -> str:
+        """Pay."""
+        return "paid"
+
+    def desk() -> Agent:
+        cashier = Agent(ScriptedModel([Call("pay", id="p")], "Paid."), name="agent", tools=[pay])
+        french = Agent(ScriptedModel([Call("to_cashier")]), name="agent", tools=[handoff(cashier, name="to_cashier")])
+        model = ScriptedModel([Call("to_french")], then="It is me again.")
+        return Agent(model, name="agent", tools=[handoff(french, name="to_french")], session="s", store=tmp_path / "db")
+
+    async def main():
+        agent = desk()
+        result = await agent.invoke_async("Salut")
+        assert (result.stop_reason, [each.id for each in result.interrupts]) == ("interrupt", ["p:approval"])
+        if another_process:
+            agent = desk()
+            cashier = agent.tools["to_french"].hands_over_to.tools["to_cashier"].hands_over_to
+            await cashier.invoke_async("Begin where the other process ended.")
+            await agent.session.load()
+        run = agent.start({"p:approval": True})
+        seen = [type(event) async for event in run]
+        result = await run.result()
+        assert result.text == "Paid."
+        assert result.messages[6].results[0].text == "paid"
+        assert seen[0] is RunStarted
+        assert HandedOver not in seen
+        assert not faults(agent.messages)
+
+    asyncio.run(main())
+
+
+@pytest.mark.promise("P3")
+def test_a_handoff_counts_although_its_turn_was_steered_away_from():
+    @tool
+    async def slow() -> str:
+        """Take for ever."""
+        await asyncio.Event().wait()
+        return "never"
+
+    async def main():
+        french, model = team("Bonjour.")
+        triage = Agent(ScriptedModel([Call("hand_over_to_french"), Call("slow")], then="Still me."), name="triage",
+                       tools=[handoff(french), slow])  # fmt: skip
+        run = triage.start("Salut")
+        async for event in run:
+            if isinstance(event, ToolStarted) and event.call.name == "slow":
+                run.steer("Quicker.")
+        result = await run.result()
+        assert (result.text, result.agent) == ("Bonjour.", "french")
+        assert model.requests[0].messages[-1].content[0].text == "Quicker."
+        assert not faults(triage.messages)
+
+    asyncio.run(main())
+
+
+@pytest.mark.promise("P7")
+def test_the_hooks_of_agents_with_the_same_name_are_all_called_once():
+    async def main():
+        heard: list[str] = []
+
+        def hears(name: str):
+            def hook(event: BeforeModelCall) -> None:
+                heard.append(name)
+
+            return hook
+
+        both = hears("both")
+        other = Agent(ScriptedModel("Bonjour."), hooks=[hears("second"), both])
+        first = Agent(ScriptedModel([Call("over")]), tools=[handoff(other, name="over")], hooks=[hears("first"), both])
+        await first.invoke_async("Salut")
+        assert heard == ["first", "both", "first", "both", "second"]
+
+    asyncio.run(main())
+
+
+@pytest.mark.promise("P3", "P5")
+def test_a_parent_waits_for_the_tools_of_whom_its_child_has_handed_over_to():
+    @tool(on_stop="finish", grace=20)
+    async def careful() -> str:
+        """Put things away."""
+        await asyncio.sleep(15)
+        return "put away"
+
+    async def main():
+        french = Agent(ScriptedModel([Call("careful")]), name="french", tools=[careful])
+        triage = Agent(ScriptedModel([Call("hand_over_to_french")]), name="triage", tools=[handoff(french)])
+        parent = Agent(ScriptedModel([Call("triage", {"prompt": "x"})]), tools=[triage])
+        run = parent.start("go")
+        await asyncio.sleep(1)
+        run.cancel()
+        result = await run.result()
+        assert result.receipt.still_running == ()
+        assert result.children[0].receipt.calls[-1].outcome is Outcome.COMPLETED
+
+    run_virtual(main())

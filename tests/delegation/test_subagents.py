@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from quiesce import Agent, Limits, Price, ToolContext, tool
+from quiesce import Agent, Limits, Price, ToolContext, handoff, tool
 from quiesce.errors import ModelProtocolError
 from quiesce.events import ChildEvent, Event, RunEnded, StopRequested, TextDelta, ToolEnded, ToolStarted
 from quiesce.messages import Outcome
-from quiesce.models.scripted import Call, Fail, Say, ScriptedModel, Stall, Used
+from quiesce.models.scripted import Call, End, Fail, Say, ScriptedModel, Stall, Think, Used
 from quiesce.transcript import faults
 
 PRICE = Price(Decimal(1), Decimal(1))
@@ -308,6 +308,37 @@ def test_a_child_without_a_price_may_not_spend_a_parents_money():
         )
         result = await parent.invoke_async("go")
         assert "needs a price" in result.receipt.calls[0].detail
+
+    asyncio.run(main())
+
+
+@pytest.mark.promise("P6")
+def test_a_child_in_another_currency_may_not_spend_a_parents_money():
+    async def main():
+        euros = Price(Decimal(1), Decimal(1), currency="EUR")
+        child = Agent(ScriptedModel(then="a lot", price=euros), name="sage")
+        over = handoff(child, name="over")
+        for name, said in (("sage", "is in USD, and scripted is paid in EUR"), ("over", "is in USD, and scripted")):
+            model = ScriptedModel([Call(name, {"prompt": "x"} if name == "sage" else {})], "no.", price=PRICE)
+            parent = Agent(model, tools=[child, over], limits=Limits(cost="1"))
+            result = await parent.invoke_async("go")
+            assert said in result.receipt.calls[0].detail
+        unlimited = Agent(ScriptedModel(asks("sage"), "yes.", price=PRICE), tools=[child])
+        assert (await unlimited.invoke_async("go")).cost is None, "there is no sum of two currencies"
+
+    asyncio.run(main())
+
+
+@pytest.mark.promise("P4")
+@pytest.mark.parametrize(
+    ("said", "told"), [([Say("Half of")], "Half of\n(The answer ends"), ([Think("hm")], "(The answer ends")]
+)
+def test_an_answer_that_was_too_long_is_not_passed_off_as_whole(said: list[Any], told: str):
+    async def main():
+        child = Agent(ScriptedModel([*said, End("max_tokens")]), name="sage")
+        result = await Agent(ScriptedModel(asks("sage"), "done"), tools=[child]).invoke_async("go")
+        assert result.messages[2].results[0].text.startswith(told)
+        assert not faults(result.messages)
 
     asyncio.run(main())
 

@@ -3,27 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
-import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from pathlib import Path
 
 from pydantic import BaseModel
 
-from quiesce import (
-    Agent,
-    CancellationToken,
-    Limits,
-    Retry,
-    Summarise,
-    Text,
-    Tool,
-    ToolContext,
-    ToolError,
-    Trim,
-    UserMessage,
-    tool,
-)
+from quiesce import Agent, CancellationToken, Limits, Retry, Summarise, Text, Trim, UserMessage, tool
 from quiesce.errors import ConnectionFailed, RateLimited, ServerError
 from quiesce.hooks import (
     AfterModelCall,
@@ -36,127 +19,28 @@ from quiesce.hooks import (
     OnStop,
 )
 from quiesce.messages import AssistantMessage, Message
-from quiesce.sessions.rows import decode_messages
-from quiesce.sessions.sqlite import SQLiteStore
-from quiesce.testing import (
-    Call,
-    Drop,
-    Fail,
-    Gate,
-    Interleave,
-    Pause,
-    Say,
-    ScriptedModel,
-    Stage,
-    Stall,
-    Think,
-    Used,
+from quiesce.testing import Call, Drop, Fail, Gate, Interleave, Pause, Say, ScriptedModel, Stage, Stall, Think, Used
+
+from . import saved_workloads
+from .registry import Workloads
+from .tools import (
+    blocking,
+    counting,
+    failing,
+    finishes_when_stopped,
+    gives_up,
+    may_be_left,
+    must_finish,
+    quick,
+    slow,
+    slow_to_stop,
+    watching,
 )
 
-SHARED_MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
-Workload = Callable[[Stage], Awaitable[object]]
-WORKLOADS: dict[str, Workload] = {}
+WORKLOADS = Workloads(saved_workloads.WORKLOADS)
 
 
-def workload(function: Workload) -> Workload:
-    WORKLOADS[function.__name__] = function
-    return function
-
-
-# --- Tools -----------------------------------------------------------------------------------------------------------
-
-
-@tool
-async def quick(word: str = "quick") -> str:
-    """Answer at once."""
-    return word
-
-
-@tool
-async def slow(seconds: float = 5) -> str:
-    """Take some time."""
-    await asyncio.sleep(seconds)
-    return f"slept {seconds}"
-
-
-@tool
-def blocking(word: str = "blocked") -> str:
-    """Block a thread for a moment."""
-    return word
-
-
-@tool(on_stop="finish", grace=10)
-async def must_finish() -> str:
-    """Work with a point of no return."""
-    await asyncio.sleep(1)
-    await asyncio.sleep(2)
-    return "finished"
-
-
-@tool(on_stop="abandon", grace=1)
-async def may_be_left() -> str:
-    """Work that may be left behind."""
-    await asyncio.sleep(3)
-    return "left"
-
-
-@tool(grace=4)
-async def slow_to_stop() -> str:
-    """Needs a while to clean up."""
-    try:
-        await asyncio.sleep(5)
-    except asyncio.CancelledError:
-        await asyncio.sleep(1)
-        await asyncio.sleep(1)
-        raise
-    return "done"
-
-
-@tool(grace=1)
-async def finishes_when_stopped() -> str:
-    """Makes the best of a stop."""
-    try:
-        await asyncio.sleep(5)
-    except asyncio.CancelledError:
-        await asyncio.sleep(0.5)
-        return "half of it"
-    return "all of it"
-
-
-@tool
-async def counting(to: int = 3) -> AsyncIterator[str]:
-    """Report progress."""
-    for number in range(to):
-        await asyncio.sleep(1)
-        yield f"{number + 1} of {to}"
-
-
-@tool
-async def failing() -> str:
-    """Fail."""
-    await asyncio.sleep(0.1)
-    raise ToolError("it did not work")
-
-
-@tool
-async def watching(ctx: ToolContext) -> str:
-    """Wait for the stop by its token, or for a while."""
-    child = ctx.token.child().child()
-    try:
-        async with asyncio.timeout(3):
-            await child.wait()
-    except TimeoutError:
-        return "nobody stopped me"
-    return "stopped by token"
-
-
-@tool
-async def gives_up(ctx: ToolContext) -> str:
-    """Stop the run."""
-    await asyncio.sleep(0.5)
-    ctx.cancel("the tool has seen enough")
-    await asyncio.sleep(0.5)
-    return "still here"
+workload = WORKLOADS.add
 
 
 # --- Workloads -------------------------------------------------------------------------------------------------------
@@ -439,43 +323,6 @@ async def token_tree(stage: Stage) -> None:
     agent = Agent(ScriptedModel([Say("Deep. ", pause=0.1), Call("slow")], "Done.", then="Yes."), tools=[slow])
     both = CancellationToken.any(grandchild, CancellationToken())
     await stage.invoke(agent, "Go", under=both)
-
-
-# --- With a store ----------------------------------------------------------------------------------------------------
-
-
-_folder = tempfile.TemporaryDirectory(prefix="quiesce-", dir=SHARED_MEMORY)
-_store = SQLiteStore(Path(_folder.name) / "sessions.db")
-_numbers = itertools.count()
-
-
-def saved_agent(stage: Stage, model: ScriptedModel, tools: Sequence[Tool] = ()) -> Agent:
-    """An agent with a session of its own. In the end, what the store has must be what the agent shows."""
-    agent = Agent(model, tools=tools, session=f"work {next(_numbers)}", store=_store)
-
-    def check() -> None:
-        assert agent.session is not None
-        snapshot = _store.load(agent.session.name).result()
-        assert not snapshot.unfinished, "P9: a run that has ended is not marked so"
-        assert snapshot.info.holder is None, "P9: the lease was not given back"
-        assert decode_messages(snapshot.messages) == agent.messages, "P9: the store has another conversation"
-
-    stage.on_close(check)
-    stage.on_close(lambda: _store.close().result())
-    return agent
-
-
-@workload
-async def session_with_tools(stage: Stage) -> None:
-    calls = [Call("slow", {"seconds": 1}), Call("quick")]
-    model = ScriptedModel([Say("Saved: ", pause=0.1), *calls], "It slept.", then="Yes.")
-    await stage.invoke(saved_agent(stage, model, [quick, slow]), "Go")
-
-
-@workload
-async def session_that_is_read(stage: Stage) -> None:
-    model = ScriptedModel(Say("Read when safe.", chunk=5, pause=0.1), then="Yes.")
-    await stage.read(saved_agent(stage, model), "Tell")
 
 
 # --- Long conversations ----------------------------------------------------------------------------------------------

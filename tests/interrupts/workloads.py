@@ -3,93 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 import msgspec
 
-from quiesce import CONTINUE, Agent, Approve, Conversation, ConversationState, Deny, Run, ToolContext, tool
+from quiesce import CONTINUE, Agent, Approve, Conversation, ConversationState, Deny, Run
 from quiesce.hooks import BeforeToolCall, OnMessage
-from quiesce.messages import UserMessage
-from quiesce.sessions.memory_store import MemoryStore
-from quiesce.sessions.rows import decode_messages
 from quiesce.testing import Call, Pause, Say, ScriptedModel, Stage
-from quiesce.transcript import faults
-from tests.injection.workloads import slow_to_stop
+from tests.injection.registry import Workloads
+from tests.injection.tools import quick, slow, slow_to_stop
 
-Workload = Callable[[Stage], Awaitable[object]]
-WORKLOADS: dict[str, Workload] = {}
+from . import neighbour_workloads
+from .tools import ask, ask_in_thread, may_be_left, must_finish, pay, tip
 
-
-def workload(function: Workload) -> Workload:
-    WORKLOADS[function.__name__] = function
-    return function
+WORKLOADS = Workloads(neighbour_workloads.WORKLOADS)
+workload = WORKLOADS.add
 
 
 def later(seconds: float, function: Callable[..., object], *args: object) -> None:
     asyncio.get_running_loop().call_later(seconds, function, *args)
-
-
-# --- Tools -----------------------------------------------------------------------------------------------------------
-
-
-@tool(requires_approval=True)
-async def pay(amount: int = 1) -> str:
-    """Needs a yes."""
-    await asyncio.sleep(0.5)
-    return f"paid {amount}"
-
-
-@tool(requires_approval=lambda arguments: arguments["amount"] > 10)
-async def tip(amount: int = 1) -> str:
-    """Needs a yes when it is much."""
-    await asyncio.sleep(0.1)
-    return f"tipped {amount}"
-
-
-@tool
-async def ask(ctx: ToolContext, what: str = "name") -> str:
-    """Ask two things, one after the other."""
-    await asyncio.sleep(0.1)
-    first = ctx.interrupt(what, reason={"what": what})
-    second = ctx.interrupt("sure", reason="are you sure?")
-    await asyncio.sleep(0.1)
-    return f"{first}, {second}"
-
-
-@tool
-def ask_in_thread(ctx: ToolContext) -> str:
-    """Ask from a thread."""
-    return f"told {ctx.interrupt('word')}"
-
-
-@tool
-async def quick(word: str = "quick") -> str:
-    """Answer at once."""
-    return word
-
-
-@tool
-async def slow(seconds: float = 5) -> str:
-    """Take some time."""
-    await asyncio.sleep(seconds)
-    return f"slept {seconds}"
-
-
-@tool(on_stop="finish", grace=10)
-async def must_finish() -> str:
-    """Work with a point of no return."""
-    await asyncio.sleep(3)
-    return "finished"
-
-
-@tool(on_stop="abandon", grace=1)
-async def may_be_left() -> str:
-    """Work that may be left behind."""
-    try:
-        await asyncio.sleep(3)
-    except asyncio.CancelledError:
-        await asyncio.sleep(1)
-    return "left"
 
 
 async def asked(agent: Agent, stage: Stage) -> None:
@@ -416,84 +348,3 @@ async def a_newer_prompt_wins(stage: Stage) -> None:
     await asyncio.sleep(0.5)
     await stage.invoke(agent, "Two", victim=False, on_busy="cancel_previous")
     await run.stopped()
-
-
-# --- A second prompt, through a store --------------------------------------------------------------------------------
-
-
-class Neighbours:
-    """Two agents, each with a session of its own on one store, as two processes have. What is said is said once."""
-
-    def __init__(self, stage: Stage) -> None:
-        self._store = MemoryStore()
-        self._runs: list[Run] = []
-        self._stage = stage
-        self.one = self.agent(pause=0.2)
-        stage.on_close(self._check)
-
-    def agent(self, pause: float = 0.1) -> Agent:
-        # Both are brief: the kit prompts each again, and they would have to wait for each other.
-        model = ScriptedModel(then=Say("The same to all.", chunk=4, pause=pause))
-        return Agent(model, session="s", store=self._store, session_wait=60)
-
-    def start(self, agent: Agent, prompt: str, *, victim: bool, on_busy: str = "refuse") -> Run:
-        """The other one is not watched by the kit: when the first is stopped, it may end in another way than else."""
-        if victim or not self._runs:
-            run = self._stage.start(agent, prompt, victim=victim, on_busy=on_busy)
-        else:
-            run = agent.start(prompt, on_busy=on_busy)  # pyright: ignore[reportArgumentType]
-        self._runs.append(run)
-        return run
-
-    def _check(self) -> None:
-        snapshot = self._store.load("s").result()
-        assert not snapshot.unfinished, "P9: a run that has ended is not marked so"
-        assert snapshot.info.holder is None, "P9: the lease was not given back"
-        messages = decode_messages(snapshot.messages)
-        assert faults(messages) == (), "P2"
-        said = [part.text for each in messages if isinstance(each, UserMessage) for part in each.content]
-        results = [run.course.result for run in self._runs]
-        unsaid = [each.text for result in results if result is not None for each in result.unsaid]
-        for words in ("One", "Two")[: len(self._runs)]:
-            assert (said + unsaid).count(words) == 1, f"P3: {words!r} is said {said.count(words)} times; {unsaid}"
-
-
-@workload
-async def one_in_line_is_stopped(stage: Stage) -> None:
-    both = Neighbours(stage)
-    first = both.start(both.one, "One", victim=False)
-    await asyncio.sleep(0.3)
-    second = both.start(both.agent(), "Two", victim=True, on_busy="queue")
-    for run in (first, second):
-        await run.owned()
-
-
-@workload
-async def one_whose_words_are_said_elsewhere_is_stopped(stage: Stage) -> None:
-    both = Neighbours(stage)
-    first = both.start(both.one, "One", victim=False)
-    await asyncio.sleep(0.3)
-    second = both.start(both.agent(), "Two", victim=True, on_busy="steer")
-    for run in (first, second):
-        await run.owned()
-
-
-@workload
-async def one_that_is_steered_from_elsewhere_is_stopped(stage: Stage) -> None:
-    both = Neighbours(stage)
-    first = both.start(both.one, "One", victim=True)
-    await asyncio.sleep(0.3)
-    async with both.start(both.agent(), "Two", victim=False, on_busy="steer") as second:
-        for run in (first, second):
-            await run.stopped()
-
-
-@workload
-async def one_that_is_stopped_from_elsewhere(stage: Stage) -> None:
-    both = Neighbours(stage)
-    stage.expect_cause("remote")
-    first = both.start(both.one, "One", victim=True)
-    await asyncio.sleep(0.3)
-    async with both.start(both.agent(), "Two", victim=False, on_busy="cancel_previous") as second:
-        for run in (first, second):
-            await run.stopped()

@@ -1,49 +1,31 @@
-"""Agents with sessions: what is saved when, who may write, and what is said when it cannot be saved."""
+"""Agents with sessions: what is saved when, who may write, and what a crash leaves."""
 
 from __future__ import annotations
 
 import asyncio
-from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from quiesce import Agent, Session, ToolContext, tool
-from quiesce.errors import (
-    ConfigurationError,
-    ConversationBusy,
-    LeaseLost,
-    SessionBusy,
-    StoreError,
-    StoreFull,
-    StoreUnavailable,
-)
-from quiesce.events import RunEnded, SessionRecovered, StoreFailed, TextDelta, ToolEnded, ToolStarted
+from quiesce.errors import ConfigurationError, ConversationBusy, SessionBusy
+from quiesce.events import RunEnded, SessionRecovered, TextDelta, ToolEnded, ToolStarted
 from quiesce.hooks import AfterRun
 from quiesce.messages import AssistantMessage, Outcome, ToolMessage, UserMessage
 from quiesce.sessions.base import Store
 from quiesce.sessions.memory_store import MemoryStore
-from quiesce.sessions.records import Batch, Lease, holder
-from quiesce.sessions.rows import decode_messages, decode_row
+from quiesce.sessions.records import Batch, holder
+from quiesce.sessions.rows import decode_row
 from quiesce.sessions.where import default_path, resolve_store
-from quiesce.testing import Call, Pause, Say, ScriptedModel, Stall, Used, run_virtual
+from quiesce.testing import Call, Say, ScriptedModel, Stall, Used
 from quiesce.transcript import faults
 from quiesce.usage import Calibration, Provenance
 
 from .conftest import StoreMaker
+from .kit import echo, stored
 
 pytestmark = pytest.mark.promise("P9")
-
-
-@tool
-async def echo(word: str) -> str:
-    """Say it again."""
-    return word
-
-
-def stored(store: Store, name: str = "s") -> tuple[Any, ...]:
-    return decode_messages(store.load(name).result().messages)
 
 
 def test_a_conversation_goes_on_in_another_agent(new_store: StoreMaker) -> None:
@@ -213,153 +195,6 @@ def test_a_key_for_each_call_that_no_other_call_has(new_store: StoreMaker) -> No
 
     asyncio.run(main())
     assert len(set(keys)) == 7
-
-
-# --- A store that fails --------------------------------------------------------------------------------------------
-
-
-class Failing(MemoryStore):
-    """Fails, or hangs, from the n-th write on."""
-
-    def __init__(self, at: int, error: StoreError | None, times: int = 10**9) -> None:
-        super().__init__()
-        self.left = at
-        self.error = error
-        self.times = times
-        self.hung: list[Future[int]] = []
-
-    def write(self, lease: Lease, batch: Batch) -> Future[int]:
-        self.left -= 1
-        if self.left >= 0 or self.times <= 0:
-            return super().write(lease, batch)
-        self.times -= 1
-        failed: Future[int] = Future()
-        if self.error is None:
-            self.hung.append(failed)
-        else:
-            failed.set_exception(self.error)
-        return failed
-
-
-def script() -> ScriptedModel:
-    return ScriptedModel([Say("One two three. ", pause=0.1), Call("echo", {"word": "w"})], Say("The end.", pause=0.1))
-
-
-@pytest.mark.parametrize("at", range(8))
-def test_a_store_that_is_full_stops_the_run_with_a_typed_error(at: int) -> None:
-    async def main() -> None:
-        store = Failing(at, StoreFull("no room"))
-        agent = Agent(script(), tools=[echo], session="s", store=store)
-        events: list[Any] = []
-        with pytest.raises(StoreFull) as failure:
-            async for event in agent.stream_async("Go"):
-                events.append(event)
-        result = failure.value.result
-        assert result is not None
-        assert result.stop_reason == "error"
-        assert result.receipt.saved is False
-        assert isinstance(events[-1], RunEnded)
-        assert faults(result.messages) == ()
-        assert agent.messages == stored(store)[: len(agent.messages)]
-        store.left = 10**9
-        agent.setup.model._answers = iter(["Better."])  # type: ignore[attr-defined]
-        again = await agent.invoke_async("Again")
-        assert again.receipt.saved
-        assert faults(stored(store)) == ()
-        assert stored(store) == again.messages
-
-    run_virtual(main())
-
-
-@pytest.mark.parametrize("at", range(8))
-def test_or_goes_on_in_memory_and_says_so(at: int) -> None:
-    async def main() -> None:
-        store = Failing(at, StoreFull("no room"))
-        agent = Agent(script(), tools=[echo], session="s", store=store, on_store_failure="continue")
-        events = [event async for event in agent.stream_async("Go")]
-        assert sum(isinstance(event, StoreFailed) for event in events) <= 1
-        ended = events[-1]
-        assert isinstance(ended, RunEnded)
-        assert ended.stop_reason == "end_turn"
-        assert ended.receipt.saved is False
-        assert "no room" in ended.receipt.unsaved
-        assert "".join(event.text for event in events if isinstance(event, TextDelta)) == "One two three. The end."
-        assert len(agent.messages) == 4
-        store.left = 10**9
-        agent.setup.model._answers = iter(["Better."])  # type: ignore[attr-defined]
-        again = await agent.invoke_async("Again")
-        assert again.receipt.saved
-        assert stored(store) == again.messages
-        assert len(again.messages) == 6
-
-    run_virtual(main())
-
-
-def test_a_store_that_heals_in_time_is_not_noticed() -> None:
-    async def main() -> None:
-        store = Failing(2, StoreUnavailable("restarting"), times=4)
-        agent = Agent(script(), tools=[echo], session="s", store=store)
-        events = [event async for event in agent.stream_async("Go")]
-        assert events[-1].receipt.saved
-        assert stored(store) == agent.messages
-        assert not any(isinstance(event, StoreFailed) for event in events)
-
-    run_virtual(main())
-
-
-def test_a_run_that_went_on_in_memory_is_saved_when_the_store_is_back() -> None:
-    async def main() -> None:
-        store = Failing(2, StoreFull("no room"), times=1)
-        agent = Agent(
-            ScriptedModel([Say("One. ", pause=0.1), Pause(30), Say("Two.", pause=0.1)]),
-            session="s",
-            store=store,
-            on_store_failure="continue",
-        )
-        events = [event async for event in agent.stream_async("Go")]
-        assert any(isinstance(event, StoreFailed) for event in events)
-        assert events[-1].receipt.saved
-        assert stored(store) == agent.messages
-        rows = [decode_row(row) for row in store.journal("s", store.runs("s").result()[0].run_id).result()]
-        assert "".join(row.text for row in rows if isinstance(row, TextDelta)) == "One. Two."
-
-    run_virtual(main())
-
-
-@pytest.mark.parametrize("at", range(6))
-def test_a_stop_waits_for_a_hung_store_no_longer_than_its_bound(at: int) -> None:
-    async def main() -> None:
-        store = Failing(at, None)
-        run = Agent(script(), tools=[echo], session="s", store=store).start("Go")
-        await asyncio.sleep(20)
-        loop = asyncio.get_running_loop()
-        asked = loop.time()
-        run.cancel("enough")
-        result = await run.result()
-        assert loop.time() - asked <= 4.5
-        assert result.receipt.saved is False
-        assert "did not answer" in result.receipt.unsaved
-        assert "NOT SAVED" in str(result.receipt)
-
-    run_virtual(main())
-
-
-def test_a_writer_that_was_fenced_off_ends_with_lease_lost() -> None:
-    async def main() -> None:
-        store = MemoryStore()
-        model = ScriptedModel([Say("One. ", pause=0.1), Pause(5), Say("Two. ", pause=0.1), Call("echo", {"word": "w"})])
-        session = Session("s", store, on_store_failure="continue")
-        run = Agent(model, tools=[echo], session=session).start("Go")
-        await asyncio.sleep(2)
-        store._sessions["s"].expires = 0.0
-        thief = store.acquire("s", holder("thief"), seconds=1000).result()
-        with pytest.raises(LeaseLost):
-            await run.result()
-        assert store.load("s").result().info.fence == thief.lease.fence
-        texts = [row.text for row in map(decode_row, store.journal("s", run.id).result()) if isinstance(row, TextDelta)]
-        assert "Two" not in "".join(texts)
-
-    run_virtual(main())
 
 
 # --- After a crash ---------------------------------------------------------------------------------------------------

@@ -228,12 +228,29 @@ def exit_at_once() -> str:
     os._exit(3)
 
 
+def print_and_exit() -> str:
+    print("half a line", end=", ")
+    print("a number:", 7, end="")
+    os._exit(3)
+
+
+def take_the_next_of_nothing() -> str:
+    return next(iter(()))
+
+
 def raise_keyboard_interrupt() -> str:
     raise KeyboardInterrupt("from a tool")
 
 
 def raise_system_exit() -> str:
     raise SystemExit(4)
+
+
+def terminate_itself() -> str:
+    """Ends what it takes for its children."""
+    os.killpg(0, signal.SIGTERM)
+    time.sleep(FOREVER)
+    return "never"
 
 
 def close_stdout() -> str:
@@ -320,6 +337,15 @@ class Unpicklable(Exception):
 
 def raise_unpicklable() -> str:
     raise Unpicklable("this", "that")
+
+
+class Unspeakable(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no words")
+
+
+def raise_unspeakable() -> str:
+    raise Unspeakable
 
 
 def raise_deep() -> str:

@@ -17,7 +17,7 @@ from pathlib import Path
 import hazards
 import pytest
 from hazards import survivors
-from tool_runs import agent_with, call, results, run_async, stop_when
+from tool_runs import agent_with, call, killable, results, run_async, stop_when
 
 from quiesce import ToolContext
 from quiesce.errors import ConfigurationError, ToolError
@@ -54,10 +54,6 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         monkeypatch.setattr(f"quiesce.tools.{where}.REAPING", 30.0)
     yield
     pool.shut_down()
-
-
-def killable(function, **options) -> Tool:
-    return Tool(function, on_stop="kill", **{"grace": 0.05, **options})
 
 
 def test_a_worker_is_used_again(elsewhere: None) -> None:

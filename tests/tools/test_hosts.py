@@ -105,6 +105,46 @@ print("parent", asyncio.run(call(each)).text == mine)
     assert lines == ["child True", "parent True"]
 
 
+@pytest.mark.parametrize(
+    "habit",
+    [
+        "signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())",
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)",
+    ],
+    ids=["blocked", "ignored"],
+)
+def test_what_a_host_does_with_signals_is_its_own_affair(tmp_path: Path, habit: str) -> None:
+    lines = run_script(
+        tmp_path,
+        f"""
+import asyncio, signal, time
+{habit}
+from quiesce import Agent, ToolContext, tool
+from quiesce.models.scripted import Call, ScriptedModel
+from quiesce.tools.ready import make_shell
+
+@tool(on_stop="kill", grace=1000)
+def sleep(ctx: ToolContext) -> str:
+    ctx.report("ready")
+    time.sleep(10_000)
+
+async def main():
+    calls = [Call("sleep"), Call("shell", {{"command": "echo ready; sleep 10000"}})]
+    run = Agent(ScriptedModel(calls, then="done"), tools=[sleep, make_shell(grace=1000)]).start("go")
+    ready = set()
+    async for event in run:
+        if "ready" in str(getattr(event, "progress", "")):
+            ready.add(event.name)
+        if len(ready) == 2:
+            run.cancel()
+    print([str(call.outcome) for call in (await run.result()).receipt.calls])
+
+asyncio.run(main())
+""",
+    )
+    assert lines == ["['killed', 'killed']"]
+
+
 def test_the_sync_api(tmp_path: Path) -> None:
     agent = agent_with(Tool(hazards.speak, on_stop="kill"), calls=[Call("speak", {"words": "sync"})])
     assert results(agent("go"))["speak"].text == "sync"

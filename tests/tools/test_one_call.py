@@ -12,7 +12,7 @@ import pytest
 from tool_runs import agent_with, call, results, run_async, stop_when, stray_processes
 
 from quiesce import Agent, ToolContext
-from quiesce.events import ToolEnded, ToolProgress, ToolStarted
+from quiesce.events import InterruptRaised, ToolEnded, ToolProgress, ToolStarted
 from quiesce.hooks import AfterToolCall, BeforeToolCall, OnLateOutcome
 from quiesce.messages import Outcome
 from quiesce.testing import Call, Gate, ScriptedModel, run_virtual
@@ -195,6 +195,64 @@ def test_too_late_or_unknown_is_false() -> None:
         assert results(outcome)["brief"].text == "brief"
         assert answers == [False, False]
         assert run.cancel_tool("c1") is False
+
+    run_virtual(main())
+
+
+@pytest.mark.parametrize("tool_execution", ["parallel", "sequential"])
+def test_a_call_that_waits_for_a_person_waits_no_longer(tool_execution: str) -> None:
+    async def pay() -> str:
+        return "paid"
+
+    async def main() -> None:
+        calls = [Call("pay", id="p"), Call("brief", id="b")]
+        agent = agent_with(Tool(pay, requires_approval=True), Tool(brief), calls=calls, tool_execution=tool_execution)
+        run = agent.start("go")
+        answers: list[bool] = []
+        run.tap(lambda event: answers.append(run.cancel_tool("p", "no")) if isinstance(event, InterruptRaised) else 0)
+        outcome = await run.result()
+        assert (answers, outcome.stop_reason) == ([True], "end_turn")
+        assert results(outcome)["pay"].text == "Not run. This call was stopped on request (no)."
+        assert results(outcome)["brief"].text == "brief"
+        assert agent.interrupts == ()
+
+    run_virtual(main())
+
+
+def test_what_a_call_that_waited_for_a_person_held_up_goes_on_when_it_is_stopped() -> None:
+    async def pay() -> str:
+        return "paid"
+
+    async def main() -> None:
+        asks, held = Tool(pay, requires_approval=True, sequential=True), Tool(brief, name="held", sequential=True)
+        calls = [Call("pay", id="p"), Call("held"), Call("brief")]
+        run = agent_with(asks, held, Tool(brief), calls=calls).start("go")
+        asyncio.get_running_loop().call_later(0.5, run.cancel_tool, "p")
+        found = results(await run.result())
+        assert {name: each.text for name, each in found.items()} == {
+            "pay": "Not run. This call was stopped on request.",
+            "held": "brief",
+            "brief": "brief",
+        }
+
+    run_virtual(main())
+
+
+def test_one_of_two_that_wait_for_a_person_is_stopped_when_the_other_is_answered() -> None:
+    async def pay() -> str:
+        await asyncio.sleep(1)
+        return "paid"
+
+    async def main() -> None:
+        calls = [Call("pay", id="p"), Call("pay", id="q")]
+        agent = agent_with(Tool(pay, requires_approval=True), calls=calls)
+        assert (await agent.invoke_async("go")).stop_reason == "interrupt"
+        run = agent.start({"p:approval": True})
+        run.tap(lambda event: isinstance(event, ToolStarted) and run.cancel_tool("q"))
+        outcome = await run.result()
+        assert outcome.stop_reason == "end_turn"
+        texts = [result.text for result in outcome.messages[2].results]
+        assert texts == ["paid", "Not run. This call was stopped on request."]
 
     run_virtual(main())
 

@@ -163,6 +163,40 @@ def test_limits_hold_for_programs() -> None:
     run_async(main())
 
 
+@pytest.mark.parametrize(
+    ("limits", "code"),
+    [
+        ({"max_cpu": 0.1}, "import signal; signal.signal(signal.SIGXCPU, signal.SIG_IGN)\nwhile True: pass"),
+        (
+            {"max_cpu": 0.1},
+            "import resource as r; r.setrlimit(r.RLIMIT_CPU, (60, r.getrlimit(r.RLIMIT_CPU)[1]))\nwhile True: pass",
+        ),
+        (
+            {"max_memory": 1_000_000_000},
+            "import resource as r; r.setrlimit(r.RLIMIT_AS, (r.getrlimit(r.RLIMIT_AS)[1],) * 2); bytearray(2 * 10**9)",
+        ),
+    ],
+    ids=["ignored", "lifted", "memory"],
+)
+def test_a_program_cannot_lift_its_limits(limits: dict, code: str) -> None:
+    ended = run_async(result_of(python(code), timeout=30, **limits))
+    assert not ended.timed_out
+    assert not ended.ok
+
+
+def test_a_folder_that_was_removed_is_told_of(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    async def main() -> None:
+        gone = tmp_path / "gone"
+        gone.mkdir()
+        monkeypatch.chdir(gone)
+        gone.rmdir()
+        assert "is gone: give another one as cwd" in (await call(runner(), {"argv": ["pwd"]})).text
+        assert (await result_of(["pwd"], cwd="/")).stdout == "/\n"
+        monkeypatch.chdir(tmp_path)
+
+    run_async(main())
+
+
 def test_a_policy_of_finish_lets_the_program_finish() -> None:
     async def main() -> None:
         argv = ["sh", "-c", "echo begun; sleep 0.1; echo finished"]
@@ -248,6 +282,23 @@ def test_the_sandbox_confines_and_ends_with_its_programs(tmp_path: Path) -> None
         assert stray_processes() == []
 
     run_async(main())
+
+
+@pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
+def test_a_sandbox_counts_no_process_of_its_own(tmp_path: Path) -> None:
+    async def main() -> None:
+        for _ in range(10):
+            ended = await result_of(["no-such-program"], cwd=str(tmp_path), sandbox=True)
+            assert (ended.left_running, ended.ok) == (0, False)
+
+    run_async(main())
+
+
+@pytest.mark.parametrize("cwd", ["/", "//", "/tmp/.."])
+@pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
+def test_a_sandbox_around_everything_is_refused(cwd: str) -> None:
+    result = run_async(call(runner(), {"argv": ["true"], "options": {"sandbox": True, "cwd": cwd}}))
+    assert "would protect nothing" in result.text
 
 
 def test_a_sandbox_that_is_missing_is_not_left_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -107,6 +107,24 @@ def test_shields_nest_and_an_error_inside_passes() -> None:
     run_virtual(main())
 
 
+def test_shields_side_by_side_are_told_apart() -> None:
+    async def both(ctx: ToolContext) -> str:
+        async def part(name: str, seconds: float) -> None:
+            async with ctx.shield(name):
+                await asyncio.sleep(seconds)
+
+        await asyncio.gather(part("short", 1), part("long", 5))
+        await asyncio.sleep(100)
+        return "never"
+
+    async def main() -> None:
+        run = agent_with(Tool(both, grace=9), calls=[Call("both")]).start("go")
+        asyncio.get_running_loop().call_later(3, run.cancel)
+        assert (await run.result()).receipt.waited_for == ("both (long)",)
+
+    run_virtual(main())
+
+
 def test_a_shield_in_a_thread_is_harmless() -> None:
     def threaded(ctx: ToolContext) -> str:
         with ctx.shield("x"):

@@ -17,6 +17,11 @@ from quiesce.tools.tool import Tool
 from quiesce.transcript import check
 
 
+def killable(function: Callable[..., Any], **options: Any) -> Tool:
+    """A tool that runs in a process of its own, with little grace."""
+    return Tool(function, on_stop="kill", **{"grace": 0.05, **options})
+
+
 def agent_with(*tools: Tool, calls: list[Call] | None = None, **options: Any) -> Agent:
     """An agent that calls each tool once, with the arguments given, and then says that it is done."""
     asked = calls or [Call(tool.name) for tool in tools]

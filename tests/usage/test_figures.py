@@ -1,4 +1,4 @@
-"""The figures of a ledger: estimates that hold the truth, prices, budgets, and the table."""
+"""The figures of a ledger after a stop: estimates that hold the truth, their sums, and the table."""
 
 import asyncio
 from decimal import Decimal
@@ -7,41 +7,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quiesce import Agent, Conversation, Limits, tool
-from quiesce.errors import ConfigurationError, ConnectionFailed, RateLimited
+from quiesce import Agent, Conversation, tool
+from quiesce.errors import ConnectionFailed, RateLimited
 from quiesce.events import AnswerEnd, AnswerStart, ModelCallEnded, TextDelta, UsageDelta
 from quiesce.messages import Document, Image, Text, UserMessage
 from quiesce.models.scripted import Call, Drop, Fail, Raw, Say, ScriptedModel, Stall, Think, Used
 from quiesce.retry import Retry
-from quiesce.usage import Calibration, Figure, Price, Provenance, Tier, Usage, register_vocabulary
+from quiesce.usage import Figure, Price, Provenance, Usage, register_vocabulary
 from quiesce.usage.accounts import Accounts
 from quiesce.usage.answer_tally import Block
-from quiesce.usage.books import Books
 from quiesce.usage.content import Preamble
 from quiesce.usage.estimate import Heard, Sent
 from quiesce.usage.figure import NONE, reported, total
-from quiesce.usage.ledger import Ledger, TokenUsage
-from quiesce.usage.prices import cost_of
+from quiesce.usage.ledger import TokenUsage
+from tests.usage.kit import WORDS, cut_after, figures
 
 pytestmark = pytest.mark.promise("P6")
 
-WORDS = "the run that is stopped leaves what is true behind it "
 
-
-async def cut_after(agent: Agent, words: int, prompt="hi"):
-    run = agent.start(prompt)
-
-    def count(event) -> None:
-        nonlocal words
-        words -= isinstance(event, TextDelta)
-        if words == 0:
-            run.cancel()
-
-    run.tap(count)
-    return await run
-
-
-# --- After a stop --------------------------------------------------------------------------------------------------
+# --- After a stop ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.case("openai-agents-js#995")
@@ -212,260 +196,7 @@ def test_pictures_have_no_upper_bound() -> None:
     asyncio.run(main())
 
 
-# --- Live ----------------------------------------------------------------------------------------------------------
-
-
-def test_usage_is_live() -> None:
-    async def main() -> None:
-        agent = Agent(ScriptedModel([Say(WORDS * 40)], [Say("two"), Used(3, 1)]))
-        run = agent.start("hi")
-        seen = []
-        async for event in run:
-            if isinstance(event, TextDelta):
-                seen.append(run.usage.output.value)
-        assert seen == sorted(seen)
-        assert seen[0] < seen[-1]
-        await agent.invoke_async("again")
-        assert agent.usage.calls == 2
-        assert len({entry.run_id for entry in agent.usage.entries}) == 2
-        assert run.usage.calls == 1
-
-    asyncio.run(main())
-
-
-def test_books_show_what_runs_have_used_as_it_is() -> None:
-    books, ledger = Books(), Ledger()
-    below = Ledger(ledger)
-    books.open(ledger)
-    books.open(below)  # a part of the other one already
-    entry = below.open(run_id="r", model="m", turn=1, attempt=1)
-    assert books.usage.calls == 1
-    below.update(entry, TokenUsage(reported(1), reported(2)), ended="completed")
-    assert books.usage.output.value == 2
-    below.expect(entry)
-    books.close(ledger)
-    assert len(books.expected()) == 1
-    below.supersede(entry, TokenUsage(reported(1), reported(5)))
-    below.settle(entry)
-    assert books.expected() == ()
-    assert books.usage.output.value == 5
-    assert books.usage.calls == 1
-
-
-def test_books_that_grow_old_keep_the_sum_and_the_newest_entries() -> None:
-    books = Books(kept=10)
-    price = Price(Decimal(1), Decimal(2))
-    for number in range(100):
-        ledger = Ledger()
-        books.open(ledger)
-        entry = ledger.open(run_id=f"r{number}", model="m", turn=1, attempt=1)
-        ledger.update(entry, TokenUsage(reported(3), reported(7)), price=price, ended="completed")
-        books.close(ledger)
-        usage = books.usage
-        assert usage.calls == number + 1
-        assert usage.input == reported(3 * usage.calls)
-        assert usage.output == reported(7 * usage.calls)
-        assert usage.cost is not None
-        assert usage.cost.value == Decimal(17) * usage.calls / 1_000_000
-        assert usage.is_final
-        assert len(usage.entries) <= 10
-        assert usage.entries[-1].run_id == f"r{number}"
-
-
-# --- Learning ------------------------------------------------------------------------------------------------------
-
-
-def test_calibration_learns_and_can_be_kept() -> None:
-    async def main() -> None:
-        said = WORDS * 30
-        tokens = len(said) // 3  # a vocabulary that nobody knows
-        steps = [Say(said), Used(100, tokens)]
-        agent = Agent(ScriptedModel(steps, steps, steps, [Say(said, chunk=300), Stall()]))
-        for _ in range(3):
-            await agent.invoke_async("go on")
-        kept = Calibration.load(agent.calibration.dump())
-        fresh = Agent(ScriptedModel([Say(said, chunk=300), Stall()]), calibration=kept)
-        naive = Agent(ScriptedModel([Say(said, chunk=300), Stall()]))
-        truth = tokens  # the last piece came with the stop
-        for each, source in ((agent, "calibrated"), (fresh, "calibrated"), (naive, "heuristic")):
-            output = (await cut_after(each, 5)).usage.output
-            assert output.source == source
-            assert output.holds(truth)
-            if source == "calibrated":
-                assert abs(output.value - truth) < 0.02 * truth
-                assert output.high - output.low < truth
-
-    asyncio.run(main())
-
-
-def test_calibration_does_not_grow_with_every_new_instruction() -> None:
-    calibration = Calibration()
-    for number in range(500):
-        calibration.learn_spread("m", f"preamble {number}", number)
-        calibration.learn_spread("m", "message", 4)
-    assert len(calibration.dump()) < 10_000
-    assert calibration.spread("m", "preamble 499") is not None
-    assert calibration.spread("m", "message") is not None
-
-
-def test_the_input_starts_from_the_last_report() -> None:
-    async def main() -> None:
-        model = ScriptedModel([Say("Yes."), Used(5000, 2)], [Say(WORDS * 9), Stall()], name="openai:gpt-4o")
-        agent = Agent(model, instructions="x" * 40)
-        await agent.invoke_async("first")
-        result = await cut_after(agent, 2, "second prompt of a few words")
-        figure = result.usage.input
-        assert 5000 < figure.low <= figure.value <= figure.high < 5060
-
-    asyncio.run(main())
-
-
-def test_another_conversation_has_no_anchor() -> None:
-    async def main() -> None:
-        model = ScriptedModel([Say("Yes."), Used(5000, 2)], [Say(WORDS * 9), Stall()], name="openai:gpt-4o")
-        agent = Agent(model)
-        await agent.invoke_async("first")
-        agent.clear()
-        result = await cut_after(agent, 2, "second")
-        assert result.usage.entries[0].usage.input.low < 5000
-
-    asyncio.run(main())
-
-
-@pytest.mark.case("litellm#37185")
-def test_a_vocabulary_that_is_off_is_corrected() -> None:
-    accounts, talk = Accounts("custom:tuned", tokenizer="o200k_base"), Conversation()
-    sent = Sent((UserMessage((Text("hi"),)),), Preamble(None))
-    blocks = (Block("text", [WORDS * 40]),)
-    for _ in range(3):
-        accounts.record(talk, sent, Heard(UsageDelta(9, 880, final=True), blocks, complete=True))
-    usage = accounts.usage(talk, sent, Heard(None, blocks))
-    assert usage.output.source is Provenance.CALIBRATED
-    assert abs(usage.output.value - 880) < 10
-
-
-def test_a_slow_vocabulary_counts_while_the_answer_is_streamed() -> None:
-    counted: list[int] = []
-
-    def count(text: str) -> int:
-        counted.append(len(text))
-        return len(text.split())
-
-    register_vocabulary("slow words", count, slow=True)
-
-    async def main() -> None:
-        model = ScriptedModel([Say(WORDS * 200, chunk=7), Stall()])
-        model.tokenizer = "slow words"
-        run = Agent(model).start("hi")
-        left = len(WORDS * 200) // 7
-
-        def cut(event) -> None:
-            nonlocal left
-            left -= isinstance(event, TextDelta)
-            if left == 0:
-                counted.clear()
-                run.cancel()
-
-        run.tap(cut)
-        result = await run
-        assert abs(result.usage.output.value - 2200) <= 2
-        assert sum(counted) < 500  # what was left to count in the moment of the stop
-
-    asyncio.run(main())
-
-
-# --- Prices --------------------------------------------------------------------------------------------------------
-
-
-def test_published_prices() -> None:
-    pytest.importorskip("genai_prices")
-    from quiesce.usage.price_list import published_price
-
-    price = published_price("anthropic:claude-sonnet-4-5")
-    assert price is not None
-    assert price.cache_read < price.input < price.cache_write
-    assert published_price("ollama:llama3.2") is None
-    assert published_price("scripted") is None
-    assert published_price("openai:no-such-model-at-all") is None
-
-
-def test_published_prices_agree_with_the_list() -> None:
-    prices = pytest.importorskip("genai_prices")
-    from quiesce.usage.price_list import published_price
-
-    for provider, model in (("anthropic", "claude-sonnet-4-5"), ("google", "gemini-2.5-pro"), ("openai", "gpt-4o")):
-        for tokens in (1_000, 250_000):
-            listed = prices.calc_price(
-                prices.Usage(input_tokens=tokens, cache_read_tokens=400, output_tokens=70), model, provider_id=provider
-            )
-            price = published_price(f"{provider}:{model}")
-            assert price.money(tokens, 400, 0, 70) == listed.total_price
-
-
-def test_tiers_hold_for_the_whole_request() -> None:
-    price = Price(Decimal(1), Decimal(1), tiers=(Tier(100, Decimal(2), Decimal(3)),))
-    assert price.money(100, 0, 0, 0) == Decimal("0.0001")
-    assert price.money(101, 0, 0, 1) == Decimal("0.000205")
-
-
-figures = st.tuples(st.integers(0, 5000), st.integers(0, 5000), st.integers(0, 5000)).map(
-    lambda three: Figure(sorted(three)[1], min(three), max(three), Provenance.TOKENIZED)
-)
-
-
-@given(figures, figures, st.data())
-def test_a_cost_holds_every_cost_that_its_figures_hold(sent: Figure, out: Figure, data) -> None:
-    price = Price(
-        Decimal(3), Decimal(15), Decimal("0.3"), Decimal("3.75"), tiers=(Tier(2500, Decimal(6), Decimal(20)),)
-    )
-    unknown = Figure(None, 0, sent.high, Provenance.UNKNOWN)
-    cost = cost_of(price, input=sent, cache_read=unknown, cache_write=unknown, output=out)
-    tokens = data.draw(st.integers(sent.low, sent.high))
-    read = data.draw(st.integers(0, tokens))
-    written = data.draw(st.integers(0, tokens - read))
-    owed = price.money(tokens, read, written, data.draw(st.integers(out.low, out.high)))
-    assert cost.low <= owed <= cost.high
-    assert cost.low <= cost.value <= cost.high
-
-
-# --- Budgets -------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.promise("P1", "P6")
-@pytest.mark.parametrize("limit", ["output_tokens", "tokens", "cost"])
-def test_a_budget_cuts_inside_an_answer(limit: str) -> None:
-    price = Price(Decimal(0), Decimal(1_000_000))
-    limits = {"output_tokens": Limits(output_tokens=100), "tokens": Limits(tokens=150), "cost": Limits(cost=100)}[limit]
-
-    async def main() -> None:
-        model = ScriptedModel([Say(WORDS * 500, chunk=4)], name="openai:gpt-4o", price=price)
-        result = await Agent(model, limits=limits).invoke_async("hi")
-        assert result.stop_reason == "limit"
-        output = result.usage.output.value
-        most = 150 if limit == "tokens" else 100
-        assert most * 0.85 <= output <= most + 3
-
-    asyncio.run(main())
-
-
-def test_a_budget_counts_what_was_sent() -> None:
-    async def main() -> None:
-        model = ScriptedModel([Say(WORDS * 500, chunk=4)], name="openai:gpt-4o")
-        result = await Agent(model, limits=Limits(tokens=400)).invoke_async(WORDS * 30)
-        assert result.stop_reason == "limit"
-        assert result.usage.output.value < 110
-
-    asyncio.run(main())
-
-
-def test_a_budget_of_money_needs_a_price() -> None:
-    with pytest.raises(ConfigurationError, match=r"quiesce\[prices\]"):
-        Agent(ScriptedModel("x"), limits=Limits(cost="0.50"))("hi")
-    pytest.importorskip("genai_prices")
-    Agent(ScriptedModel("x", name="openai:gpt-4o"), limits=Limits(cost="0.50"))("hi")
-
-
-# --- Sums and tables -----------------------------------------------------------------------------------------------
+# --- Sums and tables -------------------------------------------------------------------------------------------------
 
 
 @given(st.lists(figures, min_size=1, max_size=6))

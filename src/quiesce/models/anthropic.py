@@ -8,23 +8,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Unpack
 
 import httpx2
 
-from ..messages import (
-    AssistantContent,
-    AssistantMessage,
-    CutNote,
-    Document,
-    Image,
-    Message,
-    Reasoning,
-    Text,
-    ToolCall,
-    ToolMessage,
-    ToolResult,
-    UserContent,
-    UserMessage,
-)
+from ..messages import Document, Image, Reasoning, ToolCall, ToolResult
 from .base import ModelRequest, StopPolicyName
-from .convert import base64_of, closed_schema, is_text, merged, not_supported, own, settings_of, takes_prefill
+from .convert import base64_of, closed_schema, is_redacted, is_text, merged, not_supported, settings_of, takes_prefill
+from .dialect import Block, Dialect
 from .failures import no_key
 from .http import PerLoop, WireModel, WireOptions
 from .messages_decoder import MessagesDecoder
@@ -119,7 +106,7 @@ class Anthropic(WireModel):
         settings, limit = settings_of(request)
         body: dict[str, Any] = {
             "max_tokens": limit or self._max_tokens,
-            "messages": [_message(message) for message in request.messages],
+            "messages": [_WORDS.message(message) for message in request.messages],
         }
         if request.instructions:
             body["system"] = [{"type": "text", "text": request.instructions}]
@@ -146,31 +133,36 @@ class Anthropic(WireModel):
 # --- The conversation ----------------------------------------------------------------------------------------------
 
 
-def _message(message: Message) -> dict[str, Any]:
-    match message:
-        case UserMessage(content):
-            return {"role": "user", "content": [_part(part) for part in content]}
-        case AssistantMessage(content):
-            said = list(_assistant(content))
-            return {"role": "assistant", "content": said or [{"type": "text", "text": "(No answer.)"}]}
-        case ToolMessage(results):
-            return {"role": "user", "content": [_result(result) for result in results]}
+class _Words(Dialect):
+    provider = "anthropic"
 
+    def text(self, text: str) -> Block:
+        return {"type": "text", "text": text}
 
-def _part(part: UserContent) -> dict[str, Any]:
-    match part:
-        case Text(text):
-            return {"type": "text", "text": text}
-        case Image():
-            return {"type": "image", "source": _source(part)}
-        case Document():
-            named = {} if part.name is None else {"title": part.name}
-            if part.data is not None and is_text(part.media_type):
-                source = {"type": "text", "media_type": "text/plain", "data": part.data.decode("utf-8", "replace")}
-                return {"type": "document", "source": source, **named}
-            if part.media_type != "application/pdf":
-                raise not_supported("Anthropic", f"documents of type {part.media_type}")
-            return {"type": "document", "source": _source(part), **named}
+    def image(self, part: Image) -> Block:
+        return {"type": "image", "source": _source(part)}
+
+    def document(self, part: Document) -> Block:
+        named = {} if part.name is None else {"title": part.name}
+        if part.data is not None and is_text(part.media_type):
+            source = {"type": "text", "media_type": "text/plain", "data": part.data.decode("utf-8", "replace")}
+            return {"type": "document", "source": source, **named}
+        if part.media_type != "application/pdf":
+            raise not_supported("Anthropic", f"documents of type {part.media_type}")
+        return {"type": "document", "source": _source(part), **named}
+
+    def call(self, call: ToolCall) -> Block:
+        return {"type": "tool_use", "id": call.id, "name": call.name, "input": call.arguments}
+
+    def thought(self, part: Reasoning) -> Block:
+        if is_redacted(part):
+            return {"type": "redacted_thinking", "data": part.signature}
+        return {"type": "thinking", "thinking": part.text, "signature": part.signature}
+
+    def result(self, result: ToolResult) -> Iterator[Block]:
+        shown = [self.part(part) for part in result.content]
+        answer = {"type": "tool_result", "tool_use_id": result.call_id, "content": shown}
+        yield answer | {"is_error": True} if result.is_error else answer
 
 
 def _source(part: Image | Document) -> dict[str, Any]:
@@ -179,24 +171,4 @@ def _source(part: Image | Document) -> dict[str, Any]:
     return {"type": "base64", "media_type": part.media_type, "data": base64_of(part.data or b"")}
 
 
-def _assistant(content: tuple[AssistantContent, ...]) -> Iterator[dict[str, Any]]:
-    for part in content:
-        match part:
-            case Text(text) | CutNote(text):
-                yield {"type": "text", "text": text}
-            case ToolCall():
-                yield {"type": "tool_use", "id": part.id, "name": part.name, "input": part.arguments}
-            case Reasoning():
-                if own("anthropic", part):  # thinking that was cut has no signature, and is refused
-                    yield _thinking(part)
-
-
-def _thinking(part: Reasoning) -> dict[str, Any]:
-    if part.provider_data is not None and part.provider_data.get("redacted"):
-        return {"type": "redacted_thinking", "data": part.signature}
-    return {"type": "thinking", "thinking": part.text, "signature": part.signature}
-
-
-def _result(result: ToolResult) -> dict[str, Any]:
-    answer = {"type": "tool_result", "tool_use_id": result.call_id, "content": [_part(part) for part in result.content]}
-    return answer | {"is_error": True} if result.is_error else answer
+_WORDS: Final = _Words()

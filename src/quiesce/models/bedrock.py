@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import urllib.parse
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar, Final, Unpack
 
 import anyio
@@ -17,25 +17,22 @@ import httpx2
 import msgspec
 
 from ..errors import AuthenticationFailed, ConfigurationError
-from ..messages import (
-    AssistantContent,
-    AssistantMessage,
-    CutNote,
-    Document,
-    Image,
-    Message,
-    Reasoning,
-    Text,
-    ToolCall,
-    ToolMessage,
-    ToolResult,
-    UserContent,
-    UserMessage,
-)
+from ..messages import AssistantMessage, Document, Image, Reasoning, ToolCall, ToolResult, UserContent
 from .base import ModelRequest, StopPolicyName
 from .compatible import vocabulary_of
 from .converse_decoder import ConverseDecoder
-from .convert import base64_of, closed_schema, merged, not_by_address, own, renamed, settings_of, takes_prefill
+from .convert import (
+    SEE_ATTACHMENT,
+    base64_of,
+    closed_schema,
+    is_redacted,
+    merged,
+    not_by_address,
+    renamed,
+    settings_of,
+    takes_prefill,
+)
+from .dialect import Block, Dialect
 from .http import PlainModel, WireOptions
 from .sdk import extra
 
@@ -166,7 +163,7 @@ class Bedrock(PlainModel):
         inference = renamed(settings, _INFERENCE)
         if limit is not None:
             inference["maxTokens"] = limit
-        body: dict[str, Any] = {"messages": [_message(message) for message in request.messages]}
+        body: dict[str, Any] = {"messages": [_WORDS.message(message) for message in request.messages]}
         if inference:
             body["inferenceConfig"] = inference
         if request.instructions:
@@ -212,53 +209,41 @@ def _tools(request: ModelRequest) -> Iterator[dict[str, Any]]:
                 yield {"toolSpec": {"name": call.name, "description": unavailable, "inputSchema": {"json": schema}}}
 
 
-def _message(message: Message) -> dict[str, Any]:
-    match message:
-        case UserMessage(content):
-            parts = [_part(part) for part in content]
-            if not any("text" in part for part in parts):  # a document is refused without words beside it
-                parts.append({"text": "(See the attachment.)"})
-            return {"role": "user", "content": parts}
-        case AssistantMessage(content):
-            said = list(_assistant(content))
-            return {"role": "assistant", "content": said or [{"text": "(No answer.)"}]}
-        case ToolMessage(results):
-            return {"role": "user", "content": [_result(result) for result in results]}
+class _Words(Dialect):
+    provider = "bedrock"
+
+    def asked(self, content: Iterable[UserContent]) -> list[Block]:
+        parts = super().asked(content)
+        # A document is refused without words beside it.
+        return parts if any("text" in part for part in parts) else [*parts, self.text(SEE_ATTACHMENT)]
+
+    def text(self, text: str) -> Block:
+        return {"text": text}
+
+    def image(self, part: Image) -> Block:
+        if part.data is None:
+            raise not_by_address("Bedrock", "image")
+        source = {"bytes": base64_of(part.data)}
+        return {"image": {"format": part.media_type.rpartition("/")[2], "source": source}}
+
+    def document(self, part: Document) -> Block:
+        if part.data is None:
+            raise not_by_address("Bedrock", "document")
+        name = " ".join(_NO_NAME.sub(" ", part.name or "document").split()) or "document"
+        kind = _FORMATS.get(part.media_type, "txt")
+        return {"document": {"format": kind, "name": name, "source": {"bytes": base64_of(part.data)}}}
+
+    def call(self, call: ToolCall) -> Block:
+        return {"toolUse": {"toolUseId": call.id, "name": call.name, "input": call.arguments}}
+
+    def thought(self, part: Reasoning) -> Block:
+        if is_redacted(part):
+            return {"reasoningContent": {"redactedContent": part.signature}}
+        return {"reasoningContent": {"reasoningText": {"text": part.text, "signature": part.signature}}}
+
+    def result(self, result: ToolResult) -> Iterator[Block]:
+        answer = {"toolUseId": result.call_id, "content": [self.part(part) for part in result.content]}
+        yield {"toolResult": answer | {"status": "error"} if result.is_error else answer}
 
 
-def _part(part: UserContent) -> dict[str, Any]:
-    match part:
-        case Text(text):
-            return {"text": text}
-        case Image():
-            if part.data is None:
-                raise not_by_address("Bedrock", "image")
-            source = {"bytes": base64_of(part.data)}
-            return {"image": {"format": part.media_type.rpartition("/")[2], "source": source}}
-        case Document():
-            if part.data is None:
-                raise not_by_address("Bedrock", "document")
-            name = " ".join(_NO_NAME.sub(" ", part.name or "document").split()) or "document"
-            kind = _FORMATS.get(part.media_type, "txt")
-            return {"document": {"format": kind, "name": name, "source": {"bytes": base64_of(part.data)}}}
-
-
-def _assistant(content: tuple[AssistantContent, ...]) -> Iterator[dict[str, Any]]:
-    for part in content:
-        match part:
-            case Text(text) | CutNote(text):
-                yield {"text": text}
-            case ToolCall():
-                yield {"toolUse": {"toolUseId": part.id, "name": part.name, "input": part.arguments}}
-            case Reasoning():
-                if not own("bedrock", part):
-                    continue
-                if part.provider_data is not None and part.provider_data.get("redacted"):
-                    yield {"reasoningContent": {"redactedContent": part.signature}}
-                else:
-                    yield {"reasoningContent": {"reasoningText": {"text": part.text, "signature": part.signature}}}
-
-
-def _result(result: ToolResult) -> dict[str, Any]:
-    answer = {"toolUseId": result.call_id, "content": [_part(part) for part in result.content]}
-    return {"toolResult": answer | {"status": "error"} if result.is_error else answer}
+_WORDS: Final = _Words()

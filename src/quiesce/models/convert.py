@@ -16,6 +16,10 @@ from ..messages import AssistantMessage, CutNote, Document, Image, Reasoning, Te
 from .base import ModelRequest
 from .loose import as_dict, as_list
 
+# Providers refuse a message without content, and some an attachment without words.
+NO_ANSWER: Final = "(No answer.)"
+SEE_ATTACHMENT: Final = "(See the attachment.)"
+
 _SHORT_ID: Final = re.compile(r"[a-zA-Z0-9]{9}")
 # Claude's version, wherever in the name it is, and not the date after it.
 _CLAUDE: Final = re.compile(r"claude-(?:[a-z]+-)?(\d)(?:[-.](\d{1,2})(?!\d))?")
@@ -82,6 +86,11 @@ def own(provider: str, part: Reasoning) -> bool:
     """Whether this is reasoning that this very provider signed, and so takes back."""
     data = part.provider_data
     return part.signature is not None and not part.cut and data is not None and data.get("provider") == provider
+
+
+def is_redacted(part: Reasoning) -> bool:
+    """Whether this is reasoning that the provider does not show: all there is of it is the signature."""
+    return part.provider_data is not None and bool(part.provider_data.get("redacted"))
 
 
 def takes_prefill(model: str) -> bool:

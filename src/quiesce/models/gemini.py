@@ -5,28 +5,16 @@ from __future__ import annotations
 import inspect
 import os
 import urllib.parse
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Any, ClassVar, Final, Unpack
 
 import httpx2
 import msgspec
 
-from ..messages import (
-    AssistantMessage,
-    CutNote,
-    Document,
-    Image,
-    Message,
-    Reasoning,
-    Text,
-    ToolCall,
-    ToolMessage,
-    ToolResult,
-    UserContent,
-    UserMessage,
-)
+from ..messages import AssistantContent, Document, Image, Reasoning, Text, ToolCall, ToolResult
 from .base import ModelRequest, StopPolicyName
-from .convert import base64_of, calls_so_far, merged, own, renamed, settings_of
+from .convert import SEE_ATTACHMENT, base64_of, calls_so_far, merged, renamed, settings_of
+from .dialect import Block, Dialect
 from .failures import no_key
 from .gemini_decoder import GeminiDecoder
 from .http import PlainModel, WireOptions
@@ -80,6 +68,7 @@ class Gemini(PlainModel):
         )
         self._api_key: Final = key
         self._access_token: Final = access_token
+        self._words: Final = _Words(signs_calls=model.startswith("gemini-3"))
 
     async def _send(self, request: ModelRequest) -> httpx2.Response:
         return await self._call("streamGenerateContent?alt=sse", self.body(request), stream=True)
@@ -113,7 +102,7 @@ class Gemini(PlainModel):
             generation["maxOutputTokens"] = limit
         if request.output_schema is not None:
             generation |= {"responseMimeType": "application/json", "responseJsonSchema": request.output_schema}
-        body: dict[str, Any] = {"contents": [self._content(message) for message in request.messages]}
+        body: dict[str, Any] = {"contents": [self._words.message(message) for message in request.messages]}
         if request.instructions:
             body["systemInstruction"] = {"parts": [{"text": request.instructions}]}
         if request.tools:
@@ -126,48 +115,56 @@ class Gemini(PlainModel):
             body["generationConfig"] = generation
         return merged(body, settings, self.extra_body)
 
-    def _content(self, message: Message) -> dict[str, Any]:
-        match message:
-            case UserMessage(content):
-                return {"role": "user", "parts": [_part(part) for part in content]}
-            case AssistantMessage():
-                said = list(self._assistant(message))
-                return {"role": "model", "parts": said or [{"text": "(No answer.)"}]}
-            case ToolMessage(results):
-                return {"role": "user", "parts": [part for result in results for part in _result(result)]}
 
-    def _assistant(self, message: AssistantMessage) -> Iterator[dict[str, Any]]:
-        wants_signature = self.model.startswith("gemini-3")  # on the first call of each message, or it is refused
-        for part in message.content:
-            match part:
-                case Text(text) | CutNote(text):
-                    yield {"text": text}
-                case Reasoning():
-                    if own("gemini", part):
-                        yield {"text": part.text, "thoughtSignature": part.signature}
-                case ToolCall():
-                    signature = _signature(part) or (_NO_SIGNATURE if wants_signature else None)
-                    wants_signature = False
-                    called: dict[str, Any] = {"functionCall": {"name": part.name, "args": part.arguments}}
-                    yield called | {"thoughtSignature": signature} if signature else called
+# --- The conversation ----------------------------------------------------------------------------------------------
+
+
+class _Words(Dialect):
+    """`signs_calls`: the first call of each message is refused without a signature."""
+
+    provider = "gemini"
+    assistant = "model"
+    blocks = "parts"
+
+    def __init__(self, *, signs_calls: bool) -> None:
+        self._signs_calls: Final = signs_calls
+
+    def said(self, content: Iterable[AssistantContent]) -> list[Block]:
+        said = super().said(content)
+        first_call = next((block for block in said if "functionCall" in block), None)
+        if first_call is not None and self._signs_calls:
+            first_call.setdefault("thoughtSignature", _NO_SIGNATURE)
+        return said
+
+    def text(self, text: str) -> Block:
+        return {"text": text}
+
+    def image(self, part: Image) -> Block:
+        return _file(part)
+
+    def document(self, part: Document) -> Block:
+        return _file(part)
+
+    def call(self, call: ToolCall) -> Block:
+        signature = _signature(call)
+        called: Block = {"functionCall": {"name": call.name, "args": call.arguments}}
+        return called | {"thoughtSignature": signature} if signature else called
+
+    def thought(self, part: Reasoning) -> Block:
+        return {"text": part.text, "thoughtSignature": part.signature}
+
+    def result(self, result: ToolResult) -> Iterator[Block]:
+        said = result.text or SEE_ATTACHMENT
+        yield {"functionResponse": {"name": result.name, "response": {"error" if result.is_error else "output": said}}}
+        yield from (self.part(part) for part in result.content if not isinstance(part, Text))
+
+
+def _file(part: Image | Document) -> Block:
+    if part.data is None:
+        return {"fileData": {"mimeType": part.media_type, "fileUri": part.url}}
+    return {"inlineData": {"mimeType": part.media_type, "data": base64_of(part.data)}}
 
 
 def _signature(call: ToolCall) -> str | None:
     data = call.provider_data or {}
     return data.get("signature") if data.get("provider") == "gemini" else None
-
-
-def _part(part: UserContent) -> dict[str, Any]:
-    match part:
-        case Text(text):
-            return {"text": text}
-        case Image() | Document():
-            if part.data is None:
-                return {"fileData": {"mimeType": part.media_type, "fileUri": part.url}}
-            return {"inlineData": {"mimeType": part.media_type, "data": base64_of(part.data)}}
-
-
-def _result(result: ToolResult) -> Iterator[dict[str, Any]]:
-    said = result.text or "(See the attachment.)"
-    yield {"functionResponse": {"name": result.name, "response": {"error" if result.is_error else "output": said}}}
-    yield from (_part(part) for part in result.content if not isinstance(part, Text))

@@ -15,13 +15,11 @@ from ..events import (
     Delta,
     ReasoningDelta,
     TextDelta,
-    ToolCallArguments,
-    ToolCallEnd,
-    ToolCallStart,
     UsageDelta,
 )
 from .failures import Failures
 from .sse import EventStreamDecoder, decoded
+from .whole_calls import WholeCalls
 
 
 class _FunctionCall(Struct, gc=False):
@@ -75,13 +73,13 @@ _REFUSALS: Final = frozenset(
 
 
 class GeminiDecoder(EventStreamDecoder):
-    """Decodes the chunks of one answer. Calls arrive whole and mostly without ids, so they are numbered."""
+    """Decodes the chunks of one answer. Calls arrive whole and mostly without ids."""
 
     def __init__(self, failures: Failures, *, first_call: int = 1) -> None:
         super().__init__()
         self._failures: Final = failures
-        self._next_call = first_call
-        self._called = self._started = False
+        self._calls: Final = WholeCalls(first_call)
+        self._started = False
 
     def take(self, name: bytes, data: bytes, into: list[Delta]) -> None:
         """One chunk."""
@@ -111,15 +109,9 @@ class GeminiDecoder(EventStreamDecoder):
     def _take_part(self, part: _Part, into: list[Delta]) -> None:
         call = part.function_call
         if call is not None:
-            call_id = call.id or f"call_{self._next_call}"
-            self._next_call += 1
-            self._called = True
             signature = part.thought_signature
-            into += [
-                ToolCallStart(call_id, call.name, None if signature is None else {**_TAG, "signature": signature}),
-                ToolCallArguments(call_id, msgspec.json.encode(call.args or {}).decode()),
-                ToolCallEnd(call_id),
-            ]
+            data = None if signature is None else {**_TAG, "signature": signature}
+            self._calls.take(call.id, call.name, call.args, into, provider_data=data)
             return
         if part.text:
             into.append(ReasoningDelta(part.text) if part.thought else TextDelta(part.text))
@@ -132,7 +124,7 @@ class GeminiDecoder(EventStreamDecoder):
             return "max_tokens"
         if reason in _REFUSALS:
             return "refusal"
-        return "tool_use" if self._called else "end_turn"
+        return "tool_use" if self._calls.any else "end_turn"
 
 
 def _usage_delta(usage: _Usage, *, final: bool) -> UsageDelta:

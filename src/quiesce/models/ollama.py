@@ -17,15 +17,13 @@ from ..events import (
     Delta,
     ReasoningDelta,
     TextDelta,
-    ToolCallArguments,
-    ToolCallEnd,
-    ToolCallStart,
     UsageDelta,
 )
 from ..messages import AssistantMessage, Document, Image, Message, Text, ToolMessage, UserContent, UserMessage
 from .base import ModelRequest, StopPolicyName
 from .compatible import vocabulary_of
 from .convert import (
+    NO_ANSWER,
     base64_of,
     calls_so_far,
     function_tools,
@@ -40,6 +38,7 @@ from .convert import (
 from .failures import Failures
 from .http import PlainModel, WireOptions
 from .sse import LineDecoder, decoded
+from .whole_calls import WholeCalls
 
 # Settings that other providers have at the top, under their names here.
 _OPTIONS: Final = {
@@ -122,7 +121,7 @@ def _messages(message: Message) -> Iterator[dict[str, Any]]:
             calls = [{"function": {"name": call.name, "arguments": call.arguments}} for call in message.tool_calls]
             said: dict[str, Any] = {"role": "assistant", "content": words_of(message)}
             if not said["content"] and not calls:
-                said["content"] = "(No answer.)"
+                said["content"] = NO_ANSWER
             yield said | {"tool_calls": calls} if calls else said
         case ToolMessage(results):
             for result in results:
@@ -181,13 +180,13 @@ _decode: Final = msgspec.json.Decoder(_Line).decode
 
 
 class OllamaDecoder(LineDecoder):
-    """Decodes the lines of one answer. Calls have no ids of their own in most versions, so they are numbered."""
+    """Decodes the lines of one answer. Calls have no ids of their own in most versions."""
 
     def __init__(self, failures: Failures, *, first_call: int = 1) -> None:
         super().__init__()
         self._failures: Final = failures
-        self._next_call = first_call
-        self._called = self._started = False
+        self._calls: Final = WholeCalls(first_call)
+        self._started = False
 
     def take(self, line: bytes, into: list[Delta]) -> None:
         """One line."""
@@ -206,22 +205,14 @@ class OllamaDecoder(LineDecoder):
             if message.content:
                 into.append(TextDelta(message.content))
             for call in message.tool_calls or ():
-                self._take_call(call, into)
+                function = call.function or _Function()
+                self._calls.take(call.id, function.name, function.arguments, into)
         if found.done:
             self._end(found, into)
-
-    def _take_call(self, call: _Call, into: list[Delta]) -> None:
-        function = call.function or _Function()
-        call_id = call.id or f"call_{self._next_call}"
-        self._next_call += 1
-        self._called = True
-        given = function.arguments
-        written = given if isinstance(given, str) else msgspec.json.encode(given or {}).decode()
-        into += [ToolCallStart(call_id, function.name), ToolCallArguments(call_id, written), ToolCallEnd(call_id)]
 
     def _end(self, found: _Line, into: list[Delta]) -> None:
         self.ended = self.done = True
         if found.eval_count is not None or found.prompt_eval_count is not None:
             into.append(UsageDelta(found.prompt_eval_count, found.eval_count, final=True))
         reason: AnswerStop = "max_tokens" if found.done_reason == "length" else "end_turn"
-        into.append(AnswerEnd("tool_use" if self._called and reason == "end_turn" else reason))
+        into.append(AnswerEnd("tool_use" if self._calls.any and reason == "end_turn" else reason))

@@ -27,6 +27,8 @@ from .base import ModelRequest, StopPolicyName
 from .chat_decoder import ChatDecoder
 from .compatible import SERVERS, Server, vocabulary_of
 from .convert import (
+    NO_ANSWER,
+    SEE_ATTACHMENT,
     answer_format,
     arguments_of,
     data_url,
@@ -194,11 +196,11 @@ class OpenAIChat(WireModel):
             thought = "".join(part.text for part in message.content if isinstance(part, Reasoning))
             said |= {self.server.reasoning_field: thought} if thought else {}
         if said["content"] is None and not calls:  # nothing but reasoning, which is not taken back
-            said["content"] = "(No answer.)"
+            said["content"] = NO_ANSWER
         return said
 
     def _result(self, result: ToolResult) -> dict[str, Any]:
-        text = result.text or "(See the attachment.)"
+        text = result.text or SEE_ATTACHMENT
         return {"role": "tool", "tool_call_id": self._id(result.call_id), "content": text}
 
     def _shown_apart(self, result: ToolResult) -> list[dict[str, Any]]:

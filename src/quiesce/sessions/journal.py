@@ -9,18 +9,19 @@ so far is saved.
 from __future__ import annotations
 
 import asyncio
-import time
 from concurrent.futures import Future
 from contextlib import suppress
 from enum import Enum
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
 from ..errors import LeaseLost, SessionBusy, StoreError, StoreUnavailable
-from ..events import Event, RunEnded, SessionRecovered, StoreFailed
+from ..events import RunEnded, SessionRecovered, StoreFailed
 from ..messages import Message
 from ..receipt import LateOutcome
 from .mailbox import Mailbox
-from .records import Batch, RunBegin, RunEnd, Said
+from .page import Page
+from .readership import Readership
+from .records import Batch, Said
 from .rows import Commit, JournalRow, ToolIntended
 from .run_host import RunHost
 from .tenure import Tenure
@@ -56,17 +57,11 @@ class Journal:
         self._session: Final = session
         self._host: Final = host
         self._loop: Final = asyncio.get_running_loop()
-        self.queue: Final[list[JournalRow]] = []
-        self._messages: list[Message] = []
-        self._values: dict[str, bytes] = {}
-        self._answers: dict[int, str] = {}
+        self._page: Final = Page(host.run_id, host.agent)
+        self.queue: Final = self._page.entries
+        self._readers: Final = Readership(host.deliver)
         self.said_in: str | None = None
         """The run, in another process, that has said this run's prompt."""
-        self._begin: RunBegin | None = RunBegin(host.agent, time.time())
-        self._cut = 0
-        self._rows = 0
-        self._next_event = 1
-        self._marks: list[int] = []
         self._written = 0
         self._on_its_way: Batch | None = None
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
@@ -76,7 +71,6 @@ class Journal:
         self._linger = LINGER
         self._failing_since: float | None = None
         self._pause = _FIRST_PAUSE
-        self._told = 0
         self._closing: tuple[RunEnded, bytes] | None = None
         self._ended = False
         self._tenure: Tenure | None = None
@@ -148,17 +142,14 @@ class Journal:
         What the journal says up to here is settled by them.
         """
         if self.state is not State.CLOSED:
-            unsent = min(replacing, len(self._messages))
-            del self._messages[len(self._messages) - unsent :]
-            self._cut += replacing - unsent
-            self._messages.extend(messages)
-            self._marks.append(len(self.queue))
+            self._page.replace(messages, replacing)
+            self._page.mark()
             self.take(Commit(len(messages)))
 
     def set_value(self, key: str, value: bytes) -> None:
         """Queue a named value of the session; it is saved in one step with the events and messages around it."""
         self._session.values[key] = value
-        self._values[key] = value
+        self._page.set_value(key, value)
 
     @property
     def mailbox(self) -> Mailbox | None:
@@ -167,11 +158,11 @@ class Journal:
 
     def answer(self, place: int) -> None:
         """The words of a letter are in what is committed next: say so in the same step."""
-        self._answers[place] = self._host.run_id
+        self._page.answer(place)
 
     async def intend(self, call_id: str) -> None:
         """Note that a tool is about to run, and wait until that is saved."""
-        self._marks.append(len(self.queue))
+        self._page.mark()
         self.take(ToolIntended(call_id))
         await self.durable()
 
@@ -270,24 +261,7 @@ class Journal:
         """Send off everything that is queued."""
         self._timer = None
         if self.state is State.OPEN and self._on_its_way is None and self.queue and self._closing is None:
-            self._send(self._gather())
-
-    def _gather(self) -> Batch:
-        batch = Batch(self._host.run_id, first_row=self._rows, first_event=self._next_event)
-        batch.entries = self.queue.copy()
-        self.queue.clear()
-        batch.messages, self._messages = self._messages, []
-        batch.values, self._values = self._values, {}
-        batch.answers, self._answers = self._answers, {}
-        batch.begin, self._begin = self._begin, None
-        batch.marks, self._marks = self._marks, []
-        batch.first_message = self._session.saved - self._cut
-        batch.cuts, self._cut = self._cut > 0, 0
-        if self._closing is not None:
-            self._close(batch, *self._closing)
-        self._rows += batch.count
-        self._next_event += len(batch.entries) - len(batch.marks)
-        return batch
+            self._send(self._page.turn(self._session.saved, self._closing))
 
     def _send(self, batch: Batch) -> None:
         assert self._tenure is not None
@@ -313,7 +287,7 @@ class Journal:
         self._linger = min(LONGEST_LINGER, max(LINGER, _SLOWNESS * (self._loop.time() - self._wrote_at)))
         self._failing_since, self._pause = None, _FIRST_PAUSE
         told_up_to, self._written = self._written, self._written + batch.count
-        self._tell(batch.entries, told_up_to, batch.marks)
+        self._readers.tell(batch.entries, told_up_to, batch.marks)
         self._session.wrote(batch, future.result())
         self._ended = batch.closing is not None
         if self.state is State.DEGRADED:
@@ -334,28 +308,10 @@ class Journal:
             elif not waiter.done():
                 waiter.set_result(None)
 
-    def _tell(self, entries: list[JournalRow], first: int, marks: list[int] | None = None) -> None:
-        """Hand the readers what they have not had yet; `first` is the number of the first entry.
-
-        `marks` are those that are not for readers; they are looked for when it is None.
-        """
-        if self._told > first:
-            entries = entries[self._told - first :]
-            first, marks = self._told, None
-        self._told = first + len(entries)
-        if marks is None:
-            entries = [each for each in entries if each.__class__ is not Commit and each.__class__ is not ToolIntended]
-        elif marks:
-            entries = entries.copy()
-            for mark in reversed(marks):
-                del entries[mark]
-        if entries:
-            self._host.deliver(cast("list[Event]", entries))
-
     def _tell_all(self) -> None:
         """Hand the readers everything, saved or not."""
         on_their_way = [] if self._on_its_way is None else self._on_its_way.entries
-        self._tell([*on_their_way, *self.queue], self._written)
+        self._readers.tell([*on_their_way, *self.queue], self._written)
 
     # --- When the store fails -----------------------------------------------------------------------------------
 
@@ -413,13 +369,7 @@ class Journal:
         self._stop_timer()
         if self.state is State.OPEN:
             self.idle = False
-            self._send(self._gather())
-
-    def _close(self, batch: Batch, last: RunEnded, detail: bytes) -> None:
-        batch.closing = last
-        batch.end = RunEnd("ended", last.stop_reason, time.time(), detail)
-        batch.release = True
-        batch.urgent = bool(batch.entries)
+            self._send(self._page.turn(self._session.saved, self._closing))
 
     def close(self) -> None:
         """The run is over. Readers get what they have not had, saved or not, and the lease is let go.

@@ -45,6 +45,8 @@ class Conversation:
         self._id: Final = uuid.uuid4().hex
         self.guests: Final[dict[str, Any]] = {}
         """The handles of the runs that hold the conversation or wait for it, by their ids, whoever started them."""
+        self.undoable: tuple[str, tuple[Any, ...]] = ("", ())
+        """The run whose turn waits for a person, and what that turn has done that can be undone, in this process."""
         self.values: dict[str, bytes] = {}
         """Small named values that go with the conversation, and are saved with it where it is saved."""
 

@@ -19,6 +19,7 @@ from ..errors import (
 )
 from .letters import Letter, Request, admission
 from .postgres_database import PostgresDatabase
+from .postgres_journal import add_late, payloads_of, rows_after, write_batch
 from .postgres_letters import (
     NOW,
     add_letter,
@@ -33,7 +34,7 @@ from .postgres_letters import (
 )
 from .postgres_lookout import PostgresLookout
 from .records import Batch, Entry, Holder, Lease, RunRecord, Said, SessionInfo, Snapshot, Taken
-from .rows import A_MARK, Row, encode
+from .rows import Row, encode
 from .watching import Watchers
 from .worker import Worker
 
@@ -136,24 +137,7 @@ class PostgresStore(PostgresDatabase):
 
     def add_late(self, session_id: str, run_id: str, payload: bytes) -> Future[bool]:
         """See `Store.add_late`."""
-
-        async def work(db: Any) -> bool:
-            run = (session_id, run_id)
-            # Locked, or two of them would be given the same number.
-            found = await db.fetchval(
-                "SELECT 1 FROM quiesce_runs WHERE session = $1 AND run = $2 FOR UPDATE", session_id, run_id
-            )
-            if found is None:
-                return False
-            await db.execute(
-                "INSERT INTO quiesce_journal (session, run, seq, payload, number)"
-                " SELECT $1, $2, coalesce(max(seq), -1) + 1, $3, $4 FROM quiesce_journal"
-                " WHERE session = $1 AND run = $2 HAVING count(*) FILTER (WHERE payload = $3) = 0",
-                *(*run, payload, A_MARK),
-            )
-            return True
-
-        return self._submit(work)
+        return self._submit(lambda db: add_late(db, session_id, run_id, payload))
 
     def sessions(self) -> Future[list[SessionInfo]]:
         """See `Store.sessions`."""
@@ -182,7 +166,7 @@ class PostgresStore(PostgresDatabase):
         """See `Store.journal`."""
 
         async def work(db: Any) -> list[bytes]:
-            return await self._rows(db, (await self._info(db, session)).id, run_id)
+            return await payloads_of(db, (await self._info(db, session)).id, run_id)
 
         return self._submit(work)
 
@@ -192,18 +176,8 @@ class PostgresStore(PostgresDatabase):
         """See `Store.rows`."""
 
         async def work(db: Any) -> list[Row]:
-            run = ((await self._info(db, session)).id, run_id)
-            first = await db.fetchval(
-                "SELECT seq FROM quiesce_journal WHERE session = $1 AND run = $2 AND number BETWEEN 1 AND $3"
-                " ORDER BY seq DESC LIMIT 1",
-                *(*run, after + 1),
-            )
-            found = await db.fetch(
-                "SELECT payload, number, lengths FROM quiesce_journal WHERE session = $1 AND run = $2 AND seq >= $3"
-                " AND ($4::boolean OR number IS DISTINCT FROM $5) ORDER BY seq LIMIT $6",
-                *(*run, first or 0 if after else 0, marks, A_MARK, None if most is None else most + 1),
-            )
-            return [Row(*row) for row in found]
+            info = await self._info(db, session)
+            return await rows_after(db, info.id, run_id, after, most, marks=marks)
 
         return self._submit(work)
 
@@ -298,49 +272,16 @@ class PostgresStore(PostgresDatabase):
         return revision
 
     async def _write(self, db: Any, lease: Lease, batch: Batch) -> int:
-        rows, payloads, session = batch.rows(), batch.payloads(), lease.session_id
         kept = "holder = NULL, expires = $4" if batch.release else f"expires = {NOW} + $4"
         revision = await self._hold(
             db,
             lease,
             f"revision = revision + 1, updated = {NOW}, length = coalesce($3, length), {kept}",
-            batch.first_message + len(payloads) if batch.rewrites else None,
+            batch.first_message + len(batch.payloads()) if batch.rewrites else None,
             0.0 if batch.release else lease.seconds,
         )
-        if batch.begin is not None:
-            await db.execute(
-                "INSERT INTO quiesce_runs (session, run, agent, started) VALUES ($1, $2, $3, $4)"
-                " ON CONFLICT DO NOTHING",
-                *(session, batch.run_id, batch.begin.agent, batch.begin.started),
-            )
-        if rows:
-            await db.executemany(
-                "INSERT INTO quiesce_journal (session, run, seq, payload, number, lengths)"
-                " VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT DO NOTHING",
-                [(session, batch.run_id, batch.first_row + n, *row) for n, row in enumerate(rows)],
-            )
-        if batch.rewrites:
-            await db.execute(
-                "DELETE FROM quiesce_messages WHERE session = $1 AND position >= $2", session, batch.first_message
-            )
-            await db.executemany(
-                "INSERT INTO quiesce_messages (session, position, run, payload) VALUES ($1, $2, $3, $4)",
-                [(session, batch.first_message + n, batch.run_id, payload) for n, payload in enumerate(payloads)],
-            )
-        for key, value in batch.values.items():
-            await db.execute(
-                "INSERT INTO quiesce_session_values (session, key, value) VALUES ($1, $2, $3)"
-                " ON CONFLICT (session, key) DO UPDATE SET value = excluded.value",
-                *(session, key, value),
-            )
-        if batch.end is not None:
-            end = batch.end
-            await db.execute(
-                "UPDATE quiesce_runs SET status = $3, reason = $4, ended = $5, detail = $6"
-                " WHERE session = $1 AND run = $2",
-                *(session, batch.run_id, end.status, end.reason, end.ended, end.detail),
-            )
-        await note_said(db, session, batch.answers)
+        await write_batch(db, lease.session_id, batch)
+        await note_said(db, lease.session_id, batch.answers)
         if batch.release or batch.answers:
             await tell(db, lease.session)
         return revision
@@ -369,14 +310,8 @@ class PostgresStore(PostgresDatabase):
             "SELECT run FROM quiesce_runs WHERE session = $1 AND status = 'running' ORDER BY started, run", info.id
         )
         values = await db.fetch("SELECT key, value FROM quiesce_session_values WHERE session = $1", info.id)
-        unfinished = {run["run"]: await self._rows(db, info.id, run["run"]) for run in running}
+        unfinished = {run["run"]: await payloads_of(db, info.id, run["run"]) for run in running}
         return Snapshot(info, [row["payload"] for row in found], unfinished, dict(values))
-
-    async def _rows(self, db: Any, session_id: str, run_id: str) -> list[bytes]:
-        found = await db.fetch(
-            "SELECT payload FROM quiesce_journal WHERE session = $1 AND run = $2 ORDER BY seq", session_id, run_id
-        )
-        return [row["payload"] for row in found]
 
     # --- The thread -------------------------------------------------------------------------------------------
 

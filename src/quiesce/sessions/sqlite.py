@@ -21,8 +21,9 @@ from ..errors import (
 )
 from .letters import Letter, Request, admission
 from .records import Batch, Entry, Holder, Lease, RunRecord, Said, SessionInfo, Snapshot, Taken
-from .rows import A_MARK, Row, encode
+from .rows import Row, encode
 from .sqlite_file import SQLiteFile
+from .sqlite_journal import add_late, payloads_of, rows_after, write_batch
 from .sqlite_letters import (
     add_letter,
     keep_place,
@@ -237,7 +238,8 @@ class SQLiteStore(SQLiteFile):
         return row[0]
 
     def _write(self, lease: Lease, batch: Batch) -> int:
-        rows, payloads = batch.rows(), batch.payloads()
+        batch.rows()  # encoded before the file is locked
+        length = batch.first_message + len(batch.payloads())
         now = time.time()
         kept = "holder = NULL, expires = 0" if batch.release else f"expires = {now + lease.seconds!r}"
         with self._transaction(durable=batch.urgent) as db:
@@ -245,38 +247,9 @@ class SQLiteStore(SQLiteFile):
                 db,
                 lease,
                 f"revision = revision + 1, updated = ?, length = CASE WHEN ? THEN ? ELSE length END, {kept}",
-                (now, batch.rewrites, batch.first_message + len(payloads)),
+                (now, batch.rewrites, length),
             )
-            if batch.begin is not None:
-                db.execute(
-                    "INSERT OR IGNORE INTO runs (session, run, agent, started) VALUES (?, ?, ?, ?)",
-                    (lease.session_id, batch.run_id, batch.begin.agent, batch.begin.started),
-                )
-            if rows:
-                db.executemany(
-                    "INSERT OR IGNORE INTO journal (session, run, seq, payload, number, lengths)"
-                    " VALUES (?, ?, ?, ?, ?, ?)",
-                    [(lease.session_id, batch.run_id, batch.first_row + n, *row) for n, row in enumerate(rows)],
-                )
-            if batch.rewrites:
-                db.execute(
-                    "DELETE FROM messages WHERE session = ? AND position >= ?", (lease.session_id, batch.first_message)
-                )
-                db.executemany(
-                    "INSERT INTO messages (session, position, run, payload) VALUES (?, ?, ?, ?)",
-                    [(lease.session_id, batch.first_message + n, batch.run_id, p) for n, p in enumerate(payloads)],
-                )
-            for key, value in batch.values.items():
-                db.execute(
-                    "INSERT OR REPLACE INTO session_values (session, key, value) VALUES (?, ?, ?)",
-                    (lease.session_id, key, value),
-                )
-            if batch.end is not None:
-                end = batch.end
-                db.execute(
-                    "UPDATE runs SET status = ?, reason = ?, ended = ?, detail = ? WHERE session = ? AND run = ?",
-                    (end.status, end.reason, end.ended, end.detail, lease.session_id, batch.run_id),
-                )
+            write_batch(db, lease.session_id, batch)
             note_said(db, lease.session_id, batch.answers)
         if batch.release or batch.answers:
             self._watchers.tell(lease.session)
@@ -284,16 +257,7 @@ class SQLiteStore(SQLiteFile):
 
     def _add_late(self, session_id: str, run_id: str, payload: bytes) -> bool:
         with self._transaction() as db:
-            run = (session_id, run_id)
-            if db.execute("SELECT 1 FROM runs WHERE session = ? AND run = ?", run).fetchone() is None:
-                return False
-            db.execute(
-                "INSERT INTO journal (session, run, seq, payload, number)"
-                " SELECT ?, ?, coalesce(max(seq), -1) + 1, ?, ? FROM journal WHERE session = ? AND run = ?"
-                " HAVING coalesce(sum(payload = ?), 0) = 0",
-                (*run, payload, A_MARK, *run, payload),
-            )
-            return True
+            return add_late(db, session_id, run_id, payload)
 
     def _delete(self, session: str) -> None:
         with self._transaction() as db:
@@ -324,13 +288,7 @@ class SQLiteStore(SQLiteFile):
             "SELECT run FROM runs WHERE session = ? AND status = 'running' ORDER BY started, run", (info.id,)
         ).fetchall()
         values = db.execute("SELECT key, value FROM session_values WHERE session = ?", (info.id,)).fetchall()
-        return Snapshot(info, payloads, {run: self._rows(db, info.id, run) for (run,) in open_runs}, dict(values))
-
-    def _rows(self, db: sqlite3.Connection, session_id: str, run_id: str) -> list[bytes]:
-        found = db.execute(
-            "SELECT payload FROM journal WHERE session = ? AND run = ? ORDER BY seq", (session_id, run_id)
-        )
-        return [row[0] for row in found]
+        return Snapshot(info, payloads, {run: payloads_of(db, info.id, run) for (run,) in open_runs}, dict(values))
 
     def _sessions(self) -> list[SessionInfo]:
         with self._transaction(reading=True) as db:
@@ -348,22 +306,11 @@ class SQLiteStore(SQLiteFile):
 
     def _journal(self, session: str, run_id: str) -> list[bytes]:
         with self._transaction(reading=True) as db:
-            return self._rows(db, self._info(db, session).id, run_id)
+            return payloads_of(db, self._info(db, session).id, run_id)
 
     def _numbered(self, session: str, run_id: str, after: int, most: int | None, marks: bool) -> list[Row]:  # noqa: FBT001
         with self._transaction(reading=True) as db:
-            run = (self._info(db, session).id, run_id)
-            first = db.execute(
-                "SELECT seq FROM journal WHERE session = ? AND run = ? AND number BETWEEN 1 AND ?"
-                " ORDER BY seq DESC LIMIT 1",
-                (*run, after + 1),
-            ).fetchone()
-            found = db.execute(
-                "SELECT payload, number, lengths FROM journal WHERE session = ? AND run = ? AND seq >= ?"
-                " AND (? OR number IS NOT ?) ORDER BY seq LIMIT ?",
-                (*run, 0 if first is None or not after else first[0], marks, A_MARK, -1 if most is None else most + 1),
-            )
-            return [Row(*row) for row in found]
+            return rows_after(db, self._info(db, session).id, run_id, after, most, marks=marks)
 
     def _get(self, key: str) -> bytes | None:
         with self._transaction(reading=True) as db:

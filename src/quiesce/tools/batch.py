@@ -50,18 +50,27 @@ class Batch:
         while lane and lane[0].result is not None:  # finished before the turn had to wait, or cancelled before its turn
             lane.popleft()
         if lane and not lane[0].suspended and not self._leg.wants(Mode.AFTER_TOOLS):
-            lane[0].start(lambda: self._on_rest(lane))
+            record = lane[0]
+            record.start(lambda: self._on_rest(lane, record))
 
     def cancel_call(self, call_id: str, why: str) -> bool:
         """Stop one call by its policy; the others, and the turn, go on. Whether it was there and not over."""
-        return any(record.stop_alone(why) for record in self.records if record.call.id == call_id)
+        if not self.has_call(call_id):
+            return False
+        (record,) = (each for each in self.records if each.call.id == call_id)
+        held_up = self._lanes if record.suspended and self._all_done is not None else ()
+        stopped = record.stop_alone(why)
+        for lane in held_up:
+            self._on_rest(lane, record)
+        return stopped
 
     def has_call(self, call_id: str) -> bool:
-        """Whether a call with this id is here and has no result yet. From any thread."""
-        return any(record.call.id == call_id and record.result is None for record in self.records)
+        """Whether a call with this id is here and has no result yet, and the turn still goes on. From any thread."""
+        over = self._all_done is not None and self._all_done.done()
+        return not over and any(record.call.id == call_id and record.result is None for record in self.records)
 
-    def _on_rest(self, lane: deque[CallRecord]) -> None:
-        if not lane[0].suspended:
+    def _on_rest(self, lane: deque[CallRecord], record: CallRecord) -> None:
+        if lane and lane[0] is record and not record.suspended:
             lane.popleft()
             self._advance(lane)
         self._check_done()
@@ -136,9 +145,17 @@ class Batch:
         """The calls that could have been undone, began, and did not complete."""
         return tuple(record.call for record in self.records if record.was_cut and record.can_be_undone)
 
+    def undoable_calls(self) -> tuple[ToolCall, ...]:
+        """The calls that have completed and can be undone."""
+        return tuple(record.call for record in self.records if record.completed and record.can_be_undone)
+
     def still_running(self) -> tuple[str, ...]:
         """The names of the calls that were left behind and have not ended since."""
         return tuple(record.remains for record in self.records if record.still_running)
+
+    def gave_up(self, call_id: str | None) -> bool:
+        """Whether a call was left behind and has not ended since."""
+        return any(record.call.id == call_id and record.still_running for record in self.records)
 
     def waiting_for(self) -> tuple[str, ...]:
         """The names of the tools that run right now, and what they are protected in."""

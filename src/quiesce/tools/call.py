@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from copy import deepcopy
 from enum import Enum
 from typing import Any, Final
 
@@ -67,6 +68,7 @@ class CallRecord:
         self._stop_deadline: float | None = None
         self._held_back = False
         self._why_alone = ""
+        self._given: dict[str, Any] = {}
         self._announced = False
         self._started_at: float | None = None
         self._ended_at: float | None = None
@@ -107,6 +109,8 @@ class CallRecord:
         self.stage = Stage.RUNNING
         self.asking.started = True
         self._started_at = self._clock()
+        if tool.compensation is not None:  # before the tool can change them
+            self._given = {name: _copied(value) for name, value in arguments.items()}
         self._set_timer(tool.policy.timeout, self._on_timeout)
         self._host.emit(ToolStarted(self.asking.call))
         try:
@@ -127,9 +131,9 @@ class CallRecord:
     def _completed(self, value: Any) -> ToolResult:
         """The result of a tool that returned; what it did can be undone from now on, where there is a way."""
         compensation = None if self.tool is None else self.tool.compensation
-        if self.tool is not None and compensation is not None and self.stage is not Stage.DONE:
-            arguments = self.tool.validate(self.asking.call.arguments)
-            self._host.undo_log.add(Effect(self.call, compensation, arguments, value))
+        if compensation is not None and self.stage is not Stage.DONE:
+            log = self._host.undo_log
+            log.add(Effect(self.call, compensation, self._given, value, log))
         return completed(self.call, value)
 
     def _settle_cancelled(self, error: asyncio.CancelledError) -> bool:
@@ -322,6 +326,9 @@ class CallRecord:
 
     def stop_alone(self, why: str, *, source: Source = "user") -> bool:
         """Stop this call by its policy, and let the turn go on. `why` opens its result. Whether it was not over yet."""
+        if self.suspended:
+            self._stop_asking(why)
+            return True
         if self.stage is Stage.DONE or self.left_behind or self._why_alone:
             return False
         self._why_alone = why
@@ -332,6 +339,14 @@ class CallRecord:
             self.request_stop(Mode.NOW)
             self._set_timer(self.grace(Mode.NOW), self._on_grace_over)
         return True
+
+    def _stop_asking(self, why: str) -> None:
+        """Nobody needs to answer any more what the call asked."""
+        self._why_alone = why
+        self._token.cancel(why)
+        self.asking.open = ()
+        self.result = self._stopped(Outcome.CANCELLED if self.asking.started else Outcome.NEVER_STARTED)
+        self.announce()
 
     def _on_timeout(self) -> None:
         assert self.tool is not None
@@ -361,6 +376,11 @@ class CallRecord:
     def was_cut(self) -> bool:
         """Whether the tool began and did not come to its own end."""
         return self.result is not None and self.result.outcome not in (Outcome.COMPLETED, Outcome.NEVER_STARTED)
+
+    @property
+    def completed(self) -> bool:
+        """Whether the tool came to its own end, without an error."""
+        return self.result is not None and self.result.outcome is Outcome.COMPLETED and not self.result.is_error
 
     @property
     def can_be_undone(self) -> bool:
@@ -401,3 +421,11 @@ class CallRecord:
         detail = "\n".join(filter(None, (note(result), self._shield_note)))
         ok = result.outcome is not Outcome.COMPLETED or not result.is_error
         return CallReceipt(self.call.id, self.call.name, result.outcome, ok, detail, seconds, self.suspended)
+
+
+def _copied(value: Any) -> Any:
+    """A copy that the tool cannot change; the thing itself, when there is no copying it."""
+    try:
+        return deepcopy(value)
+    except Exception:  # a type of the user's own can raise anything here
+        return value

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from ..errors import ConfigurationError, InvalidTool
@@ -18,10 +18,11 @@ class Compensation:
     """A function that undoes what a call did, and how long it may take.
 
     It takes the tool's arguments by name, as many of them as it likes, and what the tool returned as `result`.
+    `arguments` are their names with the tool's own defaults, for those that a call left out.
     """
 
     def __init__(
-        self, function: Callable[..., Any], *, tool_name: str, arguments: frozenset[str], timeout: float
+        self, function: Callable[..., Any], *, tool_name: str, arguments: Mapping[str, Any], timeout: float
     ) -> None:
         if not 0 < timeout < float("inf"):
             raise ConfigurationError(f"An undo timeout of {timeout!r} makes no sense.", todo="Use a number of seconds.")
@@ -29,6 +30,9 @@ class Compensation:
         self.function: Final = function
         self.timeout: Final = timeout
         self.is_async: Final = _is_async(function)
+        self._defaults: Final = {
+            name: value for name, value in arguments.items() if value is not inspect.Parameter.empty
+        }
         self._takes_all: Final = any(each.kind is each.VAR_KEYWORD for each in parameters)
         self._names: Final = frozenset(each.name for each in parameters if each.kind in _NAMED)
         for each in parameters:
@@ -41,7 +45,7 @@ class Compensation:
 
     def bind(self, arguments: dict[str, Any], result: Any) -> dict[str, Any]:
         """What to call the function with."""
-        offered = {**arguments, "result": result}
+        offered = {**self._defaults, **arguments, "result": result}
         return offered if self._takes_all else {name: offered[name] for name in offered if name in self._names}
 
 

@@ -139,10 +139,10 @@ class Invocation:
                 self._programs.remove(program)
 
     def _shield(self, name: str) -> Shield:
-        return Shield(name, lambda: self._shields.append(name), self._leave_shield)
+        return Shield(name, lambda: self._shields.append(name), lambda: self._leave_shield(name))
 
-    def _leave_shield(self) -> None:
-        self._shields.pop()
+    def _leave_shield(self, name: str) -> None:
+        self._shields.remove(name)
         if not self._shields:
             self._on_unshield()
 

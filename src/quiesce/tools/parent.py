@@ -16,8 +16,8 @@ class ParentRun(Protocol):
         """The run's id."""
         ...
 
-    def hand_over(self, agent: Any) -> None:
-        """Let another agent continue the conversation after this turn. Raises `ToolError` when that cannot be."""
+    def hand_over(self, agent: Any, tool_name: str) -> None:
+        """Let the agent of this tool continue the conversation after this turn. Raises `ToolError` when it cannot."""
 
 
 current_run: Final[ContextVar[ParentRun | None]] = ContextVar("quiesce_current_run", default=None)

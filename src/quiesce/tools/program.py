@@ -23,7 +23,7 @@ class ProcessResult(Struct, frozen=True):
     """How a program ended and what it printed.
 
     `code` is its exit code, negative for the signal that ended it. `left_running` is how many processes it had not
-    waited for; they were ended.
+    waited for; they were ended. In a sandbox that is not counted: there they end with the program.
     """
 
     argv: tuple[str, ...]
@@ -61,7 +61,7 @@ class Program:
 
         self.argv: Final = _checked(argv)
         self._input: Final = input.encode() if isinstance(input, str) else input or b""
-        self._cwd: Final = str(Path(cwd or ".").absolute())
+        self._cwd: Final = _folder(cwd)
         self._env: Final = dict(os.environ) if env is None else env
         self._timeout: Final = timeout
         self._limits: Final = (max_memory, max_cpu)
@@ -109,23 +109,21 @@ class Program:
         if sys.platform == "win32":
             raise ToolError(_NO_PROCESSES)
         from .processes.containment import Containment
+        from .processes.handles import Handles
         from .processes.keeper import ProgramJob
         from .processes.link import Link
         from .processes.rlimits import Allowance
 
         argv = sandboxed(self.argv, self._cwd) if self._sandbox else self.argv
         job = ProgramJob(argv, self._cwd, self._env, Allowance(*self._limits))
-        pipes = (os.pipe(), os.pipe(), os.pipe())
-        (in_reader, in_writer), (out_reader, out_writer), (err_reader, err_writer) = pipes
         try:
-            self._containment = Containment(job, (in_reader, out_writer, err_writer))
-        except BaseException:
-            for handle in (in_writer, out_reader, err_reader):
-                os.close(handle)
-            raise
-        finally:
-            for handle in (in_reader, out_writer, err_writer):
-                os.close(handle)
+            with Handles() as ends:
+                in_writer, in_reader = ends.input()
+                out_reader, out_writer = ends.output()
+                err_reader, err_writer = ends.output()
+                self._containment = Containment(job, (in_reader, out_writer, err_writer))
+        except OSError as error:
+            raise ToolError(f"{self.argv[0]} could not be started ({error}).") from None
         stdin, stdout, stderr = Link(in_writer), Link(out_reader), Link(err_reader)
         self._containment.attach(self._loop, self._on_change)
         stdout.attach(self._loop, self.stdout.add)
@@ -152,14 +150,24 @@ class Program:
         ended = self._containment
         if ended.failure is not None:
             raise ToolError(f"{self.argv[0]} could not be started ({ended.failure}).")
+        if ended.exit is None:  # who was to start it has been killed
+            raise ToolError(f"Nothing was heard of {self.argv[0]}: whether it ran is not known.")
         return ProcessResult(
             self.argv,
             ended.exit.code,
             self.stdout.text,
             self.stderr.text,
             timed_out=self._timed_out,
-            left_running=ended.leftovers,
+            # bwrap has processes of its own, which may end a moment later than the program.
+            left_running=0 if self._sandbox else ended.leftovers,
         )
+
+
+def _folder(cwd: str | None) -> str:
+    try:
+        return str(Path(cwd or ".").absolute())
+    except FileNotFoundError:
+        raise ToolError("The folder that this program runs in is gone: give another one as cwd.") from None
 
 
 def _checked(argv: Sequence[str]) -> tuple[str, ...]:
@@ -173,11 +181,14 @@ def _checked(argv: Sequence[str]) -> tuple[str, ...]:
 def sandboxed(argv: Sequence[str], cwd: str) -> tuple[str, ...]:
     """The command that runs `argv` under bubblewrap: no network, read-only but for `cwd` and a /tmp of its own.
 
-    Raises `ToolError` when `bwrap` is not installed: what was to be confined is not run without it.
+    Raises `ToolError` when `bwrap` is not installed, or when `cwd` is everything there is: what was to be confined is
+    not run without it.
     """
     bwrap = shutil.which("bwrap")
     if bwrap is None:
         raise ToolError("The sandbox needs bwrap (bubblewrap), which is not installed. Nothing was run.")
+    if os.path.realpath(cwd) == os.sep:
+        raise ToolError("A sandbox in / would protect nothing: give another folder as cwd. Nothing was run.")
     confine = ("--unshare-all", "--die-with-parent", "--new-session", "--ro-bind", "/", "/", "--dev", "/dev")
     places = ("--proc", "/proc", "--tmpfs", "/tmp", "--bind", cwd, cwd, "--chdir", cwd)  # noqa: S108
     return (bwrap, *confine, *places, "--", *argv)

@@ -102,7 +102,7 @@ class Tool:
     def spec(self) -> ToolSpec:
         """The tool as a model sees it. Raises `InvalidTool` when it can have none, or could not be run."""
         if self.policy.on_stop == "kill":
-            self.parcel()
+            self._check_travel()
         return ToolSpec(self.name, self.description, self._arguments[0].json_schema())
 
     def parcel(self) -> Parcel:
@@ -112,10 +112,17 @@ class Tool:
         try:
             return pack(self.function)
         except CannotTravel as error:
-            raise InvalidTool(
-                f"Tool {self.name!r} cannot run in a process of its own: {error}.",
-                todo="Define it at the top of a module, or create what it needs inside it.",
-            ) from None
+            raise _cannot_travel(self.name, error) from None
+
+    def _check_travel(self) -> None:
+        from .processes.parcel import CannotTravel, check_types
+
+        self.parcel()
+        hints, parameters = _signature(self.function, self.name)
+        try:
+            check_types({each.name: hints[each.name] for each in parameters if each.name in hints})
+        except CannotTravel as error:
+            raise _cannot_travel(self.name, error) from None
 
     @functools.cached_property
     def _arguments(self) -> tuple[_ArgumentType, str | None]:
@@ -136,19 +143,17 @@ class Tool:
         """
 
         def register(given: _F) -> _F:
-            self.compensation = Compensation(
-                given, tool_name=self.name, arguments=self._argument_names(), timeout=timeout
-            )
+            self.compensation = Compensation(given, tool_name=self.name, arguments=self._defaults(), timeout=timeout)
             return given
 
         return register if function is None else register(function)
 
-    def _argument_names(self) -> frozenset[str]:
-        """The names of the arguments, without reading the types where that is not needed: it takes a while."""
+    def _defaults(self) -> dict[str, Any]:
+        """The arguments with their defaults, without reading the types where that is not needed: it takes a while."""
         parameters = inspect.signature(self.function).parameters.values()
         if any(each.kind is each.VAR_KEYWORD for each in parameters):  # a tool from elsewhere, known by its schema only
-            return frozenset(self.spec.schema["properties"])
-        return frozenset(each.name for each in parameters)
+            return dict.fromkeys(self.spec.schema["properties"], inspect.Parameter.empty)
+        return {each.name: each.default for each in parameters if not _takes_context(each)}
 
     @property
     def context_parameter(self) -> str | None:
@@ -158,6 +163,13 @@ class Tool:
     def validate(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """The arguments as the function wants them. Raises `ToolError`, in words for the model, if they do not fit."""
         return self._arguments[0].validate(arguments)
+
+
+def _cannot_travel(name: str, error: Exception) -> InvalidTool:
+    return InvalidTool(
+        f"Tool {name!r} cannot run in a process of its own: {error}.",
+        todo="Define it at the top of a module, or create what it needs inside it.",
+    )
 
 
 @runtime_checkable
@@ -238,6 +250,12 @@ def _argument_type(
             f"Tool {tool_name!r} has a parameter whose type has no JSON form: {error.message.splitlines()[0]}",
             todo="Use types that pydantic can describe.",
         ) from None
+
+
+def _takes_context(parameter: inspect.Parameter) -> bool:
+    """Whether this is the parameter for the `ToolContext`, as far as can be told without reading the types."""
+    hint = parameter.annotation
+    return hint is ToolContext or (isinstance(hint, str) and hint.split(".")[-1] == ToolContext.__name__)
 
 
 def _signature(function: Callable[..., Any], tool_name: str) -> tuple[dict[str, Any], list[inspect.Parameter]]:

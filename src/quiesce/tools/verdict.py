@@ -43,8 +43,10 @@ def raised(call: ToolCall, error: BaseException, policy: StopPolicy | None, *, s
 
 def died(call: ToolCall, ended: ProcessEnded, policy: StopPolicy, printed: Iterable[Printed]) -> ToolResult:
     """The result of a call whose process ended though nobody had asked it to."""
+    if ended.exit is None and ended.failure is None:
+        return stopped(call, Outcome.UNKNOWN, "Its process ended before anything was heard of it.", printed)
     if ended.exit is None:
-        return failed(call, f"Not run: its process could not be started ({ended.failure or 'it said nothing'}).")
+        return failed(call, f"Not run: its process could not be started ({ended.failure}).")
     name = ended.exit.signal_name
     if name is None:
         what = f"Its process ended with code {ended.exit.code} before the tool returned."

@@ -103,9 +103,9 @@ def _extremes(price: Price, tokens: int, read: Figure, written: Figure, out: int
 
 
 def total_cost(costs: list[Cost | None]) -> Cost | None:
-    """The sum of several costs; None when no price is known for any of them."""
+    """The sum of several costs; None when no price is known for any of them, or when they are in several currencies."""
     known = [cost for cost in costs if cost is not None]
-    if not known:
+    if len({cost.currency for cost in known}) != 1:
         return None
     missing = len(known) < len(costs)
     values = [cost.value for cost in known if cost.value is not None]

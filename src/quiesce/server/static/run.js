@@ -7,12 +7,11 @@ import { Conversation, earlier, retold } from "./conversation.js";
 import { h, say, show } from "./dom.js";
 import { follow, followRuns, Line } from "./follow.js";
 import { lostCard, receiptCard, stillRunning } from "./receipt.js";
-import { stateWords } from "./state.js";
-import { before, Story, textOf } from "./story.js";
+import { hasEnded, modeOf, stateWords } from "./state.js";
+import { nextSteps } from "./steps.js";
+import { askedAtFirst, before, Story, textOf } from "./story.js";
 import { timeline } from "./timeline.js";
 
-const OVER = new Set(["ended", "crashed"]);
-const MODES = ["after_turn", "after_tools", "now", "kill"];
 const TICK = 250;
 
 /** Show run `id` in `place`. Returns the way to leave the page. */
@@ -174,7 +173,7 @@ class RunPage {
 
   /** Whether the run is known to be over: the server said so, with the run's last event or after a crash. */
   get over() {
-    return this.story.end !== null || (this.run !== null && OVER.has(this.run.state));
+    return this.story.end !== null || (this.run !== null && hasEnded(this.run));
   }
 
   // --- Drawing ------------------------------------------------------------------------------------------------------
@@ -202,19 +201,7 @@ class RunPage {
   }
 
   #mode() {
-    if (this.over) return "idle";
-    const asked = this.asked;
-    if (asked === null) return "running";
-    return { kill: "forcing", now: "stopping" }[asked] ?? "patient";
-  }
-
-  /** The hardest stop that is known to have been asked for, here or elsewhere; null when none was. */
-  get asked() {
-    const told = this.run?.state === "stopping" ? this.run.mode : null;
-    const known = [this.stopping?.mode, this.story.stop?.cause.mode, told].map((mode) => MODES.indexOf(mode));
-    // Force that was asked for elsewhere may be asked for again: nobody knows here whether it was delivered.
-    const hardest = Math.max(known[0], Math.min(Math.max(known[1], known[2]), MODES.indexOf("now")));
-    return MODES[hardest] ?? null;
+    return this.over ? "idle" : modeOf({ run: this.run, story: this.story, stopping: this.stopping });
   }
 
   #label(mode) {
@@ -313,7 +300,7 @@ class RunPage {
     try {
       const answer = await sent;
       mine.delivered = true;
-      if (OVER.has(answer.run.state)) this.#wasOver(answer);
+      if (hasEnded(answer.run)) this.#wasOver(answer);
     } catch (error) {
       if (this.stopping === mine) this.stopping = null;
       this.#complain(error);
@@ -338,17 +325,13 @@ class RunPage {
   }
 
   #actions(receipt) {
-    const crashed = this.run.state === "crashed";
-    const reason = receipt?.stop_reason ?? this.run.stop_reason;
-    const cut = !["end_turn", "stop_sequence", "steered"].includes(reason) || crashed;
-    const waits = reason === "interrupt";
-    return [
-      cut && !waits && { id: "continue", label: "Continue", primary: true, title: "Let the model go on where it was stopped", run: () => this.#go(() => continueRun(this.id)) },
-      { id: "steer", label: "Steer", title: "Say what to do instead", run: () => this.composer.focus("What should it do instead?") },
-      { id: "retry", label: "Retry", title: "Ask the same again", run: () => this.#retry() },
-      this.run.undoable?.length > 0 && { id: "undo", label: "Undo", title: `Take back what was done by ${this.run.undoable.join(", ")}`, run: () => this.#undo() },
-      waits && { id: "dismiss", label: "Withdraw the question", title: "Withdraw the question: nothing is done, and the conversation can go on", run: () => this.#dismiss() },
-    ].filter(Boolean);
+    return nextSteps(this.run, receipt, {
+      continue: () => this.#go(() => continueRun(this.id)),
+      steer: () => this.composer.focus("What should it do instead?"),
+      retry: () => this.#retry(),
+      undo: () => this.#undo(),
+      dismiss: () => this.#dismiss(),
+    });
   }
 
   #start(prompt) {
@@ -359,8 +342,7 @@ class RunPage {
 
   /** The same prompt again, whole: the run itself has only the beginning of a long one. */
   #retry() {
-    const isUser = (message) => message.type === "user";
-    const first = this.story.messages.find(isUser) ?? this.snapshot.findLast((message) => isUser(message) && textOf(message.content).startsWith(this.run.prompt));
+    const first = askedAtFirst(this.run, this.story, this.snapshot);
     if (!first) return this.#complain(new ApiError(410, "forgotten", "What was asked is no longer known.", "Write it again."));
     const plain = first.content.every((part) => part.type === "text");
     return this.#start(plain ? textOf(first.content) : first.content);

@@ -1,6 +1,29 @@
-// What the state line of a run's page says: a few words, a tone, and a time that is not read out.
+// Where a run stands, as its page knows it, and what its state line says of that: a few words, a tone, and a time that
+// is not read out.
 
 import { duration, ending, stateOf } from "./words.js";
+
+const MODES = ["after_turn", "after_tools", "now", "kill"];
+
+/** Whether the server has said that the run is over. */
+export function hasEnded(run) {
+  return run.state === "ended" || run.state === "crashed";
+}
+
+/** What the page of a run that goes on is in: "running", or how it is being stopped. */
+export function modeOf(known) {
+  const asked = hardestStop(known);
+  if (asked === null) return "running";
+  return { kill: "forcing", now: "stopping" }[asked] ?? "patient";
+}
+
+/** The hardest stop that is known to have been asked for, here (`stopping`) or elsewhere; null when none was. */
+function hardestStop({ run, story, stopping }) {
+  const told = run?.state === "stopping" ? run.mode : null;
+  const [here, ...elsewhere] = [stopping?.mode, story.stop?.cause.mode, told].map((mode) => MODES.indexOf(mode));
+  // Force that was asked for elsewhere may be asked for again: nobody knows here whether it was delivered.
+  return MODES[Math.max(here, Math.min(Math.max(...elsewhere), MODES.indexOf("now")))] ?? null;
+}
 
 /**
  * [words, tone, time] for a run as it is known: `run` as the server last showed it, `story` as its events tell it,
@@ -10,7 +33,7 @@ export function stateWords({ run, story, stopping, mode, now }) {
   if (story.end && run.state === "ended" && !run.interrupts.length && story.end.stop_reason === "interrupt") return [...stateOf(run), ""];
   if (story.end?.stop_reason === "interrupt") return [...ending("interrupt"), ""];
   if (story.end) return [...ending(story.end.stop_reason), tookWords(run, story)];
-  if (run.state === "ended" || run.state === "crashed") return [...stateOf(run), ""];
+  if (hasEnded(run)) return [...stateOf(run), ""];
   if (mode !== "running" || story.stop) return stoppingWords({ story, stopping, mode, now });
   if (run.state === "queued" && story.startedAt === null) return ["Queued", "idle", ""];
   return [story.doing, "live", story.startedAt === null ? "" : seconds(now - story.startedAt)];

@@ -308,6 +308,12 @@ export function retell(messages) {
   return story;
 }
 
+/** The words that a run began with: from its events, or from the conversation, where only the beginning is known. */
+export function askedAtFirst(run, story, snapshot) {
+  const isUser = (message) => message.type === "user";
+  return story.messages.find(isUser) ?? snapshot.findLast((message) => isUser(message) && textOf(message.content).startsWith(run.prompt));
+}
+
 /** The messages of a snapshot that were there before this run: those before its own first message. */
 export function before(messages, story) {
   const first = story.messages[0];

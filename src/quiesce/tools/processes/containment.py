@@ -11,9 +11,9 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Final, cast
 
-from ...errors import ConfigurationError
 from .ended import ExitStatus
 from .frames import Decoder, encode
+from .handles import Handles
 from .keeper import ProgramJob, WorkerJob
 from .link import Link
 from .reaper import LINUX, children, send_group
@@ -31,22 +31,25 @@ class Nursery:
         self._process: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
 
-    def adopt(self, control: socket.socket) -> None:
-        """Fork a keeper that listens on `control`. A nursery that has died is replaced."""
+    def adopt(self, control: int) -> None:
+        """Fork a keeper that listens on `control`. A nursery that has died is replaced.
+
+        Raises `OSError` when there can be none: too many processes, or too many open files.
+        """
         with self._lock:
-            for _ in range(2):
-                try:
-                    socket.send_fds(self._started(), [b"k"], [control.fileno()])
-                    return
-                except OSError:
-                    self._drop()
-        raise ConfigurationError("No worker process could be started.", todo="Check the limits on processes.")
+            try:
+                self._hand_over(control)
+            except OSError:
+                self._drop()
+                self._hand_over(control)
+
+    def _hand_over(self, control: int) -> None:
+        socket.send_fds(self._started(), [b"k"], [control])
 
     def _started(self) -> socket.socket:
         if self._socket is None:
-            ours, theirs = socket.socketpair()
-            with theirs:
-                number = theirs.fileno()
+            with Handles() as handles:
+                ours, number = handles.sockets()
                 flags = cast(list[str], subprocess._args_from_interpreter_flags())  # pyright: ignore
                 self._process = subprocess.Popen(
                     [sys.executable, *flags, "-c", _START.format(number), "quiesce-nursery", *sys.path],
@@ -102,10 +105,10 @@ class Containment:
     """A worker or a program with its keeper. From `start` until `gone`; the handles are closed at the end of both."""
 
     def __init__(self, job: WorkerJob | ProgramJob, handles: Sequence[int]) -> None:
-        ours, theirs = socket.socketpair()
-        with theirs:
+        with Handles() as ends:
+            ours, theirs = ends.sockets()
             nursery.adopt(theirs)
-        socket.send_fds(ours, [b"j"], list(handles))
+            socket.send_fds(ours, [b"j"], list(handles))
         self._link: Final = Link(ours)
         self._decoder: Final = Decoder()
         self._on_change: Callable[[], None] = _ignore

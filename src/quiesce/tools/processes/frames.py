@@ -1,4 +1,4 @@
-"""Pickled objects on a byte stream: four bytes of length, then the object."""
+"""Pickled objects on a byte stream: eight bytes of length, then the object."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import struct
 from collections.abc import Iterator
 from typing import Any, Final
 
-_HEADER: Final = struct.Struct("!I")
+_HEADER: Final = struct.Struct("!Q")
 
 
 def encode(message: object) -> bytes:

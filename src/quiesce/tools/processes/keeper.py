@@ -36,6 +36,8 @@ from .reaper import (
 )
 from .rlimits import Allowance
 
+# What ends most programs, and neither the nursery nor a keeper: they are there to the last. Their children are told.
+SPARED: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # Where there is no subreaper: how often to look whether what was killed is gone.
 _LOOK_AGAIN: Final = 0.01
 
@@ -61,6 +63,25 @@ def keep(control: socket.socket) -> NoReturn:
     except BaseException:  # nothing may fall back into the nursery's loop
         os._exit(70)
     os._exit(0)
+
+
+def _fork_unspared() -> int:
+    """Fork a child that takes what it is sent as any program does, from its first moment: a stop may come at once."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, SPARED)
+    _handle_spared(signal.SIG_DFL)
+    pid = -1
+    try:
+        pid = os.fork()
+    finally:
+        if pid != 0:
+            _handle_spared(signal.SIG_IGN)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SPARED)
+    return pid
+
+
+def _handle_spared(how: signal.Handlers) -> None:
+    for number in SPARED:
+        signal.signal(number, how)
 
 
 def _only_wake(_: int, __: FrameType | None) -> None:
@@ -106,7 +127,7 @@ class _Keeper:
     def _start_worker(self, handles: list[int]) -> int:
         from . import worker
 
-        pid = os.fork()
+        pid = _fork_unspared()
         if pid:
             return pid
         try:
@@ -122,7 +143,7 @@ class _Keeper:
 
     def _start(self, job: ProgramJob, handles: list[int]) -> int:
         def prepare() -> None:
-            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            _handle_spared(signal.SIG_DFL)
             die_with_parent()
             job.allowance.claim()
 

@@ -11,14 +11,18 @@ import os
 import signal
 import socket
 import sys
+from contextlib import suppress
 from typing import NoReturn
 
-from .keeper import keep
+from .frames import encode
+from .keeper import SPARED, keep
 
 
 def main(control: int) -> NoReturn:
     """Fork a keeper for each socket that arrives on `control`, until that closes."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in SPARED:  # what everything in a service is sent when it is stopped; this ends when the host does
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())  # whatever the host has blocked
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # keepers are reaped by the kernel
     gc.collect()
     gc.freeze()  # what is here is shared by every fork, and stays so
@@ -32,11 +36,20 @@ def main(control: int) -> NoReturn:
             os._exit(0)
         if not data:
             os._exit(0)
-        if os.fork() == 0:
-            requests.close()
-            keep(socket.socket(fileno=handles[0]))
-        for handle in handles:
-            os.close(handle)
+        with socket.socket(fileno=handles[0]) as control_of_one:
+            _fork_keeper(control_of_one, requests)
+
+
+def _fork_keeper(control: socket.socket, requests: socket.socket) -> None:
+    try:
+        child = os.fork()
+    except OSError as error:  # there are too many processes; later there may be fewer
+        with suppress(OSError):
+            control.sendall(encode(("failed", f"{type(error).__name__}: {error}")))
+        return
+    if child == 0:
+        requests.close()
+        keep(control)
 
 
 if __name__ == "__main__":

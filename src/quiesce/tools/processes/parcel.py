@@ -1,6 +1,7 @@
 """How a function gets into another process.
 
-A function of an importable module goes by its name. One that cannot be imported there (it is in `__main__`, in a
+A function of an importable module goes by its name, with the file that it came from, for modules that only their file
+leads to (plugins, some test runners). One that cannot be imported there (it is in `__main__`, in a
 notebook, or inside another function) goes by value: its code, and the values of the names that it uses. The user's
 `__main__` is never run a second time. What can go neither way is refused, with the name of what stands in its way.
 """
@@ -8,14 +9,15 @@ notebook, or inside another function) goes by value: its code, and the values of
 from __future__ import annotations
 
 import builtins
+import functools
 import importlib
 import io
 import marshal
 import pickle
 import sys
 from collections.abc import Callable, Iterator
-from types import CellType, CodeType, FunctionType, ModuleType
-from typing import Any, Final, Literal, NamedTuple
+from types import CellType, CodeType, FunctionType, GenericAlias, ModuleType
+from typing import Any, Final, Literal, NamedTuple, TypeGuard, get_args, is_typeddict
 
 from .loaded import is_a
 
@@ -29,6 +31,7 @@ class Parcel(NamedTuple):
     key: str
     module: str = ""
     qualname: str = ""
+    origin: str = ""
     body: bytes = b""
 
 
@@ -40,9 +43,9 @@ def pack(function: Callable[..., Any]) -> Parcel:
     """The function, ready to be sent. Raises `CannotTravel`, in words for the one who wrote it."""
     module, qualname = getattr(function, "__module__", None), getattr(function, "__qualname__", None)
     if isinstance(module, str) and isinstance(qualname, str) and _found_by_name(function, module, qualname):
-        return Parcel("name", f"{module}:{qualname}", module, qualname)
-    if isinstance(function, FunctionType):
-        body = pickle.dumps(_Packer().function(function))
+        return Parcel("name", f"{module}:{qualname}", module, qualname, _origin(module))
+    if isinstance(function, FunctionType) or _is_partial(function):
+        body = pickle.dumps(_Packer().value(function, repr(function), "the function"))
         return Parcel("value", _digest(body), body=body)
     body = _pickled(function, repr(function))
     return Parcel("pickle", _digest(body), body=body)
@@ -58,9 +61,9 @@ def unpack(parcel: Parcel) -> Callable[..., Any]:
     """The function again. Raises what importing its module raises."""
     match parcel.how:
         case "name":
-            return _bare(_walk(importlib.import_module(parcel.module), parcel.qualname))
+            return _bare(_walk(_imported(parcel.module, parcel.origin), parcel.qualname))
         case "value":
-            return _Unpacker().function(pickle.loads(parcel.body))
+            return _Unpacker().value(pickle.loads(parcel.body))
         case "pickle":
             return pickle.loads(parcel.body)
 
@@ -79,6 +82,36 @@ def _importable(module: str) -> bool:
     if module in ("__main__", "__mp_main__"):
         return False
     return getattr(sys.modules.get(module), "__spec__", None) is not None
+
+
+def _origin(module: str) -> str:
+    spec = sys.modules[module].__spec__
+    return spec.origin or "" if spec is not None and spec.has_location else ""
+
+
+def _imported(module: str, origin: str) -> ModuleType:
+    """The module, by its name, or from its file where nobody finds it by its name."""
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if not origin or error.name is None or not f"{module}.".startswith(f"{error.name}."):
+            raise  # it was found; something that it needs is missing
+    from importlib.util import module_from_spec, spec_from_file_location
+
+    spec = spec_from_file_location(module, origin)
+    if spec is None or spec.loader is None:
+        raise ModuleNotFoundError(f"No module named {module!r}", name=module)
+    sys.modules[module] = made = module_from_spec(spec)
+    try:
+        spec.loader.exec_module(made)
+    except BaseException:
+        del sys.modules[module]
+        raise
+    return made
+
+
+def _is_partial(value: object) -> TypeGuard[functools.partial[Any]]:
+    return isinstance(value, functools.partial)
 
 
 def _walk(found: Any, qualname: str) -> Any:
@@ -128,7 +161,11 @@ class _Packer:
     def value(self, value: Any, where: str, name: str) -> Any:
         value = _bare(value)
         if isinstance(value, ModuleType):
-            return ("module", value.__name__)
+            return ("module", value.__name__, _origin(value.__name__) if value.__name__ in sys.modules else "")
+        if _is_partial(value):
+            args = [self.value(each, where, name) for each in value.args]
+            keywords = {key: self.value(each, where, key) for key, each in value.keywords.items()}
+            return ("partial", self.value(value.func, where, name), args, keywords)
         if isinstance(value, FunctionType) and not _found_by_name(value, value.__module__, value.__qualname__):
             return self.function(value)
         return ("pickle", _pickled(value, f"{name!r}, which {where} uses,"))
@@ -158,7 +195,11 @@ class _Unpacker:
     def value(self, described: tuple[Any, ...]) -> Any:
         match described[0]:
             case "module":
-                return importlib.import_module(described[1])
+                return _imported(described[1], described[2])
+            case "partial":
+                _, function, args, keywords = described
+                named = {key: self.value(each) for key, each in keywords.items()}
+                return functools.partial(self.value(function), *map(self.value, args), **named)
             case "pickle":
                 return pickle.loads(described[1])
             case _:
@@ -176,7 +217,12 @@ def _globals_used(function: FunctionType) -> list[str]:
 def _global_names(code: CodeType) -> set[str]:
     import dis  # here, because only the host packs
 
-    names = {instruction.argval for instruction in dis.get_instructions(code) if instruction.opname.endswith("_GLOBAL")}
+    names = {
+        instruction.argval
+        for instruction in dis.get_instructions(code)
+        # In the body of a class, what is not the class's own is found by LOAD_NAME.
+        if instruction.opname.endswith("_GLOBAL") or instruction.opname == "LOAD_NAME"
+    }
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             names |= _global_names(constant)
@@ -192,10 +238,34 @@ class _Pickler(pickle.Pickler):
         return NotImplemented
 
 
-def _pickled(value: object, what: str) -> bytes:
+def pickled(value: object) -> bytes:
+    """A value for another process. Raises what pickle raises, also for what would not be found over there."""
     buffer = io.BytesIO()
+    _Pickler(buffer, pickle.HIGHEST_PROTOCOL).dump(value)
+    return buffer.getvalue()
+
+
+def _pickled(value: object, what: str) -> bytes:
     try:
-        _Pickler(buffer, pickle.HIGHEST_PROTOCOL).dump(value)
+        return pickled(value)
     except Exception as error:
         raise CannotTravel(f"{what} cannot be sent to another process ({type(error).__name__}: {error})") from None
-    return buffer.getvalue()
+
+
+def check_types(hints: dict[str, Any]) -> None:
+    """Raises `CannotTravel` when values of one of these types would not be found over there."""
+    for name, hint in hints.items():
+        for each in _classes(hint):
+            if "<" in each.__qualname__ or not _importable(each.__module__):
+                raise CannotTravel(
+                    f"{name!r} is a {each.__qualname__}, which is defined in {each.__module__}, where another process"
+                    " cannot import it from"
+                )
+
+
+def _classes(hint: Any) -> Iterator[type]:
+    """The classes that values of a type may be instances of. Those of a `TypedDict` are plain."""
+    if isinstance(hint, type) and not is_typeddict(hint) and not isinstance(hint, GenericAlias):
+        yield hint
+    for part in get_args(hint):
+        yield from _classes(part)

@@ -15,14 +15,20 @@ class Allowance(NamedTuple):
     cpu: float | None = None
 
     def claim(self) -> None:
-        """Hold this process, and all that it starts, to the allowance from now on."""
+        """Hold this process, and all that it starts, to the allowance for good: nothing can lift it again."""
+        self._lower(for_good=True)
+
+    def _lower(self, *, for_good: bool) -> None:
         import resource
 
         _lower(resource.RLIMIT_CORE, 0)
         if self.memory is not None:
-            _lower(resource.RLIMIT_AS, _address_space() + self.memory)
+            soft = _address_space() + self.memory
+            _lower(resource.RLIMIT_AS, soft, soft if for_good else None)
         if self.cpu is not None:
-            _lower(resource.RLIMIT_CPU, math.ceil(_processor_time() + self.cpu))
+            soft = math.ceil(_processor_time() + self.cpu)
+            # SIGXCPU at the soft limit can be ignored. A second later comes what cannot.
+            _lower(resource.RLIMIT_CPU, soft, soft + 1 if for_good else None)
 
     @contextmanager
     def claimed(self) -> Generator[None]:
@@ -34,20 +40,28 @@ class Allowance(NamedTuple):
 
         kinds = (resource.RLIMIT_AS, resource.RLIMIT_CPU)
         before = [(kind, resource.getrlimit(kind)) for kind in kinds]
-        self.claim()
+        self._lower(for_good=False)
         try:
             yield
         finally:
             for kind, limits in before:
-                resource.setrlimit(kind, limits)
+                with suppress(ValueError, OSError):  # the function has lowered what cannot be raised again
+                    resource.setrlimit(kind, limits)
 
 
-def _lower(kind: int, soft: int) -> None:
+def _lower(kind: int, soft: int, hard: int | None = None) -> None:
     import resource
 
-    _, hard = resource.getrlimit(kind)
+    _, highest = resource.getrlimit(kind)
+    wanted = highest if hard is None else _least(hard, highest)
     with suppress(ValueError, OSError):  # macOS does not limit everything
-        resource.setrlimit(kind, (soft if hard == resource.RLIM_INFINITY else min(soft, hard), hard))
+        resource.setrlimit(kind, (_least(soft, highest), wanted))
+
+
+def _least(wanted: int, highest: int) -> int:
+    import resource
+
+    return wanted if highest == resource.RLIM_INFINITY else min(wanted, highest)
 
 
 def _address_space() -> int:

@@ -21,9 +21,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 from .frames import encode, receive
 from .loaded import is_a
+from .outputs import take_over
 from .parcel import Parcel, unpack
 from .rlimits import Allowance
 from .stop_line import StopLine
+from .surroundings import Surroundings, lasting
 
 if TYPE_CHECKING:
     from ..asking import Asking
@@ -41,9 +43,8 @@ class CallFrame(NamedTuple):
     context_parameter: str | None
     asking: bytes
     state: bytes
-    log_level: int
-    cwd: str
-    env: dict[str, str] | None
+    surroundings: Surroundings | None
+    """None when they are those of the call before."""
     allowance: Allowance
 
 
@@ -59,18 +60,8 @@ class Terminated(SystemExit):
 
 def serve(channel: int, stop_line: int, stdout: int, stderr: int) -> NoReturn:
     """Answer calls until the host is gone."""
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.dup2(stdout, 1)
-    os.dup2(stderr, 2)
-    for handle in (nothing, stdout, stderr):
-        os.close(handle)
-    sys.stdin = open(0, closefd=False)  # noqa: SIM115
-    sys.stdout = open(1, "w", buffering=1, closefd=False, errors="replace")  # noqa: SIM115
-    sys.stderr = open(2, "w", buffering=1, closefd=False, errors="backslashreplace")  # noqa: SIM115
+    take_over(stdout, stderr)
     worker = _Worker(socket.socket(fileno=channel), StopLine(stop_line))
-    signal.signal(signal.SIGTERM, worker.on_term)
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         while True:
             worker.answer(receive(worker.channel))
@@ -82,23 +73,26 @@ class _Worker:
     def __init__(self, channel: socket.socket, line: StopLine) -> None:
         self.channel: Final = channel
         self.line: Final = line
-        self._pid: Final = os.getpid()
+        self.pid: Final = os.getpid()
         self._functions: Final[dict[str, Any]] = {}
         self._sending: Final = threading.Lock()
         self._outputs: Final = (sys.stdout, sys.stderr, _identity(1), _identity(2))
         self._threads: Final = threading.active_count()
-        self._busy = False
+        self._surroundings: Surroundings | None = None
+        self.begun = False
         self.inside = False
         self._terminated = False
         self._raised = False
         self._shields = 0
-        logging.getLogger().addHandler(_Forward(self))
+        self._forward: Final = _Forward(self)
+        signal.signal(signal.SIGTERM, self.on_term)
+        self._lasting = lasting()
 
     # --- Being stopped ------------------------------------------------------------------------------------------
 
     def on_term(self, _: int, frame: FrameType | None) -> None:
-        """TERM: end at once when idle, and else let the tool clean up first."""
-        if not self._busy:
+        """TERM: end at once while the function has not begun, and else let the tool clean up first."""
+        if not self.begun:
             os._exit(0)
         if self._terminated:  # once is enough: the tool is cleaning up
             return
@@ -130,25 +124,39 @@ class _Worker:
         if isinstance(frame, WarmFrame):
             self._warm(frame.parcel)
             return
-        self._busy = True
-        signal.signal(signal.SIGTERM, self.on_term)
-        logging.getLogger().setLevel(frame.log_level)
         reply = self._reply(frame)
-        if os.getpid() != self._pid:  # a child that the tool forked, and that came out here
+        if os.getpid() != self.pid:  # a child that the tool forked, and that came out here
             os._exit(0)
-        reply = (*reply, self._is_clean())
-        self.send(*reply)
+        clean = self._is_clean() and not self._terminated
+        try:
+            self.send(*reply, clean)
+        except (MemoryError, ValueError) as error:
+            self.send("unsendable", f"{type(error).__name__}: {error}", clean)
         if self._terminated:
-            os._exit(0)
-        self._busy = False
+            self._leave(reply)
+        self.begun = False
         if self._terminated:  # it came between the two lines above
             os._exit(0)
+        if clean and self._surroundings is not None:  # now, rather than when the next call is waiting for it
+            self._surroundings.restore()
+
+    def _leave(self, reply: tuple[Any, ...]) -> NoReturn:
+        """End after TERM: by that signal, when it was what ended the call, so that everybody can see it."""
+        if reply[0] == "terminated":
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            os.kill(self.pid, signal.SIGTERM)
+        os._exit(0)
 
     def _warm(self, parcel: Parcel) -> None:
         try:
-            self._functions[parcel.key] = unpack(parcel)
+            self._load(parcel)
         except BaseException:  # the call itself will say what is wrong
             return
+
+    def _load(self, parcel: Parcel) -> None:
+        self._functions[parcel.key] = unpack(parcel)
+        signal.signal(signal.SIGTERM, self.on_term)  # whatever a module did that was imported
+        self._lasting = lasting()
 
     def _reply(self, frame: CallFrame) -> tuple[Any, ...]:
         try:
@@ -170,15 +178,16 @@ class _Worker:
             return ("unsendable", f"{type(returned[0]).__name__}: {type(error).__name__}: {error}")
 
     def _prepared(self, frame: CallFrame) -> tuple[Any, dict[str, Any]]:
-        if frame.env is not None:
-            os.environ.clear()
-            os.environ.update(frame.env)
-        if os.getcwd() != frame.cwd:
-            os.chdir(frame.cwd)
+        if frame.surroundings is not None:
+            self._surroundings = frame.surroundings
+            self._surroundings.restore()
+        assert self._surroundings is not None
+        self._surroundings.go_there()
+        self._forward.install()
         parcel = frame.parcel
         if isinstance(parcel, Parcel):
             if parcel.key not in self._functions:
-                self._functions[parcel.key] = unpack(parcel)
+                self._load(parcel)
             function = self._functions[parcel.key]
         else:
             function = self._functions[parcel]
@@ -206,7 +215,7 @@ class _Worker:
 
     def send(self, *message: Any) -> None:
         """Tell the host something, from whichever thread. Raises what pickle raises."""
-        if os.getpid() != self._pid:  # a child that the tool forked shares this stream, and must not write to it
+        if os.getpid() != self.pid:  # a child that the tool forked shares this stream, and must not write to it
             return
         data = encode(message)
         with self._sending:
@@ -227,12 +236,12 @@ class _Worker:
             same = sys.stdout is stdout and sys.stderr is stderr and [_identity(1), _identity(2)] == identities
         except (OSError, ValueError):
             return False
-        return same and threading.active_count() == self._threads and not _has_children()
+        return same and threading.active_count() == self._threads and not _has_children() and lasting() == self._lasting
 
 
 def _call(function: Any, arguments: dict[str, Any], worker: _Worker, returned: list[Any]) -> None:
     """Call the function; what it returns is in `returned` from the moment that it has returned."""
-    worker.inside = True
+    worker.begun = worker.inside = True
     try:
         worker.raise_if_terminated()
         worker.line.mark_begun()
@@ -291,10 +300,11 @@ def _told_of(error: Any) -> tuple[Any, ...]:
 
 def _described(error: BaseException) -> tuple[str, str, bytes | None]:
     """An exception as a line, as a traceback, and as itself where that is possible."""
-    text = str(error)
-    line = f"{type(error).__name__}: {text}" if text else type(error).__name__
     trace = "".join(traceback.format_exception(error))
+    line = type(error).__name__
     try:
+        text = str(error)
+        line = f"{line}: {text}" if text else line
         return line, trace, pickle.dumps(error)
     except BaseException:
         return line, trace, None
@@ -320,11 +330,27 @@ class _Forward(logging.Handler):
         super().__init__()
         self._worker = worker
 
+    def install(self) -> None:
+        """Be the root's handler; again, when a tool has put its own in place of it."""
+        if self not in logging.root.handlers:
+            logging.root.handlers[:] = [self]
+
     def emit(self, record: logging.LogRecord) -> None:
+        try:
+            if os.getpid() == self._worker.pid:
+                self._send(record)
+            else:  # a child that the tool forked has only its output
+                sys.stderr.write(f"{record.levelname}:{record.name}:{self.format(record)}\n")
+        except Exception:  # a record that cannot be put into words is no reason for a tool to fail
+            self.handleError(record)
+
+    def _send(self, record: logging.LogRecord) -> None:
         plain = dict(record.__dict__, msg=record.getMessage(), args=None, exc_info=None)
         if record.exc_info and record.exc_info[0] is not None:
             plain["exc_text"] = record.exc_text or "".join(traceback.format_exception(*record.exc_info)).rstrip()
         try:
             self._worker.send("log", plain)
+        except (OSError, EOFError):
+            raise
         except Exception:
             self._worker.send("log", {key: value for key, value in plain.items() if isinstance(value, str | int)})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import pickle
 from collections.abc import Callable
 from contextlib import suppress
@@ -13,14 +12,16 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct
 
 from ...cancellation import BoundedShield, CancellationToken, Cause
-from ...errors import ConfigurationError, ToolError
+from ...errors import ToolError
 from ...interrupts import InterruptSignal
 from ..asking import Asking
 from ..policy import REAPING
 from .ended import ProcessEnded, RemoteError, RemoteTraceback
 from .frames import Decoder, encode
+from .parcel import pickled
 from .printed import Printed
 from .rlimits import Allowance
+from .surroundings import Surroundings
 from .worker import CallFrame
 from .workers import Worker, pool
 
@@ -80,7 +81,10 @@ class WorkerCall:
         Raises `ProcessEnded` when the process ended first, by a stop or by itself. Cancelling this kills it.
         """
         self._frame = self._new_frame()
-        self._send_to(pool.lease(self._parcel.key))
+        try:
+            self._send_to(pool.lease(self._parcel.key))
+        except OSError as error:
+            raise ToolError(f"Not run: its process could not be started ({error}).") from None
         self._forget_token = self._request.token.on_cancel(self._on_cancel)
         try:
             await asyncio.wait((self._done,))
@@ -126,7 +130,7 @@ class WorkerCall:
         request = self._request
         tool = request.tool
         try:
-            arguments = pickle.dumps(request.arguments, pickle.HIGHEST_PROTOCOL)
+            arguments = pickled(request.arguments)
         except Exception as error:
             raise ToolError(
                 f"The arguments of {tool.name} cannot be sent to its process ({type(error).__name__}: {error})."
@@ -142,9 +146,7 @@ class WorkerCall:
             context_parameter=tool.context_parameter,
             asking=pickle.dumps(request.asking.pending(None)) if wants_context else b"",
             state=_picklable(request.state) if wants_context else b"",
-            log_level=logging.getLogger().getEffectiveLevel(),
-            cwd=os.getcwd(),
-            env=dict(os.environ),
+            surroundings=Surroundings.here(),
             allowance=Allowance(tool.policy.max_memory, tool.policy.max_cpu),
         )
 
@@ -152,10 +154,10 @@ class WorkerCall:
         """The call without what this worker has already."""
         by_value = self._parcel.how != "name"
         parcel = self._parcel.key if by_value and self._parcel.key in worker.known else self._parcel
-        env = None if frame.env == worker.env else frame.env
+        surroundings = None if frame.surroundings == worker.surroundings else frame.surroundings
         worker.known.add(self._parcel.key)
-        worker.env = frame.env
-        return frame._replace(parcel=parcel, env=env)
+        worker.surroundings = frame.surroundings
+        return frame._replace(parcel=parcel, surroundings=surroundings)
 
     def _on_data(self, data: bytes) -> None:
         more = True
@@ -188,9 +190,10 @@ class WorkerCall:
         worker = self._worker
         if worker is None:
             return
-        if self._stopping:
-            if self._reply is not None and self._reply[0] != "terminated":  # it is over; its grace is not needed
-                worker.containment.stop(0.0)
+        if self._reply is not None and self._reply[0] == "terminated":  # by the stop or by another: it is ending
+            return
+        if self._stopping:  # it is over; its grace is not needed
+            worker.containment.stop(0.0)
         elif clean and not worker.told and not worker.containment.has_strays():
             worker.stdout.drain(self.stdout.add)
             worker.stderr.drain(self.stderr.add)
@@ -222,7 +225,7 @@ class WorkerCall:
         self._made_again = self.begun = True
         try:
             self._send_to(pool.lease_new())
-        except (OSError, ConfigurationError):  # there is none: the end of the first one is what is told
+        except OSError:  # there is none: the end of the first one is what is told
             return False
         cause = self._request.token.cause
         if cause is not None:
@@ -266,7 +269,8 @@ def _rebuilt(line: str, trace: str, body: bytes | None) -> BaseException:
     if body is not None:
         with suppress(Exception):
             loaded = pickle.loads(body)
-            if isinstance(loaded, BaseException) and not isinstance(loaded, asyncio.CancelledError):
+            # Those two mean something to the coroutine that this is raised in.
+            if isinstance(loaded, BaseException) and not isinstance(loaded, asyncio.CancelledError | StopIteration):
                 error = loaded
     error.__cause__ = RemoteTraceback(trace)
     return error
@@ -275,11 +279,11 @@ def _rebuilt(line: str, trace: str, body: bytes | None) -> BaseException:
 def _picklable(state: dict[str, Any]) -> bytes:
     """The part of the state that can be sent."""
     try:
-        return pickle.dumps(state)
+        return pickled(state)
     except Exception:
         kept: dict[str, Any] = {}
         for key, value in state.items():
             with suppress(Exception):
-                pickle.dumps(value)
+                pickled(value)
                 kept[key] = value
-        return pickle.dumps(kept)
+        return pickled(kept)

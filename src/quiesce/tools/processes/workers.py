@@ -9,18 +9,18 @@ from __future__ import annotations
 import atexit
 import os
 import pickle
-import socket
 import threading
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from typing import Final
 
 from ...cancellation import Cause
-from ...errors import ConfigurationError
 from .containment import Containment, live_processes, nursery
 from .frames import encode
+from .handles import Handles
 from .keeper import WorkerJob
 from .link import Link
 from .parcel import Parcel
+from .surroundings import Surroundings
 from .worker import WarmFrame
 
 # Workers that are kept for the next call. More are started when more calls run at once.
@@ -31,23 +31,12 @@ class Worker:
     """One worker process with its keeper, as the host sees them."""
 
     def __init__(self) -> None:
-        with ExitStack() as opened:
-            ours, theirs = socket.socketpair()
-            opened.callback(ours.close)
-            line, their_line = socket.socketpair()
-            opened.callback(line.close)
-            (out_reader, out_writer), (err_reader, err_writer) = os.pipe(), os.pipe()
-            for handle in (out_reader, err_reader):
-                opened.callback(os.close, handle)
-            try:
-                handles = (theirs.fileno(), their_line.fileno(), out_writer, err_writer)
-                self.containment: Final = Containment(WorkerJob(), handles)
-            finally:
-                theirs.close()
-                their_line.close()
-                os.close(out_writer)
-                os.close(err_writer)
-            opened.pop_all()
+        with Handles() as ends:
+            ours, theirs = ends.sockets()
+            line, their_line = ends.sockets()
+            out_reader, out_writer = ends.output()
+            err_reader, err_writer = ends.output()
+            self.containment: Final = Containment(WorkerJob(), (theirs, their_line, out_writer, err_writer))
         os.set_blocking(line.fileno(), False)
         self._line: Final = line
         self.containment.begin()
@@ -55,7 +44,7 @@ class Worker:
         self.stdout: Final = Link(out_reader)
         self.stderr: Final = Link(err_reader)
         self.known: Final[set[str]] = set()
-        self.env: dict[str, str] | None = None
+        self.surroundings: Surroundings | None = None
         self._told = False
 
     @property
@@ -164,7 +153,7 @@ class Pool:
         """Have a worker ready for the next call of the same function, if none is."""
         with self._lock:
             if not self._idle:
-                with suppress(OSError, ConfigurationError):  # the next call tries again, and says what is wrong
+                with suppress(OSError):  # the next call tries again, and says what is wrong
                     spare = Worker()
                     spare.warm(parcel)
                     self._idle.append(spare)

@@ -1,0 +1,188 @@
+"""What a person does not answer, or not in time; and stops while somebody is asked, or has just answered."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from quiesce import Agent, Approve, tool
+from quiesce.errors import ConfigurationError, InterruptExpired, InterruptPending, InvalidAnswer, UnknownInterrupt
+from quiesce.events import ToolEnded
+from quiesce.messages import Outcome
+from quiesce.testing import Call, Pause, Say, ScriptedModel
+from quiesce.transcript import faults
+
+from .kit import main
+from .shop import Till, results, shop
+
+pytestmark = pytest.mark.promise("P2", "P3", "P4")
+
+
+# --- Not answered ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.case("strands#approval-bricks")
+@pytest.mark.promise("P8")
+@main
+async def test_a_stop_while_an_approval_is_pending_leaves_an_agent_that_simply_works() -> None:
+    agent, till = shop(5)
+    await agent.invoke_async("Go")
+    assert agent.cancel() == ()
+    assert agent.interrupts == ()
+    assert not faults(agent.messages)
+    result = await agent.invoke_async("Something else")  # neither armed nor refused
+    assert result.stop_reason == "end_turn"
+    assert results(result)["call_2"].outcome is Outcome.NEVER_STARTED
+    assert till.paid == []
+    with pytest.raises(UnknownInterrupt):
+        await agent.resume_async({"call_2:approval": True})
+    assert till.paid == []
+
+
+@main
+async def test_cancel_pending_from_the_conversation() -> None:
+    agent, _ = shop(5)
+    await agent.invoke_async("Go")
+    assert [each.id for each in agent.conversation.cancel_pending()] == ["call_2:approval"]
+    assert agent.conversation.cancel_pending() == ()
+    assert (await agent.invoke_async("Next")).stop_reason == "end_turn"
+
+
+@main
+async def test_a_plain_prompt_drops_what_was_asked() -> None:
+    agent, till = shop(5)
+    await agent.invoke_async("Go")
+    result = await agent.invoke_async("Never mind")
+    assert result.stop_reason == "end_turn"
+    assert not faults(result.messages)
+    assert agent.interrupts == ()
+    assert till.paid == []
+
+
+@main
+async def test_a_plain_prompt_can_be_refused() -> None:
+    agent, till = shop(5, on_prompt="refuse")
+    await agent.invoke_async("Go")
+    before = agent.conversation.snapshot()
+    with pytest.raises(InterruptPending, match="call_2:approval"):
+        agent.start("Never mind")
+    assert agent.conversation.snapshot() is before
+    assert (await agent.invoke_async("Never mind", on_prompt="cancel_pending")).stop_reason == "end_turn"
+    assert till.paid == []
+
+
+@main
+async def test_answers_that_do_not_fit_change_nothing() -> None:
+    agent, till = shop(5)
+    with pytest.raises(UnknownInterrupt):
+        agent.start({"call_2:approval": True})
+    await agent.invoke_async("Go")
+    before = agent.conversation.snapshot()
+    for answers, error in (
+        ({"call_9:approval": True}, UnknownInterrupt),
+        ({"call_2:approval": "maybe"}, InvalidAnswer),
+        ({"call_2:approval": Approve(arguments={"amount": object()})}, InvalidAnswer),
+        ({}, InvalidAnswer),
+    ):
+        with pytest.raises(error):
+            agent.start(answers)
+    with pytest.raises(ConfigurationError):
+        agent.start("x", on_prompt="perhaps")  # pyright: ignore[reportArgumentType]
+    assert agent.conversation.snapshot() is before
+    assert agent.conversation.holder is None
+    assert (await agent.resume_async({"call_2:approval": True})).stop_reason == "end_turn"
+    assert till.paid == [5]
+
+
+@main
+async def test_what_is_not_answered_in_time_is_not_run() -> None:
+    ran: list[str] = []
+
+    @tool(requires_approval=True, approval_expires_in=-1)
+    async def too_late() -> str:
+        ran.append("too late")
+        return "ran"
+
+    @tool(requires_approval=True, approval_expires_in=1000)
+    async def in_time() -> str:
+        ran.append("in time")
+        return "ran"
+
+    agent = Agent(ScriptedModel([Call("too_late"), Call("in_time")], "Done.", then="Yes."), tools=[too_late, in_time])
+    await agent.invoke_async("Go")
+    with pytest.raises(InterruptExpired):
+        await agent.resume_async({"call_1:approval": True, "call_2:approval": True})
+    assert ran == []
+    result = await agent.resume_async({"call_2:approval": True})
+    assert ran == ["in time"]
+    assert "nobody answered in time" in results(result)["call_1"].text
+
+
+# --- Stopped ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.case("strands#3615")
+@pytest.mark.promise("P8")
+@main
+async def test_an_approved_tool_does_not_run_twice_after_a_stop() -> None:
+    agent, till = shop(5, 6)
+    await agent.invoke_async("Go")
+    run = agent.start({"call_2:approval": True})
+    async for event in run:
+        if isinstance(event, ToolEnded) and event.result.call_id == "call_2":
+            run.cancel()  # it is paid; the other one waits for its answer
+    agent.cancel(arm=False)
+    for again in ({"call_2:approval": True}, {"call_3:approval": True}):
+        with pytest.raises(UnknownInterrupt):
+            await agent.resume_async(again)
+    assert (await agent.invoke_async("And?")).stop_reason == "end_turn"
+    assert till.paid == [5]
+
+
+@pytest.mark.case("agno#7929")
+@pytest.mark.promise("P1")
+@main
+async def test_a_stop_works_in_a_resumed_run() -> None:
+    till = Till()
+    model = ScriptedModel([Call("pay", {"amount": 1})], [Say("Thinking"), Pause(60)], then="Yes.")
+    agent = Agent(model, tools=till.tools())
+    await agent.invoke_async("Go")
+    run = agent.start({"call_1:approval": True})
+    async for event in run:
+        if getattr(event, "text", None) == "Thinking":
+            run.cancel("enough")
+    result = await run.result()
+    assert (result.stop_reason, result.text) == ("cancelled", "Thinking")
+    assert results(result)["call_1"].text == "paid 1"
+    assert till.paid == [1]
+
+
+@pytest.mark.promise("P8")
+def test_many_threads_answer_and_stop_at_once() -> None:
+    for _ in range(20):
+        agent, till = shop(5)
+        agent("Go")
+        go = threading.Barrier(4)
+        ended: list[str] = []
+
+        def answer() -> None:
+            go.wait()
+            try:
+                ended.append(agent.resume({"call_2:approval": True}).stop_reason)
+            except Exception as error:
+                ended.append(type(error).__name__)
+
+        def stop() -> None:
+            go.wait()
+            agent.cancel(arm=False)
+
+        threads = [threading.Thread(target=each) for each in (answer, answer, answer, stop)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(till.paid) <= 1
+        assert set(ended) <= {"end_turn", "cancelled", "UnknownInterrupt", "ConversationBusy"}
+        assert not faults(agent.messages)
+        assert agent("Next").stop_reason == "end_turn"

@@ -1,0 +1,76 @@
+"""Ollama on the wire, after its public documentation."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from quiesce.models.ollama import Ollama
+
+from ..wire import refused
+from .recording import CALLS, WORDS, Provider, Recording
+
+
+def _ollama(message: Any, **more: Any) -> bytes:
+    line = {
+        "model": "llama3.2",
+        "created_at": "2023-08-04T08:52:19.385406455-07:00",
+        "message": {"role": "assistant", **message},
+        "done": False,
+    }
+    return json.dumps(line | more).encode() + b"\n"
+
+
+def _ollama_end(output: int) -> bytes:
+    return _ollama(
+        {"content": ""},
+        done=True,
+        done_reason="stop",
+        total_duration=4883583458,
+        load_duration=1334875,
+        prompt_eval_count=25,
+        prompt_eval_duration=342546000,
+        eval_count=output,
+        eval_duration=4535599000,
+    )
+
+
+_NDJSON = "application/x-ndjson"
+
+
+OLLAMA = Provider(
+    "ollama",
+    lambda url, **more: Ollama("llama3.2", **{"base_url": url, **more}),
+    Recording([*(_ollama({"content": word}) for word in WORDS), _ollama_end(12)], _NDJSON),
+    Recording(
+        [
+            *(
+                _ollama({"content": "", "tool_calls": [{"function": {"name": name, "arguments": arguments}}]})
+                for name, arguments in CALLS
+            ),
+            _ollama_end(30),
+        ],
+        _NDJSON,
+        output=30,
+    ),
+    Recording(
+        [
+            _ollama({"content": "", "thinking": "Blue, "}),
+            _ollama({"content": "", "thinking": "I think."}),
+            *(_ollama({"content": word}) for word in WORDS),
+            _ollama_end(20),
+        ],
+        _NDJSON,
+        output=20,
+    ),
+    {
+        "rejected": refused(400, {"error": "invalid options: x"}),
+        "key": refused(401, {"error": "unauthorized"}),
+        "model": refused(404, {"error": "model 'none' not found"}),
+        "rate": refused(429, {"error": "too many requests"}, {"retry-after": "7"}),
+        "server": refused(500, {"error": "llama runner process has terminated: exit status 2"}),
+        "overloaded": refused(503, {"error": "server busy, please try again.  maximum pending requests exceeded"}),
+    },
+    "/api/chat",
+    json.dumps({"error": "an error was encountered while running the model"}).encode() + b"\n",
+)

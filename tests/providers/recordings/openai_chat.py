@@ -1,0 +1,176 @@
+"""OpenAI Chat Completions on the wire, after its public documentation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from quiesce.models.openai_chat import OpenAIChat
+
+from ..wire import refused, sse
+from .recording import KEY, WORDS, Provider, Recording
+
+
+def _chat(delta: Any, finish: str | None = None, **more: Any) -> bytes:
+    chunk = {
+        "id": "chatcmpl-123",
+        "object": "chat.completion.chunk",
+        "created": 1694268190,
+        "model": "gpt-4o-mini",
+        "service_tier": "default",
+        "system_fingerprint": "fp_44709d6fcb",
+        "choices": [{"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}],
+        "usage": None,
+    }
+    return sse(chunk | more)
+
+
+def _chat_usage(output: int, reasoning: int = 0, cached: int = 0) -> bytes:
+    usage = {
+        "prompt_tokens": 25,
+        "completion_tokens": output,
+        "total_tokens": 25 + output,
+        "prompt_tokens_details": {"cached_tokens": cached, "audio_tokens": 0},
+        "completion_tokens_details": {"reasoning_tokens": reasoning, "audio_tokens": 0},
+    }
+    return _chat({}, choices=[], usage=usage)
+
+
+_DONE = sse("[DONE]")
+
+
+def _chat_call(index: int, arguments: str, call_id: str | None = None, name: str | None = None) -> dict[str, Any]:
+    function: dict[str, Any] = {"arguments": arguments} | ({"name": name} if name else {})
+    piece: dict[str, Any] = {"index": index, "function": function}
+    return {"tool_calls": [piece | ({"id": call_id, "type": "function"} if call_id else {})]}
+
+
+OPENAI_CHAT = Provider(
+    "openai-chat",
+    lambda url, **more: OpenAIChat("gpt-4o-mini", **{"base_url": f"{url}/v1", "api_key": KEY, **more}),
+    Recording(
+        [
+            _chat({"role": "assistant", "content": "", "refusal": None}),
+            *(_chat({"content": word}) for word in WORDS),
+            _chat({}, "stop"),
+            _chat_usage(12, cached=5),
+            _DONE,
+        ],
+        headers={"x-request-id": "req_chat"},
+        cache_read=5,
+        complete_at=4,
+    ),
+    Recording(
+        [
+            _chat({"role": "assistant", "content": None}),
+            _chat(_chat_call(0, "", "call_a", "weather")),
+            _chat(_chat_call(0, '{"ci')),
+            _chat(_chat_call(1, "", "call_b", "weather")),
+            _chat(_chat_call(0, 'ty":"Paris"}')),
+            _chat(_chat_call(1, '{"city":')),
+            _chat(_chat_call(1, '"Rome"}')),
+            _chat({}, "tool_calls"),
+            _chat_usage(30),
+            _DONE,
+        ],
+        output=30,
+        complete_at=7,
+    ),
+    Recording(
+        [
+            _chat({"role": "assistant", "content": None, "reasoning_content": "Blue, "}),
+            _chat({"content": None, "reasoning_content": "I think."}),
+            *(_chat({"content": word}) for word in WORDS),
+            _chat({}, "stop"),
+            _chat_usage(20, reasoning=8),
+            _DONE,
+        ],
+        output=20,
+        reasoning=8,
+        complete_at=5,
+    ),
+    {
+        "rejected": refused(
+            400,
+            {"error": {"message": "Invalid value: 'x'.", "type": "invalid_request_error", "param": "x", "code": None}},
+        ),
+        "too_long": refused(
+            400,
+            {
+                "error": {
+                    "message": "This model's maximum context length is 128000 tokens.",
+                    "type": "invalid_request_error",
+                    "param": "messages",
+                    "code": "context_length_exceeded",
+                }
+            },
+        ),
+        "key": refused(
+            401,
+            {
+                "error": {
+                    "message": f"Incorrect API key provided: {KEY}. You can find your API key at https://platform.openai.com/account/api-keys.",
+                    "type": "invalid_request_error",
+                    "param": None,
+                    "code": "invalid_api_key",
+                }
+            },
+        ),
+        "model": refused(
+            404,
+            {
+                "error": {
+                    "message": "The model `gpt-none` does not exist or you do not have access to it.",
+                    "type": "invalid_request_error",
+                    "param": None,
+                    "code": "model_not_found",
+                }
+            },
+        ),
+        "rate": refused(
+            429,
+            {
+                "error": {
+                    "message": "Rate limit reached for gpt-4o-mini.",
+                    "type": "requests",
+                    "param": None,
+                    "code": "rate_limit_exceeded",
+                }
+            },
+            {"retry-after": "7"},
+        ),
+        "quota": refused(
+            429,
+            {
+                "error": {
+                    "message": "You exceeded your current quota, please check your plan and billing details.",
+                    "type": "insufficient_quota",
+                    "param": None,
+                    "code": "insufficient_quota",
+                }
+            },
+        ),
+        "server": refused(
+            500,
+            {
+                "error": {
+                    "message": "The server had an error while processing your request.",
+                    "type": "server_error",
+                    "param": None,
+                    "code": None,
+                }
+            },
+        ),
+        "overloaded": refused(
+            503,
+            {
+                "error": {
+                    "message": "The engine is currently overloaded, please try again later.",
+                    "type": "server_error",
+                    "code": "overloaded",
+                }
+            },
+        ),
+    },
+    "/v1/chat/completions",
+    sse({"error": {"message": "The server had an error.", "type": "server_error", "code": None}}),
+)

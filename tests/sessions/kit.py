@@ -1,0 +1,19 @@
+"""What the tests of sessions share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from quiesce import tool
+from quiesce.sessions.base import Store
+from quiesce.sessions.rows import decode_messages
+
+
+@tool
+async def echo(word: str) -> str:
+    """Say it again."""
+    return word
+
+
+def stored(store: Store, name: str = "s") -> tuple[Any, ...]:
+    return decode_messages(store.load(name).result().messages)

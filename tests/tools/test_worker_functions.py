@@ -1,0 +1,173 @@
+"""How a tool's function gets into a worker process, and what cannot."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib.util
+import os
+import sys
+import threading
+from pathlib import Path
+
+import hazards
+import pytest
+from tool_runs import call, killable, run_async
+
+from quiesce import Agent, tool
+from quiesce.errors import ConfigurationError, InvalidTool
+from quiesce.models.scripted import ScriptedModel
+from quiesce.tools.tool import Tool
+
+pytestmark = pytest.mark.promise("P1", "P4", "P5")
+
+
+def test_a_function_inside_another_goes_by_value() -> None:
+    offset = 10
+
+    def twice(number: int) -> int:
+        return 2 * number
+
+    def compute(number: int, *, extra: int = 1) -> int:
+        def inner() -> int:
+            return twice(number) + offset + extra + int(os.getpid() == parent)
+
+        return inner()
+
+    parent = os.getpid()
+    assert run_async(call(killable(compute), {"number": 4})).text == "19"
+
+
+def test_a_local_function_sees_what_its_closure_holds_now() -> None:
+    async def main() -> None:
+        assert (await call(each)).text == "1"
+        counter["value"] = 2
+        assert (await call(each)).text == "2"
+
+    counter = {"value": 1}
+
+    def read() -> int:
+        return counter["value"]
+
+    each = killable(read)
+    run_async(main())
+
+
+def test_a_function_that_calls_itself_goes_by_value() -> None:
+    def factorial(number: int) -> int:
+        return 1 if number < 2 else number * factorial(number - 1)
+
+    assert run_async(call(killable(factorial), {"number": 5})).text == "120"
+
+
+LIMIT = 7
+
+
+def test_the_body_of_a_class_in_a_function_finds_its_names() -> None:
+    def make() -> int:
+        class Made:
+            limit = LIMIT
+
+        return Made.limit
+
+    assert run_async(call(killable(make))).text == "7"
+
+
+def test_a_partial_goes_by_value() -> None:
+    def weigh(number: int, factor: int, extra: int = 0) -> int:
+        return number * factor + extra
+
+    each = killable(functools.partial(weigh, factor=3, extra=1), name="weigh")
+    assert run_async(call(each, {"number": 4})).text == "13"
+
+
+def test_a_module_that_only_its_file_leads_to(tmp_path: Path) -> None:
+    """As plugins are loaded, and tests by some runners."""
+    place = tmp_path / "plugin_file.py"
+    place.write_text(
+        "import threading\nLOCK = threading.Lock()\ndef guarded() -> str:\n    with LOCK: return __name__\n"
+    )
+    spec = importlib.util.spec_from_file_location("quiesce_test_plugin", place)
+    assert spec is not None
+    assert spec.loader is not None
+    plugin = sys.modules["quiesce_test_plugin"] = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(plugin)
+
+        def through_the_module() -> str:
+            return plugin.guarded()
+
+        assert run_async(call(killable(plugin.guarded))).text == "quiesce_test_plugin"
+        assert run_async(call(killable(through_the_module))).text == "quiesce_test_plugin"
+    finally:
+        del sys.modules["quiesce_test_plugin"]
+
+
+def test_a_module_that_lacks_something_says_what(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "lacks_something.py").write_text(
+        f"import os\nif os.getpid() != {os.getpid()}: import quiesce_is_missing\ndef build() -> str: return 'built'\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    import lacks_something  # pyright: ignore[reportMissingImports]
+
+    result = run_async(call(killable(lacks_something.build)))
+    assert "Not run" in result.text
+    assert "No module named 'quiesce_is_missing'" in result.text
+    del sys.modules["lacks_something"]
+
+
+def test_a_type_that_cannot_travel_is_refused_at_once() -> None:
+    @dataclasses.dataclass
+    class Order:
+        size: int
+
+    def place(orders: list[Order] | None = None) -> str:
+        return str(orders)
+
+    place.__annotations__["orders"] = list[Order] | None
+    with pytest.raises(InvalidTool, match=r"'orders' is a .*Order, which is defined in .*cannot import it"):
+        Agent(ScriptedModel("x"), tools=[killable(place)])
+
+
+def test_what_cannot_travel_is_refused_at_once() -> None:
+    lock = threading.Lock()
+
+    @tool(on_stop="kill")
+    def guarded() -> str:
+        with lock:
+            return "x"
+
+    with pytest.raises(InvalidTool, match=r"'lock', which .*guarded uses, cannot be sent"):
+        Agent(ScriptedModel("x"), tools=[guarded])
+
+
+def test_methods_travel_with_their_object() -> None:
+    assert run_async(call(killable(Greeter("hi").greet))).text == "hi"
+
+
+class Greeter:
+    def __init__(self, word: str) -> None:
+        self.word = word
+
+    def greet(self) -> str:
+        return self.word
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"max_memory": 1}, "need a process"),
+        ({"max_cpu": 1.0}, "need a process"),
+        ({"on_stop": "kill", "max_memory": 0}, "max_memory=0"),
+        ({"on_stop": "kill", "timeout": -1}, "timeout=-1"),
+    ],
+)
+def test_policies_that_cannot_work_are_refused(options, words) -> None:
+    with pytest.raises(ConfigurationError, match=words):
+        Tool(hazards.speak, **options)
+
+
+def test_windows_is_a_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.platform", "win32")
+    with pytest.raises(ConfigurationError, match="does not work on Windows"):
+        Tool(hazards.speak, on_stop="kill")

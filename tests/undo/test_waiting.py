@@ -1,0 +1,105 @@
+"""Undo of a turn that waited for a person: what was done before the question is taken back with the rest."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from quiesce import Agent, Conversation, RunResult, tool
+from quiesce.events import ChildEvent, TextDelta
+from quiesce.models.scripted import Call, Say, ScriptedModel, Stall
+from quiesce.sessions import ConversationState
+from quiesce.tools.tool import Tool
+
+pytestmark = pytest.mark.promise("P4")
+
+
+class Hotel:
+    """A room is booked, and then a person is asked about the price."""
+
+    def __init__(self) -> None:
+        self.log: list[str] = []
+
+    def tools(self) -> list[Tool]:
+        @tool
+        async def book(room: str) -> str:
+            self.log.append(f"+{room}")
+            return "booked"
+
+        @book.undo
+        async def unbook(room: str) -> None:
+            self.log.append(f"-{room}")
+
+        @tool(requires_approval=True)
+        async def pay() -> str:
+            return "paid"
+
+        return [book, pay]
+
+    def agent(self, *answers, **options) -> Agent:
+        return Agent(ScriptedModel(*answers, then=[Say("Well, "), Stall()]), tools=self.tools(), **options)
+
+
+TURN = [Call("book", {"room": "blue"}, id="b"), Call("pay", id="p")]
+
+
+async def stop_when_it_speaks(agent: Agent, answers: dict[str, bool]) -> RunResult:
+    run = agent.start(answers)
+    async for event in run:
+        if isinstance(event.event if isinstance(event, ChildEvent) else event, TextDelta):
+            run.cancel("no", undo=True)
+    return await run.result()
+
+
+def told(result: RunResult) -> list[tuple[str, str]]:
+    return [(line.call_id, str(line.outcome)) for line in result.receipt.undo]
+
+
+async def test_a_stop_after_the_answer_undoes_what_was_done_before_the_question():
+    hotel = Hotel()
+    agent = hotel.agent(TURN)
+    first = await agent.invoke_async("go")
+    result = await stop_when_it_speaks(agent, {"p:approval": True})
+    assert hotel.log == ["+blue", "-blue"]
+    assert told(result) == [("b", "undone")]
+    assert await first.undo() == ()
+
+
+async def test_either_run_may_undo_it_and_only_one_does():
+    hotel = Hotel()
+    agent = hotel.agent(TURN)
+    first = await agent.invoke_async("go")
+    assert [line.call_id for line in await first.undo()] == ["b"]
+    assert told(await stop_when_it_speaks(agent, {"p:approval": True})) == []
+    assert hotel.log == ["+blue", "-blue"]
+
+
+async def test_through_two_questions():
+    hotel = Hotel()
+    agent = hotel.agent([*TURN, Call("pay", id="q")])
+    await agent.invoke_async("go")
+    assert (await agent.resume_async({"p:approval": True})).stop_reason == "interrupt"
+    await stop_when_it_speaks(agent, {"q:approval": True})
+    assert hotel.log == ["+blue", "-blue"]
+
+
+async def test_of_a_child_that_asked():
+    hotel = Hotel()
+    clerk = hotel.agent(TURN, name="clerk")
+    agent = Agent(ScriptedModel([Call("clerk", {"prompt": "Book."}, id="c")]), tools=[clerk])
+    await agent.invoke_async("go")
+    result = await stop_when_it_speaks(agent, {"c:p:approval": True})
+    assert hotel.log == ["+blue", "-blue"]
+    assert told(result) == [("b", "undone")]
+
+
+async def test_what_another_process_did_is_not_undone_and_that_is_told():
+    hotel = Hotel()
+    asking = hotel.agent(TURN)
+    await asking.invoke_async("go")
+    kept = msgspec.json.encode(asking.conversation.snapshot())
+    conversation = Conversation.restore(msgspec.json.decode(kept, type=ConversationState))
+    result = await stop_when_it_speaks(hotel.agent(conversation=conversation), {"p:approval": True})
+    assert hotel.log == ["+blue"]
+    assert told(result) == [("b", "not_undone")]
+    assert "another process" in result.receipt.undo[0].detail
