@@ -34,7 +34,7 @@ TESTS: Final = (
     "-k",
     "not every_point and not at_every and not interleav",
 )
-CLOSE_BY: Final = ("draft.py", "course.py", "current_turn.py", "floor.py", "broadcast.py")
+CLOSE_BY: Final = ("draft.py", "course.py", "current_turn.py", "floor.py", "handover.py", "broadcast.py")
 
 
 def main() -> int:

@@ -125,7 +125,7 @@ class Agent:
         self._telemetry: Final = telemetry
         self._books: Final = Books()
         resolved = resolve_model(model)
-        self._setup: Final = Setup(
+        self._setup = Setup(
             agent=name,
             model=resolved,
             instructions=instructions,
@@ -396,6 +396,14 @@ class Agent:
             return hook
 
         return register
+
+    def add_tools(self, *tools: Usable) -> None:
+        """Give the agent more tools: for agents that need each other, such as two that hand over to one another.
+
+        Runs that have begun go on with the tools that they have. Raises `DuplicateTool`, and what a tool that cannot
+        work raises; nothing is added then.
+        """
+        self._setup = replace(self._setup, tools=tool_table((*self._setup.tools.values(), *tools)))
 
     def fork(self, at: int | None = None) -> Agent:
         """An agent with the same configuration and a branch of this conversation, to use beside this one.

@@ -6,8 +6,8 @@ import asyncio
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from typing import Any, Final, NamedTuple
+from dataclasses import dataclass
+from typing import Any, Final
 
 from .bill import Bill
 from .broadcast import Broadcast
@@ -19,9 +19,8 @@ from .errands import Errands
 from .errors import (
     ModelError,
     StoreError,
-    ToolError,
 )
-from .events import ChildEvent, Event, HandedOver, HookFailed, LateOutcomeRecorded, ModelCallEnded
+from .events import ChildEvent, Event, HookFailed, LateOutcomeRecorded, ModelCallEnded
 from .hooks import AfterToolCall, BeforeToolCall, HookEvent, OnLateOutcome
 from .inbox import Inbox, join
 from .interrupts import PendingTurn
@@ -39,7 +38,7 @@ from .result import RunResult, StopReason
 from .sessions import Conversation
 from .sessions.journal import Journal
 from .sessions.waiting import Wish
-from .setup import Opening, Setup, price_of, terms_of
+from .setup import Handover, Opening, Setup, terms_of
 from .state import LEGAL, STOPS_AT, Phase
 from .tools.asking import Asking
 from .tools.batch import Batch
@@ -60,13 +59,6 @@ class Parentage:
     def has(self, run_id: str) -> bool:
         """Whether this is a run of the line that the child continues."""
         return any(course.run_id == run_id for course in self.course.lineage())
-
-
-class Successor(NamedTuple):
-    """The agent that goes on after this turn, and the tool by which the conversation was handed to it."""
-
-    setup: Setup
-    tool_name: str
 
 
 class Course:
@@ -109,7 +101,7 @@ class Course:
         self.undo_log: Final = UndoLog(None if parent is None else parent.course.undo_log)
         self.undo_wanted: bool | None = None
         self.undo_token: Final = CancellationToken()
-        self.successor: Successor | None = None
+        self.handover: Handover | None = None
         self.handed: tuple[str, ...] = ()
         """The tools by which the conversation has come to the agent that has it now."""
         self.shield: Final = BoundedShield(f"settling run {run_id}")
@@ -278,41 +270,6 @@ class Course:
         while course is not None:
             yield course
             course = course.parent
-
-    def cannot_pay(self, setup: Setup) -> str | None:
-        """Why a limit on the cost of this run, or of one above it, cannot be kept with another model's price."""
-        price = price_of(setup)
-        for course in self.lineage():
-            limited_in = price_of(course.setup) if course.setup.limits.cost is not None else None
-            if limited_in is None:
-                continue
-            if price is None:
-                return f"needs a price, and none is known for {setup.model.name}"
-            if price.currency != limited_in.currency:
-                return f"is in {limited_in.currency}, and {setup.model.name} is paid in {price.currency}"
-        return None
-
-    def hand_over(self, agent: Any, tool_name: str) -> None:
-        """Let another agent continue the conversation after this turn. Raises `ToolError` when that cannot be."""
-        setup: Setup = agent.setup
-        if self.successor is not None:
-            raise ToolError(f"The conversation is already handed over to {self.successor.setup.agent}.")
-        refusal = self.cannot_pay(setup)
-        if refusal is not None:
-            raise ToolError(f"{setup.agent} cannot take over: the run's cost limit {refusal}.")
-        self.successor = Successor(setup, tool_name)
-
-    def take_over(self) -> None:
-        """Go on with the agent that the conversation was handed to, if it was."""
-        successor, self.successor = self.successor, None
-        if successor is None:
-            return
-        before, setup = self.setup, successor.setup
-        self.setup = replace(setup, limits=before.limits, hooks=before.hooks.joined(setup.hooks))
-        self.handed += (successor.tool_name,)
-        self.bill.deal_with(terms_of(self.setup))
-        if self.has_floor:  # else it was handed over in an earlier run
-            self.emit(HandedOver(before.agent, setup.agent))
 
     # --- Other people's code ------------------------------------------------------------------------------------
 

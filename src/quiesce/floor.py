@@ -7,6 +7,7 @@ from contextlib import suppress
 from .continuing import GO_ON, GO_ON_FROM_END, continued
 from .course import Course
 from .errors import ConversationBusy, InterruptPending, NothingToContinue, ToolError
+from .handover import hand_over, take_over
 from .interrupts import PendingTurn
 from .messages import AssistantMessage, Outcome, Text, UserMessage
 from .state import Phase
@@ -73,10 +74,10 @@ def take_floor(course: Course) -> None:
 def _take_up(course: Course, pending: PendingTurn) -> None:
     """Go on with a turn that waited for a person, as the agent whose turn it is."""
     for name in pending.handed:
-        _hand_over(course, name)
-        if course.successor is None:
+        _repeat_handoff(course, name)
+        if course.handover is None:
             break
-        course.take_over()
+        take_over(course)
     course.already_said = pending.answer.text
     course.current.take_up(pending.answer, course.new_batch(pending.answer.tool_calls, pending))
     _remember_handoff(course, pending)
@@ -86,15 +87,15 @@ def _remember_handoff(course: Course, pending: PendingTurn) -> None:
     """A handoff of that turn was made, and said to be: it is not called again, and counts all the same."""
     for each in pending.calls:
         if each.result is not None and each.result.outcome is Outcome.COMPLETED and not each.result.is_error:
-            _hand_over(course, each.call.name)
+            _repeat_handoff(course, each.call.name)
 
 
-def _hand_over(course: Course, tool_name: str) -> None:
+def _repeat_handoff(course: Course, tool_name: str) -> None:
     """Do what a handoff of an earlier run did, if there is still such a tool."""
     tool = course.setup.tools.get(tool_name)
     if tool is not None and tool.hands_over_to is not None:
         with suppress(ToolError):  # the agent that goes on here cannot pay for it: as if it had just been refused
-            course.hand_over(tool.hands_over_to, tool_name)
+            hand_over(course, tool.hands_over_to, tool_name)
 
 
 def _continue(course: Course) -> None:

@@ -33,6 +33,7 @@ from .events import (
     TurnStarted,
 )
 from .floor import take_floor
+from .handover import take_over
 from .hooks import AfterModelCall, BeforeModelCall, BeforeRun, OnMessage
 from .limits import AnswerMeter, Meter, SharedMeter
 from .messages import AssistantMessage, CutNote, Message, Text, UserMessage
@@ -306,7 +307,7 @@ async def end_turn(course: Course) -> Phase | None:
     if turn:  # an answer with nothing in it leaves nothing to comment on: it is asked for again, as it was
         turn = (*turn, *what_follows(course))
     course.current.commit(turn)  # nothing can come in between this and what_follows()
-    course.take_over()
+    take_over(course)
     for message in turn:
         await announce(course, message)
     return Phase.TURN_START

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from .bill import Terms
 from .context import Context
@@ -92,6 +92,13 @@ def terms_of(setup: Setup) -> Terms:
     model = setup.model
     policy = setup.stop_policy or policy_for(model.name, getattr(model, "stop_policy", None))
     return Terms(model, setup.accounts or open_accounts(model), policy, setup.drains)
+
+
+class Handover(NamedTuple):
+    """The agent that goes on after this turn, and the tool by which the conversation was handed to it."""
+
+    setup: Setup
+    tool_name: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from .cancellation import BoundedShield, Mode
 from .course import Course
 from .events import MessageAdded, Steered
+from .handover import take_over
 from .settle import HANG_UP_GRACE, seal, when
 from .state import Phase
 
@@ -33,7 +34,7 @@ async def turn_aside(course: Course) -> bool:
 def _speak(course: Course) -> None:
     """Seal what was cut, and say what is to be said. Nothing waits in here."""
     course.unannounced += seal(course)
-    course.take_over()
+    take_over(course)
     course.new_leg()
     message = course.next_words()
     course.current.speak(message)

@@ -16,6 +16,7 @@ import msgspec
 
 from .course import Course, Parentage
 from .errors import ConfigurationError, ToolError
+from .handover import cannot_pay, hand_over
 from .interrupts import Answers, InterruptSignal, pass_on
 from .messages import Outcome, Text, ToolResult
 from .receipt import undo_note
@@ -157,12 +158,12 @@ def handoff(agent: Successor, *, name: str | None = None, description: str | Non
     handoff per turn counts; a second is told so.
     """
 
-    async def hand_over(context: ToolContext) -> str:
-        run_of_call(context.run_id).hand_over(agent, context.tool_name)
+    async def hand_on(context: ToolContext) -> str:
+        hand_over(_course_of(context), agent, context.tool_name)
         return f"The conversation is handed over to {agent.name}."
 
     tool = Tool(
-        hand_over,
+        hand_on,
         name=name or tool_name(f"hand_over_to_{agent.name}"),
         description=description or f"Let the agent {agent.name!r} continue this conversation.",
     )
@@ -175,24 +176,30 @@ def tool_name(wanted: str) -> str:
     return _ILLEGAL.sub("_", wanted).strip("_")[:64] or "agent"
 
 
-def parentage_of(context: ToolContext, setup: Setup) -> Parentage:
-    """The run that a tool's context belongs to, as a parent. Raises `ConfigurationError` when it cannot be one."""
+def _course_of(context: ToolContext) -> Course:
     course = run_of_call(context.run_id)
     assert isinstance(course, Course)
+    return course
+
+
+def parentage_of(context: ToolContext, setup: Setup) -> Parentage:
+    """The run that a tool's context belongs to, as a parent. Raises `ConfigurationError` when it cannot be one."""
+    course = _course_of(context)
     try:
         running = asyncio.get_running_loop()
     except RuntimeError:
         running = None
     if running is not course.loop:
         raise ConfigurationError(
-            "A child run must be started in the event loop of its parent.", todo="Make the tool an async function."
+            "A child run must be started in the event loop of its parent.",
+            todo="Make the tool an async function, and await there what is started.",
         )
     if course.phase is Phase.ENDED or (course.phase is Phase.SETTLING and course.finished):
         raise ConfigurationError(
             f"Run {course.run_id} has ended: it can have no more children.",
             todo="Start it while the tool that it is for is running, or without within=.",
         )
-    refusal = course.cannot_pay(setup)
+    refusal = cannot_pay(course, setup)
     if refusal is not None:
         raise ConfigurationError(
             f"The parent's Limits(cost=...) {refusal}.",

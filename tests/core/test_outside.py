@@ -5,12 +5,12 @@ import asyncio
 import anyio
 import pytest
 
-from quiesce import Agent, CancellationToken, Mode, tool
-from quiesce.cancellation import BoundedShield, StopScope
-from quiesce.events import RunEnded, TextDelta, ToolStarted
-from quiesce.models.scripted import Call, Say, Stall
+from quiesce import Agent, tool
+from quiesce.events import RunEnded, ToolStarted
+from quiesce.models.scripted import Call, Say
 from quiesce.transcript import faults
 from tests.core.kit import Record, answers, ended, is_a, outcomes, passes, scripted, until
+from tests.core.stalled import at_the_word, stalled
 
 pytestmark = pytest.mark.promise("P1", "P2", "P3", "P5", "P7")
 
@@ -20,18 +20,7 @@ async def forever() -> str:
     await asyncio.get_running_loop().create_future()
 
 
-def stalled() -> tuple[Agent, object]:
-    model = scripted([Say("Well"), Stall()])
-    return Agent(model), model
-
-
-async def at_the_word(agent: Agent, then) -> None:
-    """Do something once the model has said its word."""
-    await until(lambda: agent.active_runs and getattr(agent.active_runs[0].messages[-1], "text", "") == "Well")
-    then()
-
-
-# --- The one who waits is cancelled ---------------------------------------------------------------------------------
+# --- The one who waits is cancelled ----------------------------------------------------------------------------------
 
 
 async def test_cancelling_the_task_that_waits_stops_the_run_and_goes_on():
@@ -117,7 +106,7 @@ async def test_cancelling_inside_the_block_of_a_run():
     assert run._ended.result().receipt.cause.source == "task"
 
 
-# --- The run's own task is cancelled --------------------------------------------------------------------------------
+# --- The run's own task is cancelled ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("steps", range(12))
@@ -198,210 +187,3 @@ def test_a_loop_that_shuts_down_settles_its_runs(steps):
     assert run._ended.result().stop_reason == "cancelled"
     if model.requests:  # or else the answer with the tool is still to come
         assert agent("and now?").stop_reason == "end_turn"
-
-
-# --- Scopes ---------------------------------------------------------------------------------------------------------
-
-
-async def test_a_scope_is_closed_by_its_token_from_another_thread():
-    token = CancellationToken()
-    reached = []
-    with StopScope(token):
-        asyncio.get_running_loop().run_in_executor(None, token.cancel)
-        await asyncio.get_running_loop().create_future()
-        reached.append("never")
-    assert reached == []
-    assert token._watchers == {}
-    await asyncio.get_running_loop().shutdown_default_executor()
-
-
-async def test_a_scope_that_is_entered_after_the_stop():
-    token = CancellationToken()
-    token.cancel()
-    with StopScope(token):
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        raise AssertionError
-    assert asyncio.current_task().cancelling() == 0
-
-
-async def test_a_scope_reacts_to_modes():
-    token = CancellationToken()
-    passed = []
-    with StopScope(token, Mode.KILL) as scope:
-        token.cancel(mode="after_tools")
-        await passes()
-        passed.append("after_tools")
-        scope.react_at(Mode.NOW)
-        await passes()
-        passed.append("now")
-        scope.react_at(Mode.AFTER_TURN)
-        await passes()
-        passed.append("never")
-    assert passed == ["after_tools", "now"]
-
-
-async def test_a_stop_after_the_scope_touches_nothing():
-    token = CancellationToken()
-    with StopScope(token) as scope:
-        scope._on_request(Mode.NOW)
-    await passes()
-    token.cancel()
-    scope._on_request(Mode.NOW)
-    await passes()
-
-
-async def test_an_outside_cancellation_passes_through_a_scope():
-    async def inside(token: CancellationToken, *, also: bool) -> None:
-        with StopScope(token):
-            if also:
-                token.cancel()
-            await asyncio.get_running_loop().create_future()
-
-    for also in (False, True):
-        task = asyncio.create_task(inside(CancellationToken(), also=also))
-        await asyncio.sleep(0)
-        task.cancel()
-        await asyncio.wait((task,))
-        assert task.cancelled()
-
-
-async def test_a_timeout_around_a_scope_and_a_scope_around_a_timeout():
-    token = CancellationToken()
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(0.001):
-            with StopScope(token):
-                await asyncio.get_running_loop().create_future()
-    with StopScope(token):
-        asyncio.get_running_loop().call_soon(token.cancel)
-        async with asyncio.timeout(1000):
-            await asyncio.get_running_loop().create_future()
-    assert asyncio.current_task().cancelling() == 0
-
-
-def test_a_scope_whose_loop_has_closed():
-    token = CancellationToken()
-    loop = asyncio.new_event_loop()
-
-    async def enter() -> StopScope:
-        return StopScope(token).__enter__()
-
-    scope = loop.run_until_complete(enter())
-    loop.close()
-    token.cancel()
-    assert scope is not None
-
-
-# --- Shields --------------------------------------------------------------------------------------------------------
-
-
-async def test_a_shield_waits_on_although_it_is_cancelled():
-    shield, future = BoundedShield("test"), asyncio.get_running_loop().create_future()
-
-    async def wait() -> None:
-        await shield.wait((future,), seconds=1000)
-
-    task = asyncio.create_task(wait())
-    for _ in range(3):
-        await passes()
-        task.cancel()
-    await passes()
-    assert not task.done()
-    future.set_result(None)
-    await task
-    assert shield.interrupted
-    assert not future._callbacks if hasattr(future, "_callbacks") else True
-
-
-async def test_a_shield_is_bounded():
-    shield, loop = BoundedShield("test"), asyncio.get_running_loop()
-    future, unless = loop.create_future(), loop.create_future()
-    await shield.wait((future,), seconds=0)
-    await shield.wait((), seconds=1000)
-    loop.call_soon(unless.set_result, None)
-    await shield.wait((future,), seconds=1000, unless=unless)
-    await shield.wait((future,), seconds=1000, unless=unless)
-    assert not shield.interrupted
-    both = [loop.create_future(), loop.create_future()]
-    loop.call_soon(both[0].set_result, None)
-    loop.call_later(0.001, both[1].set_result, None)
-    await shield.wait(both, seconds=1000)
-    assert all(each.done() for each in both)
-    future.cancel()
-
-
-# --- Streams --------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.case("openai-agents-python#2222", "openai-agents-python#574")
-@pytest.mark.parametrize("how", ["break and close", "with", "del", "aclose"])
-async def test_leaving_a_stream_early_is_a_stop(how):
-    agent, model = stalled()
-    stream = agent.stream_async("go")
-    run = stream.run
-    if how == "with":
-        async with stream:
-            async for event in stream:
-                if isinstance(event, TextDelta):
-                    break
-    else:
-        async for event in stream:
-            if isinstance(event, TextDelta):
-                break
-        if how != "del":
-            await stream.aclose()
-            await stream.aclose()
-    del stream
-    receipt = await run.stopped()
-    assert (receipt.stop_reason, receipt.cause.source) == ("cancelled", "disconnect")
-    assert model.open_streams == 0
-    assert agent.messages[-1].text == "Well"
-    await answers(agent)
-
-
-async def test_a_stream_that_is_read_to_its_end():
-    agent = Agent(scripted("Hello there."))
-    async with agent.stream_async("go") as stream:
-        events = [event async for event in stream]
-    assert isinstance(events[-1], RunEnded)
-    assert "".join(event.text for event in events if isinstance(event, TextDelta)) == "Hello there."
-    assert stream.run.done
-
-
-async def test_a_stream_that_nobody_reads_does_not_start():
-    model = scripted()
-    stream = Agent(model).stream_async("go")
-    await stream.aclose()
-    del stream
-    assert model.requests == []
-
-
-async def test_cancelling_the_task_that_reads_stops_the_run():
-    agent, _ = stalled()
-    streams = []
-
-    async def read() -> None:
-        streams.append(agent.stream_async("go"))
-        async for _ in streams[0]:
-            pass
-
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(0.01):
-            await read()
-    run = streams[0].run
-    assert run.done
-    assert run._ended.result().receipt.cause.source == "task"
-
-
-async def test_a_failure_is_raised_after_the_last_event():
-    from quiesce.errors import ModelProtocolError
-    from quiesce.models.scripted import Raw
-
-    agent = Agent(scripted([Raw("garbage")]))
-    seen = []
-    with pytest.raises(ModelProtocolError):
-        async for event in agent.stream_async("go"):
-            seen.append(event)
-    assert isinstance(seen[-1], RunEnded)
-    assert seen[-1].stop_reason == "error"
-    assert "str, which is not a delta" in seen[-1].error

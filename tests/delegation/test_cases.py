@@ -10,7 +10,7 @@ from quiesce import Agent, Run, ToolContext, tool
 from quiesce.events import TextDelta
 from quiesce.models.scripted import Call, Say, ScriptedModel, Stall
 
-from .test_subagents import asks, until
+from .kit import asks, until
 
 
 @pytest.mark.promise("P4", "P7")

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from quiesce import Agent, handoff, tool
+from quiesce import Agent, Conversation, ToolContext, handoff, tool
 from quiesce.testing import ALL_SOURCES, Call, Say, ScriptedModel, Stage, Used, stop_everywhere
 from quiesce.transcript import faults
 
@@ -74,7 +74,21 @@ async def handed_over(stage: Stage) -> None:
     await stage.invoke(triage, "Salut")
 
 
-WORKLOADS = [two_children, three_levels, handed_over]
+async def left_alone(stage: Stage) -> None:
+    """A tool starts a child and does not wait for it: the child is still busy when its parent has finished."""
+    child = scout("child", nap)
+
+    @tool
+    async def send(context: ToolContext) -> str:
+        """Start a child."""
+        child.start("Go.", within=context, conversation=Conversation())
+        return "sent"
+
+    model = ScriptedModel([Say("Sending. "), Call("send")], then="Sent.")
+    await check_children(stage, Agent(model, tools=[send], name="boss"))
+
+
+WORKLOADS = [two_children, three_levels, handed_over, left_alone]
 
 
 @pytest.mark.parametrize("workload", WORKLOADS)

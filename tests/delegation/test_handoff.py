@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from quiesce import Agent, Limits, handoff, tool
+from quiesce.errors import DuplicateTool
 from quiesce.events import HandedOver, RunStarted, TextDelta, ToolStarted
 from quiesce.hooks import AfterRun, BeforeModelCall
 from quiesce.messages import Outcome
@@ -244,3 +245,51 @@ def test_a_parent_waits_for_the_tools_of_whom_its_child_has_handed_over_to():
         assert result.children[0].receipt.calls[-1].outcome is Outcome.COMPLETED
 
     run_virtual(main())
+
+
+@pytest.mark.promise("P2", "P7")
+def test_there_and_back_again():
+    async def main():
+        heard: list[str] = []
+
+        def hears(name: str):
+            def hook(event: BeforeModelCall) -> None:
+                heard.append(name)
+
+            return hook
+
+        triage = Agent(ScriptedModel([Call("hand_over_to_french")], "It is me again."), name="triage",
+                       hooks=[hears("triage")])  # fmt: skip
+        french, _ = team([Say("Un moment."), Call("hand_over_to_triage")], tools=[handoff(triage)],
+                             hooks=[hears("french")])  # fmt: skip
+        triage.add_tools(handoff(french))
+        run = triage.start("Salut")
+        moves = [(event.previous, event.agent) async for event in run if isinstance(event, HandedOver)]
+        result = await run.result()
+        assert (result.text, result.agent) == ("It is me again.", "triage")
+        assert moves == [("triage", "french"), ("french", "triage")]
+        assert heard == ["triage", "triage", "french", "triage", "french"], "each hook once for each call"
+        assert not faults(result.messages)
+        with pytest.raises(DuplicateTool):
+            triage.add_tools(handoff(french))
+
+    asyncio.run(main())
+
+
+@pytest.mark.promise("P6", "P8")
+def test_an_agent_may_be_its_own_tool_until_its_budget_is_used_up():
+    async def main():
+        agent = Agent(ScriptedModel(then=[Call("deeper", {"prompt": "Go on."})]), limits=Limits(turns=12))
+        agent.add_tools(agent.as_tool("deeper"))
+        result = await agent.invoke_async("Go on.")
+        assert result.stop_reason == "limit"
+        assert result.usage.calls == agent.usage.calls == 12
+        depth = 0
+        while result.children:
+            (result,) = result.children
+            depth += 1
+            assert not faults(result.messages)
+        assert depth == 12
+        assert agent.active_runs == ()
+
+    asyncio.run(main())

@@ -18,16 +18,8 @@ from .tools import quick, slow
 SHARED_MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
 WORKLOADS = Workloads()
 workload = WORKLOADS.add
-WORKLOADS = Workloads()
-workload = WORKLOADS.add
-
-
 _folder = tempfile.TemporaryDirectory(prefix="quiesce-", dir=SHARED_MEMORY)
-
-
 _store = SQLiteStore(Path(_folder.name) / "sessions.db")
-
-
 _numbers = itertools.count()
 
 

@@ -38,8 +38,6 @@ from .tools import (
 )
 
 WORKLOADS = Workloads(saved_workloads.WORKLOADS)
-
-
 workload = WORKLOADS.add
 
 

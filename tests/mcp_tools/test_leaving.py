@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -77,8 +78,9 @@ def until_it_listens(port: int) -> None:
         try:
             socket.create_connection(("127.0.0.1", port)).close()
         except ConnectionRefusedError:
-            continue
-        return
+            time.sleep(0.02)
+        else:
+            return
 
 
 @pytest.mark.promise("P1", "P4", "P5", "P7")

@@ -106,6 +106,12 @@ async def test_a_server_that_cannot_be_used_is_refused_with_the_reason(manner: s
 
 
 @pytest.mark.promise("P4")
+async def test_a_server_without_resources_and_prompts_has_none():
+    async with odd() as server:
+        assert await server.resources() == await server.resource_templates() == await server.prompts() == ()
+
+
+@pytest.mark.promise("P4")
 async def test_what_is_no_message_is_passed_over():
     async with odd("chatter") as server:
         assert [each.text for each in await results(server, Call("add"))] == ["2"]

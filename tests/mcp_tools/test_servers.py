@@ -149,6 +149,9 @@ def test_resources_and_prompts_can_be_read(kind: str):
             (resource,) = await server.resources()
             assert resource.uri == "note://today"
             assert await server.read_resource(resource.uri) == (Text("Water the plants."),)
+            (template,) = await server.resource_templates()
+            assert (template.uri_template, template.description) == ("note://{day}/of/{month}", "The note of a day.")
+            assert await server.read_resource("note://1/of/May") == (Text("Nothing on 1 May."),)
             (prompt,) = await server.prompts()
             assert (prompt.name, prompt.arguments) == ("greet", ("name",))
             (part,) = await server.prompt("greet", name="Ada")

@@ -63,6 +63,22 @@ class Street:
         self._all.append(Neighbour(self._store, prompt, on_busy, script))
         return self._all[-1]
 
+    def speaking(self, prompt: str) -> Neighbour:
+        """One that has the session, and goes on until it is stopped."""
+        return self._so_far(self.start(prompt, script="stall"), "speaking")
+
+    def holding(self, prompt: str) -> Neighbour:
+        """One that has the session, in a tool that cannot be stopped."""
+        return self._so_far(self.start(prompt, script="hold"), "holding")
+
+    def in_line(self, prompt: str, on_busy: str) -> Neighbour:
+        """One that waits for the session."""
+        return self._so_far(self.start(prompt, on_busy=on_busy), "in line")
+
+    def _so_far(self, neighbour: Neighbour, what: str) -> Neighbour:
+        neighbour.until(what)
+        return neighbour
+
     def said(self) -> list[str]:
         store = resolve_store(self._store)
         messages = Session("s", store).load_sync()
@@ -87,12 +103,9 @@ def street(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Street]:
 
 
 def test_the_holder_is_killed_and_the_line_moves_on_in_order(street: Street) -> None:
-    first = street.start("One", script="stall")
-    first.until("speaking")
-    second = street.start("Two", on_busy="queue")
-    second.until("in line")
-    third = street.start("Three", on_busy="queue")
-    third.until("in line")
+    first = street.speaking("One")
+    second = street.in_line("Two", "queue")
+    third = street.in_line("Three", "queue")
     first.kill()
     assert second.until("ended")["reason"] == "end_turn"
     assert third.until("ended")["reason"] == "end_turn"
@@ -100,12 +113,9 @@ def test_the_holder_is_killed_and_the_line_moves_on_in_order(street: Street) -> 
 
 
 def test_one_who_waits_is_killed_and_is_not_waited_for(street: Street) -> None:
-    first = street.start("One", script="stall")
-    first.until("speaking")
-    second = street.start("Two", on_busy="queue")
-    second.until("in line")
-    third = street.start("Three", on_busy="queue")
-    third.until("in line")
+    first = street.speaking("One")
+    second = street.in_line("Two", "queue")
+    third = street.in_line("Three", "queue")
     second.kill()
     first.stop()
     assert first.until("ended")["reason"] == "cancelled"
@@ -114,10 +124,8 @@ def test_one_who_waits_is_killed_and_is_not_waited_for(street: Street) -> None:
 
 
 def test_cancel_previous_reaches_the_other_process(street: Street) -> None:
-    first = street.start("One", script="stall")
-    first.until("speaking")
-    second = street.start("Two", on_busy="queue")
-    second.until("in line")
+    first = street.speaking("One")
+    second = street.in_line("Two", "queue")
     third = street.start("Three", on_busy="cancel_previous")
     stopped = [each.until("ended") for each in (first, second)]
     assert [(each["reason"], each["source"]) for each in stopped] == [("cancelled", "remote")] * 2
@@ -127,8 +135,7 @@ def test_cancel_previous_reaches_the_other_process(street: Street) -> None:
 
 
 def test_steer_reaches_the_other_process(street: Street) -> None:
-    first = street.start("How?", script="stall")
-    first.until("speaking")
+    first = street.speaking("How?")
     second = street.start("By bus", on_busy="steer")
     told = second.until("ended")
     assert told["reason"] == "steered"
@@ -139,10 +146,8 @@ def test_steer_reaches_the_other_process(street: Street) -> None:
 
 
 def test_the_holder_is_killed_before_it_has_said_what_it_was_steered_with(street: Street) -> None:
-    first = street.start("One", script="hold")
-    first.until("holding")
-    second = street.start("Two", on_busy="steer")
-    second.until("in line")
+    first = street.holding("One")
+    second = street.in_line("Two", "steer")
     first.kill()
     told = second.until("ended")
     assert (told["reason"], told["text"]) == ("end_turn", "Yes.")
@@ -150,13 +155,10 @@ def test_the_holder_is_killed_before_it_has_said_what_it_was_steered_with(street
 
 
 def test_one_who_steers_is_killed_and_the_holder_goes_on(street: Street) -> None:
-    first = street.start("One", script="hold")
-    first.until("holding")
-    second = street.start("Two", on_busy="steer")
-    second.until("in line")
+    first = street.holding("One")
+    second = street.in_line("Two", "steer")
     second.kill()
-    third = street.start("Three", on_busy="cancel_previous")
-    third.until("in line")
+    third = street.in_line("Three", "cancel_previous")
     first.stop()
     first.kill()  # its tool has a minute to finish
     assert third.until("ended")["reason"] == "end_turn"

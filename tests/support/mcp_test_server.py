@@ -99,6 +99,12 @@ def note() -> str:
     return "Water the plants."
 
 
+@server.resource("note://{day}/of/{month}")
+def note_of(day: str, month: str) -> str:
+    """The note of a day."""
+    return f"Nothing on {day} {month}."
+
+
 @server.prompt()
 def greet(name: str) -> str:
     """A greeting."""

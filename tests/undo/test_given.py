@@ -111,6 +111,17 @@ def test_an_undo_that_wants_the_context_is_refused_when_it_is_registered():
         async def unbook(room: str, ctx: ToolContext) -> None: ...
 
 
+def test_what_cannot_be_called_is_refused():
+    @tool
+    async def book(room: str) -> str:
+        return "booked"
+
+    with pytest.raises(InvalidTool, match="3 cannot undo tool 'book'"):
+        book.undo(3)
+    with pytest.raises(InvalidTool, match="3 is no tool"):
+        Agent(ScriptedModel("hi"), tools=[book, 3])
+
+
 async def test_a_plain_function_may_give_back_what_is_to_be_awaited():
     taken_back: list[str] = []
 

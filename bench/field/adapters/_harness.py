@@ -86,6 +86,19 @@ class Tools:
         self.effect.write_text(str(time.monotonic()))
         return "the slow tool is done"
 
+    def functions(self) -> list[Callable[[], str]]:
+        """Both as functions that a framework can make tools of: it reads their names and docstrings."""
+
+        def quick() -> str:
+            """Be quick."""
+            return self.quick()
+
+        def slow() -> str:
+            """Take your time."""
+            return self.slow()
+
+        return [quick, slow]
+
     def wait(self) -> None:
         """Until the quick one has finished and the slow one is in the middle."""
         if not (self.quick_done.wait(LIMIT) and self.slow_began.wait(LIMIT)):

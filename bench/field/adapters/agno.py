@@ -20,7 +20,7 @@ class Agno(Subject):
         super().__init__(url, tools)
         self._agent = Agent(
             model=OpenAIChat(id="field", base_url=url, api_key="none"),
-            tools=self._tools(),
+            tools=self.tools.functions(),
             db=InMemoryDb(),
             session_id="field",
             add_history_to_context=True,
@@ -28,17 +28,6 @@ class Agno(Subject):
         )
         self._run_id = ""
         self._output: RunOutput | None = None
-
-    def _tools(self) -> list[Any]:
-        def quick() -> str:
-            """Be quick."""
-            return self.tools.quick()
-
-        def slow() -> str:
-            """Take your time."""
-            return self.tools.slow()
-
-        return [quick, slow]
 
     async def run(self, prompt: str, show: Show) -> None:
         self._output = None

@@ -27,21 +27,8 @@ class LangGraph(Subject):
     def __init__(self, url: str, tools: Tools) -> None:
         super().__init__(url, tools)
         model = ChatOpenAI(model="field", base_url=url, api_key="none", stream_usage=True)
-        self._graph = create_agent(model, self._tools(), checkpointer=InMemorySaver())
+        self._graph = create_agent(model, [tool(each) for each in self.tools.functions()], checkpointer=InMemorySaver())
         self._task: asyncio.Task[None] | None = None
-
-    def _tools(self) -> list[Any]:
-        @tool
-        def quick() -> str:
-            """Be quick."""
-            return self.tools.quick()
-
-        @tool
-        def slow() -> str:
-            """Take your time."""
-            return self.tools.slow()
-
-        return [quick, slow]
 
     async def run(self, prompt: str, show: Show) -> None:
         self._task = asyncio.create_task(self._read(prompt, show))

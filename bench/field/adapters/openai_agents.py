@@ -29,23 +29,15 @@ class OpenAIAgents(Subject):
         super().__init__(url, tools)
         model = OpenAIChatCompletionsModel("field", openai_client=AsyncOpenAI(base_url=url, api_key="none"))
         # With usage asked for, as the others do by themselves.
-        self._agent = Agent("field", model=model, tools=self._tools(), model_settings=ModelSettings(include_usage=True))
+        self._agent = Agent(
+            "field",
+            model=model,
+            tools=[function_tool(each) for each in self.tools.functions()],
+            model_settings=ModelSettings(include_usage=True),
+        )
         self._session = SQLiteSession("field")  # in memory
         self._result: RunResultStreaming | None = None
         self._stored: Any = None
-
-    def _tools(self) -> list[Any]:
-        @function_tool
-        def quick() -> str:
-            """Be quick."""
-            return self.tools.quick()
-
-        @function_tool
-        def slow() -> str:
-            """Take your time."""
-            return self.tools.slow()
-
-        return [quick, slow]
 
     async def run(self, prompt: str, show: Show) -> None:
         self._result = Runner.run_streamed(self._agent, prompt, session=self._session)

@@ -22,17 +22,7 @@ class Quiesce(Subject):
         self._run: Run | None = None
 
     def _tools(self) -> list[Any]:
-        @tool
-        def quick() -> str:
-            """Be quick."""
-            return self.tools.quick()
-
-        @tool
-        def slow() -> str:
-            """Take your time."""
-            return self.tools.slow()
-
-        return [quick, slow]
+        return [tool(each) for each in self.tools.functions()]
 
     async def run(self, prompt: str, show: Show) -> None:
         self._run = self._agent.start(prompt)

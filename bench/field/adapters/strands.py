@@ -18,21 +18,8 @@ class Strands(Subject):
     def __init__(self, url: str, tools: Tools) -> None:
         super().__init__(url, tools)
         model = OpenAIModel(client_args={"base_url": url, "api_key": "none"}, model_id="field")
-        self._agent = Agent(model=model, tools=self._tools(), callback_handler=None)
+        self._agent = Agent(model=model, tools=[tool(each) for each in self.tools.functions()], callback_handler=None)
         self._result: Any = None
-
-    def _tools(self) -> list[Any]:
-        @tool
-        def quick() -> str:
-            """Be quick."""
-            return self.tools.quick()
-
-        @tool
-        def slow() -> str:
-            """Take your time."""
-            return self.tools.slow()
-
-        return [quick, slow]
 
     async def run(self, prompt: str, show: Show) -> None:
         self._result = None

@@ -17,6 +17,7 @@ from ..messages import Outcome, ToolCall, ToolResult
 from ..receipt import CallReceipt, LateOutcome
 from ..transcript import unfinished
 from .asking import Asking
+from .grace import grace_of, is_cancelled_at_last, is_spared, patience_with
 from .host import ToolHost
 from .invocation import Invocation
 from .output import completed, describe, failed, with_note
@@ -235,20 +236,18 @@ class CallRecord:
         return self.task is not None and not self.task.done() and not self.left_behind
 
     @property
+    def _running_tool(self) -> Tool | None:
+        return self.tool if self.stage is Stage.RUNNING else None
+
+    @property
     def label(self) -> str:
         """What a stop waits for, when it waits for this call."""
         return self._invocation.label
 
     def grace(self, mode: Mode) -> float:
         """How long a stop in this mode waits for the call before it gives it up."""
-        if self.stage is not Stage.RUNNING or self.tool is None:
-            return LAST_BREATH
-        own = 0.0 if mode is Mode.KILL else self.tool.policy.grace
-        if self._invocation.worker is not None or (self._invocation.has_programs and not self._spared(mode)):
-            return own + REAPING  # the process is killed when its grace is over; this is for the kernel to be slow in
-        if mode is Mode.KILL:
-            return 0.0 if self.tool.kind == "sync" else self.tool.last_breath
-        return own
+        tool = self._running_tool
+        return LAST_BREATH if tool is None else patience_with(tool, self._invocation, mode)
 
     @property
     def last_breath(self) -> float:
@@ -264,17 +263,18 @@ class CallRecord:
         """Ask the call to stop, as its policy has it. A call whose tool has not begun, or has ended, just stops."""
         assert self.task is not None
         self._invocation.stopping = True
-        if self.stage is not Stage.RUNNING or self.tool is None:
+        tool = self._running_tool
+        if tool is None:
             self.task.cancel()
             return
-        deadline = self._clock() + (0.0 if mode is Mode.KILL else self.tool.policy.grace)
+        deadline = self._clock() + grace_of(tool, mode)
         self._stop_deadline = deadline if self._stop_deadline is None else min(self._stop_deadline, deadline)
         shielded = self._invocation.shielded and mode is not Mode.KILL
         if shielded:
             self._shield_note = f"The stop waited for its protected part: {self.label}."
         if self._invocation.worker is not None:
             self._invocation.worker.stop(self._grace_left())
-        elif self._spared(mode):
+        elif is_spared(tool, mode):
             pass
         elif shielded:
             self._held_back = True
@@ -290,19 +290,12 @@ class CallRecord:
             self._held_back = False
             self.task.cancel()
 
-    def _spared(self, mode: Mode) -> bool:
-        """Whether the tool is running and its policy lets it go on until its grace is over."""
-        if self.stage is not Stage.RUNNING or self.tool is None:
-            return False
-        # A thread cannot be cancelled: its tool sees the token, and what is awaited here is only its answer.
-        return self.tool.kind == "sync" or (mode is not Mode.KILL and self.tool.policy.on_stop in ("finish", "abandon"))
-
     def cancel_at_last(self) -> bool:
         """Cancel a task that was allowed to finish and has not. Whether there was one."""
-        if self.task is None or self.stage is not Stage.RUNNING or self.tool is None or self._invocation.worker:
+        tool = self._running_tool
+        if self.task is None or tool is None or self._invocation.worker:
             return False
-        may_finish = self.tool.kind != "sync" and self.tool.policy.on_stop == "finish"
-        if not (may_finish or self._held_back) or self.task.cancelling():
+        if not (is_cancelled_at_last(tool) or self._held_back) or self.task.cancelling():
             return False
         return self.task.cancel()
 

@@ -26,6 +26,8 @@ class Compensation:
     ) -> None:
         if not 0 < timeout < float("inf"):
             raise ConfigurationError(f"An undo timeout of {timeout!r} makes no sense.", todo="Use a number of seconds.")
+        if not callable(function):
+            raise InvalidTool(f"{function!r} cannot undo tool {tool_name!r}.", todo="Give a function.")
         parameters = inspect.signature(function).parameters.values()
         self.function: Final = function
         self.timeout: Final = timeout

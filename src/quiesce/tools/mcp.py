@@ -23,9 +23,11 @@ from ..messages import Outcome, ResultContent, Text, ToolResult
 from ..sync import Portal, portal
 from ..transcript import SENTENCES
 from .context import ToolContext
-from .mcp_connection import Connection, HttpTarget, StdioTarget, Target
+from .mcp_connection import Connection
 from .mcp_content import block_content, resource_content, result_content
+from .mcp_elicitation import Asked, Elicitation
 from .mcp_process import as_command
+from .mcp_target import HttpTarget, StdioTarget, Target
 from .mcp_tool import SchemaTool, legal_names
 
 _T = TypeVar("_T")
@@ -37,6 +39,15 @@ class MCPResource(Struct, frozen=True):
     """Something that a server offers to read."""
 
     uri: str
+    name: str
+    description: str = ""
+    media_type: str | None = None
+
+
+class MCPResourceTemplate(Struct, frozen=True):
+    """A kind of resource that a server offers: `read_resource` takes the address with the braces filled in."""
+
+    uri_template: str
     name: str
     description: str = ""
     media_type: str | None = None
@@ -68,6 +79,8 @@ class MCPServer:
     only      the tools to use, by the server's names; all of them unless given
     grace     seconds that a stop gives to a call, to tell the server
     connect_timeout  seconds that connecting may take
+    elicitation      whether the server may ask a person in the middle of a call: the run then ends with an interrupt,
+              and the call is made again, from its beginning, when there is an answer
     """
 
     def __init__(
@@ -78,12 +91,15 @@ class MCPServer:
         only: Collection[str] | None = None,
         grace: float = 2.0,
         connect_timeout: float = 30.0,
+        elicitation: bool = False,
     ) -> None:
         self._target: Final = target
         self._prefix: Final = prefix
         self._only: Final = only
         self._grace: Final = grace
         self._connect_timeout: Final = connect_timeout
+        self._may_ask: Final = elicitation
+        self._elicitation: Elicitation | None = None
         self._connection: Connection | None = None
         self._tools: tuple[SchemaTool, ...] = ()
         self._portal: Portal | None = None
@@ -121,7 +137,9 @@ class MCPServer:
         """Connect and list the tools. Raises `ConfigurationError` when the server cannot be reached or started."""
         if self._connection is not None:
             raise ConfigurationError(f"{self!r} is connected already.", todo="Leave the first block before the next.")
-        connection = Connection(self._target, self._list_tools)
+        if self._may_ask:
+            self._elicitation = Elicitation(on_a_pipe=isinstance(self._target, StdioTarget))
+        connection = Connection(self._target, self._list_tools, self._elicitation)
         try:
             await connection.open(self._connect_timeout)
             async with asyncio.timeout(self._connect_timeout):
@@ -201,6 +219,11 @@ class MCPServer:
         listed = await self._call(_all_resources)
         return tuple(MCPResource(str(r.uri), r.name, r.description or "", r.mime_type) for r in listed)
 
+    async def resource_templates(self) -> tuple[MCPResourceTemplate, ...]:
+        """What the server offers to read when it is told which: addresses with something in braces to fill in."""
+        listed = await self._call(_all_templates)
+        return tuple(MCPResourceTemplate(t.uri_template, t.name, t.description or "", t.mime_type) for t in listed)
+
     async def read_resource(self, uri: str) -> tuple[ResultContent, ...]:
         """Read a resource. Raises `ToolError` when the server refuses."""
         result = await self._call(lambda client: client.read_resource(uri))
@@ -245,8 +268,17 @@ class MCPServer:
         async def progress(done: float, total: float | None, message: str | None) -> None:
             context.report({"progress": done, "total": total, "message": message})
 
+        async def request(client: Any) -> Any:
+            def call() -> Coroutine[Any, Any, Any]:
+                return client.call_tool(name, arguments, progress_callback=progress)
+
+            asks = self._elicitation
+            return await (call() if asks is None else asks.make(client, call, context.answers))
+
         try:
-            result = await self._call(lambda client: client.call_tool(name, arguments, progress_callback=progress))
+            result = await self._call(request)
+        except Asked as asked:
+            return context.interrupt(asked.name, asked.reason)  # which leaves the tool
         except asyncio.CancelledError:
             # The SDK has told the server on its way out. That is all that can be known, so that is what is said.
             told = (Text(TOLD_TO_STOP),)
@@ -259,11 +291,17 @@ async def _all_tools(client: Any) -> list[Any]:
 
 
 async def _all_resources(client: Any) -> list[Any]:
-    return await _pages(client.list_resources, "resources")
+    offered = client.server_capabilities.resources is not None
+    return await _pages(client.list_resources, "resources") if offered else []
+
+
+async def _all_templates(client: Any) -> list[Any]:
+    offered = client.server_capabilities.resources is not None
+    return await _pages(client.list_resource_templates, "resource_templates") if offered else []
 
 
 async def _all_prompts(client: Any) -> list[Any]:
-    return await _pages(client.list_prompts, "prompts")
+    return await _pages(client.list_prompts, "prompts") if client.server_capabilities.prompts is not None else []
 
 
 async def _pages(fetch: Callable[..., Coroutine[Any, Any, Any]], what: str) -> list[Any]:

@@ -4,148 +4,44 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-from collections.abc import AsyncGenerator, Callable, Coroutine
-from contextlib import asynccontextmanager, suppress
-from typing import Any, Final, Protocol, TypeVar
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import Any, Final, TypeVar
 
 import anyio
-from msgspec import Struct
 
 from .._version import __version__
 from ..cancellation import BoundedShield
 from ..errors import ConfigurationError, QuiesceError, ToolError
+from .mcp_elicitation import Elicitation
 from .mcp_log import Log
-from .mcp_process import (
-    KILL_GRACE,
-    LEAVE_GRACE,
-    LONGEST_MESSAGE,
-    NO_ANSWER,
-    TERM_GRACE,
-    Command,
-    ServerProcess,
-    stdio_transport,
-)
+from .mcp_process import NO_ANSWER, ServerProcess
+from .mcp_target import Target
 from .policy import LAST_BREATH
 
 _log: Final = logging.getLogger("quiesce")
 
-# How long saying goodbye to a server may take that we did not start.
-_GOODBYE: Final = 2.0
 # How long the other calls of a session that a server has forgotten may take to be refused as well.
 _HEARING_IT: Final = 1.0
 
 _T = TypeVar("_T")
 
 
-class Target(Protocol):
-    """Where a server is, and how to get to it."""
-
-    @property
-    def label(self) -> str:
-        """What errors call the server. Holds no secret."""
-        ...
-
-    @property
-    def close_bound(self) -> float:
-        """How long closing may take, at most."""
-        ...
-
-    @property
-    def comes_back(self) -> bool:
-        """Whether a new connection may be made without being asked, because nothing is started for it."""
-        ...
-
-    def open(self, connection: Connection) -> Any:
-        """An async context manager that gives the SDK's client."""
-        ...
-
-
-class StdioTarget(Struct, frozen=True):
-    """A server that we start."""
-
-    command: Command
-
-    @property
-    def label(self) -> str:
-        """The name of the program."""
-        return os.path.basename(self.command.argv[0])
-
-    @property
-    def close_bound(self) -> float:
-        """The steps of `ServerProcess.end`, and time for a slow machine."""
-        return LEAVE_GRACE + TERM_GRACE + KILL_GRACE + _GOODBYE
-
-    @property
-    def comes_back(self) -> bool:
-        """A server that we started is started again when `restart()` says so."""
-        return False
-
-    @asynccontextmanager
-    async def open(self, connection: Connection) -> AsyncGenerator[Any]:
-        """Start the server and talk to it; end it, with all that it started, whatever happens."""
-        from mcp import Client
-
-        loop = asyncio.get_running_loop()
-        process = await ServerProcess.start(self.command)
-        connection.process = process
-        # It has said all that it will ever say; or it has ended, and only what it started still holds its stdout.
-        process.read_out.add_done_callback(connection.leave)
-        process.exited.add_done_callback(lambda _: loop.call_later(LEAVE_GRACE, connection.leave))
-        try:
-            async with Client(stdio_transport(process), **connection.client_options()) as client:
-                yield client
-        finally:
-            await process.end(connection.shield)
-
-
-class HttpTarget(Struct, frozen=True):
-    """A server that is somewhere else. The headers may hold a secret, so only the address is ever shown."""
-
-    url: str
-    headers: dict[str, str]
-
-    @property
-    def label(self) -> str:
-        """The address, without what may be secret in it."""
-        return self.url.partition("?")[0].rpartition("@")[2]
-
-    @property
-    def close_bound(self) -> float:
-        """The server is told; it need not be there any more."""
-        return _GOODBYE
-
-    @property
-    def comes_back(self) -> bool:
-        """A server that was away, or has forgotten us, is simply asked again."""
-        return True
-
-    @asynccontextmanager
-    async def open(self, connection: Connection) -> AsyncGenerator[Any]:
-        """Talk to the server."""
-        from mcp import Client
-        from mcp.client.streamable_http import streamable_http_client
-
-        from .mcp_http import ServerClient
-
-        async with (
-            ServerClient(self.headers, connection.forget) as http,
-            Client(
-                streamable_http_client(self.url, http_client=http, max_sse_event_size=LONGEST_MESSAGE),
-                **connection.client_options(),
-            ) as client,
-        ):
-            yield client
-
-
 class Connection:
     """Keeps a connection open in a task of its own, until `close()`. Calls come from any task of any event loop.
 
-    `on_new_tools` is awaited, with this, each time that the server says that its tools are others now.
+    `on_new_tools` is awaited, with this, each time that the server says that its tools are others now; `elicitation`
+    hears what the server asks a person.
     """
 
-    def __init__(self, target: Target, on_new_tools: Callable[[Connection], Coroutine[Any, Any, None]]) -> None:
+    def __init__(
+        self,
+        target: Target,
+        on_new_tools: Callable[[Connection], Coroutine[Any, Any, None]],
+        elicitation: Elicitation | None = None,
+    ) -> None:
         _need_sdk()
+        self._elicitation: Final = elicitation
         self._target: Final = target
         self._loop: Final = asyncio.get_running_loop()
         self._on_new_tools: Final = on_new_tools
@@ -211,6 +107,7 @@ class Connection:
             "message_handler": self.on_message,
             "logging_callback": self._log.hear,
             "log_level": self._log.level,
+            "elicitation_callback": None if self._elicitation is None else self._elicitation.hear,
         }
 
     def _refuse(self, error: BaseException) -> None:

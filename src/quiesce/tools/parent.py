@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextvars import ContextVar
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from ..errors import ConfigurationError
 
@@ -15,9 +15,6 @@ class ParentRun(Protocol):
     def run_id(self) -> str:
         """The run's id."""
         ...
-
-    def hand_over(self, agent: Any, tool_name: str) -> None:
-        """Let the agent of this tool continue the conversation after this turn. Raises `ToolError` when it cannot."""
 
 
 current_run: Final[ContextVar[ParentRun | None]] = ContextVar("quiesce_current_run", default=None)

@@ -63,6 +63,8 @@ class Tool:
         requires_approval: RequiresApproval = False,
         approval_expires_in: float | None = None,
     ) -> None:
+        if not callable(function):
+            raise InvalidTool(f"{function!r} is no tool.", todo="Give a function, a tool, an agent or a set of tools.")
         functools.update_wrapper(self, function)
         self.function: Final = function
         self.name: Final = name or getattr(function, "__name__", type(function).__name__)

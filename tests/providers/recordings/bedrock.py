@@ -65,8 +65,6 @@ def _bedrock_error(status: int, kind: str, message: str, **headers: str) -> byte
 
 
 _AWS = "application/vnd.amazon.eventstream"
-
-
 BEDROCK = Provider(
     "bedrock",
     lambda url, **more: Bedrock(

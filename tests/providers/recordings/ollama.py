@@ -36,8 +36,6 @@ def _ollama_end(output: int) -> bytes:
 
 
 _NDJSON = "application/x-ndjson"
-
-
 OLLAMA = Provider(
     "ollama",
     lambda url, **more: Ollama("llama3.2", **{"base_url": url, **more}),

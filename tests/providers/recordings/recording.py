@@ -10,17 +10,9 @@ from quiesce.models.base import Model
 from ..wire import streamed
 
 KEY = "sk-test-0123456789abcdefSECRET"
-
-
 WORDS = ["The sky", " is blue", " today, said \u201cnobody\u201d \U0001f324."]
-
-
 ANSWER = "".join(WORDS)
-
-
 THOUGHT = "Blue, I think."
-
-
 CALLS = [("weather", {"city": "Paris"}), ("weather", {"city": "Rome"})]
 
 

@@ -15,15 +15,18 @@ from contextlib import suppress
 from typing import Any, Final, NamedTuple, Self
 
 # Those that programs handle or ignore; to ask for each that there is would take longer than a call should.
-_SIGNALS: Final = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGCHLD", "SIGALRM", "SIGPIPE", "SIGUSR1", "SIGUSR2")
-_TIMERS: Final = ("ITIMER_REAL", "ITIMER_VIRTUAL", "ITIMER_PROF")
+_NAMES: Final = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGCHLD", "SIGALRM", "SIGPIPE", "SIGUSR1", "SIGUSR2")
+_SIGNALS: Final = [int(getattr(signal, name)) for name in _NAMES if hasattr(signal, name)]
+_TIMERS: Final = [
+    getattr(signal, name) for name in ("ITIMER_REAL", "ITIMER_VIRTUAL", "ITIMER_PROF") if hasattr(signal, name)
+]
 
 
 class Surroundings(NamedTuple):
     """A process as a function in it sees it. `cwd` is None when the folder is gone."""
 
     cwd: str | None
-    env: dict[str, str]
+    env: dict[bytes, bytes]
     path: list[str]
     log_levels: dict[str, int]
 
@@ -33,7 +36,7 @@ class Surroundings(NamedTuple):
         cwd = None
         with suppress(OSError):
             cwd = os.getcwd()
-        return cls(cwd, dict(os.environ), [each for each in sys.path if isinstance(each, str)], _log_levels())  # pyright: ignore[reportUnnecessaryIsInstance]
+        return cls(cwd, dict(_environment()), [each for each in sys.path if isinstance(each, str)], _log_levels())  # pyright: ignore[reportUnnecessaryIsInstance]
 
     def go_there(self) -> None:
         """Enter the folder. Raises `OSError` when that is not possible."""
@@ -44,9 +47,9 @@ class Surroundings(NamedTuple):
 
     def restore(self) -> None:
         """Make the rest of this process look like that."""
-        if os.environ != self.env:
-            os.environ.clear()
-            os.environ.update(self.env)
+        if _environment() != self.env:
+            os.environb.clear()
+            os.environb.update(self.env)
         if sys.path != self.path:
             sys.path[:] = self.path
             importlib.invalidate_caches()
@@ -54,6 +57,14 @@ class Surroundings(NamedTuple):
         if before != self.log_levels:
             for name in {**before, **self.log_levels}:
                 logging.getLogger(name).setLevel(self.log_levels.get(name, logging.NOTSET))
+
+
+def _environment() -> dict[bytes, bytes]:
+    """What `os.environ` is made of. To read it by its front door decodes all of it, a tenth of the time of a call."""
+    inside: dict[bytes, bytes] | None = getattr(os.environ, "_data", None)
+    if inside is None:  # somebody has put another mapping in its place
+        return {os.fsencode(name): os.fsencode(value) for name, value in os.environ.items()}
+    return inside
 
 
 def _log_levels() -> dict[str, int]:
@@ -80,7 +91,7 @@ def lasting() -> tuple[Any, ...]:
     os.umask(umask)
     return (
         umask,
-        [signal.getsignal(getattr(signal, name)) for name in _SIGNALS],
-        [signal.getitimer(getattr(signal, name))[0] > 0 for name in _TIMERS],
+        [signal.getsignal(number) for number in _SIGNALS],
+        [signal.getitimer(timer)[0] > 0 for timer in _TIMERS],
         [resource.getrlimit(kind) for kind in (resource.RLIMIT_AS, resource.RLIMIT_CPU, resource.RLIMIT_NOFILE)],
     )

@@ -1,0 +1,141 @@
+"""Scopes that a token closes, and shields that are bounded."""
+
+import asyncio
+
+import pytest
+
+from quiesce import CancellationToken, Mode
+from quiesce.cancellation import BoundedShield, StopScope
+from tests.core.kit import passes
+
+pytestmark = pytest.mark.promise("P1", "P2", "P3", "P5", "P7")
+
+
+# --- Scopes ----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_scope_is_closed_by_its_token_from_another_thread():
+    token = CancellationToken()
+    reached = []
+    with StopScope(token):
+        asyncio.get_running_loop().run_in_executor(None, token.cancel)
+        await asyncio.get_running_loop().create_future()
+        reached.append("never")
+    assert reached == []
+    assert token._watchers == {}
+    await asyncio.get_running_loop().shutdown_default_executor()
+
+
+async def test_a_scope_that_is_entered_after_the_stop():
+    token = CancellationToken()
+    token.cancel()
+    with StopScope(token):
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        raise AssertionError
+    assert asyncio.current_task().cancelling() == 0
+
+
+async def test_a_scope_reacts_to_modes():
+    token = CancellationToken()
+    passed = []
+    with StopScope(token, Mode.KILL) as scope:
+        token.cancel(mode="after_tools")
+        await passes()
+        passed.append("after_tools")
+        scope.react_at(Mode.NOW)
+        await passes()
+        passed.append("now")
+        scope.react_at(Mode.AFTER_TURN)
+        await passes()
+        passed.append("never")
+    assert passed == ["after_tools", "now"]
+
+
+async def test_a_stop_after_the_scope_touches_nothing():
+    token = CancellationToken()
+    with StopScope(token) as scope:
+        scope._on_request(Mode.NOW)
+    await passes()
+    token.cancel()
+    scope._on_request(Mode.NOW)
+    await passes()
+
+
+async def test_an_outside_cancellation_passes_through_a_scope():
+    async def inside(token: CancellationToken, *, also: bool) -> None:
+        with StopScope(token):
+            if also:
+                token.cancel()
+            await asyncio.get_running_loop().create_future()
+
+    for also in (False, True):
+        task = asyncio.create_task(inside(CancellationToken(), also=also))
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait((task,))
+        assert task.cancelled()
+
+
+async def test_a_timeout_around_a_scope_and_a_scope_around_a_timeout():
+    token = CancellationToken()
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.001):
+            with StopScope(token):
+                await asyncio.get_running_loop().create_future()
+    with StopScope(token):
+        asyncio.get_running_loop().call_soon(token.cancel)
+        async with asyncio.timeout(1000):
+            await asyncio.get_running_loop().create_future()
+    assert asyncio.current_task().cancelling() == 0
+
+
+def test_a_scope_whose_loop_has_closed():
+    token = CancellationToken()
+    loop = asyncio.new_event_loop()
+
+    async def enter() -> StopScope:
+        return StopScope(token).__enter__()
+
+    scope = loop.run_until_complete(enter())
+    loop.close()
+    token.cancel()
+    assert scope is not None
+
+
+# --- Shields ---------------------------------------------------------------------------------------------------------
+
+
+async def test_a_shield_waits_on_although_it_is_cancelled():
+    shield, future = BoundedShield("test"), asyncio.get_running_loop().create_future()
+
+    async def wait() -> None:
+        await shield.wait((future,), seconds=1000)
+
+    task = asyncio.create_task(wait())
+    for _ in range(3):
+        await passes()
+        task.cancel()
+    await passes()
+    assert not task.done()
+    future.set_result(None)
+    await task
+    assert shield.interrupted
+    assert not future._callbacks if hasattr(future, "_callbacks") else True
+
+
+async def test_a_shield_is_bounded():
+    shield, loop = BoundedShield("test"), asyncio.get_running_loop()
+    future, unless = loop.create_future(), loop.create_future()
+    await shield.wait((future,), seconds=0)
+    await shield.wait((), seconds=1000)
+    loop.call_soon(unless.set_result, None)
+    await shield.wait((future,), seconds=1000, unless=unless)
+    await shield.wait((future,), seconds=1000, unless=unless)
+    assert not shield.interrupted
+    both = [loop.create_future(), loop.create_future()]
+    loop.call_soon(both[0].set_result, None)
+    loop.call_later(0.001, both[1].set_result, None)
+    await shield.wait(both, seconds=1000)
+    assert all(each.done() for each in both)
+    future.cancel()
