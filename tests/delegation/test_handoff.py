@@ -24,6 +24,15 @@ def team(*answers, **options) -> tuple[Agent, ScriptedModel]:
     return french, model
 
 
+def hears(name: str, heard: list[str]):
+    """A hook that writes down whose it is, each time a model is called."""
+
+    def hook(event: BeforeModelCall) -> None:
+        heard.append(name)
+
+    return hook
+
+
 @pytest.mark.promise("P2", "P7")
 def test_the_other_agent_continues_the_conversation():
     async def main():
@@ -210,15 +219,11 @@ def test_the_hooks_of_agents_with_the_same_name_are_all_called_once():
     async def main():
         heard: list[str] = []
 
-        def hears(name: str):
-            def hook(event: BeforeModelCall) -> None:
-                heard.append(name)
-
-            return hook
-
-        both = hears("both")
-        other = Agent(ScriptedModel("Bonjour."), hooks=[hears("second"), both])
-        first = Agent(ScriptedModel([Call("over")]), tools=[handoff(other, name="over")], hooks=[hears("first"), both])
+        both = hears("both", heard)
+        other = Agent(ScriptedModel("Bonjour."), hooks=[hears("second", heard), both])
+        first = Agent(
+            ScriptedModel([Call("over")]), tools=[handoff(other, name="over")], hooks=[hears("first", heard), both]
+        )
         await first.invoke_async("Salut")
         assert heard == ["first", "both", "first", "both", "second"]
 
@@ -252,16 +257,10 @@ def test_there_and_back_again():
     async def main():
         heard: list[str] = []
 
-        def hears(name: str):
-            def hook(event: BeforeModelCall) -> None:
-                heard.append(name)
-
-            return hook
-
         triage = Agent(ScriptedModel([Call("hand_over_to_french")], "It is me again."), name="triage",
-                       hooks=[hears("triage")])  # fmt: skip
+                       hooks=[hears("triage", heard)])  # fmt: skip
         french, _ = team([Say("Un moment."), Call("hand_over_to_triage")], tools=[handoff(triage)],
-                             hooks=[hears("french")])  # fmt: skip
+                             hooks=[hears("french", heard)])  # fmt: skip
         triage.add_tools(handoff(french))
         run = triage.start("Salut")
         moves = [(event.previous, event.agent) async for event in run if isinstance(event, HandedOver)]

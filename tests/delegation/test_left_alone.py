@@ -26,6 +26,13 @@ def sends(child: Agent) -> Tool:
     return send
 
 
+@tool(on_stop="finish", grace=20)
+async def careful() -> str:
+    """Put things away."""
+    await asyncio.sleep(15)
+    return "put away"
+
+
 @pytest.mark.promise("P5", "P8")
 async def test_a_child_that_nobody_waited_for_ends_with_a_parent_that_finished():
     model = ScriptedModel([Say("On my own. "), Stall()])
@@ -60,11 +67,6 @@ async def test_a_stop_waits_for_it_too(mode: str):
 
 @pytest.mark.promise("P3", "P4")
 def test_it_gets_the_grace_of_its_tools():
-    @tool(on_stop="finish", grace=20)
-    async def careful() -> str:
-        await asyncio.sleep(15)
-        return "put away"
-
     async def main():
         child = Agent(ScriptedModel([Call("careful")]), name="scout", tools=[careful])
         parent = Agent(ScriptedModel([Call("send")], then=[Say("Done.")]), tools=[sends(child)])
@@ -78,11 +80,6 @@ def test_it_gets_the_grace_of_its_tools():
 @pytest.mark.promise("P4", "P5")
 @pytest.mark.leaves("tasks")
 def test_one_whose_call_was_given_up_is_named():
-    @tool(on_stop="finish", grace=20)
-    async def careful() -> str:
-        await asyncio.sleep(15)
-        return "put away"
-
     async def main():
         child = Agent(ScriptedModel([Call("careful")]), name="scout", tools=[careful])
 

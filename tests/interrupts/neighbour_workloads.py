@@ -8,6 +8,7 @@ from quiesce import Agent, Run
 from quiesce.messages import UserMessage
 from quiesce.sessions.memory_store import MemoryStore
 from quiesce.sessions.rows import decode_messages
+from quiesce.sessions.waiting import OnBusy
 from quiesce.testing import Say, ScriptedModel, Stage
 from quiesce.transcript import faults
 from tests.injection.registry import Workloads
@@ -53,24 +54,24 @@ class Neighbours:
             assert (said + unsaid).count(words) == 1, f"P3: {words!r} is said {said.count(words)} times; {unsaid}"
 
 
-@workload
-async def one_in_line_is_stopped(stage: Stage) -> None:
+async def second_is_stopped(stage: Stage, on_busy: OnBusy) -> None:
+    """The one who comes while another has the session is the one who is stopped."""
     both = Neighbours(stage)
     first = both.start(both.one, "One", victim=False)
     await asyncio.sleep(0.3)
-    second = both.start(both.agent(), "Two", victim=True, on_busy="queue")
+    second = both.start(both.agent(), "Two", victim=True, on_busy=on_busy)
     for run in (first, second):
         await run.owned()
+
+
+@workload
+async def one_in_line_is_stopped(stage: Stage) -> None:
+    await second_is_stopped(stage, "queue")
 
 
 @workload
 async def one_whose_words_are_said_elsewhere_is_stopped(stage: Stage) -> None:
-    both = Neighbours(stage)
-    first = both.start(both.one, "One", victim=False)
-    await asyncio.sleep(0.3)
-    second = both.start(both.agent(), "Two", victim=True, on_busy="steer")
-    for run in (first, second):
-        await run.owned()
+    await second_is_stopped(stage, "steer")
 
 
 @workload

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from quiesce import Agent
+from quiesce import Agent, Receipt
 from quiesce.errors import ConfigurationError
 from quiesce.events import ToolProgress
 from quiesce.messages import Outcome
@@ -107,6 +107,17 @@ async def test_a_server_that_forgets_and_cannot_be_reached_then_is_tried_again_l
         assert [each.text for each in await results(server, Call("add"))] == ["2"]
 
 
+async def stopped_under_way(agent: Agent, calls: int) -> Receipt:
+    """Stop a run when so many calls have reported progress."""
+    run = agent.start("go")
+    under_way = 0
+    async for event in run:
+        under_way += isinstance(event, ToolProgress)
+        if under_way == calls and not run.done:
+            run.cancel("enough")
+    return await run.stopped()
+
+
 @pytest.mark.promise("P1", "P4", "P8")
 async def test_a_stop_does_not_wait_until_the_server_has_heard_of_it():
     """Of before 2026-07-28: the word is a request of its own. This server takes it and never answers it."""
@@ -114,13 +125,7 @@ async def test_a_stop_does_not_wait_until_the_server_has_heard_of_it():
         odd.deaf = True
         calls = [Call("wait") for _ in range(5)]
         agent = Agent(ScriptedModel(calls, [Call("add")], "done"), tools=[server])
-        run = agent.start("go")
-        under_way = 0
-        async for event in run:
-            under_way += isinstance(event, ToolProgress)
-            if under_way == 5 and not run.done:
-                run.cancel("enough")
-        receipt = await run.stopped()
+        receipt = await stopped_under_way(agent, 5)
         assert {line.outcome for line in receipt.calls} == {Outcome.UNKNOWN}
         assert receipt.still_running == ()
         assert (await agent.invoke_async("go on")).receipt.calls[0].ok
@@ -133,13 +138,7 @@ async def test_a_stop_does_not_wait_until_the_server_has_heard_of_it():
 async def test_any_number_of_calls_run_at_once_and_each_is_told_to_stop():
     async with connected() as (odd, server):
         agent = Agent(ScriptedModel([Call("wait") for _ in range(120)]), tools=[server])
-        run = agent.start("go")
-        under_way = 0
-        async for event in run:
-            under_way += isinstance(event, ToolProgress)
-            if under_way == 120 and not run.done:
-                run.cancel("enough")
-        assert (await run.stopped()).still_running == ()
+        assert (await stopped_under_way(agent, 120)).still_running == ()
         async with asyncio.timeout(20):
             while len(odd.cancelled) < 120:
                 await asyncio.sleep(0.005)

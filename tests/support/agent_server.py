@@ -57,14 +57,8 @@ if __name__ == "__main__":
         sys.exit()
     server = AgentServer(make(sys.argv[1]))
     if "--http" in sys.argv:
-        import socket
+        import loopback
 
-        import uvicorn
-
-        listener = socket.socket()
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
-        print(listener.getsockname()[1], flush=True)
-        uvicorn.Server(uvicorn.Config(server.http_app(), log_level="critical")).run(sockets=[listener])
+        loopback.serve(server.http_app())
     else:
         asyncio.run(server.run_stdio())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import sys
 from typing import Annotated
 
@@ -60,12 +59,8 @@ def add(a: int, b: int) -> int:
 
 if __name__ == "__main__":
     if "--http" in sys.argv:
-        import uvicorn
+        import loopback
 
-        listener = socket.socket()
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
-        print(listener.getsockname()[1], flush=True)
-        uvicorn.Server(uvicorn.Config(server.streamable_http_app(), log_level="critical")).run(sockets=[listener])
+        loopback.serve(server.streamable_http_app())
     else:
         server.run("stdio")

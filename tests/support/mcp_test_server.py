@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 
@@ -113,14 +112,9 @@ def greet(name: str) -> str:
 
 if __name__ == "__main__":
     if "--http" in sys.argv:
-        import uvicorn
+        import loopback
 
-        listener = socket.socket()
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
-        print(listener.getsockname()[1], flush=True)
-        config = uvicorn.Config(server.streamable_http_app(), log_level="critical", lifespan="on")
-        uvicorn.Server(config).run(sockets=[listener])
+        loopback.serve(server.streamable_http_app())
     elif "--deaf" in sys.argv:  # speaks no MCP at all
         sys.stdin.read()
     else:

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import hazards
+import oddities
 import pytest
 from hazards import survivors
 from tool_runs import agent_with, call, killable, results, run_async, stop_when
@@ -58,7 +59,7 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def test_a_worker_is_used_again(elsewhere: None) -> None:
     async def main() -> None:
-        first, second = [(await call(killable(hazards.process_id))).text for _ in range(2)]
+        first, second = [(await call(killable(oddities.process_id))).text for _ in range(2)]
         assert first == second
 
     run_async(main())
@@ -80,7 +81,7 @@ def test_a_stop_leaves_nothing(elsewhere: None, hazard, mode: str, tmp_path: Pat
         assert survivors(book) == []
         assert results(outcome)[each.name].outcome is Outcome.KILLED
         assert outcome.receipt.still_running == ()
-        assert (await call(killable(hazards.speak), {"words": "next"})).text == "next"
+        assert (await call(killable(oddities.speak), {"words": "next"})).text == "next"
 
     run_async(main())
 

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import hazards
+import oddities
 import pytest
 import uvloop
 from hazards import survivors
@@ -87,11 +88,11 @@ def test_a_forked_host_has_workers_of_its_own(tmp_path: Path) -> None:
         tmp_path,
         f"""
 import sys; sys.path[:0] = {[*sys.path, str(Path(hazards.__file__).parent)]!r}
-import asyncio, os, hazards
+import asyncio, os, oddities
 from tool_runs import call
 from quiesce.tools.tool import Tool
 
-each = Tool(hazards.process_id, on_stop="kill")
+each = Tool(oddities.process_id, on_stop="kill")
 mine = asyncio.run(call(each)).text
 child = os.fork()
 if child == 0:
@@ -146,7 +147,7 @@ asyncio.run(main())
 
 
 def test_the_sync_api(tmp_path: Path) -> None:
-    agent = agent_with(Tool(hazards.speak, on_stop="kill"), calls=[Call("speak", {"words": "sync"})])
+    agent = agent_with(Tool(oddities.speak, on_stop="kill"), calls=[Call("speak", {"words": "sync"})])
     assert results(agent("go"))["speak"].text == "sync"
     book = str(tmp_path / "book")
     agent = agent_with(Tool(hazards.sleep, on_stop="kill", grace=0.05), calls=[Call("sleep", {"book": book})])
@@ -160,7 +161,7 @@ def test_the_sync_api(tmp_path: Path) -> None:
 @pytest.mark.parametrize("hazard", [hazards.hold_interpreter, hazards.double_fork], ids=lambda each: each.__name__)
 def test_uvloop(hazard, tmp_path: Path) -> None:
     async def main() -> None:
-        assert (await call(Tool(hazards.speak, on_stop="kill"), {"words": "x" * 500_000})).text == "x" * 500_000
+        assert (await call(Tool(oddities.speak, on_stop="kill"), {"words": "x" * 500_000})).text == "x" * 500_000
         book = str(tmp_path / "book")
         each = Tool(hazard, on_stop="kill", grace=0.05)
         outcome, _ = await stop_when(

@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 
 import hazards
+import oddities
 import pytest
 from hazards import HAZARDS, survivors
 from tool_runs import agent_with, call, killable, results, run_async, stop_when, stray_processes
@@ -30,7 +31,7 @@ def test_a_stop_leaves_nothing(hazard, mode, tmp_path: Path) -> None:
         each = killable(hazard)
         agent = Agent(
             ScriptedModel([Call(each.name, {"book": book})], [Call("again")], then="done"),
-            tools=[each, killable(hazards.process_id, name="again")],
+            tools=[each, killable(oddities.process_id, name="again")],
         )
         outcome, events = await stop_when(agent, lambda run: run.cancel("test", mode=mode))
         assert survivors(book) == []
@@ -69,7 +70,7 @@ def test_many_at_once_are_stopped_together(tmp_path: Path) -> None:
 def test_a_stop_lets_a_tool_clean_up(tmp_path: Path) -> None:
     async def main() -> None:
         book = tmp_path / "book"
-        each = killable(hazards.clean_up, grace=10)
+        each = killable(oddities.clean_up, grace=10)
         agent = agent_with(each, calls=[Call(each.name, {"book": str(book)})])
         outcome, _ = await stop_when(agent, lambda run: run.cancel())
         assert book.read_text() == "cleaned up"
@@ -88,7 +89,7 @@ def test_the_next_worker_is_started_when_the_run_is_at_rest(tmp_path: Path) -> N
         while pool.kept() == nursery.handles:
             await asyncio.sleep(0.01)
         ready = pool.kept()
-        assert (await call(killable(hazards.speak), {"words": "next"})).text == "next"
+        assert (await call(killable(oddities.speak), {"words": "next"})).text == "next"
         assert pool.kept() == ready
 
     run_async(main())
@@ -97,7 +98,7 @@ def test_the_next_worker_is_started_when_the_run_is_at_rest(tmp_path: Path) -> N
 @pytest.mark.promise("P3")
 def test_a_result_that_came_in_the_grace_is_kept() -> None:
     async def main() -> None:
-        each = killable(hazards.finish_when_asked, grace=10)
+        each = killable(oddities.finish_when_asked, grace=10)
         outcome, _ = await stop_when(agent_with(each), lambda run: run.cancel())
         result = results(outcome)[each.name]
         assert (result.outcome, result.text) == (Outcome.COMPLETED, "stopped by parent")
@@ -108,17 +109,17 @@ def test_a_result_that_came_in_the_grace_is_kept() -> None:
 
 def test_a_patient_stop_is_seen_and_waited_for() -> None:
     async def main() -> None:
-        each = killable(hazards.finish_when_asked)
+        each = killable(oddities.finish_when_asked)
         outcome, _ = await stop_when(agent_with(each), lambda run: run.cancel(mode="after_tools"))
         assert results(outcome)[each.name].text == "stopped by parent"
-        assert await call(killable(hazards.speak), {"words": "next"})
+        assert await call(killable(oddities.speak), {"words": "next"})
 
     run_async(main())
 
 
 def test_a_reason_of_any_length_is_seen() -> None:
     async def main() -> None:
-        each = killable(hazards.finish_when_asked, grace=10)
+        each = killable(oddities.finish_when_asked, grace=10)
         outcome, _ = await stop_when(agent_with(each), lambda run: run.cancel("why? " * 200_000))
         assert results(outcome)[each.name].text == "stopped by parent"
 
@@ -128,7 +129,7 @@ def test_a_reason_of_any_length_is_seen() -> None:
 def test_a_shield_in_a_process_holds_the_stop_back(tmp_path: Path) -> None:
     async def main() -> None:
         book = tmp_path / "book"
-        each = killable(hazards.protected, grace=10)
+        each = killable(oddities.protected, grace=10)
         agent = agent_with(each, calls=[Call(each.name, {"book": str(book)})])
         outcome, _ = await stop_when(agent, lambda run: run.cancel())
         assert outcome.receipt.waited_for == ("protected (commit)",)
@@ -169,7 +170,7 @@ def test_kill_takes_the_grace_away(tmp_path: Path) -> None:
 
 def test_a_tool_can_stop_its_own_run() -> None:
     async def main() -> None:
-        outcome = await agent_with(killable(hazards.stop_the_run)).invoke_async("go")
+        outcome = await agent_with(killable(oddities.stop_the_run)).invoke_async("go")
         assert outcome.receipt.cause is not None
         assert (outcome.receipt.cause.source, outcome.receipt.cause.reason) == ("tool", "enough")
 

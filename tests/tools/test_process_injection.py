@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-import hazards
+import oddities
 import pytest
 from tool_runs import stray_processes
 
@@ -28,14 +28,17 @@ def scripted(*calls: Call) -> ScriptedModel:
 
 def killable() -> Agent:
     tools = [
-        Tool(hazards.speak, on_stop="kill", grace=GRACE),
-        Tool(hazards.asynchronous, on_stop="kill", grace=GRACE),
+        Tool(oddities.speak, on_stop="kill", grace=GRACE),
+        Tool(oddities.asynchronous, on_stop="kill", grace=GRACE),
     ]
     return Agent(scripted(Call("speak", {"words": "hello"}), Call("asynchronous")), tools=tools)
 
 
 def killable_in_turn() -> Agent:
-    tools = [Tool(hazards.speak, on_stop="kill", grace=GRACE), Tool(hazards.exit_at_once, on_stop="kill", grace=GRACE)]
+    tools = [
+        Tool(oddities.speak, on_stop="kill", grace=GRACE),
+        Tool(oddities.exit_at_once, on_stop="kill", grace=GRACE),
+    ]
     calls = (Call("speak", {"words": "one"}), Call("exit_at_once"), Call("speak", {"words": "two"}))
     return Agent(scripted(*calls), tools=tools, tool_execution="sequential")
 

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-import hazards
+import oddities
 import pytest
 from tool_runs import agent_with, results, stray_processes
 
@@ -50,7 +50,7 @@ class Race:
             case "thread":
                 return Tool(in_a_thread, name="racer", grace=self.random.choice([0, 0.001]))
             case _:
-                return Tool(hazards.finish_after, name="racer", on_stop="kill", grace=self.random.choice([0, 0.001]))
+                return Tool(oddities.finish_after, name="racer", on_stop="kill", grace=self.random.choice([0, 0.001]))
 
     async def run(self, kind: str, book: Path) -> None:
         self.returned.clear()

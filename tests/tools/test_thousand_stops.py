@@ -9,7 +9,7 @@ import statistics
 from collections import defaultdict
 from pathlib import Path
 
-import hazards
+import oddities
 import pytest
 from hazards import HAZARDS, survivors
 from tool_runs import results, stop_when, stray_processes
@@ -33,7 +33,7 @@ def test_a_thousand_stops_leave_nothing(tmp_path: Path, capsys: pytest.CaptureFi
     async def one(number: int, hazard, mode: str) -> None:
         book = str(tmp_path / f"book-{number}")
         each = Tool(hazard, on_stop="kill", grace=GRACE)
-        again = Tool(hazards.speak, on_stop="kill")
+        again = Tool(oddities.speak, on_stop="kill")
         agent = Agent(
             ScriptedModel([Call(each.name, {"book": book})], [Call("speak", {"words": "next"})], then="done"),
             tools=[each, again],

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import hazards
+import oddities
 import pytest
 from hazards import survivors
 from tool_runs import agent_with, call, killable, results, run_async, stop_when, stray_processes
@@ -36,15 +37,15 @@ pytestmark = pytest.mark.promise("P1", "P4", "P5")
 @pytest.mark.parametrize(
     ("function", "outcome", "words"),
     [
-        (hazards.exit_at_once, Outcome.COMPLETED, "ended with code 3 before the tool returned.\nBefore that it had"),
-        (hazards.raise_keyboard_interrupt, Outcome.COMPLETED, "KeyboardInterrupt: from a tool"),
-        (hazards.raise_system_exit, Outcome.COMPLETED, "SystemExit: 4"),
-        (hazards.kill_itself, Outcome.KILLED, "killed (SIGKILL) by something else"),
-        (hazards.crash, Outcome.KILLED, "ended by SIGSEGV"),
-        (hazards.terminate_itself, Outcome.KILLED, "ended by SIGTERM"),
-        (hazards.raise_unspeakable, Outcome.COMPLETED, "Unspeakable"),
-        (hazards.take_the_next_of_nothing, Outcome.COMPLETED, "StopIteration"),
-        (hazards.print_and_exit, Outcome.COMPLETED, "had printed:\nhalf a line, a number: 7"),
+        (oddities.exit_at_once, Outcome.COMPLETED, "ended with code 3 before the tool returned.\nBefore that it had"),
+        (oddities.raise_keyboard_interrupt, Outcome.COMPLETED, "KeyboardInterrupt: from a tool"),
+        (oddities.raise_system_exit, Outcome.COMPLETED, "SystemExit: 4"),
+        (oddities.kill_itself, Outcome.KILLED, "killed (SIGKILL) by something else"),
+        (oddities.crash, Outcome.KILLED, "ended by SIGSEGV"),
+        (oddities.terminate_itself, Outcome.KILLED, "ended by SIGTERM"),
+        (oddities.raise_unspeakable, Outcome.COMPLETED, "Unspeakable"),
+        (oddities.take_the_next_of_nothing, Outcome.COMPLETED, "StopIteration"),
+        (oddities.print_and_exit, Outcome.COMPLETED, "had printed:\nhalf a line, a number: 7"),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
@@ -53,7 +54,7 @@ def test_a_tool_that_ends_its_process_is_told_of(function, outcome, words) -> No
         each = killable(function)
         agent = Agent(
             ScriptedModel([Call(each.name)], [Call("speak", {"words": "fine"})], then="done"),
-            tools=[each, killable(hazards.speak)],
+            tools=[each, killable(oddities.speak)],
         )
         found = results(await agent.invoke_async("go"))
         assert found[each.name].outcome is outcome
@@ -103,7 +104,7 @@ def test_a_worker_whose_keeper_is_killed_is_told_of(tmp_path: Path) -> None:
 
 def test_an_idle_worker_that_was_killed_is_replaced() -> None:
     async def main() -> None:
-        each = killable(hazards.process_id)
+        each = killable(oddities.process_id)
         pid = int((await call(each)).text)
         os.kill(pid, signal.SIGKILL)
         while Path(f"/proc/{pid}").exists():
@@ -119,12 +120,12 @@ def test_an_idle_worker_that_was_killed_is_replaced() -> None:
 
 def test_a_nursery_that_was_killed_is_replaced() -> None:
     async def main() -> None:
-        each = killable(hazards.process_id)
+        each = killable(oddities.process_id)
         await call(each)
         assert nursery.pid is not None
         os.kill(nursery.pid, signal.SIGKILL)
         for _ in range(6):
-            assert (await call(killable(hazards.leave_a_thread))).text == "left"
+            assert (await call(killable(oddities.leave_a_thread))).text == "left"
 
     run_async(main())
 
@@ -134,7 +135,7 @@ def test_what_a_whole_service_is_sent_ends_neither_nursery_nor_keepers(number: i
     """A service manager that stops a service tells each of its processes. How a call ends is for the host to say."""
 
     async def main() -> None:
-        each = killable(hazards.clean_up, grace=10)
+        each = killable(oddities.clean_up, grace=10)
         agent = agent_with(each, calls=[Call(each.name, {"book": str(tmp_path / "book")})])
 
         def tell_all_but_the_worker(run) -> None:
@@ -167,7 +168,7 @@ def nursery_that(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], No
 
 
 RUN_TRUE = make_shell(name="run_true", grace=0.05), {"command": "true"}
-NOTHING = killable(hazards.process_id), {}
+NOTHING = killable(oddities.process_id), {}
 
 
 @pytest.mark.parametrize(("each", "arguments"), [NOTHING, RUN_TRUE], ids=["worker", "program"])
@@ -235,7 +236,7 @@ def test_too_many_open_files_are_told_of_and_none_stays_open(each: Tool, argumen
 
 async def _idle_worker() -> tuple[int, int]:
     """The process ids of a worker that waits for its next call, and of its keeper."""
-    worker = int((await call(killable(hazards.process_id))).text)
+    worker = int((await call(killable(oddities.process_id))).text)
     return worker, int(Path(f"/proc/{worker}/stat").read_text().rpartition(")")[2].split()[1])
 
 
@@ -244,7 +245,7 @@ def test_an_idle_worker_that_is_killed_from_outside_costs_no_call() -> None:
         worker, keeper = await _idle_worker()
         os.kill(keeper, signal.SIGSTOP)  # so that nobody hears of it before the call is sent
         os.kill(worker, signal.SIGKILL)
-        run = agent_with(killable(hazards.process_id)).start("go")
+        run = agent_with(killable(oddities.process_id)).start("go")
         async for event in run:
             if isinstance(event, ToolStarted):
                 os.kill(keeper, signal.SIGCONT)
@@ -261,7 +262,7 @@ def test_a_stop_ends_a_call_that_was_sent_to_a_dead_worker() -> None:
         worker, keeper = await _idle_worker()
         os.kill(keeper, signal.SIGSTOP)
         os.kill(worker, signal.SIGKILL)
-        run = agent_with(killable(hazards.process_id)).start("go")
+        run = agent_with(killable(oddities.process_id)).start("go")
         async for event in run:
             if isinstance(event, ToolStarted):
                 run.cancel()
@@ -279,7 +280,7 @@ def test_a_stop_before_the_function_has_begun_says_so(mode: str) -> None:
     async def main() -> None:
         worker, _ = await _idle_worker()
         os.kill(worker, signal.SIGSTOP)  # it has other things to do
-        agent = agent_with(killable(hazards.process_id))
+        agent = agent_with(killable(oddities.process_id))
         outcome, events = await stop_when(
             agent, lambda run: run.cancel(mode=mode), ready=lambda event: isinstance(event, ToolStarted)
         )
@@ -322,7 +323,7 @@ def test_a_call_is_not_made_again_when_nobody_can_say_that_it_has_not_begun() ->
     async def main() -> None:
         worker, keeper = await _idle_worker()
         os.kill(worker, signal.SIGSTOP)  # it will not come to the call
-        run = agent_with(killable(hazards.process_id)).start("go")
+        run = agent_with(killable(oddities.process_id)).start("go")
         async for event in run:
             if isinstance(event, ToolStarted):
                 os.kill(keeper, signal.SIGKILL)  # and who could say so is gone
@@ -334,7 +335,7 @@ def test_a_call_is_not_made_again_when_nobody_can_say_that_it_has_not_begun() ->
 @pytest.mark.promise("P9")
 def test_a_call_that_has_begun_is_not_made_again(tmp_path: Path) -> None:
     book = tmp_path / "book"
-    result = run_async(call(killable(hazards.sign_and_die), {"book": str(book)}))
+    result = run_async(call(killable(oddities.sign_and_die), {"book": str(book)}))
     assert result.outcome is Outcome.KILLED
     assert len(book.read_text().splitlines()) == 1
 

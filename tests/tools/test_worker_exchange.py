@@ -6,7 +6,7 @@ import logging
 import os
 import threading
 
-import hazards
+import oddities
 import pytest
 from tool_runs import agent_with, call, killable, results, run_async, stray_processes
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.promise("P1", "P4", "P5")
 @pytest.mark.promise("P2", "P3")
 def test_a_person_can_be_asked_from_a_process() -> None:
     async def main() -> None:
-        agent = agent_with(killable(hazards.ask_first))
+        agent = agent_with(killable(oddities.ask_first))
         asked = await agent.invoke_async("go")
         assert asked.stop_reason == "interrupt"
         (colour,) = asked.interrupts
@@ -47,7 +47,7 @@ def test_a_person_can_be_asked_from_a_process() -> None:
 @pytest.mark.promise("P2", "P4")
 def test_a_question_from_a_process_can_be_dropped() -> None:
     async def main() -> None:
-        agent = agent_with(killable(hazards.ask_first))
+        agent = agent_with(killable(oddities.ask_first))
         assert (await agent.invoke_async("go")).stop_reason == "interrupt"
         outcome = await agent.invoke_async("never mind")
         assert outcome.stop_reason == "end_turn"
@@ -61,7 +61,7 @@ def test_a_question_from_a_process_can_be_dropped() -> None:
 
 def test_output_logging_progress_and_context_come_back(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
-        each = killable(hazards.log_and_report)
+        each = killable(oddities.log_and_report)
         state = {"given": "state", "lock": threading.Lock()}
         agent = agent_with(each, state=state)
         run = agent.start("go")
@@ -74,7 +74,7 @@ def test_output_logging_progress_and_context_come_back(caplog: pytest.LogCapture
         assert "changed" not in state
 
     run_async(main())
-    assert ("hazards.log", logging.WARNING, "careful with this") in caplog.record_tuples
+    assert ("oddities.log", logging.WARNING, "careful with this") in caplog.record_tuples
 
 
 def test_a_printed_line_comes_in_one_piece() -> None:
@@ -156,7 +156,7 @@ def test_what_a_forked_child_logs_is_in_the_output() -> None:
 
 def test_exceptions_come_back_with_their_traceback(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
-        result = await call(killable(hazards.raise_deep))
+        result = await call(killable(oddities.raise_deep))
         assert (result.text, result.is_error, result.outcome) == ("ValueError: deep down", True, Outcome.COMPLETED)
 
     with caplog.at_level(logging.DEBUG, logger="quiesce"):
@@ -167,13 +167,13 @@ def test_exceptions_come_back_with_their_traceback(caplog: pytest.LogCaptureFixt
 
 
 def test_an_exception_that_cannot_be_sent_is_told() -> None:
-    result = run_async(call(killable(hazards.raise_unpicklable)))
+    result = run_async(call(killable(oddities.raise_unpicklable)))
     assert result.text == "Unpicklable: this and that"
     assert result.is_error
 
 
 def test_a_result_that_cannot_be_sent_is_told() -> None:
-    result = run_async(call(killable(hazards.return_unpicklable)))
+    result = run_async(call(killable(oddities.return_unpicklable)))
     assert "finished, but what it returned cannot be sent from its process" in result.text
     assert result.outcome is Outcome.COMPLETED
 
@@ -207,8 +207,8 @@ def test_state_that_would_not_be_found_over_there_is_left_out(monkeypatch: pytes
 
 def test_async_functions_and_generators_run_in_a_process_too() -> None:
     async def main() -> None:
-        assert (await call(killable(hazards.asynchronous))).text == "async"
-        agent = agent_with(killable(hazards.steps))
+        assert (await call(killable(oddities.asynchronous))).text == "async"
+        agent = agent_with(killable(oddities.steps))
         run = agent.start("go")
         progress = [event.progress async for event in run if isinstance(event, ToolProgress)]
         assert progress == [1, 2]

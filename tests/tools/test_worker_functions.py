@@ -10,7 +10,7 @@ import sys
 import threading
 from pathlib import Path
 
-import hazards
+import oddities
 import pytest
 from tool_runs import call, killable, run_async
 
@@ -164,10 +164,10 @@ class Greeter:
 )
 def test_policies_that_cannot_work_are_refused(options, words) -> None:
     with pytest.raises(ConfigurationError, match=words):
-        Tool(hazards.speak, **options)
+        Tool(oddities.speak, **options)
 
 
 def test_windows_is_a_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.platform", "win32")
     with pytest.raises(ConfigurationError, match="does not work on Windows"):
-        Tool(hazards.speak, on_stop="kill")
+        Tool(oddities.speak, on_stop="kill")

@@ -11,7 +11,7 @@ import sys
 import threading
 from pathlib import Path
 
-import hazards
+import oddities
 import pytest
 from hazards import survivors
 from tool_runs import agent_with, call, killable, run_async, stray_processes
@@ -27,14 +27,14 @@ pytestmark = pytest.mark.promise("P1", "P4", "P5")
 
 def test_limits_on_memory_and_processor_time() -> None:
     async def main() -> None:
-        greedy = killable(hazards.take_memory, max_memory=50_000_000)
+        greedy = killable(oddities.take_memory, max_memory=50_000_000)
         assert (await call(greedy, {"size": 1000})).text == "1000"
         refused = await call(greedy, {"size": 500_000_000})
         assert refused.text == "It needed more memory than its max_memory of 50,000,000 bytes."
         assert (await call(greedy, {"size": 1000})).text == "1000"
-        unlimited = await call(killable(hazards.take_memory), {"size": 200_000_000})
+        unlimited = await call(killable(oddities.take_memory), {"size": 200_000_000})
         assert unlimited.text == "200000000"
-        burnt = await call(killable(hazards.burn, max_cpu=0.1))
+        burnt = await call(killable(oddities.burn, max_cpu=0.1))
         assert burnt.outcome is Outcome.KILLED
         assert "more processor time than its max_cpu of 0.1 s" in burnt.text
 
@@ -44,12 +44,12 @@ def test_limits_on_memory_and_processor_time() -> None:
 def test_a_call_leaves_its_worker_clean(tmp_path: Path) -> None:
     async def main() -> None:
         book = str(tmp_path / "book")
-        assert (await call(killable(hazards.leave_a_child), {"book": book})).text == "left"
+        assert (await call(killable(oddities.leave_a_child), {"book": book})).text == "left"
         assert survivors(book) == []
-        assert (await call(killable(hazards.leave_a_thread))).text == "left"
-        assert (await call(killable(hazards.close_stdout))).text == "closed"
-        assert (await call(killable(hazards.return_in_the_child_too))).text == "parent"
-        agent = agent_with(killable(hazards.speak), calls=[Call("speak", {"words": "heard"})])
+        assert (await call(killable(oddities.leave_a_thread))).text == "left"
+        assert (await call(killable(oddities.close_stdout))).text == "closed"
+        assert (await call(killable(oddities.return_in_the_child_too))).text == "parent"
+        agent = agent_with(killable(oddities.speak), calls=[Call("speak", {"words": "heard"})])
         run = agent.start("go")
         progress = [event.progress async for event in run if isinstance(event, ToolProgress)]
         assert progress == [{"stdout": "heard\n"}]
@@ -148,7 +148,7 @@ def test_a_folder_that_was_removed_is_no_trap(monkeypatch: pytest.MonkeyPatch, t
 
 def test_a_worker_finds_modules_where_the_host_does(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     async def main() -> None:
-        await call(killable(hazards.process_id))  # the workers are there before the folder is
+        await call(killable(oddities.process_id))  # the workers are there before the folder is
         (tmp_path / "found_later.py").write_text("def late() -> str: return 'found'")
         monkeypatch.syspath_prepend(tmp_path)
         import found_later  # pyright: ignore[reportMissingImports]
@@ -164,7 +164,7 @@ def test_workers_are_used_again_and_follow_the_host(monkeypatch: pytest.MonkeyPa
         return [os.getcwd(), os.environ.get("QUIESCE_TEST", "none")]
 
     async def main() -> None:
-        each = killable(hazards.process_id)
+        each = killable(oddities.process_id)
         assert (await call(each)).text == (await call(each)).text
         monkeypatch.chdir(tmp_path)
         monkeypatch.setenv("QUIESCE_TEST", "set")
@@ -178,7 +178,7 @@ def test_workers_serve_several_loops_and_threads_at_once() -> None:
 
     def use() -> None:
         for _ in range(5):
-            found.append(asyncio.run(call(killable(hazards.speak), {"words": "x"})).text)
+            found.append(asyncio.run(call(killable(oddities.speak), {"words": "x"})).text)
 
     threads = [threading.Thread(target=use) for _ in range(4)]
     for thread in threads:
@@ -191,7 +191,7 @@ def test_workers_serve_several_loops_and_threads_at_once() -> None:
 def test_nothing_is_left_after_shut_down() -> None:
     from quiesce.tools.processes.reaper import descendants
 
-    run_async(call(killable(hazards.speak), {"words": "x"}))
+    run_async(call(killable(oddities.speak), {"words": "x"}))
     pid = nursery.pid
     assert pid is not None
     below = descendants(pid)
@@ -202,4 +202,4 @@ def test_nothing_is_left_after_shut_down() -> None:
             break
         threading.Event().wait(0.01)
     assert not [each for each in (pid, *below) if Path(f"/proc/{each}").exists()]
-    assert run_async(call(killable(hazards.speak), {"words": "again"})).text == "again"
+    assert run_async(call(killable(oddities.speak), {"words": "again"})).text == "again"

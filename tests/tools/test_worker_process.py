@@ -6,7 +6,7 @@ import json
 import socket
 from types import SimpleNamespace
 
-import hazards
+import oddities
 import pytest
 from tool_runs import call, run_async
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.promise("P1")
 HEAVY = ("asyncio", "msgspec", "pydantic", "ssl", "hashlib", "inspect", "quiesce.events", "quiesce.tools.tool")
 
 
-@pytest.mark.parametrize("function", [hazards.loaded, hazards.loaded_with_context])
+@pytest.mark.parametrize("function", [oddities.loaded, oddities.loaded_with_context])
 def test_a_worker_imports_nothing_that_the_tool_does_not_need(function) -> None:
     result = run_async(call(Tool(function, on_stop="kill"), {"names": list(HEAVY)}))
     assert json.loads(result.text) == []
@@ -47,6 +47,6 @@ def test_the_grace_runs_from_the_stop_however_long_it_takes_to_tell_everybody(mo
 
 
 def test_what_was_never_imported_has_no_instances() -> None:
-    assert is_a(hazards.speak, "types", "FunctionType")
+    assert is_a(oddities.speak, "types", "FunctionType")
     assert not is_a("words", "types", "FunctionType")
     assert not is_a("words", "quiesce.never_imported", "Words")

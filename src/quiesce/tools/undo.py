@@ -234,19 +234,21 @@ class UndoLog:
 
         Stopped by its token, or by the cancellation of the task that waits, which is raised when all is at rest.
         """
-        hopeless = self._tell_hopeless()
-        undoing = Undoing(self.open, (token or CancellationToken()).child())
-        await undoing.run()
-        if undoing.interrupted:
+        receipts, interrupted = await self._undo((token or CancellationToken()).child())
+        if interrupted:
             raise asyncio.CancelledError
-        return (*hopeless, *undoing.receipts)
+        return receipts
 
     async def run(self, token: CancellationToken) -> bool:
         """Undo what is open. Returns whether somebody cancelled the task meanwhile, for the caller to pass on."""
-        self._tell_hopeless()
+        _, interrupted = await self._undo(token)
+        return interrupted
+
+    async def _undo(self, token: CancellationToken) -> tuple[tuple[UndoReceipt, ...], bool]:
+        hopeless = self._tell_hopeless()
         undoing = Undoing(self.open, token)
         await undoing.run()
-        return undoing.interrupted
+        return (*hopeless, *undoing.receipts), undoing.interrupted
 
     def _tell_hopeless(self) -> list[UndoReceipt]:
         """Say of the calls that cannot be undone that they are not, once."""
