@@ -90,7 +90,7 @@ def serve(provider_port: int) -> None:
     from quiesce.events import AnswerStart, Delta, TextDelta
     from quiesce.models.base import ModelRequest
     from quiesce.server.app import create_app
-    from quiesce.server.listen import server
+    from quiesce.server.listener import server
 
     class LoopbackModel:
         name = "loopback"

@@ -8,8 +8,8 @@ import time
 
 from quiesce import Agent, Limits
 from quiesce.testing import Say, ScriptedModel
-from quiesce.usage.counting import VocabularyCounter
-from quiesce.usage.vocabulary import vocabulary_of
+from quiesce.usage.estimate.counting import VocabularyCounter
+from quiesce.usage.estimate.vocabulary import vocabulary_of
 
 CHUNKS = 20_000
 TEXT = ("The reader sees every word that was streamed, and the bill is one that can be charged. " * 1000)[: CHUNKS * 4]

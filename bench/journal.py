@@ -18,10 +18,10 @@ from typing import NamedTuple
 from quiesce import Agent, Session
 from quiesce.messages import AssistantMessage, Text, UserMessage
 from quiesce.models.scripted import Say, ScriptedModel
-from quiesce.sessions.base import Store
-from quiesce.sessions.memory_store import MemoryStore
 from quiesce.sessions.records import Batch, RunBegin, RunEnd, holder
-from quiesce.sessions.sqlite import SQLiteStore
+from quiesce.sessions.store import Store
+from quiesce.sessions.stores.memory import MemoryStore
+from quiesce.sessions.stores.sqlite import SQLiteStore
 
 CHUNKS = 20_000
 ROUNDS = 25

@@ -13,7 +13,7 @@ from quiesce.cancellation import CancellationToken
 from quiesce.messages import ToolCall
 from quiesce.tools.batch import Batch
 from quiesce.tools.tool import Tool
-from quiesce.tools.undo import UndoLog
+from quiesce.tools.undo.log import UndoLog
 
 ROUNDS = 2000
 

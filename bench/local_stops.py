@@ -17,7 +17,7 @@ import httpx2
 from quiesce import Agent
 from quiesce.errors import QuiesceError
 from quiesce.events import AnswerStart, TextDelta
-from quiesce.models.local import Local, address_of_server, close_local_servers
+from quiesce.models.providers.local import Local, address_of_server, close_local_servers
 
 
 class Server:

@@ -19,7 +19,7 @@ from multiprocessing.connection import Connection
 import httpx2
 
 from quiesce import Agent
-from quiesce.models.openai_chat import OpenAIChat
+from quiesce.models.providers.openai_chat import OpenAIChat
 
 from ._openai import bare, response
 

@@ -17,7 +17,7 @@ from multiprocessing.connection import Connection
 
 from quiesce import Agent, Run
 from quiesce.events import TextDelta
-from quiesce.models.openai_chat import OpenAIChat
+from quiesce.models.providers.openai_chat import OpenAIChat
 
 from ._openai import HEAD, event, response
 

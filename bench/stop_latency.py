@@ -14,7 +14,7 @@ from quiesce.errors import RateLimited
 from quiesce.events import Delta
 from quiesce.models.base import ModelRequest
 from quiesce.models.scripted import Call, Fail, Say, ScriptedModel, Stall
-from quiesce.state import Phase
+from quiesce.phases import Phase
 
 TRIALS = 200
 

@@ -22,9 +22,9 @@ from pathlib import Path
 
 import pytest
 
-from quiesce.sync import close_portals
-from quiesce.tools.processes.containment import nursery
-from quiesce.tools.processes.workers import pool
+from quiesce._background_loop import close_portals
+from quiesce.processes.supervised import nursery
+from quiesce.tools.worker.pool import pool
 
 LOOPS = ("asyncio", "uvloop")
 # How long what a test began may take to end by itself: a thread that has delivered its result is about to.

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings, strategies
 
 from quiesce import Agent, Price, Summarise, Trim
-from quiesce.context import HEADING, Summary, by_rule_of_thumb, trimmed, weight
+from quiesce.compaction import HEADING, Summary, by_rule_of_thumb, trimmed, weight
+from quiesce.conversation.sealing import faults
 from quiesce.errors import ConfigurationError, ServerError
 from quiesce.events import ContextReduced, ModelCallEnded
 from quiesce.messages import (
@@ -24,9 +25,8 @@ from quiesce.messages import (
     ToolResult,
     UserMessage,
 )
-from quiesce.sessions.memory_store import MemoryStore
+from quiesce.sessions.stores.memory import MemoryStore
 from quiesce.testing import Fail, Say, ScriptedModel, Stall, Used
-from quiesce.transcript import faults
 
 pytestmark = pytest.mark.promise("P2", "P6")
 
@@ -195,7 +195,7 @@ def test_sizes_are_in_the_tokens_that_the_model_has_reported() -> None:
 
 def test_a_model_with_a_vocabulary_is_counted_in_it() -> None:
     pytest.importorskip("splintr")
-    from quiesce.usage.vocabulary import vocabulary_of
+    from quiesce.usage.estimate.vocabulary import vocabulary_of
 
     vocabulary = vocabulary_of("openai:gpt-4o")
     assert vocabulary is not None
@@ -215,9 +215,9 @@ def test_a_model_with_a_vocabulary_is_counted_in_it() -> None:
 
 
 def test_each_message_is_counted_once() -> None:
-    from quiesce.usage.calibration import Calibration
-    from quiesce.usage.scale import Scale
-    from quiesce.usage.weighing import Weigher
+    from quiesce.usage.estimate.calibration import Calibration
+    from quiesce.usage.estimate.message_size import Weigher
+    from quiesce.usage.estimate.ratio import Scale
 
     class Slow:
         name, slow, counted = "slow", False, 0

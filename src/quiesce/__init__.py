@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ._homes import names_from
+from ._lazy_names import names_from
 from ._version import __version__
 
 if TYPE_CHECKING:
     from .agent import Agent
+    from .as_tool import handoff
     from .cancellation import CancellationToken, Cause, Mode, stop_on_signals
-    from .context import Summarise, Trim
-    from .continuing import CONTINUE
+    from .compaction import Summarise, Trim
+    from .conversation.continuation import CONTINUE
     from .errors import Cancelled, QuiesceError, ToolError
     from .interrupts import Approve, Deny, Interrupt
     from .limits import Limits
@@ -19,9 +20,8 @@ if TYPE_CHECKING:
     from .receipt import Receipt
     from .result import RunResult
     from .retry import Retry
-    from .run import Run
+    from .run.handle import Run
     from .sessions import Conversation, ConversationState, Session
-    from .subagents import handoff
     from .tools.context import ToolContext
     from .tools.tool import Tool, tool
     from .usage import Price, Usage
@@ -36,11 +36,11 @@ _HOMES: Final = {
         "Mode",
         "stop_on_signals",
     ),
-    ".context": (
+    ".compaction": (
         "Summarise",
         "Trim",
     ),
-    ".continuing": ("CONTINUE",),
+    ".conversation.continuation": ("CONTINUE",),
     ".errors": (
         "Cancelled",
         "QuiesceError",
@@ -61,13 +61,13 @@ _HOMES: Final = {
     ".receipt": ("Receipt",),
     ".result": ("RunResult",),
     ".retry": ("Retry",),
-    ".run": ("Run",),
+    ".run.handle": ("Run",),
     ".sessions": (
         "Conversation",
         "ConversationState",
         "Session",
     ),
-    ".subagents": ("handoff",),
+    ".as_tool": ("handoff",),
     ".tools.context": ("ToolContext",),
     ".tools.tool": (
         "Tool",

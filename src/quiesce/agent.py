@@ -10,36 +10,36 @@ from dataclasses import replace
 from os import PathLike
 from typing import Any, Final, Literal
 
+from ._background_loop import portal
+from .as_tool import agent_tool, parentage_of
 from .cancellation import CancellationToken, Cause, Mode, Source
 from .cancellation.cause import parse_mode
-from .configuring import Usable, check_choice, checked_seconds, session_of, tool_table
-from .context import Context
-from .continuing import CONTINUE, Continue
-from .course import Course
+from .compaction import Context
+from .conversation.continuation import CONTINUE, Continue
+from .conversation.sealing import DEFAULT_CUT_NOTE, user_message
 from .errors import ConfigurationError, ConversationBusy, UnknownMode
 from .events import Event
-from .floor import ask_for_floor, grant_floor
 from .hooks import Hook, HookEvent, Hooks
 from .interrupts import Answers, Interrupt
 from .limits import Limits
 from .messages import Message, Prompt, UserMessage
 from .models.base import Model
 from .models.resolve import resolve_model
-from .output import OutputSpec
 from .result import RunResult
 from .retry import Retry
-from .run import Run
+from .run.argument_checks import Usable, check_choice, checked_seconds, session_of, tool_table
+from .run.config import OnBusy, OnPrompt, Opening, Setup, changed, open_accounts, opening_of
+from .run.events.stream import EventStream, events_in_this_thread, interrupt
+from .run.handle import Run
+from .run.output import OutputSpec
+from .run.start import ask_for_floor, grant_floor
+from .run.state import Course
 from .sessions import Conversation, Session, Store
-from .setup import OnBusy, OnPrompt, Opening, Setup, changed, open_accounts, opening_of
-from .stream import EventStream, events_in_this_thread, interrupt
-from .subagents import agent_tool, parentage_of
-from .sync import portal
 from .telemetry import Telemetry
 from .tools.context import ToolContext
 from .tools.tool import Tool
-from .transcript import DEFAULT_CUT_NOTE, user_message
-from .usage.books import Books
-from .usage.calibration import Calibration
+from .usage.agent_usage import Books
+from .usage.estimate.calibration import Calibration
 from .usage.live import LiveUsage
 from .usage.stop_policy import StopAction, StopPolicy, policy_for
 

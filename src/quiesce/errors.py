@@ -81,7 +81,7 @@ class InvalidConversation(ConfigurationError):
         self.faults = faults
         super().__init__(
             f"The conversation is not valid: {'; '.join(faults)}.",
-            todo="quiesce.transcript.check() explains each rule.",
+            todo="quiesce.conversation.sealing.check() explains each rule.",
         )
 
 

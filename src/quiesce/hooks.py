@@ -26,8 +26,8 @@ from .messages import AssistantMessage, Message, ToolCall, ToolResult, UserMessa
 from .models.base import ModelRequest
 from .receipt import LateOutcome, Receipt
 from .result import RunResult
-from .tools.asking import Asking
 from .tools.output import completed, fitting
+from .tools.questions import Asking
 
 
 class HookEvent:

@@ -8,12 +8,12 @@ from typing import Final, Literal, Protocol
 
 from .cancellation import CancellationToken, Mode
 from .errors import ConfigurationError
-from .usage.answer_tally import AnswerTally, Block
-from .usage.estimate import UsageReport
+from .usage.budget import Spending, Tally
+from .usage.estimate.answer_count import AnswerTally, Block
+from .usage.estimate.figures import UsageReport
 from .usage.figure import Figure
 from .usage.ledger import Usage
 from .usage.prices import Price
-from .usage.tally import Spending, Tally
 
 
 class Limits:

@@ -1,7 +1,7 @@
 """What was said: the parts of a conversation, frozen and typed.
 
-A conversation is a tuple of messages. `quiesce.transcript` says when one is valid. The types serialise with msgspec, so
-a conversation can be stored and sent as it is.
+A conversation is a tuple of messages. `quiesce.conversation.sealing` says when one is valid. The types serialise with
+msgspec, so a conversation can be stored and sent as it is.
 """
 
 from __future__ import annotations

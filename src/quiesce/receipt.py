@@ -9,7 +9,7 @@ from msgspec import Struct, field
 
 from .cancellation.cause import Cause, Mode
 from .messages import Outcome
-from .state import Phase
+from .phases import Phase
 from .usage.ledger import Usage
 
 

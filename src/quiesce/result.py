@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
+from ._background_loop import portal
 from .cancellation import CancellationToken
+from .conversation.sealing import resting_place
 from .interrupts import Interrupt
 from .messages import AssistantMessage, Message, UserMessage
 from .receipt import Receipt, UndoReceipt
 from .sessions import Conversation
-from .sync import portal
-from .tools.undo import UndoLog
-from .transcript import resting_place
+from .tools.undo.log import UndoLog
 from .usage.live import LiveUsage
 from .usage.prices import Cost
 

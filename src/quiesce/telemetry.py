@@ -96,7 +96,7 @@ class RunTrace:
         self._model: Final = name
         self._provider: Final = _PROVIDERS.get(provider, provider)
         self._run: Final = self._begin(
-            f"invoke_agent {agent}", "invoke_agent", None, {"gen_ai.agent.name": agent, "quiesce.run.id": run_id}
+            f"invoke_agent {agent}", "invoke_agent", None, {"gen_ai.agent.name": agent, "quiesce.run.handle.id": run_id}
         )
         self._call: Any = None
         self._sent_at = 0.0

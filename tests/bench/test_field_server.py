@@ -16,7 +16,7 @@ from bench.field.strict import openai_faults, strict_faults
 from bench.field.table import SCENARIOS, table
 
 from quiesce import Agent
-from quiesce.models.openai_chat import OpenAIChat
+from quiesce.models.providers.openai_chat import OpenAIChat
 
 pytestmark = pytest.mark.promise("P2")
 

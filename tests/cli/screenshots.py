@@ -12,8 +12,8 @@ from typing import Any
 from playwright.sync_api import sync_playwright
 
 from quiesce import Agent
+from quiesce.cli.chat_controller import Talk
 from quiesce.cli.chat_screen import ChatApp
-from quiesce.cli.chat_talk import Talk
 
 from ..console.browser import ARGUMENTS, find_chromium
 from . import agents

@@ -8,9 +8,9 @@ from typing import Any, get_args
 import pytest
 
 from quiesce import Agent
-from quiesce.cli.chat_talk import RunningTool, Talk
-from quiesce.cli.chat_words import ENDINGS, answer_command, bar, fraction, hint, progress_words
-from quiesce.cli.clean import clean, one_line
+from quiesce.cli.chat_controller import RunningTool, Talk
+from quiesce.cli.chat_text import ENDINGS, answer_command, bar, fraction, hint, progress_words
+from quiesce.cli.sanitize import clean, one_line
 from quiesce.models.scripted import Say, ScriptedModel, Stall
 from quiesce.result import StopReason
 from quiesce.tools.policy import OnStop, StopPolicy

@@ -22,7 +22,7 @@ from quiesce.models.base import ModelRequest
 from quiesce.models.scripted import Answer, Call, Fail, Say, ScriptedModel, Think, Used
 from quiesce.server.app import Application, create_app
 from quiesce.server.keys import Keys, hash_key
-from quiesce.server.listen import server
+from quiesce.server.listener import server
 from quiesce.tools.context import ToolContext
 from quiesce.usage.prices import Price
 

@@ -3,7 +3,7 @@
 import asyncio
 
 from quiesce import tool
-from quiesce.state import Phase
+from quiesce.phases import Phase
 from tests.core.kit import Ended
 
 

@@ -11,12 +11,12 @@ from typing import Any
 from pydantic import BaseModel
 
 from quiesce import Agent, Run, RunResult
+from quiesce.conversation.sealing import faults
 from quiesce.events import Delta, Event, RunEnded, TextDelta
 from quiesce.messages import AssistantMessage, CutNote, Message, ToolMessage, ToolResult
 from quiesce.models.base import ModelRequest
 from quiesce.models.scripted import ScriptedModel
 from quiesce.retry import Retry
-from quiesce.transcript import faults
 
 NO_WAIT = Retry(first=0.0, jitter=0.0)
 When = Callable[[Event], bool]

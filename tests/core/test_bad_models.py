@@ -3,6 +3,7 @@
 import pytest
 
 from quiesce import Agent, tool
+from quiesce.conversation.sealing import faults
 from quiesce.errors import (
     ConfigurationError,
     EmptyAnswer,
@@ -16,7 +17,6 @@ from quiesce.errors import (
 from quiesce.events import AnswerEnd, TextDelta, ToolCallArguments, ToolCallEnd, ToolCallStart, UsageDelta
 from quiesce.messages import CutNote
 from quiesce.models.scripted import Call, Drop, End, Fail, Raw, Say, ScriptedModel, Stall, TornCall
-from quiesce.transcript import faults
 from tests.core.kit import NO_WAIT, City, results, scripted, stopped_at
 
 pytestmark = pytest.mark.promise("P2", "P3", "P4", "P7")

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 import pytest
 
 from quiesce import Agent, Document, Image, Text, ToolContext, ToolError, tool
+from quiesce.conversation.sealing import faults
 from quiesce.errors import ConfigurationError, DuplicateTool, InvalidTool
 from quiesce.events import ToolStarted
 from quiesce.hooks import AfterToolCall, BeforeToolCall
 from quiesce.messages import Outcome, ToolResult
 from quiesce.models.scripted import Call
 from quiesce.tools.tool import Tool
-from quiesce.transcript import faults
 from tests.core.kit import City, Ended, Record, ended, is_a, outcomes, results, scripted, stopped_at, until
 
 pytestmark = pytest.mark.promise("P2", "P3", "P4", "P7")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from quiesce import Agent
+from quiesce.conversation.sealing import faults
 from quiesce.errors import ConversationBusy
 from quiesce.events import TextDelta
 from quiesce.testing import Say, ScriptedModel, Stall, run_virtual
-from quiesce.transcript import faults
 
 pytestmark = pytest.mark.promise("P2", "P8")
 

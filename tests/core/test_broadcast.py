@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from quiesce import Agent
-from quiesce.broadcast import BREATH, HIGH_WATER, Broadcast
 from quiesce.events import RunEnded, RunStarted, TextDelta
 from quiesce.models.scripted import Say, Stall
+from quiesce.run.events.fanout import BREATH, HIGH_WATER, Broadcast
 from tests.core.kit import Record, ended, passes, scripted, until
 
 pytestmark = pytest.mark.promise("P1", "P3", "P7", "P8")

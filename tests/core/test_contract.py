@@ -6,12 +6,12 @@ import threading
 import pytest
 
 from quiesce import Agent, Conversation, tool
+from quiesce.conversation.sealing import faults
 from quiesce.errors import ConversationBusy, UnknownMode
 from quiesce.events import AnswerEnd, MessageAdded, RunEnded, StopRequested, TextDelta, ToolStarted
 from quiesce.hooks import BeforeToolCall
 from quiesce.messages import AssistantMessage, ToolMessage, UserMessage
 from quiesce.models.scripted import Call, Pause, Say, ScriptedModel, Stall, TornCall, Used
-from quiesce.transcript import faults
 from tests.core.kit import (
     HandModel,
     Record,

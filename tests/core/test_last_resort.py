@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from quiesce import Agent, CancellationToken
-from quiesce import run as run_module
+from quiesce._background_loop import Portal
 from quiesce.errors import ServerError
 from quiesce.events import AnswerEnd, Event, RunEnded, TextDelta
 from quiesce.hooks import BeforeRun
-from quiesce.sync import Portal
+from quiesce.run import handle as run_module
 from quiesce.testing import Fail, Raw, Say, ScriptedModel, Stall
 
 pytestmark = pytest.mark.promise("P7", "P8")

@@ -6,9 +6,9 @@ import anyio
 import pytest
 
 from quiesce import Agent, tool
+from quiesce.conversation.sealing import faults
 from quiesce.events import RunEnded, ToolStarted
 from quiesce.models.scripted import Call, Say
-from quiesce.transcript import faults
 from tests.core.kit import Record, answers, ended, is_a, outcomes, passes, scripted, until
 from tests.core.stalled import at_the_word, stalled
 

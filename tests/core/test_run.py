@@ -8,14 +8,14 @@ import threading
 
 import pytest
 
-import quiesce.loop
-import quiesce.run
+import quiesce.run.handle
+import quiesce.run.loop
 from quiesce import Agent, CancellationToken, Mode, tool
 from quiesce.cancellation.signals import stop_on_signals
+from quiesce.conversation.sealing import faults
 from quiesce.errors import ConfigurationError, RunError, UnknownMode
 from quiesce.messages import UserMessage
 from quiesce.models.scripted import Call, Say, ScriptedModel, Stall
-from quiesce.transcript import faults
 from tests.core.kit import Record, answers, outcomes, scripted
 
 pytestmark = pytest.mark.promise("P1", "P2", "P5", "P7")
@@ -44,7 +44,7 @@ async def test_something_that_breaks_inside_the_run_is_a_failure_not_a_stop(monk
     def broken(*_: object) -> None:
         raise ZeroDivisionError("in the loop")
 
-    monkeypatch.setattr(quiesce.loop, "build_request", broken)
+    monkeypatch.setattr(quiesce.run.loop, "build_request", broken)
     agent = Agent(scripted())
     with pytest.raises(RunError, match="ZeroDivisionError: in the loop"):
         await agent.start("go")
@@ -57,7 +57,7 @@ async def test_a_run_whose_settling_breaks_ends_all_the_same(monkeypatch):
     async def broken(*_: object) -> None:
         raise ZeroDivisionError("while settling")
 
-    monkeypatch.setattr(quiesce.run, "settle", broken)
+    monkeypatch.setattr(quiesce.run.handle, "settle", broken)
     agent = Agent(scripted("Hello."))
     run = agent.start("go")
     record = Record(run)

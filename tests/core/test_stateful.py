@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from quiesce import Agent, tool
+from quiesce.conversation.sealing import faults
 from quiesce.events import AnswerEnd, ReasoningDelta, RunEnded, TextDelta, ToolCallArguments, ToolCallEnd, ToolCallStart
 from quiesce.messages import AssistantMessage, UserMessage
-from quiesce.state import Phase
-from quiesce.transcript import faults
+from quiesce.phases import Phase
 from tests.core.kit import Ended, HandModel, Record, check_end, passes, results
 
 MODES = st.sampled_from(["after_turn", "after_tools", "now", "kill"])

@@ -22,7 +22,7 @@ from quiesce.events import (
 from quiesce.hooks import AfterModelCall, BeforeModelCall
 from quiesce.messages import AssistantMessage, Outcome, Text, UserMessage
 from quiesce.models.scripted import Call, Say, ScriptedModel, Think, Used
-from quiesce.state import Phase
+from quiesce.phases import Phase
 from tests.core.checkpoints import assert_cancelled, quick
 from tests.core.kit import HandModel, Record, answers, ended, is_a, notes, outcomes, scripted, stopped_at, until
 

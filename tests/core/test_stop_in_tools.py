@@ -10,7 +10,7 @@ from quiesce.events import MessageAdded, StopRequested, ToolEnded, ToolProgress,
 from quiesce.hooks import BeforeToolCall
 from quiesce.messages import ToolMessage
 from quiesce.models.scripted import Call, Say
-from quiesce.state import Phase
+from quiesce.phases import Phase
 from tests.core.checkpoints import assert_cancelled, forever, quick
 from tests.core.kit import Record, answers, ended, is_a, outcomes, scripted, stopped_at, until
 

@@ -10,7 +10,7 @@ from quiesce.errors import Overloaded
 from quiesce.events import AnswerStart, OutputRejected, RetryScheduled, StopRequested, TextDelta, ToolStarted
 from quiesce.hooks import AfterModelCall, AfterRun, BeforeModelCall, BeforeRun, BeforeToolCall, OnMessage, OnStop
 from quiesce.models.scripted import Call, Fail, Say, Stall
-from quiesce.state import Phase
+from quiesce.phases import Phase
 from tests.core.checkpoints import assert_cancelled, forever, quick
 from tests.core.kit import Record, answers, ended, is_a, outcomes, scripted, stopped_at, until
 

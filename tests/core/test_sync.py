@@ -12,10 +12,10 @@ import threading
 import pytest
 
 from quiesce import Agent, Mode, tool
+from quiesce._background_loop import close_portals, portal
 from quiesce.errors import ModelProtocolError
 from quiesce.events import RunEnded
 from quiesce.models.scripted import Call, Raw, Say, ScriptedModel, Stall
-from quiesce.sync import close_portals, portal
 from tests.core.kit import outcomes, scripted
 
 pytestmark = pytest.mark.promise("P1", "P5", "P7", "P8")
@@ -168,8 +168,8 @@ INTERRUPTED = textwrap.dedent(
     from quiesce import Agent, tool
     from quiesce.events import ToolStarted
     from quiesce.models.scripted import Call, Say, ScriptedModel
-    from quiesce.sync import portal
-    from quiesce.transcript import faults
+    from quiesce._background_loop import portal
+    from quiesce.conversation.sealing import faults
 
     interrupts = int(sys.argv[1])
 

@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quiesce.draft import Draft, parse_arguments, well_formed
+from quiesce.conversation.answer import Draft, parse_arguments, well_formed
+from quiesce.conversation.sealing import SENTENCES, check, close, faults, seal_turn, unfinished
 from quiesce.errors import InvalidConversation, ModelProtocolError
 from quiesce.events import (
     AnswerEnd,
@@ -31,7 +32,6 @@ from quiesce.messages import (
     ToolResult,
     UserMessage,
 )
-from quiesce.transcript import SENTENCES, check, close, faults, seal_turn, unfinished
 
 pytestmark = pytest.mark.promise("P2", "P3", "P4")
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from quiesce import Agent, Limits, Price, handoff, tool
+from quiesce.conversation.sealing import faults
 from quiesce.models.scripted import Call, Say, ScriptedModel, Stall
-from quiesce.transcript import faults
 
 from .kit import asks
 

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from quiesce import Agent, Conversation, ToolContext, handoff, tool
+from quiesce.conversation.sealing import faults
 from quiesce.testing import ALL_SOURCES, Call, Say, ScriptedModel, Stage, Used, stop_everywhere
-from quiesce.transcript import faults
 
 pytestmark = pytest.mark.promise("P1", "P2", "P3", "P4", "P5", "P6", "P7", "P8")
 

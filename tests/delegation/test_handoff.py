@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from quiesce import Agent, Limits, handoff, tool
+from quiesce.conversation.sealing import faults
 from quiesce.errors import DuplicateTool
 from quiesce.events import HandedOver, RunStarted, TextDelta, ToolStarted
 from quiesce.hooks import AfterRun, BeforeModelCall
@@ -15,7 +16,6 @@ from quiesce.messages import Outcome
 from quiesce.models.scripted import Call, Say, ScriptedModel, Stall
 from quiesce.sessions import Conversation, ConversationState
 from quiesce.testing import run_virtual
-from quiesce.transcript import faults
 
 
 def team(*answers, **options) -> tuple[Agent, ScriptedModel]:

@@ -7,10 +7,10 @@ import asyncio
 import pytest
 
 from quiesce import Agent, tool
+from quiesce.conversation.sealing import faults
 from quiesce.events import ChildEvent, Event, RunEnded, StopRequested, TextDelta, ToolEnded, ToolStarted
 from quiesce.messages import Outcome
 from quiesce.models.scripted import Call, Say, ScriptedModel, Stall
-from quiesce.transcript import faults
 
 from .kit import asks, until
 

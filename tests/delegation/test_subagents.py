@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from quiesce import Agent, ToolContext, tool
+from quiesce.conversation.sealing import faults
 from quiesce.errors import ModelProtocolError
 from quiesce.events import ChildEvent, Event, RunEnded, TextDelta
 from quiesce.models.scripted import Call, End, Fail, Say, ScriptedModel, Think, Used
-from quiesce.transcript import faults
 
 from .kit import asks
 

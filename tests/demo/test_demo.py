@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from quiesce.models.local import is_available
+from quiesce.models.providers.local import is_available
 
 DEMO = [sys.executable, "-m", "quiesce.demo", "--scripted"]
 # A new session has no terminal until it takes one; only then does Ctrl-C reach it as a signal.

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from quiesce import Agent, Tool
-from quiesce.sessions.rows import decode_messages
-from quiesce.sessions.sqlite import SQLiteStore
+from quiesce.sessions.journal.rows import decode_messages
+from quiesce.sessions.stores.sqlite import SQLiteStore
 from quiesce.testing import Call, Say, ScriptedModel, Stage
 
 from .registry import Workloads

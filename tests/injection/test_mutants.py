@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from quiesce import settle
-from quiesce.broadcast import Broadcast
 from quiesce.cancellation import CancellationToken, Mode, StopScope
-from quiesce.course import Course
-from quiesce.current_turn import CurrentTurn
-from quiesce.draft import Draft
+from quiesce.conversation.answer import Draft
 from quiesce.messages import Outcome
-from quiesce.run import Run
+from quiesce.run import settle
+from quiesce.run.events.fanout import Broadcast
+from quiesce.run.handle import Run
+from quiesce.run.state import Course
+from quiesce.run.turn import CurrentTurn
 from quiesce.testing import StopViolation, stop_everywhere
 from quiesce.tools.call import CallRecord
 from quiesce.tools.thread import ThreadCall
@@ -60,8 +60,8 @@ def test_a_turn_that_is_committed_in_two_steps_is_invalid(monkeypatch: pytest.Mo
         course.conversation.append(answer)
         return await original(course)
 
-    from quiesce.loop import PHASES
-    from quiesce.state import Phase
+    from quiesce.phases import Phase
+    from quiesce.run.loop import PHASES
 
     original = PHASES[Phase.ACTING]
     monkeypatch.setitem(PHASES, Phase.ACTING, act)
@@ -76,7 +76,7 @@ def test_words_that_are_told_before_they_are_kept_are_lost(monkeypatch: pytest.M
 
 def test_a_result_that_is_thrown_away_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     def settled_result(self: CallRecord) -> Any:
-        from quiesce.transcript import unfinished
+        from quiesce.conversation.sealing import unfinished
 
         return unfinished(self.call, Outcome.CANCELLED)
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 
 from quiesce import Agent, Run
+from quiesce.conversation.sealing import faults
 from quiesce.messages import UserMessage
-from quiesce.sessions.memory_store import MemoryStore
-from quiesce.sessions.rows import decode_messages
-from quiesce.sessions.waiting import OnBusy
+from quiesce.sessions.journal.rows import decode_messages
+from quiesce.sessions.queue.waiting import OnBusy
+from quiesce.sessions.stores.memory import MemoryStore
 from quiesce.testing import Say, ScriptedModel, Stage
-from quiesce.transcript import faults
 from tests.injection.registry import Workloads
 
 WORKLOADS = Workloads()

@@ -6,10 +6,10 @@ import msgspec
 import pytest
 
 from quiesce import Agent, Approve, Conversation, ConversationState, Deny
+from quiesce.conversation.sealing import faults
 from quiesce.events import InterruptRaised
 from quiesce.messages import AssistantMessage, Outcome, ToolMessage
 from quiesce.testing import ScriptedModel
-from quiesce.transcript import faults
 
 from .kit import main
 from .shop import results, shop

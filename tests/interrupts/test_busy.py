@@ -8,11 +8,11 @@ import threading
 import pytest
 
 from quiesce import Agent, tool
+from quiesce.conversation.sealing import faults
 from quiesce.errors import ConfigurationError, ConversationBusy
 from quiesce.events import TextDelta
 from quiesce.messages import UserMessage
 from quiesce.testing import Call, Pause, Say, ScriptedModel, Stall
-from quiesce.transcript import faults
 
 from .kit import virtual
 

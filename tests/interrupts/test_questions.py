@@ -8,10 +8,10 @@ import msgspec
 import pytest
 
 from quiesce import Agent, Conversation, ConversationState, Deny, ToolContext, tool
+from quiesce.conversation.sealing import faults
 from quiesce.hooks import BeforeToolCall
 from quiesce.messages import Outcome
 from quiesce.testing import Call, Say, ScriptedModel
-from quiesce.transcript import faults
 
 from .kit import main
 from .shop import Till, results

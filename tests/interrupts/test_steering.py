@@ -8,12 +8,12 @@ import threading
 import pytest
 
 from quiesce import CONTINUE, Agent, ToolContext, tool
-from quiesce.continuing import GO_ON
+from quiesce.conversation.continuation import GO_ON
+from quiesce.conversation.sealing import faults
 from quiesce.errors import InvalidPrompt, NothingToContinue, UnknownMode
 from quiesce.events import ModelCallStarted, RunPaused, RunResumed, Steered, TextDelta, ToolStarted
 from quiesce.messages import AssistantMessage, CutNote, Outcome, Text, ToolMessage, UserMessage
 from quiesce.testing import Call, Pause, Say, ScriptedModel, Stall
-from quiesce.transcript import faults
 
 from .kit import main, virtual
 

@@ -7,11 +7,11 @@ import threading
 import pytest
 
 from quiesce import Agent, Approve, tool
+from quiesce.conversation.sealing import faults
 from quiesce.errors import ConfigurationError, InterruptExpired, InterruptPending, InvalidAnswer, UnknownInterrupt
 from quiesce.events import ToolEnded
 from quiesce.messages import Outcome
 from quiesce.testing import Call, Pause, Say, ScriptedModel
-from quiesce.transcript import faults
 
 from .kit import main
 from .shop import Till, results, shop

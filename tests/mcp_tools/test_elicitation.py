@@ -17,12 +17,12 @@ import msgspec
 import pytest
 
 from quiesce import Agent, Conversation, ConversationState, Deny
+from quiesce._background_loop import close_portals
+from quiesce.mcp.client import MCPServer
+from quiesce.mcp.connection import Connection
 from quiesce.messages import Outcome
 from quiesce.models.scripted import Call, Say, ScriptedModel
-from quiesce.sync import close_portals
 from quiesce.testing import Stage, stop_everywhere
-from quiesce.tools.mcp import MCPServer
-from quiesce.tools.mcp_connection import Connection
 
 from .test_everywhere import real_time  # noqa: F401
 

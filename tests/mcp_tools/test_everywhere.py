@@ -12,19 +12,10 @@ import time
 import pytest
 
 from quiesce import Agent, tool
-from quiesce.sync import close_portals
-from quiesce.testing import (
-    ALL_SOURCES,
-    Call,
-    Say,
-    ScriptedModel,
-    Stage,
-    Used,
-    VirtualLoop,
-    performance,
-    stop_everywhere,
-)
-from quiesce.tools.mcp import MCPServer
+from quiesce._background_loop import close_portals
+from quiesce.mcp.client import MCPServer
+from quiesce.testing import ALL_SOURCES, Call, Say, ScriptedModel, Stage, Used, VirtualLoop, stop_everywhere
+from quiesce.testing import trial as performance
 
 from .test_servers import http_process, stdio
 

@@ -10,9 +10,9 @@ import pytest
 from quiesce import Agent, Receipt
 from quiesce.errors import ConfigurationError
 from quiesce.events import ToolProgress
+from quiesce.mcp.client import MCPServer
 from quiesce.messages import Outcome
 from quiesce.models.scripted import Call, ScriptedModel
-from quiesce.tools.mcp import MCPServer
 
 from ..support.mcp_odd_http import OddHttpServer
 from .test_odd_servers import results

@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 
 from quiesce import Agent, tool
+from quiesce._background_loop import close_portals
+from quiesce.conversation.sealing import faults
 from quiesce.errors import ConfigurationError, ToolError
 from quiesce.events import ToolProgress, ToolStarted
+from quiesce.mcp.client import MCPServer
 from quiesce.messages import Image, Outcome, Text
 from quiesce.models.scripted import Call, ScriptedModel
-from quiesce.sync import close_portals
-from quiesce.tools.mcp import MCPServer
-from quiesce.transcript import faults
 
 SERVER = str(Path(__file__).parent.parent / "support" / "mcp_test_server.py")
 

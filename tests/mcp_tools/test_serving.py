@@ -15,10 +15,10 @@ from mcp import Client, StdioServerParameters
 from quiesce import Agent
 from quiesce.errors import ConfigurationError
 from quiesce.events import ToolProgress
-from quiesce.mcp_server import AgentServer
+from quiesce.mcp.client import MCPServer
 from quiesce.messages import Outcome
 from quiesce.models.scripted import Call, ScriptedModel
-from quiesce.tools.mcp import MCPServer
+from quiesce.protocols.mcp_server import AgentServer
 
 SERVER = str(Path(__file__).parent.parent / "support" / "agent_server.py")
 

@@ -7,10 +7,10 @@ import asyncio
 import pytest
 
 from quiesce import Agent, tool
+from quiesce.conversation.sealing import faults
 from quiesce.events import Event, TextDelta
 from quiesce.messages import AssistantMessage, Reasoning, ToolMessage
 from quiesce.models.base import Model
-from quiesce.transcript import faults
 
 from .recordings import ANSWER, PROVIDERS, THOUGHT, Provider
 from .wire import wire

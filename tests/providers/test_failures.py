@@ -15,6 +15,7 @@ import pytest
 import trustme
 
 from quiesce import Agent, Retry
+from quiesce.conversation.sealing import faults
 from quiesce.errors import (
     AuthenticationFailed,
     ConnectionFailed,
@@ -32,8 +33,7 @@ from quiesce.errors import (
     TLSFailed,
 )
 from quiesce.models.base import Model
-from quiesce.models.failures import Failures
-from quiesce.transcript import faults
+from quiesce.models.wire.failures import Failures
 
 from .recordings import ANSWER, KEY, OPENAI_CHAT, PROVIDERS, Provider
 from .wire import Play, refused, wire

@@ -10,11 +10,11 @@ import warnings
 import pytest
 
 from quiesce import Agent
+from quiesce.conversation.sealing import faults
 from quiesce.events import Event, StopRequested, TextDelta
 from quiesce.messages import Text, UserMessage
 from quiesce.models.base import Model, ModelRequest
-from quiesce.run import Run
-from quiesce.transcript import faults
+from quiesce.run.handle import Run
 
 from .recordings import ANSWER, PROVIDERS, Provider
 from .wire import Play, Wire, chunk, head, wire
@@ -197,7 +197,7 @@ def test_one_model_in_several_loops(provider: Provider) -> None:
             assert (await asyncio.to_thread(lambda: Agent(model)("Hello?"))).text == ANSWER
 
     asyncio.run(outer())
-    from quiesce.sync import close_portals
+    from quiesce._background_loop import close_portals
 
     close_portals()
 

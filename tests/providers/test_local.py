@@ -16,9 +16,10 @@ import httpx2
 import pytest
 
 from quiesce import Agent
+from quiesce.conversation.sealing import faults
 from quiesce.errors import ConfigurationError, ModelError
 from quiesce.events import AnswerStart, Event, TextDelta
-from quiesce.models.local import (
+from quiesce.models.providers.local import (
     WEIGHTS,
     Local,
     Weights,
@@ -27,8 +28,7 @@ from quiesce.models.local import (
     fetch_weights,
     kept_weights,
 )
-from quiesce.run import Run
-from quiesce.transcript import faults
+from quiesce.run.handle import Run
 from quiesce.usage import Figure
 
 pytestmark = [
@@ -216,7 +216,7 @@ def test_weights_that_cannot_be_fetched(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_a_stop_does_not_wait_for_the_fetching(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from quiesce.models import local
+    from quiesce.models.providers import local
 
     monkeypatch.setenv("QUIESCE_CACHE", str(tmp_path))
     started = tmp_path / "started"

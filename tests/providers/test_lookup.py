@@ -8,11 +8,11 @@ import pytest
 
 from quiesce import Agent
 from quiesce.messages import Text, UserMessage
-from quiesce.models.anthropic import Anthropic
 from quiesce.models.base import ModelRequest
-from quiesce.models.gemini import Gemini
-from quiesce.models.openai_chat import OpenAIChat
-from quiesce.models.openai_responses import OpenAIResponses
+from quiesce.models.providers.anthropic import Anthropic
+from quiesce.models.providers.gemini import Gemini
+from quiesce.models.providers.openai_chat import OpenAIChat
+from quiesce.models.providers.openai_responses import OpenAIResponses
 from quiesce.usage import Provenance, Usage
 
 from .recordings import ANTHROPIC, OPENAI_CHAT, OPENAI_RESPONSES

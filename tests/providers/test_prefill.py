@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from quiesce import Agent
+from quiesce.conversation.sealing import faults
 from quiesce.events import TextDelta
 from quiesce.messages import AssistantMessage, Text, UserMessage
-from quiesce.models.anthropic import Anthropic
 from quiesce.models.base import ModelRequest
-from quiesce.models.bedrock import Bedrock
-from quiesce.models.openai_chat import OpenAIChat
-from quiesce.transcript import faults
+from quiesce.models.providers.anthropic import Anthropic
+from quiesce.models.providers.bedrock import Bedrock
+from quiesce.models.providers.openai_chat import OpenAIChat
 
 from .recordings import ANTHROPIC
 from .test_hang_up import endless, first_words
@@ -87,7 +87,7 @@ async def test_claude_goes_on_where_it_was_cut(model: str) -> None:
 @pytest.mark.timeout(600)
 @pytest.mark.usefixtures("weights")
 async def test_a_real_model_goes_on_where_it_was_cut() -> None:
-    from quiesce.models.local import Local
+    from quiesce.models.providers.local import Local
 
     prompt = "Count from one to thirty in words, separated by commas."
     settings = {"temperature": 0, "max_tokens": 40}

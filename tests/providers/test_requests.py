@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from quiesce import Agent
+from quiesce.conversation.sealing import faults
 from quiesce.errors import RequestRejected
 from quiesce.messages import (
     AssistantMessage,
@@ -27,9 +28,8 @@ from quiesce.messages import (
     UserMessage,
 )
 from quiesce.models.base import ModelRequest, ToolSpec
-from quiesce.models.convert import closed_schema, is_strict, short_id
-from quiesce.models.openai_chat import OpenAIChat
-from quiesce.transcript import faults
+from quiesce.models.providers.openai_chat import OpenAIChat
+from quiesce.models.wire.convert import closed_schema, is_strict, short_id
 
 from .recordings import (
     ANSWER,
@@ -327,7 +327,7 @@ def assert_signed(headers: dict[str, str], path: str, body: bytes, secret: str) 
 def test_signatures_for_gemini_3() -> None:
     body = body_of(GEMINI, ModelRequest(STOPPED[:5]))
     assert "thoughtSignature" not in json.dumps(body)
-    from quiesce.models.gemini import Gemini
+    from quiesce.models.providers.gemini import Gemini
 
     newer = Gemini("gemini-3-pro", api_key=KEY).body(ModelRequest(STOPPED[:5]))
     assert newer["contents"][3]["parts"][-1]["thoughtSignature"]

@@ -11,10 +11,11 @@ import pytest
 
 from quiesce import Agent
 from quiesce.errors import AuthenticationFailed, ConfigurationError, MissingExtra, UnknownModel
-from quiesce.models import resolve, sdk
-from quiesce.models.compatible import SERVERS, vocabulary_of
+from quiesce.models import resolve
+from quiesce.models.providers.compatible import SERVERS, vocabulary_of
 from quiesce.models.resolve import DEFAULTS, model_named, resolve_model
 from quiesce.models.scripted import ScriptedModel
+from quiesce.models.wire import sdk
 
 from .wire import refused, wire
 

@@ -9,11 +9,11 @@ from collections.abc import Iterable
 import pytest
 
 from quiesce import Agent, Retry, tool
+from quiesce.conversation.sealing import faults
 from quiesce.errors import ModelError
 from quiesce.events import Event, ReasoningDelta, TextDelta
 from quiesce.messages import AssistantMessage, Text
 from quiesce.result import RunResult
-from quiesce.transcript import faults
 
 from .recordings import ANSWER, PROVIDERS, Provider, Recording
 from .wire import Play, Wire, chunk, head, wire

@@ -15,7 +15,7 @@ import httpx2
 from quiesce import Agent
 from quiesce.models.scripted import Say, ScriptedModel, Stall
 from quiesce.server import Application, Keys, Settings, create_app, hash_key, new_key
-from quiesce.server.listen import DrainingServer, server
+from quiesce.server.listener import DrainingServer, server
 
 LOCAL = "http://127.0.0.1"
 

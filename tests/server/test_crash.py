@@ -17,8 +17,8 @@ import httpx2
 import msgspec
 import pytest
 
+from quiesce.conversation.sealing import faults
 from quiesce.messages import Message
-from quiesce.transcript import faults
 
 from .support import frames, free_port, read_events, start
 from .swarm import Swarm

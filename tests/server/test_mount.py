@@ -23,7 +23,7 @@ from starlette.routing import Route
 from quiesce import Agent
 from quiesce.errors import UnknownMode
 from quiesce.models.scripted import Say, ScriptedModel, Stall
-from quiesce.run import Run
+from quiesce.run.handle import Run
 from quiesce.server import mount, stop_on_disconnect
 
 from .support import free_port, read_events, start, talker, wait_for_text

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from quiesce.sessions.base import Store
-from quiesce.sessions.memory_store import MemoryStore
-from quiesce.sessions.sqlite import SQLiteStore
+from quiesce.sessions.store import Store
+from quiesce.sessions.stores.memory import MemoryStore
+from quiesce.sessions.stores.sqlite import SQLiteStore
 
 _databases = itertools.count(1)
 
@@ -92,7 +92,7 @@ def new_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StoreM
         yield lambda: one
         return
     if request.param == "postgres":
-        from quiesce.sessions.postgres import PostgresStore
+        from quiesce.sessions.stores.postgres import PostgresStore
 
         url = request.getfixturevalue("postgres").new_database()
 

@@ -15,11 +15,11 @@ from typing import Any
 import msgspec
 
 from quiesce import Agent, Session
+from quiesce.conversation.sealing import faults
 from quiesce.messages import AssistantMessage, Message, Outcome, ToolMessage, UserMessage
-from quiesce.sessions.base import Store
-from quiesce.sessions.rows import encode, unpack
+from quiesce.sessions.journal.rows import encode, unpack
+from quiesce.sessions.store import Store
 from quiesce.testing import ScriptedModel
-from quiesce.transcript import faults
 
 VICTIM = "victim"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from quiesce import tool
-from quiesce.sessions.base import Store
-from quiesce.sessions.rows import decode_messages
+from quiesce.sessions.journal.rows import decode_messages
+from quiesce.sessions.store import Store
 
 
 @tool

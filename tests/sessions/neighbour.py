@@ -14,7 +14,7 @@ from typing import Any
 
 from quiesce import Agent, Session, tool
 from quiesce.events import TextDelta
-from quiesce.sessions.where import resolve_store
+from quiesce.sessions.stores.resolve import resolve_store
 from quiesce.testing import Call, Say, ScriptedModel, Stall
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from quiesce import Agent, tool
 from quiesce.cli import main
-from quiesce.sessions.sqlite import SQLiteStore
+from quiesce.sessions.stores.sqlite import SQLiteStore
 from quiesce.testing import Call, Say, ScriptedModel, Think
 
 pytestmark = pytest.mark.promise("P9")

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from quiesce.sessions.base import Store
-from quiesce.sessions.sqlite import SQLiteStore
+from quiesce.sessions.store import Store
+from quiesce.sessions.stores.sqlite import SQLiteStore
 
 from .conftest import Postgres
 from .executioner import Executioner
@@ -25,7 +25,7 @@ def executioner(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Exec
         where = str(tmp_path / "sessions.db")
         store: Store = SQLiteStore(where)
     else:
-        from quiesce.sessions.postgres import PostgresStore
+        from quiesce.sessions.stores.postgres import PostgresStore
 
         server: Postgres = request.getfixturevalue("postgres")
         where = server.new_database()

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from quiesce import Agent, Session
+from quiesce.conversation.sealing import faults
 from quiesce.errors import LeaseLost, StoreError, StoreFull, StoreUnavailable
 from quiesce.events import RunEnded, StoreFailed, TextDelta
-from quiesce.sessions.memory_store import MemoryStore
+from quiesce.sessions.journal.rows import decode_row
 from quiesce.sessions.records import Batch, Lease, holder
-from quiesce.sessions.rows import decode_row
+from quiesce.sessions.stores.memory import MemoryStore
 from quiesce.testing import Call, Pause, Say, ScriptedModel, run_virtual
-from quiesce.transcript import faults
 
 from .kit import echo, stored
 

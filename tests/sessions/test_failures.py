@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from quiesce import Agent, Session, tool
+from quiesce.conversation.sealing import faults
 from quiesce.errors import StoreError, StoreReadOnly, StoreUnavailable
 from quiesce.events import RunEnded, TextDelta
-from quiesce.sessions import journal
-from quiesce.sessions.postgres import PostgresStore
-from quiesce.sessions.sqlite import SQLiteStore
+from quiesce.sessions.journal import journal
+from quiesce.sessions.stores.postgres import PostgresStore
+from quiesce.sessions.stores.sqlite import SQLiteStore
 from quiesce.testing import Call, Say, ScriptedModel
-from quiesce.transcript import faults
 
 from .conftest import Postgres
 from .executioner import Executioner

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from quiesce import CONTINUE, Agent, ToolContext, tool
+from quiesce.conversation.sealing import faults
 from quiesce.events import ModelCallStarted, TextDelta
 from quiesce.interrupts import PendingCall, PendingTurn
 from quiesce.messages import AssistantMessage, CutNote, Outcome, Text, ToolCall, ToolMessage, UserMessage
-from quiesce.sessions.base import Store
-from quiesce.sessions.recovery import Torn
-from quiesce.sessions.rows import Commit, ToolIntended, decode_messages
+from quiesce.sessions.journal.recovery import Torn
+from quiesce.sessions.journal.rows import Commit, ToolIntended, decode_messages
+from quiesce.sessions.store import Store
 from quiesce.testing import Call, Say, ScriptedModel, Stall
-from quiesce.transcript import faults
 
 from .conftest import StoreMaker
 

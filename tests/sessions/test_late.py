@@ -15,10 +15,10 @@ from quiesce.errors import StoreUnavailable
 from quiesce.events import ToolStarted
 from quiesce.messages import Outcome
 from quiesce.receipt import Receipt
-from quiesce.sessions.base import Store
-from quiesce.sessions.files import export_session, import_session
-from quiesce.sessions.memory_store import MemoryStore
-from quiesce.sessions.sqlite import SQLiteStore
+from quiesce.sessions.export import export_session, import_session
+from quiesce.sessions.store import Store
+from quiesce.sessions.stores.memory import MemoryStore
+from quiesce.sessions.stores.sqlite import SQLiteStore
 from quiesce.testing import Call, ScriptedModel
 from quiesce.tools.tool import Tool
 
@@ -96,7 +96,7 @@ def test_a_late_outcome_is_in_the_stored_receipt(new_store: StoreMaker) -> None:
 
 
 def test_a_server_that_comes_back_shows_it(tmp_path: Path) -> None:
-    from quiesce.server.archive import Archive
+    from quiesce.server.stored_runs import Archive
 
     async def main() -> None:
         store, stubborn = SQLiteStore(tmp_path / "s.db"), Stubborn()

@@ -9,14 +9,14 @@ import msgspec
 import pytest
 
 from quiesce import Agent, Session, tool
+from quiesce.conversation.sealing import faults
 from quiesce.errors import SessionBusy
 from quiesce.events import TextDelta
 from quiesce.messages import UserMessage
-from quiesce.sessions.base import Store
-from quiesce.sessions.letters import Letter, Request, admission
+from quiesce.sessions.queue.prompts import Letter, Request, admission
 from quiesce.sessions.records import Holder, SessionInfo, holder
+from quiesce.sessions.store import Store
 from quiesce.testing import Call, Say, ScriptedModel, Stall
-from quiesce.transcript import faults
 
 from .conftest import StoreMaker
 

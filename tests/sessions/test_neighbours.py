@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from quiesce import Session
+from quiesce.conversation.sealing import faults
 from quiesce.messages import UserMessage
-from quiesce.sessions.where import resolve_store
-from quiesce.transcript import faults
+from quiesce.sessions.stores.resolve import resolve_store
 
 pytestmark = pytest.mark.promise("P9", "P8", "P2")
 

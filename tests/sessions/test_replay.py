@@ -23,13 +23,13 @@ from quiesce.events import (
     ToolProgress,
     TurnStarted,
 )
-from quiesce.sessions.base import Store
-from quiesce.sessions.files import export_session, import_session
-from quiesce.sessions.memory_store import MemoryStore
+from quiesce.sessions.export import export_session, import_session
+from quiesce.sessions.journal.rows import Commit, JournalRow, Row, ToolIntended, encode, pack, unpack
 from quiesce.sessions.records import Batch, Lease, RunBegin, RunEnd, holder
-from quiesce.sessions.rows import Commit, JournalRow, Row, ToolIntended, encode, pack, unpack
-from quiesce.sessions.schema import POSTGRES_MIGRATIONS, SQLITE_MIGRATIONS
-from quiesce.sessions.sqlite import SQLiteStore
+from quiesce.sessions.store import Store
+from quiesce.sessions.stores.memory import MemoryStore
+from quiesce.sessions.stores.schema import POSTGRES_MIGRATIONS, SQLITE_MIGRATIONS
+from quiesce.sessions.stores.sqlite import SQLiteStore
 from quiesce.testing import Call, Fail, Say, ScriptedModel, Stall, Think
 
 from .conftest import Postgres, StoreMaker
@@ -179,7 +179,7 @@ def test_a_row_that_does_not_fit_its_pieces_is_damaged() -> None:
 
 
 def test_what_a_tool_reports_looks_the_same_when_it_is_told_again() -> None:
-    from quiesce.server.eventlog import to_json
+    from quiesce.server.event_log import to_json
 
     for odd in (object, {1: {2}}, "x" * 5000, [object()] * 3, type("Long", (), {"__repr__": lambda _: "y" * 5000})()):
         event = ToolProgress("1", "tool", odd)
@@ -227,7 +227,7 @@ def test_a_file_from_before(tmp_path: Path) -> None:
 def test_a_database_from_before(postgres: Postgres) -> None:
     import asyncpg
 
-    from quiesce.sessions.postgres import PostgresStore
+    from quiesce.sessions.stores.postgres import PostgresStore
 
     url = postgres.new_database()
 

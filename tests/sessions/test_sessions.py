@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 
 from quiesce import Agent, Session, ToolContext, tool
+from quiesce.conversation.sealing import faults
 from quiesce.errors import ConfigurationError, ConversationBusy, SessionBusy
 from quiesce.events import RunEnded, SessionRecovered, TextDelta, ToolEnded, ToolStarted
 from quiesce.hooks import AfterRun
 from quiesce.messages import AssistantMessage, Outcome, ToolMessage, UserMessage
-from quiesce.sessions.base import Store
-from quiesce.sessions.memory_store import MemoryStore
+from quiesce.sessions.journal.rows import decode_row
 from quiesce.sessions.records import Batch, holder
-from quiesce.sessions.rows import decode_row
-from quiesce.sessions.where import default_path, resolve_store
+from quiesce.sessions.store import Store
+from quiesce.sessions.stores.memory import MemoryStore
+from quiesce.sessions.stores.resolve import default_path, resolve_store
 from quiesce.testing import Call, Say, ScriptedModel, Stall, Used
-from quiesce.transcript import faults
 from quiesce.usage import Calibration, Provenance
 
 from .conftest import StoreMaker
@@ -288,7 +288,7 @@ def test_what_makes_no_sense_is_refused() -> None:
 
 
 def test_the_sync_api_and_a_session_that_is_only_read(new_store: StoreMaker) -> None:
-    from quiesce.sync import close_portals
+    from quiesce._background_loop import close_portals
 
     agent = Agent(ScriptedModel(then="Yes."), session="s", store=new_store())
     assert agent("One").text == "Yes."

@@ -21,10 +21,10 @@ from hypothesis.stateful import (
 from quiesce.errors import LeaseLost, SessionBusy, SessionNotFound, StoreError
 from quiesce.events import TextDelta, TurnStarted
 from quiesce.messages import AssistantMessage, Text, UserMessage
-from quiesce.sessions.base import Store
+from quiesce.sessions.journal.rows import Commit, pack
 from quiesce.sessions.records import Batch, Lease, RunBegin, RunEnd, holder
-from quiesce.sessions.rows import Commit, pack
-from quiesce.sessions.sqlite import SQLiteStore
+from quiesce.sessions.store import Store
+from quiesce.sessions.stores.sqlite import SQLiteStore
 
 from .conftest import Postgres
 
@@ -170,14 +170,14 @@ def _sqlite(examples: int) -> None:
 
 
 def _postgres(server: Postgres, examples: int) -> None:
-    from quiesce.sessions.postgres import PostgresStore
+    from quiesce.sessions.stores.postgres import PostgresStore
 
     url = server.new_database()
     _check(lambda: PostgresStore(url), examples)
 
 
 def test_memory() -> None:
-    from quiesce.sessions.memory_store import MemoryStore
+    from quiesce.sessions.stores.memory import MemoryStore
 
     shared: list[MemoryStore] = []
 

@@ -11,12 +11,12 @@ import pytest
 from quiesce.errors import LeaseLost, SessionBusy, SessionExists, SessionNotFound, StoreDamaged, StoreError
 from quiesce.events import ReasoningDelta, TextDelta, ToolCallArguments, ToolProgress
 from quiesce.messages import AssistantMessage, Text, UserMessage
-from quiesce.sessions.base import Store
-from quiesce.sessions.files import export_session, import_session
+from quiesce.sessions.export import export_session, import_session
+from quiesce.sessions.journal.rows import Commit, decode_row, encode, pack
 from quiesce.sessions.records import Batch, Holder, RunBegin, RunEnd, holder
-from quiesce.sessions.rows import Commit, decode_row, encode, pack
-from quiesce.sessions.schema import SQLITE_MIGRATIONS
-from quiesce.sessions.sqlite import SQLiteStore
+from quiesce.sessions.store import Store
+from quiesce.sessions.stores.schema import SQLITE_MIGRATIONS
+from quiesce.sessions.stores.sqlite import SQLiteStore
 
 from .conftest import StoreMaker
 

@@ -20,9 +20,9 @@ from typing import Any
 from quiesce import Agent, Session, ToolContext, tool
 from quiesce.errors import StoreError
 from quiesce.events import RunEnded, TextDelta, ToolEnded
-from quiesce.sessions.postgres import PostgresStore
-from quiesce.sessions.rows import encode
-from quiesce.sessions.sqlite import SQLiteStore
+from quiesce.sessions.journal.rows import encode
+from quiesce.sessions.stores.postgres import PostgresStore
+from quiesce.sessions.stores.sqlite import SQLiteStore
 from quiesce.testing import Call, Say, ScriptedModel
 
 # Where a process can be killed on purpose: around everything that changes the store, and around what it protects.

@@ -8,8 +8,8 @@ import sys
 
 from quiesce import Agent, tool
 from quiesce.hooks import AfterRun
-from quiesce.mcp_server import AgentServer, serve
 from quiesce.models.scripted import Call, Say, ScriptedModel
+from quiesce.protocols.mcp_server import AgentServer, serve
 
 
 @tool

@@ -22,13 +22,14 @@ from tool_runs import agent_with, call, killable, results, run_async, stop_when
 
 from quiesce import ToolContext
 from quiesce.errors import ConfigurationError, ToolError
+from quiesce.mcp.client import MCPServer
 from quiesce.messages import Outcome
 from quiesce.models.scripted import Call
-from quiesce.tools.mcp import MCPServer
-from quiesce.tools.processes import containment, reaper
-from quiesce.tools.processes.workers import pool
+from quiesce.processes import kill_tree as reaper
+from quiesce.processes import supervised as containment
 from quiesce.tools.program import Program
 from quiesce.tools.tool import Tool
+from quiesce.tools.worker.pool import pool
 
 pytestmark = pytest.mark.promise("P1", "P4", "P5")
 
@@ -38,9 +39,9 @@ sys.path[:] = sys.argv[2:]
 for name in ("waitid", "pidfd_open"):
     delattr(os, name)
 del select.epoll
-from quiesce.tools.processes import keeper, reaper
+from quiesce.processes import keeper, reaper
 keeper.LINUX = reaper.LINUX = False
-from quiesce.tools.processes.nursery import main
+from quiesce.processes.fork_server import main
 main({})
 """
 

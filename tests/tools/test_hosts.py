@@ -122,7 +122,7 @@ import asyncio, signal, time
 {habit}
 from quiesce import Agent, ToolContext, tool
 from quiesce.models.scripted import Call, ScriptedModel
-from quiesce.tools.ready import make_shell
+from quiesce.tools.builtin import make_shell
 
 @tool(on_stop="kill", grace=1000)
 def sleep(ctx: ToolContext) -> str:

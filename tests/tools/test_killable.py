@@ -15,8 +15,8 @@ from quiesce import Agent
 from quiesce.events import ToolEnded, ToolProgress
 from quiesce.messages import Outcome
 from quiesce.models.scripted import Call, ScriptedModel
-from quiesce.tools.processes.containment import nursery
-from quiesce.tools.processes.workers import pool
+from quiesce.processes.supervised import nursery
+from quiesce.tools.worker.pool import pool
 
 pytestmark = pytest.mark.promise("P1", "P4", "P5")
 

@@ -17,9 +17,9 @@ from tool_runs import agent_with, results, stray_processes
 from quiesce.events import ToolEnded, ToolStarted
 from quiesce.messages import Outcome
 from quiesce.models.scripted import Call
-from quiesce.run import Run
-from quiesce.tools.processes import worker_call as workers
+from quiesce.run.handle import Run
 from quiesce.tools.tool import Tool
+from quiesce.tools.worker import call as workers
 
 pytestmark = pytest.mark.promise("P3", "P4", "P7")
 

@@ -15,7 +15,7 @@ from tool_runs import agent_with, call, results, run_async, stop_when, stray_pro
 from quiesce.events import ToolProgress, ToolStarted
 from quiesce.messages import Outcome
 from quiesce.models.scripted import Call
-from quiesce.tools.ready import (
+from quiesce.tools.builtin import (
     Written,
     http_get,
     make_files,
@@ -180,7 +180,7 @@ def test_http_get(pages: str) -> None:
 
 
 def test_the_ready_tools_are_light() -> None:
-    code = "import quiesce.tools.ready, sys; print([n for n in ('httpx2', 'pydantic') if n in sys.modules])"
+    code = "import quiesce.tools.builtin, sys; print([n for n in ('httpx2', 'pydantic') if n in sys.modules])"
     plain = "from quiesce import *; import sys; print([n for n in ('httpx2', 'pydantic') if n in sys.modules])"
     outputs = [subprocess.run([sys.executable, "-c", each], capture_output=True, check=True) for each in (code, plain)]
     assert outputs[0].stdout == outputs[1].stdout

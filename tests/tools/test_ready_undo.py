@@ -9,7 +9,7 @@ import pytest
 
 from quiesce import Agent
 from quiesce.testing import Call, ScriptedModel
-from quiesce.tools.ready import make_files
+from quiesce.tools.builtin import make_files
 
 pytestmark = pytest.mark.promise("P4")
 

@@ -21,12 +21,12 @@ from quiesce import Agent
 from quiesce.events import StopRequested, ToolEnded, ToolStarted
 from quiesce.messages import Outcome
 from quiesce.models.scripted import Call, ScriptedModel
-from quiesce.tools.processes import containment
-from quiesce.tools.processes.containment import nursery
-from quiesce.tools.processes.reaper import children
-from quiesce.tools.processes.workers import pool
-from quiesce.tools.ready import make_shell
+from quiesce.processes import supervised as containment
+from quiesce.processes.kill_tree import children
+from quiesce.processes.supervised import nursery
+from quiesce.tools.builtin import make_shell
 from quiesce.tools.tool import Tool
+from quiesce.tools.worker.pool import pool
 
 pytestmark = pytest.mark.promise("P1", "P4", "P5")
 
@@ -200,7 +200,7 @@ def test_a_process_that_cannot_be_forked_is_told_of(nursery_that, each: Tool, ar
     ids=["worker", "program"],
 )
 def test_a_keeper_that_ends_without_a_word_is_told_of(nursery_that, each: Tool, arguments: dict, outcome) -> None:
-    nursery_that("import os; from quiesce.tools.processes import keeper; keeper._Keeper.run = lambda _: os._exit(1)")
+    nursery_that("import os; from quiesce.processes import keeper; keeper._Keeper.run = lambda _: os._exit(1)")
     result = run_async(call(each, arguments))
     assert (result.outcome, result.is_error) == (outcome, True)
     assert "whether it ran is not known" in result.text

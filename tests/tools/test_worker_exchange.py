@@ -11,10 +11,10 @@ import pytest
 from tool_runs import agent_with, call, killable, results, run_async, stray_processes
 
 from quiesce import ToolContext
+from quiesce.conversation.sealing import check
 from quiesce.events import ToolProgress
 from quiesce.messages import Outcome
-from quiesce.tools.processes.workers import pool
-from quiesce.transcript import check
+from quiesce.tools.worker.pool import pool
 
 pytestmark = pytest.mark.promise("P1", "P4", "P5")
 

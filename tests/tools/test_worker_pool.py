@@ -19,8 +19,8 @@ from tool_runs import agent_with, call, killable, run_async, stray_processes
 from quiesce.events import ToolProgress
 from quiesce.messages import Outcome
 from quiesce.models.scripted import Call
-from quiesce.tools.processes.containment import nursery
-from quiesce.tools.processes.workers import pool
+from quiesce.processes.supervised import nursery
+from quiesce.tools.worker.pool import pool
 
 pytestmark = pytest.mark.promise("P1", "P4", "P5")
 
@@ -189,7 +189,7 @@ def test_workers_serve_several_loops_and_threads_at_once() -> None:
 
 
 def test_nothing_is_left_after_shut_down() -> None:
-    from quiesce.tools.processes.reaper import descendants
+    from quiesce.processes.kill_tree import descendants
 
     run_async(call(killable(oddities.speak), {"words": "x"}))
     pid = nursery.pid

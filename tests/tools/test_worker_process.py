@@ -10,8 +10,8 @@ import oddities
 import pytest
 from tool_runs import call, run_async
 
-from quiesce.tools.processes import keeper
-from quiesce.tools.processes.loaded import is_a
+from quiesce.processes import supervisor as keeper
+from quiesce.processes.loaded_types import is_a
 from quiesce.tools.tool import Tool
 
 pytestmark = pytest.mark.promise("P1")

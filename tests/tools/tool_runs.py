@@ -7,14 +7,14 @@ from collections.abc import Callable
 from typing import Any
 
 from quiesce import Agent, RunResult
+from quiesce.conversation.sealing import check
 from quiesce.events import Event, ToolProgress
 from quiesce.messages import ToolMessage, ToolResult
 from quiesce.models.scripted import Call, ScriptedModel
-from quiesce.run import Run
-from quiesce.tools.processes.containment import nursery
-from quiesce.tools.processes.reaper import children, descendants
+from quiesce.processes.kill_tree import children, descendants
+from quiesce.processes.supervised import nursery
+from quiesce.run.handle import Run
 from quiesce.tools.tool import Tool
-from quiesce.transcript import check
 
 
 def killable(function: Callable[..., Any], **options: Any) -> Tool:

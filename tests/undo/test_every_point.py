@@ -7,11 +7,11 @@ import asyncio
 import pytest
 
 from quiesce import Agent, Run, RunResult
+from quiesce.conversation.sealing import faults
 from quiesce.messages import Outcome
 from quiesce.models.scripted import Call, ScriptedModel
 from quiesce.receipt import Undone
 from quiesce.testing import VirtualLoop
-from quiesce.transcript import faults
 
 from .world import World, done, undone
 

@@ -9,12 +9,12 @@ import time
 import pytest
 
 from quiesce import Agent, tool
+from quiesce.conversation.sealing import faults
 from quiesce.errors import InvalidTool
 from quiesce.events import ToolEnded
 from quiesce.messages import Outcome
 from quiesce.models.scripted import Call, Say, ScriptedModel, Stall
 from quiesce.receipt import Undone
-from quiesce.transcript import faults
 
 from .world import World, done, undone
 

@@ -24,8 +24,8 @@ from quiesce.events import (
 )
 from quiesce.messages import AssistantMessage, CutNote, Message, Reasoning, Text, ToolCall, ToolMessage, UserMessage
 from quiesce.models.base import ModelRequest
+from quiesce.usage.estimate.vocabulary import Vocabulary, vocabulary_of
 from quiesce.usage.prices import Price
-from quiesce.usage.vocabulary import Vocabulary, vocabulary_of
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,10 @@ from quiesce.events import TextDelta, UsageDelta
 from quiesce.messages import Text, UserMessage
 from quiesce.models.scripted import Say, ScriptedModel, Stall, Used
 from quiesce.usage import Calibration, Provenance, register_vocabulary
-from quiesce.usage.accounts import Accounts
-from quiesce.usage.answer_tally import Block
-from quiesce.usage.content import Preamble
-from quiesce.usage.estimate import Heard, Sent
+from quiesce.usage.estimate.answer_count import Block
+from quiesce.usage.estimate.content import Preamble
+from quiesce.usage.estimate.estimator import Accounts
+from quiesce.usage.estimate.figures import Heard, Sent
 from tests.usage.kit import WORDS, cut_after
 
 pytestmark = pytest.mark.promise("P6")

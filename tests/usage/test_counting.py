@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from quiesce import Agent
 from quiesce.testing import Say, ScriptedModel, Used
-from quiesce.usage import counting
-from quiesce.usage.counting import ByteCounter, VocabularyCounter
-from quiesce.usage.vocabulary import Vocabulary, register_vocabulary, vocabulary_of
+from quiesce.usage.estimate import counting
+from quiesce.usage.estimate.counting import ByteCounter, VocabularyCounter
+from quiesce.usage.estimate.vocabulary import Vocabulary, register_vocabulary, vocabulary_of
 
 pytestmark = pytest.mark.promise("P6")
 

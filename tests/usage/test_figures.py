@@ -14,10 +14,10 @@ from quiesce.messages import Document, Image, Text, UserMessage
 from quiesce.models.scripted import Call, Drop, Fail, Raw, Say, ScriptedModel, Stall, Think, Used
 from quiesce.retry import Retry
 from quiesce.usage import Figure, Price, Provenance, Usage, register_vocabulary
-from quiesce.usage.accounts import Accounts
-from quiesce.usage.answer_tally import Block
-from quiesce.usage.content import Preamble
-from quiesce.usage.estimate import Heard, Sent
+from quiesce.usage.estimate.answer_count import Block
+from quiesce.usage.estimate.content import Preamble
+from quiesce.usage.estimate.estimator import Accounts
+from quiesce.usage.estimate.figures import Heard, Sent
 from quiesce.usage.figure import NONE, reported, total
 from quiesce.usage.ledger import TokenUsage
 from tests.usage.kit import WORDS, cut_after, figures

@@ -9,7 +9,7 @@ from quiesce import Agent
 from quiesce.events import TextDelta
 from quiesce.models.scripted import Say, ScriptedModel, Used
 from quiesce.usage import Price
-from quiesce.usage.books import Books
+from quiesce.usage.agent_usage import Books
 from quiesce.usage.figure import reported
 from quiesce.usage.ledger import Ledger, TokenUsage
 from tests.usage.kit import WORDS

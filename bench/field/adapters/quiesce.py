@@ -6,7 +6,7 @@ from typing import Any
 
 from quiesce import Agent, Run, tool
 from quiesce.events import TextDelta
-from quiesce.models.openai_chat import OpenAIChat
+from quiesce.models.providers.openai_chat import OpenAIChat
 
 from ._harness import Show, Subject, Tools, main
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .._homes import names_from
+from .._lazy_names import names_from
 
 if TYPE_CHECKING:
     from .cause import Cause, Mode, Source

@@ -7,12 +7,12 @@ import sys
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from ..sessions.where import default_path, resolve_store
-from .choose import add_options, chosen_agent
+from ..sessions.stores.resolve import default_path, resolve_store
+from .agent_options import add_options, chosen_agent
 from .main import Subparsers
 
 if TYPE_CHECKING:
-    from .chat_talk import Talk
+    from .chat_controller import Talk
 
 
 def add_parser(subparsers: Subparsers) -> None:
@@ -29,8 +29,8 @@ def add_parser(subparsers: Subparsers) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Talk until the person leaves."""
+    from .chat_controller import Talk
     from .chat_sessions import ChatSessions
-    from .chat_talk import Talk
 
     agent = chosen_agent(options)
     is_saved = options.session is not None or options.store is not None

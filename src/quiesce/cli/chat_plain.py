@@ -16,9 +16,9 @@ from ..errors import QuiesceError
 from ..events import Event, RetryScheduled, RunEnded, StopRequested, TextDelta, ToolEnded, ToolStarted
 from ..interrupts import Answers
 from ..messages import Outcome
-from .chat_talk import Talk
-from .chat_words import answer_command, begin, hint, late_line, question
-from .clean import call_line, clean, one_line
+from .chat_controller import Talk
+from .chat_text import answer_command, begin, hint, late_line, question
+from .sanitize import call_line, clean, one_line
 
 _SIGNALS: Final = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 # Two that come later than this, with nothing between them, are two first ones.

@@ -33,11 +33,11 @@ from ..events import (
 from ..interrupts import Answers
 from ..messages import ToolCall
 from ..receipt import LateOutcome
+from .chat_controller import Talk
 from .chat_driver import lenient
-from .chat_talk import Talk
+from .chat_text import ENDINGS, WELCOME, answer_command, begin, hint, late_line, question
 from .chat_widgets import Answer, Composer, HintLine, Note, Said, Thinking, ToolLine
-from .chat_words import ENDINGS, WELCOME, answer_command, begin, hint, late_line, question
-from .clean import one_line
+from .sanitize import one_line
 
 # Two that come later than this are two first ones.
 _TWICE: Final = 2.0

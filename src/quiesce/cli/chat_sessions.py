@@ -14,7 +14,7 @@ from ..messages import AssistantMessage, UserMessage
 from ..result import RunResult
 from ..sessions import Conversation, Store
 from ..sessions import Session as StoredSession
-from .clean import one_line
+from .sanitize import one_line
 
 FIRST_SESSION: Final = "main"
 

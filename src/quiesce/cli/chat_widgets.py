@@ -11,8 +11,8 @@ from textual.message import Message
 from textual.widgets import Markdown, Static, TextArea
 
 from ..messages import Outcome, ToolCall, ToolResult
-from .chat_words import fraction, progress_words
-from .clean import call_line, clean, one_line
+from .chat_text import fraction, progress_words
+from .sanitize import call_line, clean, one_line
 
 _SPINNER: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _TURNS_PER_SECOND: Final = 10

@@ -8,9 +8,9 @@ import shutil
 import time
 from typing import Any, Final
 
-from .clean import clean, one_line
 from .main import Subparsers
 from .remote import add_options, connected
+from .sanitize import clean, one_line
 
 _STATES: Final = ("queued", "running", "stopping", "ended", "crashed")
 _AT_REST: Final = ("ended", "crashed")

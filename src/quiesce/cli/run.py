@@ -15,17 +15,17 @@ from typing import Final
 
 import msgspec
 
+from .._background_loop import portal
 from ..agent import Agent
 from ..cancellation import CancellationToken, Mode, Source, stop_on_signals
 from ..errors import ConfigurationError
 from ..events import Event, RunEnded, TextDelta, ToolEnded, ToolStarted, TurnStarted
 from ..messages import Outcome
-from ..run import Run
-from ..sync import portal
-from .choose import add_options, chosen_agent
-from .clean import call_line, clean, one_line
+from ..run.handle import Run
+from .agent_options import add_options, chosen_agent
 from .main import Subparsers
-from .pipe import PipeWatch
+from .pipe_watch import PipeWatch
+from .sanitize import call_line, clean, one_line
 
 FINISHED: Final = 0
 FAILED: Final = 1

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from ..errors import ConfigurationError
-from .load import load_agent
+from .load_agent import load_agent
 from .main import Subparsers
 
 

@@ -12,12 +12,12 @@ from typing import Any
 
 from ..messages import AssistantMessage, CutNote, Message, Reasoning, Text, ToolCall, ToolMessage, UserMessage
 from ..receipt import late_line
-from ..sessions.base import Store
-from ..sessions.files import export_session, import_session
+from ..sessions.export import export_session, import_session
+from ..sessions.journal.rows import late_outcomes
 from ..sessions.records import RunRecord, SessionInfo
-from ..sessions.rows import late_outcomes
 from ..sessions.session import Session
-from ..sessions.where import default_path, resolve_store
+from ..sessions.store import Store
+from ..sessions.stores.resolve import default_path, resolve_store
 from .main import Subparsers
 
 

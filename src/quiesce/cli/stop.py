@@ -11,9 +11,9 @@ import msgspec
 from ..cancellation import Mode
 from ..errors import ServerProblem
 from ..receipt import Receipt
-from .clean import clean
 from .main import Subparsers
 from .remote import Remote, add_options, connected
+from .sanitize import clean
 
 ASKED: Final = 0
 NOT_AT_REST: Final = 3

@@ -8,8 +8,8 @@ from typing import Final
 from ..agent import Agent
 from ..errors import QuiesceError
 from ..events import TextDelta
-from ..models.local import is_available
-from ..run import Run
+from ..models.providers.local import is_available
+from ..run.handle import Run
 from .keyboard import has_keyboard, on_escape
 from .screen import Screen
 

@@ -9,9 +9,9 @@ from ..agent import Agent
 from ..cancellation import Mode, Source, stop_on_signals
 from ..events import ToolEnded
 from ..hooks import OnLateOutcome
+from ..phases import Phase
 from ..receipt import Receipt
-from ..run import Run
-from ..state import Phase
+from ..run.handle import Run
 from .baker import FIRST_PROMPT, build_agent
 from .keyboard import on_escape, read_line
 from .prologue import real_model

@@ -10,8 +10,8 @@ import msgspec
 
 from ..errors import ConfigurationError, UnknownModel
 from .base import Model
-from .compatible import SERVERS
-from .loose import as_dict, as_list
+from .providers.compatible import SERVERS
+from .wire.loose import as_dict, as_list
 
 # What `Agent()` takes when a key is there, in this order. Names that stay good for long.
 DEFAULTS: Final[tuple[tuple[str, str], ...]] = (
@@ -74,7 +74,7 @@ def model_named(name: str, **options: Any) -> Model:
 
 def _chat(server: str) -> Callable[..., Model]:
     def make(model: str, **options: Any) -> Model:
-        from .openai_chat import OpenAIChat
+        from .providers.openai_chat import OpenAIChat
 
         return OpenAIChat(model, server=server, **options)
 
@@ -82,37 +82,37 @@ def _chat(server: str) -> Callable[..., Model]:
 
 
 def _responses(model: str, **options: Any) -> Model:
-    from .openai_responses import OpenAIResponses
+    from .providers.openai_responses import OpenAIResponses
 
     return OpenAIResponses(model, **options)
 
 
 def _anthropic(model: str, **options: Any) -> Model:
-    from .anthropic import Anthropic
+    from .providers.anthropic import Anthropic
 
     return Anthropic(model, **options)
 
 
 def _bedrock(model: str, **options: Any) -> Model:
-    from .bedrock import Bedrock
+    from .providers.bedrock import Bedrock
 
     return Bedrock(model, **options)
 
 
 def _gemini(model: str, **options: Any) -> Model:
-    from .gemini import Gemini
+    from .providers.gemini import Gemini
 
     return Gemini(model, **options)
 
 
 def _ollama(model: str, **options: Any) -> Model:
-    from .ollama import Ollama
+    from .providers.ollama import Ollama
 
     return Ollama(model, **options)
 
 
 def _local(model: str, **options: Any) -> Model:
-    from .local import Local
+    from .providers.local import Local
 
     return Local(model, **options)
 
@@ -152,7 +152,7 @@ def _first_that_is_there() -> Model:
 
 
 def _running_ollama() -> Model | None:
-    from .ollama import ollama_address
+    from .providers.ollama import ollama_address
 
     address = ollama_address()
     found = _knock(f"{address}/api/tags")
@@ -161,7 +161,7 @@ def _running_ollama() -> Model | None:
 
 
 def _running_llamacpp() -> Model | None:
-    from .openai_chat import address_of
+    from .providers.openai_chat import address_of
 
     address = address_of(SERVERS["llamacpp"])
     found = _knock(f"{address}/models")
@@ -173,7 +173,7 @@ def _running_llamacpp() -> Model | None:
 
 def is_available() -> bool:
     """Whether the small local model can be run here."""
-    from . import local
+    from .providers import local
 
     return local.is_available()
 

@@ -5,8 +5,8 @@ Needs the extra `serve`: `pip install "quiesce[serve]"`.
 
 from .app import Application, create_app
 from .keys import Keys, add_key, hash_key, new_key
-from .listen import serve
-from .mounting import mount, stop_on_disconnect
+from .listener import serve
+from .mount import mount, stop_on_disconnect
 from .settings import Settings
 
 __all__ = [

@@ -20,13 +20,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from ..agent import Agent
 from ..sessions import Store, resolve_store
 from . import routes
-from .desk import Desk
+from .auth import Gate, OwnerOf
 from .drain import Drain
 from .endpoint import Endpoints, answer
-from .gate import Gate, OwnerOf
 from .keys import Keys
 from .openapi import document
-from .problem import HANDLERS
+from .problems import HANDLERS
+from .registry import Desk
 from .settings import Settings
 from .streams import stream_changes, stream_events
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from ..cancellation import Mode
-from ..run import Run
-from .desk import Desk
+from ..run.handle import Run
+from .registry import Desk
 
 # Each stop, and the share of the time after which it is asked for. What `kill` needs is little, and must be left.
 _LADDER: Final = ((0.0, Mode.AFTER_TURN), (0.5, Mode.NOW), (0.8, Mode.KILL))

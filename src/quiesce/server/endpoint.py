@@ -11,10 +11,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ..errors import QuiesceError
-from .desk import Desk, Record
-from .eventlog import to_json
-from .gate import Gate
-from .problem import Problem, problem_of
+from .auth import Gate
+from .event_log import to_json
+from .problems import Problem, problem_of
+from .registry import Desk, Record
 
 _T = TypeVar("_T")
 _CLOSE: Final = {"Connection": "close"}

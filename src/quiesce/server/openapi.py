@@ -11,7 +11,7 @@ import msgspec
 
 from .._version import __version__
 from ..events import Event
-from . import views
+from . import schemas as views
 from .settings import Settings
 
 _Json: TypeAlias = dict[str, Any]

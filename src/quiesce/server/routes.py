@@ -11,13 +11,13 @@ import msgspec
 from starlette.responses import Response
 
 from .._version import __version__
-from ..continuing import CONTINUE
+from ..conversation.continuation import CONTINUE
 from ..interrupts import Approve, Deny
-from ..run import Run
-from .desk import Desk, Record
+from ..run.handle import Run
 from .endpoint import Call, answer
-from .problem import Problem
-from .views import (
+from .problems import Problem
+from .registry import Desk, Record
+from .schemas import (
     Accepted,
     AgentList,
     AgentView,

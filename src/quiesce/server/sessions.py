@@ -13,9 +13,9 @@ from ..errors import SessionNotFound
 from ..messages import Message
 from ..sessions import Conversation, Store
 from ..sessions import Session as StoredSession
-from .archive import stored_name
-from .problem import Problem, no_session
-from .views import SESSION_PATTERN, SessionView
+from .problems import Problem, no_session
+from .schemas import SESSION_PATTERN, SessionView
+from .stored_runs import stored_name
 
 _NAME: Final = re.compile(SESSION_PATTERN.strip("^$"))
 

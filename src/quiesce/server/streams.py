@@ -10,9 +10,9 @@ from sse_starlette import EventSourceResponse, ServerSentEvent
 from sse_starlette.sse import SendTimeoutError
 from starlette.types import Receive, Scope, Send
 
-from .desk import Desk, Record
 from .endpoint import Call
-from .problem import Problem
+from .problems import Problem
+from .registry import Desk, Record
 
 # Where the protocol leaves the way to cut a connection whose client does not read: closing would wait for it for ever.
 ABORT: Final = "quiesce.abort"

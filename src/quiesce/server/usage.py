@@ -11,9 +11,9 @@ from msgspec import structs
 from ..usage.figure import total
 from ..usage.ledger import TokenUsage, Usage, summarise
 from ..usage.prices import total_cost
-from .archive import PastRun
-from .record import RunRecord
-from .views import DayUsage, UsageReport, UsageView, usage_view
+from .live_run import RunRecord
+from .schemas import DayUsage, UsageReport, UsageView, usage_view
+from .stored_runs import PastRun
 
 Record: TypeAlias = RunRecord | PastRun
 _Place: TypeAlias = tuple[str, str]

@@ -1,8 +1,8 @@
 """Where conversations live."""
 
-from .base import Store
-from .memory import Conversation, ConversationState
+from ..conversation.conversation import Conversation, ConversationState
 from .session import Session
-from .where import resolve_store
+from .store import Store
+from .stores.resolve import resolve_store
 
 __all__ = ["Conversation", "ConversationState", "Session", "Store", "resolve_store"]

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from ..events import RunEnded
 from ..messages import Message
-from .rows import JournalRow, Row, encode, pack
+from .journal.rows import JournalRow, Row, encode, pack
 
 RunStatus: TypeAlias = Literal["running", "ended", "crashed"]
 

@@ -10,20 +10,20 @@ from typing import Final, Literal, TypeAlias, get_args
 
 import msgspec
 
+from ..conversation.conversation import Conversation, ConversationState
+from ..conversation.sealing import DEFAULT_CUT_NOTE, faults
 from ..errors import ConfigurationError, SessionNotFound, StoreDamaged, StoreError
 from ..interrupts import Answers, Interrupt, PendingTurn
 from ..messages import Message
 from ..receipt import Receipt
-from ..transcript import DEFAULT_CUT_NOTE, faults
-from .base import Store
-from .journal import Journal
-from .memory import Conversation, ConversationState
+from .journal.journal import Journal
+from .journal.recovery import Crash, Torn
+from .journal.rows import NumberedEvent, Row, decode_messages, decode_row, encode, late_outcomes, unpack
+from .journal.run_host import RunHost
+from .queue.waiting import Applicant, Wish
 from .records import Batch, Lease, RunBegin, RunEnd, RunRecord, Said, Snapshot
-from .recovery import Crash, Torn
-from .rows import NumberedEvent, Row, decode_messages, decode_row, encode, late_outcomes, unpack
-from .run_host import RunHost
-from .waiting import Applicant, Wish
-from .where import resolve_store
+from .store import Store
+from .stores.resolve import resolve_store
 
 OnStoreFailure: TypeAlias = Literal["stop", "continue"]
 

@@ -25,12 +25,12 @@ from ..models.scripted import (
     Used,
 )
 from .conformance import check_model
-from .everywhere import ALL_SOURCES, StopReport, StopViolation, stop_everywhere
 from .injector import Injector, Shot
 from .invariants import violations
-from .stage import Stage, Watched
-from .virtual import Gate, Stuck, VirtualLoop, run_virtual
-from .witness import Witness
+from .scenario import Stage, Watched
+from .stop_everywhere import ALL_SOURCES, StopReport, StopViolation, stop_everywhere
+from .tool_log import Witness
+from .virtual_time import Gate, Stuck, VirtualLoop, run_virtual
 
 __all__ = [
     "ALL_SOURCES",

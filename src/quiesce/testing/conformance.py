@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from ..draft import Draft
+from ..conversation.answer import Draft
 from ..errors import ModelProtocolError
 from ..messages import Text, UserMessage
 from ..models.base import Model, ModelRequest

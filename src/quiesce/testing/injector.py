@@ -14,8 +14,8 @@ from typing import Any, Final
 from msgspec import Struct
 
 from ..hooks import HookEvent
-from .stage import Stage, Watched
-from .virtual import VirtualLoop
+from .scenario import Stage, Watched
+from .virtual_time import VirtualLoop
 
 _PACKAGE: Final = str(Path(__file__).parent.parent)
 _THIS: Final = str(Path(__file__).parent)

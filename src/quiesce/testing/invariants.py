@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from ..cancellation import Mode
+from ..conversation.sealing import SENTENCES, faults
 from ..events import RunEnded, TextDelta, ToolEnded
 from ..interrupts import DENIED, EXPIRED
 from ..messages import AssistantMessage, Outcome, Text, ToolMessage, ToolResult
@@ -13,9 +14,8 @@ from ..models.scripted import ScriptedModel
 from ..result import RunResult
 from ..tools.policy import LAST_BREATH
 from ..tools.thread import live_threads
-from ..transcript import SENTENCES, faults
 from ..usage.figure import Figure, Provenance
-from .stage import Watched
+from .scenario import Watched
 
 
 def violations(watched: Watched) -> list[str]:

@@ -10,22 +10,22 @@ from enum import Enum
 from typing import Any, Final
 
 from ..cancellation import Mode, Source
+from ..conversation.sealing import unfinished
 from ..errors import ToolError
 from ..events import InterruptRaised, ToolEnded, ToolStarted
 from ..interrupts import InterruptSignal, PendingCall
 from ..messages import Outcome, ToolCall, ToolResult
 from ..receipt import CallReceipt, LateOutcome
-from ..transcript import unfinished
-from .asking import Asking
-from .grace import grace_of, is_cancelled_at_last, is_spared, patience_with
 from .host import ToolHost
 from .invocation import Invocation
 from .output import completed, describe, failed, with_note
 from .policy import LAST_BREATH, REAPING
+from .questions import Asking
+from .result_text import died, note, raised, stopped
+from .stop_rules import grace_of, is_cancelled_at_last, is_spared, patience_with
 from .thread import ThreadOutcome
 from .tool import Tool
-from .undo import Effect
-from .verdict import died, note, raised, stopped
+from .undo.log import Effect
 
 _log: Final = logging.getLogger("quiesce")
 
@@ -154,7 +154,7 @@ class CallRecord:
         return False
 
     def _failure(self, error: BaseException) -> ToolResult:
-        from .processes.ended import ProcessEnded
+        from ..processes.exit_status import ProcessEnded
 
         policy = None if self.tool is None else self.tool.policy
         if isinstance(error, ProcessEnded) and policy is not None:

@@ -10,8 +10,8 @@ from ..messages import ToolCall, ToolResult
 from ..receipt import LateOutcome
 
 if TYPE_CHECKING:
-    from .asking import Asking
-    from .undo import UndoLog
+    from .questions import Asking
+    from .undo.log import UndoLog
 
 
 class ToolHost(Protocol):

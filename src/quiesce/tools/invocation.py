@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any, Final
 from ..cancellation import CancellationToken, TokenView
 from ..events import ToolProgress
 from ..messages import Outcome
-from .asking import Asking
 from .context import Shield, ToolContext
 from .host import ToolHost
 from .program import ProcessResult, Program
+from .questions import Asking
 from .thread import ThreadCall, ThreadOutcome
 from .tool import Tool
 
 if TYPE_CHECKING:
-    from .processes.printed import Printed
-    from .processes.worker_call import WorkerCall
+    from ..processes.output import Printed
+    from .worker.call import WorkerCall
 
 
 class Invocation:
@@ -79,7 +79,7 @@ class Invocation:
                 return last
 
     async def _run_in_process(self, tool: Tool, arguments: dict[str, Any]) -> Any:
-        from .processes.worker_call import WorkerCall, WorkerRequest
+        from .worker.call import WorkerCall, WorkerRequest
 
         host = self._host
         key = host.idempotency_key(self._call)

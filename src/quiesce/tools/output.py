@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from ..draft import well_formed
+from ..conversation.answer import well_formed
 from ..messages import Document, Image, Outcome, ResultContent, Text, ToolCall, ToolResult
 
 _NOTHING: Final = "(no output)"

@@ -57,7 +57,7 @@ class Program:
         report: Callable[[Any], None] | None = None,
         grace: Callable[[], float],
     ) -> None:
-        from .processes.printed import Printed
+        from ..processes.output import Printed
 
         self.argv: Final = _checked(argv)
         self._input: Final = input.encode() if isinstance(input, str) else input or b""
@@ -108,11 +108,11 @@ class Program:
     def _start(self) -> tuple[Any, Any, Any]:
         if sys.platform == "win32":
             raise ToolError(_NO_PROCESSES)
-        from .processes.containment import Containment
-        from .processes.handles import Handles
-        from .processes.keeper import ProgramJob
-        from .processes.link import Link
-        from .processes.rlimits import Allowance
+        from ..processes.descriptors import Handles
+        from ..processes.limits import Allowance
+        from ..processes.stream_end import Link
+        from ..processes.supervised import Containment
+        from ..processes.supervisor import ProgramJob
 
         argv = sandboxed(self.argv, self._cwd) if self._sandbox else self.argv
         job = ProgramJob(argv, self._cwd, self._env, Allowance(*self._limits))

@@ -22,14 +22,14 @@ from typing import (
 
 from ..errors import InvalidTool, ToolError
 from ..models.base import ToolSpec
-from .compensation import DEFAULT_UNDO_TIMEOUT, Compensation
 from .context import ToolContext
 from .policy import LAST_BREATH, OnStop, StopPolicy, stop_policy
+from .undo.compensation import DEFAULT_UNDO_TIMEOUT, Compensation
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
-    from .processes.parcel import Parcel
+    from .worker.function_transfer import Parcel
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 Kind: TypeAlias = Literal["sync", "async", "generator"]
@@ -109,7 +109,7 @@ class Tool:
 
     def parcel(self) -> Parcel:
         """The function as it goes to a worker process. Raises `InvalidTool` when it cannot."""
-        from .processes.parcel import CannotTravel, pack
+        from .worker.function_transfer import CannotTravel, pack
 
         try:
             return pack(self.function)
@@ -117,7 +117,7 @@ class Tool:
             raise _cannot_travel(self.name, error) from None
 
     def _check_travel(self) -> None:
-        from .processes.parcel import CannotTravel, check_types
+        from .worker.function_transfer import CannotTravel, check_types
 
         self.parcel()
         hints, parameters = _signature(self.function, self.name)

@@ -6,7 +6,7 @@ import concurrent.futures
 from collections.abc import Callable
 from typing import Final
 
-from .books import Books
+from .agent_usage import Books
 from .figure import Figure
 from .ledger import Ledger, LedgerEntry, TokenUsage, Usage
 from .prices import Cost

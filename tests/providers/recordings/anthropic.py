@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from quiesce.models.anthropic import Anthropic
+from quiesce.models.providers.anthropic import Anthropic
 
 from ..wire import refused, sse
 from .recording import CALLS, KEY, WORDS, Provider, Recording

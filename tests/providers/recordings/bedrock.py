@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from quiesce.models.bedrock import Bedrock
+from quiesce.models.providers.bedrock import Bedrock
 
 from ..wire import aws_event, refused
 from .recording import CALLS, KEY, WORDS, Provider, Recording

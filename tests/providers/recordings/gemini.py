@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from quiesce.models.gemini import Gemini
+from quiesce.models.providers.gemini import Gemini
 
 from ..wire import refused, sse
 from .recording import CALLS, KEY, WORDS, Provider, Recording

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from quiesce.models.ollama import Ollama
+from quiesce.models.providers.ollama import Ollama
 
 from ..wire import refused
 from .recording import CALLS, WORDS, Provider, Recording

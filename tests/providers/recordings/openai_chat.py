@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from quiesce.models.openai_chat import OpenAIChat
+from quiesce.models.providers.openai_chat import OpenAIChat
 
 from ..wire import refused, sse
 from .recording import KEY, WORDS, Provider, Recording

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from quiesce.models.openai_responses import OpenAIResponses
+from quiesce.models.providers.openai_responses import OpenAIResponses
 
 from ..wire import sse
 from .openai_chat import OPENAI_CHAT

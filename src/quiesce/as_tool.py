@@ -1,0 +1,208 @@
+"""Agents as tools: a call that is a run of its own, and a call after which another agent goes on.
+
+The child run hangs below the run whose tool it is: a stop of the parent reaches it through its token, its events, its
+bill and what it did are the parent's too. The parent's settling waits for the call and the call waits for the child, so
+a tree comes to rest from the leaves up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Mapping
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from .conversation.sealing import SENTENCES
+from .errors import ConfigurationError, ToolError
+from .interrupts import Answers, InterruptSignal, pass_on
+from .messages import Outcome, Text, ToolResult
+from .phases import Phase
+from .receipt import undo_note
+from .result import RunResult
+from .run.config import Setup
+from .run.handle import Run
+from .run.handoff import cannot_pay, hand_over
+from .run.settle import KILL_SLACK, SETTLING_SLACK
+from .run.state import Course, Parentage
+from .sessions import Conversation, ConversationState
+from .tools.context import ToolContext
+from .tools.current_run import run_of_call
+from .tools.output import as_json
+from .tools.policy import LAST_BREATH
+from .tools.tool import Tool
+
+# How much of a stopped child's words its parent is told.
+_EXCERPT: Final = 2000
+_CUT_SHORT: Final = "(The answer ends here because it reached the greatest length that was allowed.)"
+
+_ILLEGAL: Final = re.compile(r"[^a-zA-Z0-9_-]+")
+
+
+class Delegate(Protocol):
+    """What the tool needs of the agent behind it."""
+
+    @property
+    def name(self) -> str:
+        """The agent's name."""
+        ...
+
+    @property
+    def tools(self) -> Mapping[str, Tool]:
+        """The agent's tools, by name."""
+        ...
+
+    @property
+    def conversation(self) -> Conversation:
+        """The agent's own conversation."""
+        ...
+
+    def start(self, prompt: str | Answers, *, within: ToolContext, conversation: Conversation | None = None) -> Run:
+        """Start a run below the one that the context belongs to."""
+        ...
+
+
+def agent_tool(agent: Delegate, *, name: str | None, description: str | None, memory: bool) -> Tool:
+    """A tool whose call is a run of `agent`. See `Agent.as_tool`."""
+
+    async def ask(prompt: str, context: ToolContext) -> ToolResult:
+        own = memory and (context.kept is None or bool(agent.conversation.interrupts))
+        conversation = agent.conversation if own else _kept_conversation(context)
+        answers = context.answers
+        run = agent.start(prompt if context.kept is None else answers, within=context, conversation=conversation)
+        result = await _end_of(run)
+        if result.stop_reason == "interrupt":  # the person is asked by this call, which is then called again
+            asked = pass_on(result.interrupts, context.call_id)
+            raise InterruptSignal(*asked, kept=msgspec.to_builtins(conversation.snapshot()))
+        return _report(agent.name, context, result)
+
+    tools = _tools_of(agent)
+    tool = Tool(
+        ask,
+        name=name or tool_name(agent.name),
+        description=description or f"Ask the agent {agent.name!r} to do something, in plain words.",
+        on_stop="cancel",
+        grace=SETTLING_SLACK + max((each.policy.grace for each in tools), default=0.0),
+        sequential=memory,
+    )
+    tool.last_breath = KILL_SLACK + max((each.last_breath for each in tools), default=LAST_BREATH)
+    return tool
+
+
+def _tools_of(agent: Delegate) -> list[Tool]:
+    """The tools that a run of the agent may come to use: its own, and those of the agents that it may hand over to."""
+    agents: list[Any] = [agent]
+    for each in agents:
+        successors = (tool.hands_over_to for tool in each.tools.values())
+        agents += [one for one in successors if one is not None and not any(one is known for known in agents)]
+    return [tool for each in agents for tool in each.tools.values()]
+
+
+def _kept_conversation(context: ToolContext) -> Conversation:
+    """The child's conversation: a new one, or the one in which a person was asked, as it was kept with the call."""
+    state = ConversationState() if context.kept is None else msgspec.convert(context.kept, ConversationState)
+    return Conversation.restore(state)
+
+
+async def _end_of(run: Run) -> RunResult:
+    """Wait for the child. When the call is stopped, stop the child and wait for its end all the same.
+
+    The call then returns instead of raising `CancelledError`: it has something true to say, and says it in time.
+    """
+    try:
+        return await run.outcome()
+    except asyncio.CancelledError:
+        run.cancel("The call that it answers was stopped", source="parent")
+        await run.end_with_caller()
+        return await run.outcome()
+
+
+def _report(name: str, context: ToolContext, result: RunResult) -> ToolResult:
+    """What the parent's model is told about a run of the child. Raises `ToolError` for one that failed."""
+    if result.error is not None:
+        raise ToolError(f"The agent {name} failed: {getattr(result.error, 'what', result.error)}") from result.error
+    if result.receipt.cause is None:
+        answer = result.text if result.output is None else as_json(result.output)
+        if result.stop_reason == "max_tokens" and result.output is None:
+            answer = f"{answer}\n{_CUT_SHORT}".lstrip()
+        return ToolResult(context.call_id, context.tool_name, (Text(answer),))
+    left = result.receipt.still_running
+    outcome = Outcome.ABANDONED if left else Outcome.CANCELLED
+    words = [SENTENCES[outcome], f"The cause was {result.receipt.cause}."]
+    if left:
+        words.append(f"Left running: {', '.join(left)}.")
+    if result.text:
+        words.append(f"Until then {name} had said: {result.text[-_EXCERPT:]}")
+    told = " ".join(words) + undo_note(result.receipt.undo)
+    return ToolResult(context.call_id, context.tool_name, (Text(told),), outcome, is_error=True)
+
+
+# --- Handing over --------------------------------------------------------------------------------------------------
+
+
+class Successor(Protocol):
+    """What a handoff needs of the agent that goes on."""
+
+    @property
+    def name(self) -> str:
+        """The agent's name."""
+        ...
+
+
+def handoff(agent: Successor, *, name: str | None = None, description: str | None = None) -> Tool:
+    """A tool after which `agent` continues the conversation: same run, same conversation, other model and tools.
+
+    The turn in which it is called is finished first. From the next turn on, the model, instructions, tools, output type
+    and state are those of `agent`; the run's token, limits and bill stay, and the hooks of both are called. Only one
+    handoff per turn counts; a second is told so.
+    """
+
+    async def hand_on(context: ToolContext) -> str:
+        hand_over(_course_of(context), agent, context.tool_name)
+        return f"The conversation is handed over to {agent.name}."
+
+    tool = Tool(
+        hand_on,
+        name=name or tool_name(f"hand_over_to_{agent.name}"),
+        description=description or f"Let the agent {agent.name!r} continue this conversation.",
+    )
+    tool.hands_over_to = agent
+    return tool
+
+
+def tool_name(wanted: str) -> str:
+    """A tool name that providers accept, as close to what is wanted as can be."""
+    return _ILLEGAL.sub("_", wanted).strip("_")[:64] or "agent"
+
+
+def _course_of(context: ToolContext) -> Course:
+    course = run_of_call(context.run_id)
+    assert isinstance(course, Course)
+    return course
+
+
+def parentage_of(context: ToolContext, setup: Setup) -> Parentage:
+    """The run that a tool's context belongs to, as a parent. Raises `ConfigurationError` when it cannot be one."""
+    course = _course_of(context)
+    try:
+        running = asyncio.get_running_loop()
+    except RuntimeError:
+        running = None
+    if running is not course.loop:
+        raise ConfigurationError(
+            "A child run must be started in the event loop of its parent.",
+            todo="Make the tool an async function, and await there what is started.",
+        )
+    if course.phase is Phase.ENDED or (course.phase is Phase.SETTLING and course.finished):
+        raise ConfigurationError(
+            f"Run {course.run_id} has ended: it can have no more children.",
+            todo="Start it while the tool that it is for is running, or without within=.",
+        )
+    refusal = cannot_pay(course, setup)
+    if refusal is not None:
+        raise ConfigurationError(
+            f"The parent's Limits(cost=...) {refusal}.",
+            todo="Limit tokens instead, or give the model a price in that currency.",
+        )
+    return Parentage(course, context.call_id)

@@ -1,0 +1,126 @@
+"""Following a request after the stop, only to learn what is billed: capped, tracked, and cut when the loop ends."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+from ..conversation.answer import newer
+from ..events import AnswerEnd, Delta, ReasoningDelta, TextDelta, ToolCallArguments, ToolCallStart, UsageDelta
+from ..usage.estimate.answer_count import Block, BlockKind
+from ..usage.estimate.figures import Heard
+from ..usage.stop_policy import StopPolicy
+
+
+class Tail:
+    """The rest of an answer whose reader has left: its usage is kept, its words are counted, nobody sees them."""
+
+    def __init__(self, report: UsageDelta | None, most_bytes: int) -> None:
+        self._report = report
+        self._most: Final = most_bytes
+        self._blocks: Final[list[Block]] = []
+        self._since: list[Block] = []
+        self._size = 0
+        self._reported = False
+        self._ended = False
+        self.complete = False
+        self.began = False
+
+    async def read(self, first: Delta, deltas: AsyncIterator[Delta]) -> None:
+        """Read on, from the delta that came after the stop, to the end or to the cap."""
+        self.take(first)
+        async for delta in deltas:
+            self.take(delta)
+            if self._size > self._most:
+                return
+        self.complete = self._ended
+
+    def take(self, delta: Delta) -> None:
+        """Take what came after the stop."""
+        self.began = True
+        match delta:
+            case UsageDelta():
+                self._report = delta if self._report is None else newer(self._report, delta)
+                if delta.output is not None:
+                    self._since = []
+                    self._reported = True
+            case TextDelta(text):
+                self._add("text", text)
+            case ReasoningDelta(text):
+                self._add("reasoning", text)
+            case ToolCallArguments(_, text):
+                self._add("arguments", text)
+            case ToolCallStart(_, name):
+                self._blocks.append(Block("arguments", [], name))
+                self._since.append(Block("arguments", [], name))
+            case AnswerEnd():
+                self._ended = True
+            case _:
+                pass
+
+    def _add(self, kind: BlockKind, text: str) -> None:
+        self._size += len(text)
+        for blocks in (self._blocks, self._since):
+            if not blocks or blocks[-1].kind != kind:
+                blocks.append(Block(kind, []))
+            blocks[-1].parts.append(text)
+
+    def heard(self, before: Heard) -> Heard:
+        """The whole answer: what was heard before the stop, and this."""
+        since = tuple(self._since)
+        if not self._reported:
+            since = None if before.since is None else _join(before.since, since)
+        return Heard(
+            report=self._report,
+            blocks=_join(before.blocks, tuple(self._blocks)),
+            since=since,
+            tally=before.tally,
+            complete=before.complete or self.complete,
+            bill_goes_on=before.bill_goes_on,
+            in_flight=before.in_flight,
+        )
+
+
+def _join(before: tuple[Block, ...], after: tuple[Block, ...]) -> tuple[Block, ...]:
+    """Blocks one after the other; one that goes on after the stop stays one."""
+    if not before or not after or before[-1].kind != after[0].kind or after[0].name:
+        return (*before, *after)
+    last, first = before[-1], after[0]
+    return (*before[:-1], Block(last.kind, [*last.parts, *first.parts], last.name, last.context), *after[1:])
+
+
+class Drains:
+    """The requests of one agent that are followed at the moment. Each ends by itself, at its cap, or with its loop."""
+
+    def __init__(self) -> None:
+        self._active: Final[set[asyncio.Task[Any]]] = set()
+
+    def has_room(self, policy: StopPolicy) -> bool:
+        """Whether one more may be followed."""
+        return len(self._active) < policy.at_once
+
+    def follow(self, task: asyncio.Task[Any], policy: StopPolicy) -> None:
+        """Let a task go on, for as long as the policy allows."""
+        self._active.add(task)
+        timer = asyncio.get_running_loop().call_later(policy.seconds, task.cancel)
+
+        def on_end(ended: asyncio.Task[Any]) -> None:
+            timer.cancel()
+            self._active.discard(ended)
+            if not ended.cancelled():
+                ended.exception()  # a stream that breaks while nobody listens is no news
+
+        task.add_done_callback(on_end)
+
+    def cut(self) -> None:
+        """Cut everything that is followed in this loop. Its figures stay estimates."""
+        loop = asyncio.get_running_loop()
+        for task in tuple(self._active):
+            if task.get_loop() is loop:
+                task.cancel()
+            else:
+                task.get_loop().call_soon_threadsafe(task.cancel)
+
+    def __len__(self) -> int:
+        return len(self._active)

@@ -1,0 +1,289 @@
+"""The bill of one run: an entry for each request, and what follows a request after the stop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Final, NamedTuple
+
+from msgspec import structs
+
+from ..conversation.answer import Draft
+from ..errors import (
+    AuthenticationFailed,
+    ModelError,
+    ModelNotFound,
+    Overloaded,
+    QuotaExceeded,
+    RateLimited,
+    RequestRejected,
+    ServerError,
+    TLSFailed,
+)
+from ..events import Delta
+from ..models.base import Model, ModelRequest
+from ..usage.estimate.answer_count import AnswerTally
+from ..usage.estimate.content import Preamble
+from ..usage.estimate.estimator import Accounts
+from ..usage.estimate.figures import Heard, Sent, refused
+from ..usage.figure import Provenance
+from ..usage.ledger import HowItEnded, Ledger, LedgerEntry, TokenUsage, Usage, cost_of_tokens, summarise
+from ..usage.stop_policy import StopPolicy
+from .drain import Drains, Tail
+from .lookup import Reply, question_about
+
+# Errors by which a provider turns a request away before it does any work: nothing is billed.
+_REFUSALS: Final = (
+    RateLimited,
+    QuotaExceeded,
+    Overloaded,
+    ServerError,
+    TLSFailed,
+    AuthenticationFailed,
+    ModelNotFound,
+    RequestRejected,
+)
+
+
+class Terms(NamedTuple):
+    """Whose requests are billed, and what a stop does about them."""
+
+    model: Model
+    accounts: Accounts
+    policy: StopPolicy
+    drains: Drains
+
+
+class Bill:
+    """Opens an entry before a request is sent and closes it when it has ended, one at a time."""
+
+    def __init__(
+        self, run_id: str, ledger: Ledger, conversation: object, on_change: Callable[[], None], terms: Terms
+    ) -> None:
+        self.ledger: Final = ledger
+        self._run_id: Final = run_id
+        self._conversation: Final = conversation
+        self._on_change: Final = on_change
+        self._terms = terms
+        self._preamble: Preamble | None = None
+        self._open: str | None = None
+        self._request: ModelRequest | None = None
+        self._sent: Sent | None = None
+        self._draft: Draft | None = None
+        self._tally: AnswerTally | None = None
+        self._tail: Tail | None = None
+        self._overheard: Tail | None = None
+        self._stream: asyncio.Task[Any] | None = None
+        self._followers: Final[list[asyncio.Task[Any]]] = []
+
+    def deal_with(self, terms: Terms) -> None:
+        """From now on, requests go to another model."""
+        self._terms = terms
+        self._preamble = None
+
+    @property
+    def accounts(self) -> Accounts:
+        """The accounts with the model."""
+        return self._terms.accounts
+
+    @property
+    def entry_id(self) -> str | None:
+        """The entry of the request that is under way."""
+        return self._open
+
+    # --- A request ----------------------------------------------------------------------------------------------
+
+    def open(self, request: ModelRequest, draft: Draft, *, turn: int, attempt: int) -> None:
+        """Book a request that is about to be sent."""
+        if self._preamble is None:
+            self._preamble = Preamble(request.instructions, request.tools, request.output_schema)
+        self._open = self.ledger.open(run_id=self._run_id, model=self._terms.model.name, turn=turn, attempt=attempt)
+        self._sent = Sent(request.messages, self._preamble, _most_tokens(request))
+        self._request = request
+        self._draft = draft
+        self._tally = None
+        self._tail = None
+        self._overheard = None
+        self._stream = None
+
+    def tally(self) -> AnswerTally:
+        """The tally of the current answer. Once it was asked for, the answer is counted in it."""
+        if self._tally is None:
+            self._tally = self.accounts.tally()
+        return self._tally
+
+    def input_estimate(self) -> int:
+        """What the current request cost to send, as far as anybody can say."""
+        if self._sent is None:
+            return 0
+        figure = self.accounts.input(self._conversation, self._sent)
+        # A rule of thumb is too rough to stop a run for: then only what is certain counts.
+        return figure.low if figure.source is Provenance.HEURISTIC else figure.value or figure.low
+
+    def close(self, ended: HowItEnded, error: ModelError | None = None) -> LedgerEntry | None:
+        """Write down what the current request used and how it ended, once. None when there is none."""
+        entry_id, sent, draft, stream = self._open, self._sent, self._draft, self._stream
+        if entry_id is None or sent is None or draft is None:
+            return None
+        self._open = None
+        if stream is not None and self._tail is not None:
+            return self._close_followed(entry_id, sent, draft, stream, self._tail)
+        heard = self._heard(draft, bill_goes_on=ended == "failed" or self._terms.policy.bill_goes_on)
+        if ended == "hung_up":
+            heard = replace(heard, in_flight=getattr(self._terms.model, "after_hang_up", 0.0))
+        if self._tail is not None and self._tail.began:  # it came to its end before anybody could let it go on
+            heard = self._tail.heard(heard)
+            ended = "drained" if ended == "hung_up" and self._tail.complete else ended
+        untouched = not draft.has_content and draft.usage is None
+        if error is not None and isinstance(error, _REFUSALS) and untouched:
+            usage = refused()
+        else:
+            usage = self.accounts.record(self._conversation, sent, heard)
+        entry = self.ledger.update(
+            entry_id,
+            usage,
+            price=self.accounts.price,
+            ended=ended,
+            request_id=draft.request_id or (None if error is None else error.request_id),
+            error=None if error is None else type(error).__name__,
+        )
+        if ended == "hung_up":
+            entry = self._ask_provider(entry, sent, heard)
+        return entry
+
+    def _heard(self, draft: Draft, *, bill_goes_on: bool) -> Heard:
+        heard = Heard(
+            report=draft.usage,
+            blocks=draft.blocks(),
+            since=draft.blocks_since_report(),
+            tally=self._tally,
+            complete=draft.complete,
+            bill_goes_on=bill_goes_on,
+        )
+        return heard if self._overheard is None else self._overheard.heard(heard)
+
+    def overhear(self, delta: Delta) -> None:
+        """Count a delta that came with the stop: nobody saw it, but it was sent and is billed."""
+        if self._open is not None and self._draft is not None:
+            self._overheard = Tail(self._draft.usage, 0)
+            self._overheard.take(delta)
+
+    # --- Draining: the stream goes on, for the receipt ----------------------------------------------------------
+
+    def tail(self, *, allowed: bool) -> Tail | None:
+        """Who reads on after the stop; None where hanging up is right. Decided once for each request."""
+        wanted = allowed and self._terms.policy.action == "drain" and self._terms.drains.has_room(self._terms.policy)
+        if wanted and self._tail is None and self._draft is not None and self._open is not None:
+            self._tail = Tail(self._draft.usage, self._terms.policy.bytes)
+        return self._tail
+
+    def adopt(self, stream: asyncio.Task[Any]) -> None:
+        """Take over the task that reads the model's stream: it is not cancelled, but followed."""
+        self._stream = stream
+        stream.set_name(f"draining for the receipt ({self._terms.model.name})")
+        self._terms.drains.follow(stream, self._terms.policy)
+        self._followers.append(stream)
+
+    def _close_followed(
+        self, entry_id: str, sent: Sent, draft: Draft, stream: asyncio.Task[Any], tail: Tail
+    ) -> LedgerEntry:
+        heard = self._heard(draft, bill_goes_on=True)
+        usage = self.accounts.usage(self._conversation, sent, heard)
+        entry = self.ledger.update(
+            entry_id, usage, price=self.accounts.price, ended="draining", request_id=draft.request_id
+        )
+        self.ledger.expect(entry_id)
+        if stream.done():
+            return self._drained(entry_id, sent, heard, tail)
+        stream.add_done_callback(lambda _: self._drained(entry_id, sent, heard, tail))
+        return structs.replace(entry, provisional=True)
+
+    def _drained(self, entry_id: str, sent: Sent, heard: Heard, tail: Tail) -> LedgerEntry:
+        """The stream has come to its end, or was cut."""
+        ended: HowItEnded = "drained" if tail.complete else "hung_up"
+        if tail.began:
+            usage = self.accounts.record(self._conversation, sent, tail.heard(heard))
+            self.ledger.supersede(entry_id, usage, price=self.accounts.price, ended=ended)
+        return self._settle(entry_id, ended)
+
+    # --- Asking the provider about a request that was cut -------------------------------------------------------
+
+    def _ask_provider(self, entry: LedgerEntry, sent: Sent, heard: Heard) -> LedgerEntry:
+        assert self._request is not None
+        model, policy = self._terms.model, self._terms.policy
+        question = question_about(model, policy.action, request_id=entry.request_id, request=self._request, heard=heard)
+        if question is None or _loop_is_ending() or not self._terms.drains.has_room(policy):
+            return entry
+        task = asyncio.create_task(question.ask(), name=f"{question.name} ({model.name})")
+        self._terms.drains.follow(task, policy)
+        self._followers.append(task)
+        self.ledger.expect(entry.id)
+        task.add_done_callback(lambda done: self._answered(entry.id, sent, heard, done))
+        return structs.replace(entry, provisional=True)
+
+    def _answered(self, entry_id: str, sent: Sent, heard: Heard, task: asyncio.Task[Reply]) -> None:
+        if task.cancelled() or task.exception() is not None:
+            self._settle(entry_id, None)
+            return
+        reply = task.result()
+        ended: HowItEnded | None = "cancelled_at_provider" if reply.cancelled else None
+        usage: TokenUsage | None = None
+        if reply.report is not None:
+            final = structs.replace(reply.report, final=True)
+            usage = self.accounts.record(self._conversation, sent, Heard(final, heard.blocks, complete=False))
+        elif reply.input is not None or reply.output is not None:
+            counted = replace(heard, counted_input=reply.input, counted_output=reply.output)
+            usage = self.accounts.usage(self._conversation, sent, counted)
+        if usage is not None:
+            self.ledger.supersede(entry_id, usage, price=self.accounts.price, ended=ended)
+        self._settle(entry_id, ended)
+
+    def _settle(self, entry_id: str, ended: HowItEnded | None) -> LedgerEntry:
+        entry = self.ledger.settle(entry_id, ended)
+        self._on_change()
+        return entry
+
+    # --- Looking ------------------------------------------------------------------------------------------------
+
+    @property
+    def spent(self) -> Usage:
+        """What the requests that have ended used."""
+        return summarise(tuple(entry for entry in self.ledger.entries if entry.ended != "open"))
+
+    def usage(self) -> Usage:
+        """What all requests used, the one that is under way included, as far as it has come."""
+        entry_id, sent, draft = self._open, self._sent, self._draft
+        if entry_id is None or sent is None or draft is None:
+            return self.ledger.usage
+        heard = Heard(draft.usage, draft.blocks(), draft.blocks_since_report(), complete=draft.complete)
+        so_far = self.accounts.usage(self._conversation, sent, heard)
+        entries = [
+            structs.replace(entry, usage=so_far, cost=cost_of_tokens(self.accounts.price, so_far))
+            if entry.id == entry_id
+            else entry
+            for entry in self.ledger.entries
+        ]
+        return summarise(tuple(entries))
+
+    def followed(self) -> tuple[str, ...]:
+        """The names of what still goes on in the background."""
+        return tuple(task.get_name() for task in self._followers if not task.done())
+
+    def cut(self) -> None:
+        """Follow nothing any longer: the estimates stay."""
+        for task in self._followers:
+            task.cancel()
+
+
+def _loop_is_ending() -> bool:
+    """Whether this task was cancelled from outside, as a loop does that shuts down: nothing new may be started then."""
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0
+
+
+def _most_tokens(request: ModelRequest) -> int | None:
+    settings = request.settings or {}
+    named = (settings.get(name) for name in ("max_tokens", "max_completion_tokens", "max_output_tokens"))
+    limits = [limit for limit in (request.max_tokens, *named) if isinstance(limit, int)]
+    return min(limits) if limits else None

@@ -1,0 +1,26 @@
+"""Which agent a command talks to: the options for it, and what they mean."""
+
+from __future__ import annotations
+
+import argparse
+
+from ..agent import Agent
+from .load_agent import load_agent
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options `--agent` and `--model`."""
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--agent", metavar="MODULE:AGENT", help="an agent of yours")
+    which.add_argument(
+        "--model",
+        metavar="PROVIDER:MODEL",
+        help="a bare agent with this model (default: QUIESCE_MODEL, or the first model that is there)",
+    )
+
+
+def chosen_agent(options: argparse.Namespace) -> Agent:
+    """The agent that the options name. Raises `ConfigurationError` when there is none."""
+    if options.agent is not None:
+        return load_agent(options.agent)
+    return Agent(options.model)

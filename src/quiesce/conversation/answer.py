@@ -1,0 +1,317 @@
+"""The answer that a model is writing right now, built up delta by delta."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection
+from typing import Any, ClassVar, Final
+
+import msgspec
+
+from ..errors import ModelProtocolError
+from ..events import (
+    AnswerEnd,
+    AnswerStart,
+    AnswerStop,
+    Delta,
+    ReasoningDelta,
+    TextDelta,
+    ToolCallArguments,
+    ToolCallEnd,
+    ToolCallStart,
+    UsageDelta,
+)
+from ..messages import AssistantContent, Reasoning, Text, ToolCall
+from ..usage.estimate.answer_count import Block
+
+_ILLEGAL: Final = re.compile(r"[^a-zA-Z0-9_-]")
+_LONGEST_NAME: Final = 64
+# How many pieces before a place in an answer tell how the first token after it is cut.
+_CONTEXT: Final = 8
+
+
+class Draft:
+    """Takes a model's deltas in order and can say at any moment what they amount to.
+
+    `taken` are the call ids that the conversation has used already. Once `close()` was called, nothing more is taken:
+    what the draft says then is what the conversation keeps. `opening` is what the model said of this answer in an
+    earlier request, and now goes on with.
+    """
+
+    def __init__(self, taken: Collection[str] = (), opening: tuple[AssistantContent, ...] = ()) -> None:
+        self._opening: Final = opening
+        self._taken: Final = set(taken)
+        self._blocks: Final[list[_Words | _Call]] = []
+        self._current: _Words | None = None
+        self._calls: Final[dict[str, _Call]] = {}
+        self.is_open = True
+        self.ended: AnswerStop | None = None
+        self.request_id: str | None = None
+        self.usage: UsageDelta | None = None
+        self._reported_at: list[int] = []
+
+    def add(self, delta: Delta) -> Delta:
+        """Take one delta. Returns it, with its call id made unique and legal where the model's was not.
+
+        Raises `ModelProtocolError` for a delta that makes no sense here.
+        """
+        if delta.__class__ is TextDelta:  # first, because nearly every delta is one
+            text = delta.text  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownVariableType]
+            current = self._current
+            if current is None or current.kind is not Text:
+                current = self._begin(Text)
+            current.parts.append(text)  # pyright: ignore[reportUnknownArgumentType]
+            return delta
+        take = self._TAKE.get(delta.__class__)
+        if take is None:
+            raise ModelProtocolError(f"The model yielded a {type(delta).__name__}, which is not a delta.")
+        if self.ended is not None and not isinstance(delta, UsageDelta):
+            raise ModelProtocolError("The model went on after the end of its answer.")
+        return take(self, delta)
+
+    def close(self) -> None:
+        """Take nothing more."""
+        self.is_open = False
+
+    @property
+    def complete(self) -> bool:
+        """Whether the model said that its answer is complete."""
+        return self.ended is not None
+
+    @property
+    def has_content(self) -> bool:
+        """Whether anything at all was written that a reader could have seen."""
+        return any(block.has_content for block in self._blocks)
+
+    @property
+    def is_torn(self) -> bool:
+        """Whether something was being written when the draft ended."""
+        return not self.complete and self.has_content
+
+    def text(self) -> str:
+        """All the words of the answer so far."""
+        said = (block.text for block in self._opening if isinstance(block, Text))
+        words = (block.join() for block in self._blocks if isinstance(block, _Words) and block.kind is Text)
+        return "".join((*said, *words))
+
+    def blocks(self) -> tuple[Block, ...]:
+        """What the model wrote, block by block, for counting."""
+        return tuple(block.block() for block in tuple(self._blocks))
+
+    def blocks_since_report(self) -> tuple[Block, ...] | None:
+        """The same, without what was written before the provider last reported output; None when nothing was."""
+        marks = self._reported_at
+        if not any(marks):
+            return None
+        blocks: list[Block] = []
+        for index, block in enumerate(self.blocks()):
+            mark = marks[index] if index < len(marks) else 0
+            context = "".join(block.parts[max(0, mark - _CONTEXT) : mark])
+            blocks.append(Block(block.kind, block.parts[mark:], "" if mark else block.name, context))
+        return tuple(blocks)
+
+    def content(self) -> tuple[AssistantContent, ...]:
+        """The answer as conversation content. A block that was torn says so; a call that was torn is left out."""
+        last = self._blocks[-1] if self._blocks else None
+        blocks = (block.build(cut=block is last and not self.complete) for block in self._blocks)
+        written = tuple(block for block in blocks if block is not None)
+        return _go_on(self._opening, written, cut=not self.complete) if self._opening else written
+
+    def torn_calls(self) -> tuple[tuple[str, str], ...]:
+        """Id and name of each call whose arguments never came to an end."""
+        return tuple((call.id, call.name) for call in self._blocks if isinstance(call, _Call) and not call.ended)
+
+    # --- One method for each kind of delta ---------------------------------------------------------------------
+
+    def _begin(self, kind: type[Text | Reasoning]) -> _Words:
+        if self.ended is not None:
+            raise ModelProtocolError("The model went on after the end of its answer.")
+        words = _Words(kind)
+        self._blocks.append(words)
+        self._current = words
+        return words
+
+    def _answer_start(self, delta: AnswerStart) -> Delta:
+        self.request_id = delta.request_id or self.request_id
+        return delta
+
+    def _reasoning(self, delta: ReasoningDelta) -> Delta:
+        current = self._current
+        if current is None or current.kind is not Reasoning or current.signature is not None:
+            current = self._begin(Reasoning)
+        current.parts.append(delta.text)
+        current.signature = delta.signature
+        if delta.provider_data is not None:
+            current.provider_data = {**(current.provider_data or {}), **delta.provider_data}
+        return delta
+
+    def _call_start(self, delta: ToolCallStart) -> Delta:
+        self._current = None
+        call = _Call(self._unused(delta.id), _legal_name(delta.name), delta.provider_data)
+        self._calls[delta.id] = call
+        self._blocks.append(call)
+        return ToolCallStart(call.id, call.name, delta.provider_data)
+
+    def _call_arguments(self, delta: ToolCallArguments) -> Delta:
+        call = self._open_call(delta.id)
+        call.parts.append(delta.fragment)
+        return delta if delta.id == call.id else ToolCallArguments(call.id, delta.fragment)
+
+    def _call_end(self, delta: ToolCallEnd) -> Delta:
+        call = self._open_call(delta.id)
+        call.ended = True
+        return delta if delta.id == call.id else ToolCallEnd(call.id)
+
+    def _usage(self, delta: UsageDelta) -> Delta:
+        self.usage = delta if self.usage is None else newer(self.usage, delta)
+        if delta.output is not None:
+            self._reported_at = [len(block.parts) for block in self._blocks]
+        return delta
+
+    def _answer_end(self, delta: AnswerEnd) -> Delta:
+        for call in self._calls.values():
+            if not call.ended and delta.reason != "max_tokens":
+                raise ModelProtocolError(f"The model ended its answer in the middle of a call to {call.name!r}.")
+        self.ended = delta.reason
+        self._current = None
+        return delta
+
+    def _open_call(self, call_id: str) -> _Call:
+        call = self._calls.get(call_id)
+        if call is None or call.ended:
+            raise ModelProtocolError(f"The model wrote arguments for a call {call_id!r} that is not open.")
+        return call
+
+    def _unused(self, wanted: str) -> str:
+        """A call id that providers accept and that this conversation has not used."""
+        base = _ILLEGAL.sub("_", wanted) or "call"
+        name, count = base, 1
+        while name in self._taken:
+            count += 1
+            name = f"{base}_{count}"
+        self._taken.add(name)
+        return name
+
+    _TAKE: ClassVar[dict[type, Callable[[Draft, Any], Delta]]] = {
+        AnswerStart: _answer_start,
+        ReasoningDelta: _reasoning,
+        ToolCallStart: _call_start,
+        ToolCallArguments: _call_arguments,
+        ToolCallEnd: _call_end,
+        UsageDelta: _usage,
+        AnswerEnd: _answer_end,
+    }
+
+
+class _Words:
+    """A block of text or reasoning."""
+
+    __slots__ = ("kind", "parts", "provider_data", "signature")
+
+    def __init__(self, kind: type[Text | Reasoning]) -> None:
+        self.kind: Final = kind
+        self.parts: Final[list[str]] = []
+        self.signature: str | None = None
+        self.provider_data: dict[str, Any] | None = None
+
+    @property
+    def has_content(self) -> bool:
+        return any(self.parts) or self.signature is not None
+
+    def block(self) -> Block:
+        return Block("text" if self.kind is Text else "reasoning", self.parts)
+
+    def join(self) -> str:
+        return well_formed("".join(self.parts))
+
+    def build(self, *, cut: bool) -> AssistantContent | None:
+        text = self.join()
+        if self.kind is Reasoning:
+            empty = not text and self.signature is None and self.provider_data is None
+            # Reasoning that is signed is whole, whatever came after it.
+            torn = cut and self.signature is None
+            return None if empty else Reasoning(text, self.signature, torn, self.provider_data)
+        return Text(text, cut) if text.strip() else None
+
+
+class _Call:
+    """A tool call that is being written."""
+
+    __slots__ = ("ended", "id", "name", "parts", "provider_data")
+
+    def __init__(self, call_id: str, name: str, provider_data: dict[str, Any] | None) -> None:
+        self.id: Final = call_id
+        self.name: Final = name
+        self.provider_data: Final = provider_data
+        self.parts: Final[list[str]] = []
+        self.ended = False
+
+    has_content: Final = True
+
+    def block(self) -> Block:
+        return Block("arguments", self.parts, self.name)
+
+    def build(self, *, cut: bool) -> ToolCall | None:
+        del cut
+        if not self.ended:
+            return None
+        written = "".join(self.parts)
+        arguments = parse_arguments(written)
+        if arguments is None:
+            return ToolCall(self.id, self.name, {}, well_formed(written), self.provider_data)
+        return ToolCall(self.id, self.name, arguments, None, self.provider_data)
+
+
+def parse_arguments(written: str) -> dict[str, Any] | None:
+    """A call's arguments, or None when what the model wrote is not a JSON object. Nothing at all means no arguments."""
+    if not written.strip():
+        return {}
+    try:
+        return msgspec.json.decode(written.encode(), type=dict[str, Any])
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return None
+
+
+def well_formed(text: str) -> str:
+    """Text that can be sent: surrogate halves that a stream split are joined, and lone ones replaced."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
+
+
+def _legal_name(name: str) -> str:
+    return _ILLEGAL.sub("_", name)[:_LONGEST_NAME] or "unnamed"
+
+
+def _go_on(
+    opening: tuple[AssistantContent, ...], written: tuple[AssistantContent, ...], *, cut: bool
+) -> tuple[AssistantContent, ...]:
+    """An answer in two parts as one, with no seam between its words."""
+    *before, last = opening
+    if not isinstance(last, Text):
+        return (*opening, *written)
+    match written:
+        case (Text(text, cut=still_cut), *rest):
+            # The model did not see the blank end of what it had said, and may have begun with a blank again.
+            said = last.text.rstrip() if text[:1].isspace() else last.text
+            return (*before, Text(said + text, still_cut, last.provider_data), *rest)
+        case _:
+            return (*before, Text(last.text, cut and not written, last.provider_data), *written)
+
+
+def newer(old: UsageDelta, new: UsageDelta) -> UsageDelta:
+    """Cumulative figures: a later one replaces an earlier one, and what it leaves out stands."""
+
+    def pick(before: int | None, after: int | None) -> int | None:
+        return before if after is None else after
+
+    return UsageDelta(
+        pick(old.input, new.input),
+        pick(old.output, new.output),
+        pick(old.cache_read, new.cache_read),
+        pick(old.cache_write, new.cache_write),
+        pick(old.reasoning, new.reasoning),
+        new.final,
+    )

@@ -1,0 +1,194 @@
+"""A conversation in memory."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
+
+from ..cancellation import Source
+from ..errors import InvalidConversation, UnknownInterrupt
+from ..interrupts import Answers, Interrupt, PendingTurn, answer_turn
+from ..messages import AssistantMessage, Message
+from .lock import Turnstile
+from .sealing import DEFAULT_CUT_NOTE, close, faults, resting_place, seal_pending
+
+if TYPE_CHECKING:
+    from ..sessions.journal.journal import Journal
+    from ..sessions.journal.run_host import RunHost
+
+
+class ConversationState(Struct, frozen=True):
+    """Everything of a conversation that must survive a restart. Serialises with msgspec, for example to JSON."""
+
+    messages: tuple[Message, ...] = ()
+    pending: PendingTurn | None = None
+
+
+class Conversation:
+    """The messages that were exchanged, valid at every moment, and the run that holds them.
+
+    One run at a time may write. Reading is safe from any thread: the state is replaced whole. A turn that waits for a
+    person is kept beside the messages, as `pending`.
+    """
+
+    def __init__(self, messages: tuple[Message, ...] = (), *, pending: PendingTurn | None = None) -> None:
+        found = faults(messages if pending is None else (*messages, *seal_pending(pending, DEFAULT_CUT_NOTE)))
+        if pending is None and messages and not isinstance(messages[-1], AssistantMessage):
+            found = (*found, "a conversation to continue must end with an assistant message")
+        if found:
+            raise InvalidConversation(found)
+        self._state = ConversationState(messages, pending)
+        self._turnstile: Final = Turnstile(lambda: self.pending is not None)
+        self._id: Final = uuid.uuid4().hex
+        self.guests: Final[dict[str, Any]] = {}
+        """The handles of the runs that hold the conversation or wait for it, by their ids, whoever started them."""
+        self.undoable: tuple[str, tuple[Any, ...]] = ("", ())
+        """The run whose turn waits for a person, and what that turn has done that can be undone, in this process."""
+        self.values: dict[str, bytes] = {}
+        """Small named values that go with the conversation, and are saved with it where it is saved."""
+
+    # --- Looking ------------------------------------------------------------------------------------------------
+
+    @property
+    def id(self) -> str:
+        """What tells this conversation from all others."""
+        return self._id
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """Everything that is settled."""
+        return self._state.messages
+
+    @property
+    def pending(self) -> PendingTurn | None:
+        """The turn that waits for a person, unless a run goes on with it already."""
+        pending = self._state.pending
+        return None if pending is None or pending.taken_by is not None else pending
+
+    @property
+    def interrupts(self) -> tuple[Interrupt, ...]:
+        """What a person is asked."""
+        pending = self.pending
+        return () if pending is None else pending.interrupts
+
+    @property
+    def must_be_opened(self) -> bool:
+        """Whether a run that has the floor must wait for a store before it can begin."""
+        return False
+
+    def sealed(self, note: str = DEFAULT_CUT_NOTE) -> tuple[Message, ...]:
+        """The messages as they would be if nobody answered what is asked. The same as `messages` if nothing is."""
+        state = self._state
+        if state.pending is None or state.pending.taken_by is not None:
+            return state.messages
+        return (*state.messages, *seal_pending(state.pending, note))
+
+    def snapshot(self) -> ConversationState:
+        """The state as it is in this instant, to be stored."""
+        return self._state
+
+    @classmethod
+    def restore(cls, state: ConversationState, note: str = DEFAULT_CUT_NOTE) -> Conversation:
+        """A conversation from a stored state.
+
+        What waited for a person still waits. What a run was in the middle of is sealed: calls that were free to run are
+        answered as `unknown`, and are not made again. Raises `InvalidConversation` for a state that makes no sense.
+        """
+        pending = state.pending
+        if pending is not None and pending.taken_by is None:
+            return cls(state.messages, pending=pending)
+        torn = close((), state.messages, note) if pending is None else seal_pending(pending, note)
+        return cls((*state.messages, *torn))
+
+    # --- One at a time ------------------------------------------------------------------------------------------
+
+    @property
+    def holder(self) -> str | None:
+        """The id of the run that writes here, if one does."""
+        return self._turnstile.holder
+
+    @property
+    def line(self) -> tuple[str, ...]:
+        """The ids of the runs that wait to write here, in order."""
+        return self._turnstile.line
+
+    def hold(self, run_id: str) -> None:
+        """Take the conversation for a run. Raises `ConversationBusy` when another one has it."""
+        self._turnstile.enter(run_id)
+
+    def queue(self, run_id: str, on_turn: Callable[[], None]) -> None:
+        """Let a run wait for the conversation. `on_turn` is called, in whichever thread, when it holds it.
+
+        While a person is asked, the line does not move: what was begun goes first.
+        """
+        self._turnstile.queue(run_id, on_turn)
+
+    def release(self, run_id: str) -> None:
+        """Give the conversation back, or leave the line."""
+        self.guests.pop(run_id, None)
+        self._turnstile.leave(run_id)
+
+    def stop_all(self, reason: str, *, source: Source = "user") -> None:
+        """Stop the run that holds the conversation, and those that wait for it. From any thread."""
+        for run in tuple(self.guests.copy().values()):
+            run.cancel(reason, source=source)
+
+    def journal(self, host: RunHost) -> Journal | None:
+        """Where a run that holds the conversation writes what happens; nowhere, for one that is only in memory."""
+        del host
+        return None
+
+    # --- Writing: for the run that holds it ---------------------------------------------------------------------
+
+    def append(self, *messages: Message, replacing: int = 0) -> None:
+        """Add messages, all in one step, in place of the last `replacing` ones and of a pending turn."""
+        before = self._state.messages
+        self._state = ConversationState((*before[: len(before) - replacing], *messages))
+
+    def suspend(self, pending: PendingTurn, *, replacing: int = 0) -> None:
+        """Keep a turn that waits for a person."""
+        before = self._state.messages
+        self._state = ConversationState(before[: len(before) - replacing], pending)
+
+    def take_pending(self, answers: Answers, run_id: str) -> PendingTurn:
+        """The pending turn with answers in it, for the run that goes on with it. Raises an `InterruptError`."""
+        pending = self.pending
+        if pending is None:
+            raise UnknownInterrupt(next(iter(answers), "(nothing)"), ())
+        taken = answer_turn(pending, answers, taken_by=run_id)
+        self._state = ConversationState(self._state.messages, taken)
+        return taken
+
+    def drop_pending(self, note: str = DEFAULT_CUT_NOTE) -> None:
+        """Answer the calls that wait as never approved, so that a user message may follow."""
+        self.append(*self.sealed(note)[len(self._state.messages) :])
+
+    # --- More ---------------------------------------------------------------------------------------------------
+
+    def cancel_pending(self, note: str = DEFAULT_CUT_NOTE) -> tuple[Interrupt, ...]:
+        """Do not wait for the person any longer; returns what was asked. The next prompt then simply works.
+
+        The waiting calls are answered as never started (or, when they asked from inside their tool, as stopped).
+        Without anything pending, nothing happens. Raises `ConversationBusy` while a run holds the conversation.
+        """
+        if not self.interrupts:
+            return ()
+        self.hold("cancel_pending")
+        try:
+            asked = self.interrupts
+            if asked:
+                self.drop_pending(note)
+        finally:
+            self.release("cancel_pending")
+        return asked
+
+    def branch(self, at: int | None = None) -> Conversation:
+        """A conversation of its own that begins with what is settled in this one, or with its first `at` messages.
+
+        Where that is the middle of a turn, it begins with what came before the turn. An open question to a person stays
+        with the original.
+        """
+        return Conversation(resting_place(self.sealed(), at))

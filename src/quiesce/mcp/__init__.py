@@ -1,0 +1,1 @@
+"""Tools, resources and prompts from MCP servers (extra: `quiesce[mcp]`)."""

@@ -1,0 +1,318 @@
+"""Tools, resources and prompts from MCP servers (extra: `quiesce[mcp]`).
+
+    async with MCPServer.stdio("uvx", "mcp-server-git") as git:
+        agent = Agent(model, tools=[git])
+
+A connection is bound to the task that opened it, so it lives in a task of its own; calls come from any run, in any
+event loop. A call that is stopped tells the server so (`notifications/cancelled`, or by closing its request where the
+protocol says that this is the way), does not wait for an answer, and leaves the connection usable.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Coroutine, Mapping
+from os import PathLike
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
+
+from msgspec import Struct
+
+from .._background_loop import Portal, portal
+from ..conversation.sealing import SENTENCES
+from ..errors import ConfigurationError, ToolError
+from ..messages import Outcome, ResultContent, Text, ToolResult
+from ..tools.context import ToolContext
+from .connection import Connection
+from .content import block_content, resource_content, result_content
+from .elicitation import Asked, Elicitation
+from .stdio import as_command
+from .tool import SchemaTool, legal_names
+from .transports import HttpTarget, StdioTarget, Target
+
+_T = TypeVar("_T")
+
+TOLD_TO_STOP: Final = f"{SENTENCES[Outcome.UNKNOWN]} The server was told to stop."
+
+
+class MCPResource(Struct, frozen=True):
+    """Something that a server offers to read."""
+
+    uri: str
+    name: str
+    description: str = ""
+    media_type: str | None = None
+
+
+class MCPResourceTemplate(Struct, frozen=True):
+    """A kind of resource that a server offers: `read_resource` takes the address with the braces filled in."""
+
+    uri_template: str
+    name: str
+    description: str = ""
+    media_type: str | None = None
+
+
+class MCPPrompt(Struct, frozen=True):
+    """A prompt that a server offers, and the names of its arguments."""
+
+    name: str
+    description: str = ""
+    arguments: tuple[str, ...] = ()
+
+
+class PromptPart(Struct, frozen=True):
+    """One message of a prompt."""
+
+    role: str
+    content: tuple[ResultContent, ...]
+
+
+class MCPServer:
+    """A connection to an MCP server, usable as a set of tools: `Agent(model, tools=[server])`.
+
+    Connected inside `async with`, or inside `with` for code without an event loop. A server that we started is ended,
+    with everything that it started, when the block is left. A server that dies is a tool error for the calls that need
+    it; `restart()` brings it back.
+
+    prefix    goes before the name of each tool, for servers whose tools have the same names
+    only      the tools to use, by the server's names; all of them unless given
+    grace     seconds that a stop gives to a call, to tell the server
+    connect_timeout  seconds that connecting may take
+    elicitation      whether the server may ask a person in the middle of a call: the run then ends with an interrupt,
+              and the call is made again, from its beginning, when there is an answer
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        *,
+        prefix: str = "",
+        only: Collection[str] | None = None,
+        grace: float = 2.0,
+        connect_timeout: float = 30.0,
+        elicitation: bool = False,
+    ) -> None:
+        self._target: Final = target
+        self._prefix: Final = prefix
+        self._only: Final = only
+        self._grace: Final = grace
+        self._connect_timeout: Final = connect_timeout
+        self._may_ask: Final = elicitation
+        self._elicitation: Elicitation | None = None
+        self._connection: Connection | None = None
+        self._tools: tuple[SchemaTool, ...] = ()
+        self._portal: Portal | None = None
+
+    @classmethod
+    def stdio(
+        cls,
+        command: str,
+        *args: str,
+        env: Mapping[str, str] | None = None,
+        cwd: str | PathLike[str] | None = None,
+        **options: Any,
+    ) -> Self:
+        """A server that is started as a process.
+
+        Of this process's environment it gets only PATH, HOME and the like, so that no key goes where it was not meant
+        to; `env` is added to that.
+        """
+        return cls(StdioTarget(as_command((command, *args), env, cwd)), **options)
+
+    @classmethod
+    def http(cls, url: str, *, headers: Mapping[str, str] | None = None, **options: Any) -> Self:
+        """A server that is reached by streamable HTTP."""
+        if not url.startswith(("http://", "https://")):
+            raise ConfigurationError(f"{url!r} is not the address of an MCP server.", todo="Use http:// or https://.")
+        return cls(HttpTarget(url, dict(headers or {})), **options)
+
+    def __repr__(self) -> str:
+        state = "not connected" if self._connection is None else f"{len(self._tools)} tools"
+        return f"<MCPServer {self._target.label}, {state}>"
+
+    # --- Connecting ---------------------------------------------------------------------------------------------
+
+    async def connect(self) -> None:
+        """Connect and list the tools. Raises `ConfigurationError` when the server cannot be reached or started."""
+        if self._connection is not None:
+            raise ConfigurationError(f"{self!r} is connected already.", todo="Leave the first block before the next.")
+        if self._may_ask:
+            self._elicitation = Elicitation(on_a_pipe=isinstance(self._target, StdioTarget))
+        connection = Connection(self._target, self._list_tools, self._elicitation)
+        try:
+            await connection.open(self._connect_timeout)
+            async with asyncio.timeout(self._connect_timeout):
+                await self._list_tools(connection)
+        except BaseException as error:
+            await connection.close()
+            if isinstance(error, TimeoutError | ToolError):
+                raise self._cannot_list(error) from error
+            raise
+        self._connection = connection
+
+    def _cannot_list(self, error: TimeoutError | ToolError) -> ConfigurationError:
+        why = str(error) or f"The MCP server {self._target.label} did not answer within {self._connect_timeout:g} s."
+        return ConfigurationError(f"The tools of an MCP server cannot be listed. {why}", todo="Check the server.")
+
+    async def _list_tools(self, connection: Connection) -> None:
+        """At the beginning, and when the server says that its tools are others now."""
+        listed = [each for each in await connection.call(_all_tools) if self._only is None or each.name in self._only]
+        names = legal_names([each.name for each in listed], self._prefix)
+        self._tools = tuple(map(self._tool, listed, names))
+
+    async def close(self) -> None:
+        """Disconnect, and end a server that we started. Bounded; a cancellation from outside goes on afterwards."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await connection.close()
+
+    async def restart(self) -> None:
+        """Disconnect and connect again, for a server that died. Tools that agents have keep working."""
+        await self.close()
+        await self.connect()
+
+    async def __aenter__(self) -> Self:
+        await self.connect()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def __enter__(self) -> Self:
+        self._portal = portal()
+        self._portal.run(self.connect)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._portal is not None
+        self._portal.run(self.close)
+
+    # --- Using --------------------------------------------------------------------------------------------------
+
+    @property
+    def tools(self) -> tuple[SchemaTool, ...]:
+        """The server's tools, as they are now: a server may change them. Agents have those of the time they were made.
+
+        Raises `ConfigurationError` while it is not connected.
+        """
+        if self._connection is None:
+            raise ConfigurationError(f"{self!r} has no tools yet.", todo="Use it inside `async with` or `with`.")
+        return self._tools
+
+    @property
+    def stderr(self) -> tuple[str, ...]:
+        """The last lines that a server that we started wrote to its stderr. Never sent to a model."""
+        return () if self._connection is None else self._connection.stderr
+
+    @property
+    def instructions(self) -> str | None:
+        """What the server says about how to use it."""
+        return None if self._connection is None else self._connection.instructions
+
+    async def resources(self) -> tuple[MCPResource, ...]:
+        """What the server offers to read."""
+        listed = await self._call(_all_resources)
+        return tuple(MCPResource(str(r.uri), r.name, r.description or "", r.mime_type) for r in listed)
+
+    async def resource_templates(self) -> tuple[MCPResourceTemplate, ...]:
+        """What the server offers to read when it is told which: addresses with something in braces to fill in."""
+        listed = await self._call(_all_templates)
+        return tuple(MCPResourceTemplate(t.uri_template, t.name, t.description or "", t.mime_type) for t in listed)
+
+    async def read_resource(self, uri: str) -> tuple[ResultContent, ...]:
+        """Read a resource. Raises `ToolError` when the server refuses."""
+        result = await self._call(lambda client: client.read_resource(uri))
+        return tuple(resource_content(each) for each in result.contents)
+
+    async def prompts(self) -> tuple[MCPPrompt, ...]:
+        """The prompts that the server offers."""
+        listed = await self._call(_all_prompts)
+        return tuple(MCPPrompt(p.name, p.description or "", tuple(a.name for a in p.arguments or ())) for p in listed)
+
+    async def prompt(self, name: str, /, **arguments: str) -> tuple[PromptPart, ...]:
+        """Have the server fill in a prompt. Raises `ToolError` when it refuses."""
+        result = await self._call(lambda client: client.get_prompt(name, arguments))
+        return tuple(PromptPart(each.role, tuple(block_content(each.content))) for each in result.messages)
+
+    def wait_for(self, work: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
+        """Run one of the methods above without an event loop: `server.wait_for(server.resources)`."""
+        return (self._portal or portal()).run(work)
+
+    async def _call(self, request: Callable[[Any], Coroutine[Any, Any, _T]]) -> _T:
+        if self._connection is None:
+            raise ToolError(f"The MCP server {self._target.label} is not connected.")
+        return await self._connection.call(request)
+
+    # --- Tools --------------------------------------------------------------------------------------------------
+
+    def _tool(self, listed: Any, ours: str) -> SchemaTool:
+        theirs: str = listed.name
+
+        async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
+            return await self._call_tool(theirs, arguments, context)
+
+        return SchemaTool(
+            call,
+            name=ours,
+            description=listed.description or listed.title or theirs,
+            schema=listed.input_schema,
+            grace=self._grace,
+        )
+
+    async def _call_tool(self, name: str, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
+        async def progress(done: float, total: float | None, message: str | None) -> None:
+            context.report({"progress": done, "total": total, "message": message})
+
+        async def request(client: Any) -> Any:
+            def call() -> Coroutine[Any, Any, Any]:
+                return client.call_tool(name, arguments, progress_callback=progress)
+
+            asks = self._elicitation
+            return await (call() if asks is None else asks.make(client, call, context.answers))
+
+        try:
+            result = await self._call(request)
+        except Asked as asked:
+            return context.interrupt(asked.name, asked.reason)  # which leaves the tool
+        except asyncio.CancelledError:
+            # The SDK has told the server on its way out. That is all that can be known, so that is what is said.
+            told = (Text(TOLD_TO_STOP),)
+            return ToolResult(context.call_id, context.tool_name, told, Outcome.UNKNOWN, is_error=True)
+        return ToolResult(context.call_id, context.tool_name, result_content(result), is_error=bool(result.is_error))
+
+
+async def _all_tools(client: Any) -> list[Any]:
+    return await _pages(client.list_tools, "tools") if client.server_capabilities.tools is not None else []
+
+
+async def _all_resources(client: Any) -> list[Any]:
+    offered = client.server_capabilities.resources is not None
+    return await _pages(client.list_resources, "resources") if offered else []
+
+
+async def _all_templates(client: Any) -> list[Any]:
+    offered = client.server_capabilities.resources is not None
+    return await _pages(client.list_resource_templates, "resource_templates") if offered else []
+
+
+async def _all_prompts(client: Any) -> list[Any]:
+    return await _pages(client.list_prompts, "prompts") if client.server_capabilities.prompts is not None else []
+
+
+async def _pages(fetch: Callable[..., Coroutine[Any, Any, Any]], what: str) -> list[Any]:
+    found: list[Any] = []
+    seen: set[str | None] = set()
+    cursor: str | None = None
+    while cursor not in seen:
+        seen.add(cursor)
+        page = await fetch(cursor=cursor)
+        found.extend(getattr(page, what))
+        cursor = page.next_cursor
+        if cursor is None:
+            return found
+    raise ToolError(f"The server lists its {what} without end: the page {cursor!r} comes twice.")

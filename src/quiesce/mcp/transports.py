@@ -1,0 +1,127 @@
+"""Where an MCP server is, and how to get to it: one that we start, or one that is somewhere else."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from msgspec import Struct
+
+from .stdio import (
+    KILL_GRACE,
+    LEAVE_GRACE,
+    LONGEST_MESSAGE,
+    TERM_GRACE,
+    Command,
+    ServerProcess,
+    stdio_transport,
+)
+
+if TYPE_CHECKING:
+    from .connection import Connection
+
+# How long saying goodbye to a server may take that we did not start.
+_GOODBYE: Final = 2.0
+
+
+class Target(Protocol):
+    """Where a server is, and how to get to it."""
+
+    @property
+    def label(self) -> str:
+        """What errors call the server. Holds no secret."""
+        ...
+
+    @property
+    def close_bound(self) -> float:
+        """How long closing may take, at most."""
+        ...
+
+    @property
+    def comes_back(self) -> bool:
+        """Whether a new connection may be made without being asked, because nothing is started for it."""
+        ...
+
+    def open(self, connection: Connection) -> Any:
+        """An async context manager that gives the SDK's client."""
+        ...
+
+
+class StdioTarget(Struct, frozen=True):
+    """A server that we start."""
+
+    command: Command
+
+    @property
+    def label(self) -> str:
+        """The name of the program."""
+        return os.path.basename(self.command.argv[0])
+
+    @property
+    def close_bound(self) -> float:
+        """The steps of `ServerProcess.end`, and time for a slow machine."""
+        return LEAVE_GRACE + TERM_GRACE + KILL_GRACE + _GOODBYE
+
+    @property
+    def comes_back(self) -> bool:
+        """A server that we started is started again when `restart()` says so."""
+        return False
+
+    @asynccontextmanager
+    async def open(self, connection: Connection) -> AsyncGenerator[Any]:
+        """Start the server and talk to it; end it, with all that it started, whatever happens."""
+        from mcp import Client
+
+        loop = asyncio.get_running_loop()
+        process = await ServerProcess.start(self.command)
+        connection.process = process
+        # It has said all that it will ever say; or it has ended, and only what it started still holds its stdout.
+        process.read_out.add_done_callback(connection.leave)
+        process.exited.add_done_callback(lambda _: loop.call_later(LEAVE_GRACE, connection.leave))
+        try:
+            async with Client(stdio_transport(process), **connection.client_options()) as client:
+                yield client
+        finally:
+            await process.end(connection.shield)
+
+
+class HttpTarget(Struct, frozen=True):
+    """A server that is somewhere else. The headers may hold a secret, so only the address is ever shown."""
+
+    url: str
+    headers: dict[str, str]
+
+    @property
+    def label(self) -> str:
+        """The address, without what may be secret in it."""
+        return self.url.partition("?")[0].rpartition("@")[2]
+
+    @property
+    def close_bound(self) -> float:
+        """The server is told; it need not be there any more."""
+        return _GOODBYE
+
+    @property
+    def comes_back(self) -> bool:
+        """A server that was away, or has forgotten us, is simply asked again."""
+        return True
+
+    @asynccontextmanager
+    async def open(self, connection: Connection) -> AsyncGenerator[Any]:
+        """Talk to the server."""
+        from mcp import Client
+        from mcp.client.streamable_http import streamable_http_client
+
+        from .http import ServerClient
+
+        async with (
+            ServerClient(self.headers, connection.forget) as http,
+            Client(
+                streamable_http_client(self.url, http_client=http, max_sse_event_size=LONGEST_MESSAGE),
+                **connection.client_options(),
+            ) as client,
+        ):
+            yield client

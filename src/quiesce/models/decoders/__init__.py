@@ -1,0 +1,1 @@
+"""From a provider's stream to deltas: one decoder per wire format."""

@@ -1,0 +1,244 @@
+"""The answer of a server that speaks Chat Completions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from ...events import (
+    AnswerEnd,
+    AnswerStart,
+    AnswerStop,
+    Delta,
+    ReasoningDelta,
+    TextDelta,
+    ToolCallArguments,
+    ToolCallEnd,
+    ToolCallStart,
+    UsageDelta,
+)
+from ..wire.failures import Failures
+from ..wire.loose import as_dict, as_list
+from ..wire.sse import EventStreamDecoder, garbage
+
+
+class _Function(Struct, gc=False):
+    name: str | None = None
+    arguments: str | dict[str, Any] | None = None
+
+
+class _CallPiece(Struct, gc=False):
+    index: int | None = None
+    id: str | None = None
+    function: _Function | None = None
+
+
+class _Piece(Struct, gc=False):
+    content: str | list[dict[str, Any]] | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    refusal: str | None = None
+    tool_calls: list[_CallPiece] | None = None
+
+
+class _InputDetails(Struct, gc=False):
+    cached_tokens: int | None = None
+    cache_write_tokens: int | None = None
+
+
+class _OutputDetails(Struct, gc=False):
+    reasoning_tokens: int | None = None
+
+
+class _Usage(Struct, gc=False):
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    prompt_tokens_details: _InputDetails | None = None
+    completion_tokens_details: _OutputDetails | None = None
+    prompt_cache_hit_tokens: int | None = None
+
+
+class _Choice(Struct, gc=False):
+    index: int = 0
+    delta: _Piece | None = None
+    finish_reason: str | None = None
+    usage: _Usage | None = None
+
+
+class _Timings(Struct, gc=False):
+    prompt_n: int = 0
+    predicted_n: int = 0
+    cache_n: int = 0
+
+
+class _GroqUsage(Struct, gc=False):
+    usage: _Usage | None = None
+
+
+class _Head(Struct, gc=False):
+    id: str | None = None
+    model: str | None = None
+
+
+class _Chunk(Struct, gc=False):
+    choices: list[_Choice] | None = None
+    usage: _Usage | None = None
+    timings: _Timings | None = None
+    x_groq: _GroqUsage | None = None
+    error: Any = None
+
+
+_decode: Final = msgspec.json.Decoder(_Chunk).decode
+_decode_head: Final = msgspec.json.Decoder(_Head).decode
+_REASONS: Final[Mapping[str, AnswerStop]] = {
+    "stop": "end_turn",
+    "tool_calls": "tool_use",
+    "function_call": "tool_use",
+    "length": "max_tokens",
+    "model_length": "max_tokens",
+    "content_filter": "refusal",
+}
+
+
+class _Call:
+    """A call that is being written. Its name may come after the first of its arguments."""
+
+    __slots__ = ("held", "id", "started")
+
+    def __init__(self) -> None:
+        self.id = ""
+        self.started = False
+        self.held: list[str] = []
+
+
+class ChatDecoder(EventStreamDecoder):
+    """Decodes the chunks of one answer."""
+
+    def __init__(self, failures: Failures) -> None:
+        super().__init__()
+        self._failures: Final = failures
+        self._calls: Final[dict[int, _Call]] = {}
+        self._started = False
+
+    def take(self, name: bytes, data: bytes, into: list[Delta]) -> None:
+        """One chunk."""
+        try:
+            chunk = _decode(data)
+        except (msgspec.MsgspecError, UnicodeError) as error:
+            if data == b"[DONE]":
+                self.done = True
+                return
+            raise garbage(self._failures.label, data, error) from None
+        if chunk.error is not None or name == b"error":
+            raise self._failures.told(chunk.error, request_id=_head(data).id)
+        if not self._started:
+            self._started = True
+            head = _head(data)
+            into.append(AnswerStart(head.id, head.model))
+        if chunk.choices:
+            self._take_choice(chunk.choices[0], into)
+        if chunk.usage is not None or chunk.timings is not None or chunk.x_groq is not None:
+            self._take_usage(chunk, into)
+
+    def _take_choice(self, choice: _Choice, into: list[Delta]) -> None:
+        piece = choice.delta
+        if piece is not None and not self.ended:
+            content = piece.content
+            if content.__class__ is str:  # nearly always
+                if content:
+                    into.append(TextDelta(content))  # pyright: ignore[reportArgumentType]
+            elif content:
+                _take_parts(content, into)  # pyright: ignore[reportArgumentType]
+            if piece.tool_calls or piece.reasoning_content or piece.reasoning or piece.refusal:
+                self._take_rest(piece, into)
+        if choice.finish_reason is not None and not self.ended:
+            self._end(choice.finish_reason, into)
+        if choice.usage is not None:  # one provider puts it there
+            into.append(_usage_delta(choice.usage, final=self.ended))
+
+    def _take_rest(self, piece: _Piece, into: list[Delta]) -> None:
+        thought = piece.reasoning_content or piece.reasoning
+        if thought:
+            into.append(ReasoningDelta(thought))
+        if piece.refusal:
+            into.append(TextDelta(piece.refusal))
+        for call in piece.tool_calls or ():
+            self._take_call(call, into)
+
+    def _take_call(self, piece: _CallPiece, into: list[Delta]) -> None:
+        index = piece.index
+        if index is None:  # some servers number nothing and send each call whole
+            index = len(self._calls) if piece.id or not self._calls else len(self._calls) - 1
+        call = self._calls.setdefault(index, _Call())
+        function = piece.function
+        call.id = call.id or piece.id or ""
+        if function is not None and function.arguments:
+            written = function.arguments
+            call.held.append(written if isinstance(written, str) else msgspec.json.encode(written).decode())
+        if not call.started and function is not None and function.name:
+            call.started = True
+            call.id = call.id or f"call_{index}"
+            into.append(ToolCallStart(call.id, function.name))
+        if call.started and call.held:
+            into.extend(ToolCallArguments(call.id, written) for written in call.held)
+            call.held.clear()
+
+    def _end(self, reason: str, into: list[Delta]) -> None:
+        if reason == "error":
+            raise self._failures.reported("server_error", "The answer ended with an error")
+        self.ended = True
+        calls = [call for call in self._calls.values() if call.started]
+        cut = reason in ("length", "model_length", "content_filter")
+        if not cut:
+            into.extend(ToolCallEnd(call.id) for call in calls)
+        why = _REASONS.get(reason, "end_turn")
+        if calls and why == "end_turn":
+            why = "tool_use"
+        # A call that a filter tore can only be described as one that a limit tore: it never ran.
+        into.append(AnswerEnd("max_tokens" if calls and cut else why))
+
+    def _take_usage(self, chunk: _Chunk, into: list[Delta]) -> None:
+        usage = chunk.usage
+        if usage is None and chunk.x_groq is not None:
+            usage = chunk.x_groq.usage
+        if usage is not None and usage.prompt_tokens is not None:
+            into.append(_usage_delta(usage, final=self.ended))
+        elif chunk.timings is not None:
+            read = chunk.timings.prompt_n + chunk.timings.cache_n
+            into.append(UsageDelta(read or None, chunk.timings.predicted_n, final=self.ended))
+
+
+def _head(data: bytes) -> _Head:
+    """Which answer a chunk belongs to: the same for all chunks, so that only the first is asked."""
+    try:
+        return _decode_head(data)
+    except msgspec.ValidationError:
+        return _Head()
+
+
+def _take_parts(parts: list[dict[str, Any]], into: list[Delta]) -> None:
+    """Content in parts: Mistral's reasoning models send text and thinking this way."""
+    for part in parts:
+        match part:
+            case {"type": "text", "text": str(text)} if text:
+                into.append(TextDelta(text))
+            case {"type": "thinking", "thinking": thoughts}:
+                text = "".join(str(as_dict(each).get("text") or "") for each in as_list(thoughts))
+                if text:
+                    into.append(ReasoningDelta(text))
+            case _:
+                pass
+
+
+def _usage_delta(usage: _Usage, *, final: bool) -> UsageDelta:
+    read = usage.prompt_cache_hit_tokens
+    written = reasoning = None
+    if usage.prompt_tokens_details is not None:
+        read = usage.prompt_tokens_details.cached_tokens if read is None else read
+        written = usage.prompt_tokens_details.cache_write_tokens
+    if usage.completion_tokens_details is not None:
+        reasoning = usage.completion_tokens_details.reasoning_tokens
+    return UsageDelta(usage.prompt_tokens, usage.completion_tokens, read, written, reasoning, final)

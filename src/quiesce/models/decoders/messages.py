@@ -1,0 +1,190 @@
+"""The answer of Anthropic's Messages API."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from ...events import (
+    AnswerEnd,
+    AnswerStart,
+    AnswerStop,
+    Delta,
+    ReasoningDelta,
+    TextDelta,
+    ToolCallArguments,
+    ToolCallEnd,
+    ToolCallStart,
+    UsageDelta,
+)
+from ..wire.failures import Failures
+from ..wire.sse import EventStreamDecoder, decoded
+
+
+class _OutputDetails(Struct, gc=False):
+    thinking_tokens: int | None = None
+
+
+class _Usage(Struct, gc=False):
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    output_tokens_details: _OutputDetails | None = None
+    cache_read_input_tokens: int | None = None
+    cache_creation_input_tokens: int | None = None
+
+
+class _Message(Struct, gc=False):
+    id: str | None = None
+    model: str | None = None
+    usage: _Usage | None = None
+
+
+class _Block(Struct, gc=False):
+    type: str = ""
+    id: str | None = None
+    name: str | None = None
+    text: str | None = None
+    thinking: str | None = None
+    data: str | None = None
+    input: Any = None
+
+
+class _Piece(Struct, gc=False):
+    type: str = ""
+    text: str | None = None
+    partial_json: str | None = None
+    thinking: str | None = None
+    signature: str | None = None
+    stop_reason: str | None = None
+
+
+class _Event(Struct, gc=False):
+    type: str
+    index: int | None = None
+    delta: _Piece | None = None
+    content_block: _Block | None = None
+    message: _Message | None = None
+    usage: _Usage | None = None
+    error: Any = None
+
+
+_decode: Final = msgspec.json.Decoder(_Event).decode
+_TAG: Final = {"provider": "anthropic"}
+_REASONS: Final[Mapping[str, AnswerStop]] = {
+    "end_turn": "end_turn",
+    "tool_use": "tool_use",
+    "max_tokens": "max_tokens",
+    "model_context_window_exceeded": "max_tokens",
+    "stop_sequence": "stop_sequence",
+    "refusal": "refusal",
+    "pause_turn": "pause",
+}
+
+
+class MessagesDecoder(EventStreamDecoder):
+    """Decodes the events of one answer.
+
+    Events that come twice, or for a block that is not open, change nothing: a block is begun once and ended once.
+    """
+
+    def __init__(self, failures: Failures) -> None:
+        super().__init__()
+        self._failures: Final = failures
+        self._open: Final[dict[int, _Block]] = {}
+        self._seen: Final[set[int]] = set()
+        self._usage = _Usage()
+
+    def take(self, name: bytes, data: bytes, into: list[Delta]) -> None:
+        """One event."""
+        del name  # the type is in the data as well
+        event = decoded(_decode, "Anthropic", data)
+        if event.type == "content_block_delta":
+            self._take_piece(event.index, event.delta, into)
+            return
+        match event.type:
+            case "message_start":
+                self._start(event.message or _Message(), into)
+            case "content_block_start":
+                self._begin(event.index, event.content_block, into)
+            case "content_block_stop":
+                block = self._open.pop(-1 if event.index is None else event.index, None)
+                if block is not None and block.type == "tool_use":
+                    into.append(ToolCallEnd(block.id or ""))
+            case "message_delta":
+                self._end(event, into)
+            case "message_stop":
+                self.done = self.ended
+            case "error":
+                raise self._failures.told(event.error)
+            case _:  # ping, and what is yet to come
+                pass
+
+    def _start(self, message: _Message, into: list[Delta]) -> None:
+        into.append(AnswerStart(message.id, message.model))
+        if message.usage is not None:
+            self._usage = message.usage
+            into.append(self._report(final=False))
+
+    def _begin(self, index: int | None, block: _Block | None, into: list[Delta]) -> None:
+        if index is None or block is None or index in self._seen or self.ended:
+            return
+        self._seen.add(index)
+        self._open[index] = block
+        match block.type:
+            case "tool_use":
+                block.id = block.id or f"toolu_{index}"
+                into.append(ToolCallStart(block.id, block.name or ""))
+                if block.input:
+                    into.append(ToolCallArguments(block.id, msgspec.json.encode(block.input).decode()))
+            case "redacted_thinking":
+                into.append(ReasoningDelta("", block.data, {**_TAG, "redacted": True}))
+            case "thinking" if block.thinking:
+                into.append(ReasoningDelta(block.thinking))
+            case "text" if block.text:
+                into.append(TextDelta(block.text))
+            case _:
+                pass
+
+    def _take_piece(self, index: int | None, piece: _Piece | None, into: list[Delta]) -> None:
+        if piece is None or self.ended:
+            return
+        if piece.type == "text_delta":
+            if piece.text:
+                into.append(TextDelta(piece.text))
+        elif piece.type == "input_json_delta":
+            block = self._open.get(-1 if index is None else index)
+            if block is not None and block.type == "tool_use" and piece.partial_json:
+                into.append(ToolCallArguments(block.id or "", piece.partial_json))
+        elif piece.type == "thinking_delta":
+            if piece.thinking:
+                into.append(ReasoningDelta(piece.thinking))
+        elif piece.type == "signature_delta" and piece.signature:
+            into.append(ReasoningDelta("", piece.signature, _TAG))
+
+    def _end(self, event: _Event, into: list[Delta]) -> None:
+        reason = None if event.delta is None else event.delta.stop_reason
+        if event.usage is not None:
+            _update(self._usage, event.usage)
+            into.append(self._report(final=reason is not None or self.ended))
+        if reason is None or self.ended:
+            return
+        self.ended = True
+        torn = any(block.type == "tool_use" for block in self._open.values())
+        into.append(AnswerEnd("max_tokens" if torn else _REASONS.get(reason, "end_turn")))
+
+    def _report(self, *, final: bool) -> UsageDelta:
+        usage = self._usage
+        read, written = usage.cache_read_input_tokens, usage.cache_creation_input_tokens
+        whole = None if usage.input_tokens is None else usage.input_tokens + (read or 0) + (written or 0)
+        thought = None if usage.output_tokens_details is None else usage.output_tokens_details.thinking_tokens
+        return UsageDelta(whole, usage.output_tokens, read, written, thought, final)
+
+
+def _update(usage: _Usage, newer: _Usage) -> None:
+    for field in _Usage.__struct_fields__:
+        value = getattr(newer, field)
+        if value is not None:
+            setattr(usage, field, value)

@@ -1,0 +1,183 @@
+"""Anthropic Messages."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Unpack
+
+import httpx2
+
+from ...messages import Document, Image, Reasoning, ToolCall, ToolResult
+from ..base import ModelRequest, StopPolicyName
+from ..decoders.messages import MessagesDecoder
+from ..wire.convert import (
+    base64_of,
+    closed_schema,
+    is_redacted,
+    is_text,
+    merged,
+    not_supported,
+    settings_of,
+    takes_prefill,
+)
+from ..wire.dialect import Block, Dialect
+from ..wire.failures import no_key
+from ..wire.http import PerLoop, WireModel, WireOptions
+from ..wire.sdk import close_sdk_client, sdk_client, vendor_sdk
+
+if TYPE_CHECKING:
+    from anthropic import AsyncAnthropic
+
+# The API wants a limit on every answer. This is one that all current models accept.
+DEFAULT_MAX_TOKENS: Final = 8192
+# What the counter takes of a request.
+_COUNTED: Final = frozenset({"messages", "system", "tools", "tool_choice", "thinking", "output_config"})
+
+
+class Anthropic(WireModel):
+    """A Claude model.
+
+    max_tokens  the limit on an answer, when the request names none
+    cache       mark the stable beginning of the conversation for caching: True, False, or how long ("5m", "1h")
+
+    The rest as for `WireModel`; the key is taken from ANTHROPIC_API_KEY. Thinking and the like go into `settings` or
+    `extra_body`, in the provider's own words. Raises `MissingExtra` and `AuthenticationFailed`.
+    """
+
+    provider = "anthropic"
+    label: ClassVar[str] = "Anthropic"
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        api_key: str | None = None,
+        base_url: str | None = None,
+        max_tokens: int = DEFAULT_MAX_TOKENS,
+        cache: bool | Literal["5m", "1h"] = True,
+        stop_policy: StopPolicyName = "hang_up",
+        tokenizer: str | None = "claude",
+        **options: Unpack[WireOptions],
+    ) -> None:
+        self._api_key: Final = api_key or os.environ.get("ANTHROPIC_API_KEY")
+        if not self._api_key:
+            raise no_key("Anthropic", "ANTHROPIC_API_KEY")
+        super().__init__(
+            model,
+            api_key=self._api_key,
+            base_url=base_url or os.environ.get("ANTHROPIC_BASE_URL") or "https://api.anthropic.com",
+            stop_policy=stop_policy,
+            tokenizer=tokenizer,
+            **options,
+        )
+        self._max_tokens: Final = max_tokens
+        self._cache: Final[dict[str, Any] | None] = (
+            None if not cache else {"type": "ephemeral"} | ({} if cache is True else {"ttl": cache})
+        )
+        self._sdk: Final = vendor_sdk("anthropic", "Anthropic")
+        self._clients: Final = PerLoop(self._new_client, close_sdk_client)
+
+    def _new_client(self) -> AsyncAnthropic:
+        return sdk_client(self._sdk.AsyncAnthropic, self, self._api_key, self.extra_headers)
+
+    async def _send(self, request: ModelRequest) -> httpx2.Response:
+        body = self.body(request)
+        client = await self._clients.get()
+        answer = await client.messages.with_streaming_response.create(
+            model=self.model,
+            messages=body.pop("messages"),
+            max_tokens=body.pop("max_tokens"),
+            stream=True,
+            extra_body=body,
+            timeout=self.timeout,
+        ).__aenter__()
+        return answer.http_response
+
+    async def count_tokens(self, request: ModelRequest) -> int | None:
+        """What a request costs to send, by the provider's own counter. It costs nothing, but its rate is limited."""
+        body = {name: value for name, value in self.body(request).items() if name in _COUNTED}
+        client = await self._clients.get()
+        counted = await client.messages.count_tokens(model=self.model, messages=body.pop("messages"), extra_body=body)
+        return counted.input_tokens
+
+    @property
+    def supports_prefill(self) -> bool:
+        """Whether a request may end in the beginning of the answer: up to Claude 4.5, and without thinking."""
+        return "thinking" not in self.extra_body and takes_prefill(self.model)
+
+    def _decoder(self, request: ModelRequest) -> MessagesDecoder:
+        del request
+        return MessagesDecoder(self._failures)
+
+    def body(self, request: ModelRequest) -> dict[str, Any]:
+        """The request as the API wants it."""
+        settings, limit = settings_of(request)
+        body: dict[str, Any] = {
+            "max_tokens": limit or self._max_tokens,
+            "messages": [_WORDS.message(message) for message in request.messages],
+        }
+        if request.instructions:
+            body["system"] = [{"type": "text", "text": request.instructions}]
+        if request.tools:
+            body["tools"] = [
+                {"name": tool.name, "description": tool.description, "input_schema": tool.schema}
+                for tool in request.tools
+            ]
+        if request.output_schema is not None:
+            schema = closed_schema(request.output_schema)
+            body["output_config"] = {"format": {"type": "json_schema", "schema": schema}}
+        if self._cache is not None:
+            self._mark(body)
+        return merged(body, settings, self.extra_body)
+
+    def _mark(self, body: dict[str, Any]) -> None:
+        """Mark what the next request will begin with too: the tools, the instructions, the conversation so far."""
+        last_message = body["messages"][-1]["content"]
+        for blocks in (body.get("tools"), body.get("system"), last_message):
+            if blocks and blocks[-1].get("type") not in ("thinking", "redacted_thinking"):
+                blocks[-1]["cache_control"] = self._cache
+
+
+# --- The conversation ----------------------------------------------------------------------------------------------
+
+
+class _Words(Dialect):
+    provider = "anthropic"
+
+    def text(self, text: str) -> Block:
+        return {"type": "text", "text": text}
+
+    def image(self, part: Image) -> Block:
+        return {"type": "image", "source": _source(part)}
+
+    def document(self, part: Document) -> Block:
+        named = {} if part.name is None else {"title": part.name}
+        if part.data is not None and is_text(part.media_type):
+            source = {"type": "text", "media_type": "text/plain", "data": part.data.decode("utf-8", "replace")}
+            return {"type": "document", "source": source, **named}
+        if part.media_type != "application/pdf":
+            raise not_supported("Anthropic", f"documents of type {part.media_type}")
+        return {"type": "document", "source": _source(part), **named}
+
+    def call(self, call: ToolCall) -> Block:
+        return {"type": "tool_use", "id": call.id, "name": call.name, "input": call.arguments}
+
+    def thought(self, part: Reasoning) -> Block:
+        if is_redacted(part):
+            return {"type": "redacted_thinking", "data": part.signature}
+        return {"type": "thinking", "thinking": part.text, "signature": part.signature}
+
+    def result(self, result: ToolResult) -> Iterator[Block]:
+        shown = [self.part(part) for part in result.content]
+        answer = {"type": "tool_result", "tool_use_id": result.call_id, "content": shown}
+        yield answer | {"is_error": True} if result.is_error else answer
+
+
+def _source(part: Image | Document) -> dict[str, Any]:
+    if part.url is not None:
+        return {"type": "url", "url": part.url}
+    return {"type": "base64", "media_type": part.media_type, "data": base64_of(part.data or b"")}
+
+
+_WORDS: Final = _Words()

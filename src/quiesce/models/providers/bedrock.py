@@ -1,0 +1,249 @@
+"""Amazon Bedrock ConverseStream.
+
+boto3 reads its streams synchronously: a read can neither be cancelled nor awaited. So the request is signed with
+botocore, sent with httpx2, and the event stream is decoded with botocore's own parser.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import urllib.parse
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, ClassVar, Final, Unpack
+
+import anyio
+import httpx2
+import msgspec
+
+from ...errors import AuthenticationFailed, ConfigurationError
+from ...messages import AssistantMessage, Document, Image, Reasoning, ToolCall, ToolResult, UserContent
+from ..base import ModelRequest, StopPolicyName
+from ..decoders.converse import ConverseDecoder
+from ..wire.convert import (
+    SEE_ATTACHMENT,
+    base64_of,
+    closed_schema,
+    is_redacted,
+    merged,
+    not_by_address,
+    renamed,
+    settings_of,
+    takes_prefill,
+)
+from ..wire.dialect import Block, Dialect
+from ..wire.http import PlainModel, WireOptions
+from ..wire.sdk import extra
+from .compatible import vocabulary_of
+
+_INFERENCE: Final = {
+    "temperature": "temperature",
+    "top_p": "topP",
+    "stop_sequences": "stopSequences",
+}
+_FORMATS: Final[Mapping[str, str]] = {
+    "application/pdf": "pdf",
+    "text/csv": "csv",
+    "application/msword": "doc",
+    "application/vnd.openxmlformats-officedocument.wordprocessingml.document": "docx",
+    "application/vnd.ms-excel": "xls",
+    "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet": "xlsx",
+    "text/html": "html",
+    "text/markdown": "md",
+}
+_NO_NAME: Final = re.compile(r"[^a-zA-Z0-9\-()\[\]]+")
+
+
+class Bedrock(PlainModel):
+    """A model on Amazon Bedrock, through ConverseStream.
+
+    api_key   a Bedrock API key; else AWS_BEARER_TOKEN_BEDROCK; else requests are signed with AWS credentials
+    region    else AWS_REGION, AWS_DEFAULT_REGION, or the profile's
+    profile   the AWS profile whose credentials to use
+    cache     put cache points after the tools, the instructions and the conversation
+
+    The rest as for `WireModel`. Raises `MissingExtra` without the package `botocore`, and `ConfigurationError` where
+    the region is not known.
+    """
+
+    provider = "bedrock"
+    label: ClassVar[str] = "Bedrock"
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        api_key: str | None = None,
+        region: str | None = None,
+        profile: str | None = None,
+        base_url: str | None = None,
+        cache: bool = False,
+        stop_policy: StopPolicyName = "drain",
+        tokenizer: str | None = None,
+        **options: Unpack[WireOptions],
+    ) -> None:
+        session = extra("botocore.session", "Bedrock", "bedrock")
+        self._session: Final = session.Session(profile=profile)
+        self._region: Final = (
+            region
+            or os.environ.get("AWS_REGION")
+            or os.environ.get("AWS_DEFAULT_REGION")
+            or _profile_region(self._session)
+        )
+        if not self._region:
+            raise ConfigurationError("Which AWS region is Bedrock in?", todo="Set AWS_REGION or pass region=.")
+        self._api_key: Final = api_key or os.environ.get("AWS_BEARER_TOKEN_BEDROCK")
+        self._cache: Final = cache
+        self._keys: Any = None
+        super().__init__(
+            model,
+            api_key=self._api_key,
+            base_url=base_url or f"https://bedrock-runtime.{self._region}.amazonaws.com",
+            stop_policy=stop_policy,
+            tokenizer=tokenizer or vocabulary_of(re.sub(r"^(us|eu|apac|global|jp|au)\.", "", model)),
+            **options,
+        )
+
+    async def _send(self, request: ModelRequest) -> httpx2.Response:
+        content = msgspec.json.encode(self.body(request))
+        url = f"{self.base_url}/model/{urllib.parse.quote(self.model, safe='')}/converse-stream"
+        return await self._post(url, content, await self._headers(url, content))
+
+    @property
+    def supports_prefill(self) -> bool:
+        """Whether a request may end in the beginning of the answer: with Claude, up to 4.5."""
+        return "additionalModelRequestFields" not in self.extra_body and takes_prefill(self.model)
+
+    async def _headers(self, url: str, content: bytes) -> dict[str, str]:
+        headers = {"content-type": "application/json", **self.extra_headers}
+        if self._api_key:
+            headers["authorization"] = f"Bearer {self._api_key}"
+        else:
+            headers = self._signed(url, content, headers, await self._credentials())
+        return headers
+
+    async def _credentials(self) -> Any:
+        """AWS credentials. Finding or renewing them may ask the network, synchronously; a stop does not wait for it."""
+        if self._keys is not None:
+            return self._keys
+        if "AWS_ACCESS_KEY_ID" in os.environ:
+            found = self._session.get_credentials()
+        else:
+            found = await anyio.to_thread.run_sync(self._renewed, abandon_on_cancel=True)
+        if found is None:
+            raise AuthenticationFailed(
+                "There are no AWS credentials.",
+                kept="Nothing was sent.",
+                todo="Set AWS_BEARER_TOKEN_BEDROCK, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a profile.",
+            )
+        frozen = found.get_frozen_credentials()
+        if not hasattr(found, "refresh_needed"):  # these never change
+            self._keys = frozen
+        return frozen
+
+    def _renewed(self) -> Any:
+        found = self._session.get_credentials()
+        if found is not None:
+            found.get_frozen_credentials()  # renews what is about to expire, here rather than in the loop
+        return found
+
+    def _signed(self, url: str, content: bytes, headers: dict[str, str], keys: Any) -> dict[str, str]:
+        auth, awsrequest = (extra(f"botocore.{name}", "Bedrock", "bedrock") for name in ("auth", "awsrequest"))
+        request = awsrequest.AWSRequest(method="POST", url=url, data=content, headers=headers)
+        auth.SigV4Auth(keys, "bedrock", self._region).add_auth(request)
+        return dict(request.headers.items())
+
+    def _decoder(self, request: ModelRequest) -> ConverseDecoder:
+        del request
+        return ConverseDecoder(self._failures)
+
+    def body(self, request: ModelRequest) -> dict[str, Any]:
+        """The request as the API wants it."""
+        settings, limit = settings_of(request)
+        inference = renamed(settings, _INFERENCE)
+        if limit is not None:
+            inference["maxTokens"] = limit
+        body: dict[str, Any] = {"messages": [_WORDS.message(message) for message in request.messages]}
+        if inference:
+            body["inferenceConfig"] = inference
+        if request.instructions:
+            body["system"] = [{"text": request.instructions}]
+        tools = list(_tools(request))
+        if tools:
+            body["toolConfig"] = {"tools": tools}
+        if request.output_schema is not None:
+            schema = msgspec.json.encode(closed_schema(request.output_schema)).decode()
+            wanted = {"jsonSchema": {"name": "answer", "schema": schema}}
+            body["outputConfig"] = {"textFormat": {"type": "json_schema", "structure": wanted}}
+        if self._cache:
+            for blocks in (tools, body.get("system"), body["messages"][-1]["content"]):
+                if blocks:
+                    blocks.append({"cachePoint": {"type": "default"}})
+        return merged(body, settings, self.extra_body)
+
+
+def _profile_region(session: Any) -> str | None:
+    from botocore.exceptions import BotoCoreError
+
+    try:
+        return session.get_config_variable("region")
+    except BotoCoreError as error:
+        raise ConfigurationError(f"The AWS profile cannot be read: {error}.", todo="Check ~/.aws/config.") from None
+
+
+# --- The conversation ----------------------------------------------------------------------------------------------
+
+
+def _tools(request: ModelRequest) -> Iterator[dict[str, Any]]:
+    """The tools of the request, and those that the conversation used: calls are refused unless their tool is there."""
+    offered: set[str] = set()
+    for tool in request.tools:
+        offered.add(tool.name)
+        yield {"toolSpec": {"name": tool.name, "description": tool.description, "inputSchema": {"json": tool.schema}}}
+    for message in request.messages:
+        for call in message.tool_calls if isinstance(message, AssistantMessage) else ():
+            if call.name not in offered:
+                offered.add(call.name)
+                schema: dict[str, Any] = {"type": "object", "properties": {}}
+                unavailable = "No longer available."
+                yield {"toolSpec": {"name": call.name, "description": unavailable, "inputSchema": {"json": schema}}}
+
+
+class _Words(Dialect):
+    provider = "bedrock"
+
+    def asked(self, content: Iterable[UserContent]) -> list[Block]:
+        parts = super().asked(content)
+        # A document is refused without words beside it.
+        return parts if any("text" in part for part in parts) else [*parts, self.text(SEE_ATTACHMENT)]
+
+    def text(self, text: str) -> Block:
+        return {"text": text}
+
+    def image(self, part: Image) -> Block:
+        if part.data is None:
+            raise not_by_address("Bedrock", "image")
+        source = {"bytes": base64_of(part.data)}
+        return {"image": {"format": part.media_type.rpartition("/")[2], "source": source}}
+
+    def document(self, part: Document) -> Block:
+        if part.data is None:
+            raise not_by_address("Bedrock", "document")
+        name = " ".join(_NO_NAME.sub(" ", part.name or "document").split()) or "document"
+        kind = _FORMATS.get(part.media_type, "txt")
+        return {"document": {"format": kind, "name": name, "source": {"bytes": base64_of(part.data)}}}
+
+    def call(self, call: ToolCall) -> Block:
+        return {"toolUse": {"toolUseId": call.id, "name": call.name, "input": call.arguments}}
+
+    def thought(self, part: Reasoning) -> Block:
+        if is_redacted(part):
+            return {"reasoningContent": {"redactedContent": part.signature}}
+        return {"reasoningContent": {"reasoningText": {"text": part.text, "signature": part.signature}}}
+
+    def result(self, result: ToolResult) -> Iterator[Block]:
+        answer = {"toolUseId": result.call_id, "content": [self.part(part) for part in result.content]}
+        yield {"toolResult": answer | {"status": "error"} if result.is_error else answer}
+
+
+_WORDS: Final = _Words()

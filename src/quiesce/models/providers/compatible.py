@@ -1,0 +1,161 @@
+"""Servers that speak OpenAI's Chat Completions, and what is different about each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, Literal
+
+from msgspec import Struct
+
+from ..base import StopPolicyName
+
+
+class Server(Struct, frozen=True):
+    """One kind of server.
+
+    base_url         where it is, if it has a usual place
+    key              the environment variable with its key; None when it needs none
+    address          the environment variable with its address, where people set one
+    body             what every request carries besides: above all, how to ask for usage
+    stop_policy      what a stop does about a request
+    tokenizer        the vocabulary of its models, where all have the same
+    max_tokens       what the limit on an answer is called
+    structured       how an answer is made to fit a schema
+    short_ids        whether call ids must be nine letters and digits
+    reasoning_field  the field in which reasoning is taken back during a tool loop, if it is
+    prefill          what a request carries that ends in the beginning of its answer; None when it may not end so
+    after_hang_up    tokens that it still writes after a hang-up, because it notices only with the next one
+    """
+
+    label: str
+    base_url: str | None = None
+    key: str | None = None
+    address: str | None = None
+    body: Mapping[str, Any] = {}
+    stop_policy: StopPolicyName = "hang_up"
+    tokenizer: str | None = None
+    max_tokens: str = "max_tokens"
+    structured: Literal["json_schema", "json_object"] = "json_schema"
+    short_ids: bool = False
+    reasoning_field: str | None = None
+    prefill: Mapping[str, Any] | None = None
+    after_hang_up: float = 0.0
+
+
+_USAGE_AT_END: Final[Mapping[str, Any]] = {"stream_options": {"include_usage": True}}
+_USAGE_ALWAYS: Final[Mapping[str, Any]] = {"stream_options": {"include_usage": True, "continuous_usage_stats": True}}
+
+SERVERS: Final[Mapping[str, Server]] = {
+    "openai": Server(
+        "OpenAI",
+        "https://api.openai.com/v1",
+        "OPENAI_API_KEY",
+        "OPENAI_BASE_URL",
+        body=_USAGE_AT_END,
+        tokenizer="o200k",
+        max_tokens="max_completion_tokens",
+    ),
+    "azure": Server(
+        "Azure OpenAI",
+        None,
+        "AZURE_OPENAI_API_KEY",
+        "AZURE_OPENAI_ENDPOINT",
+        body=_USAGE_AT_END,
+        tokenizer="o200k",
+        max_tokens="max_completion_tokens",
+    ),
+    "openrouter": Server(
+        "OpenRouter",
+        "https://openrouter.ai/api/v1",
+        "OPENROUTER_API_KEY",
+        body={"usage": {"include": True}},
+        stop_policy="lookup",
+    ),
+    "deepseek": Server(
+        "DeepSeek",
+        "https://api.deepseek.com",
+        "DEEPSEEK_API_KEY",
+        body=_USAGE_AT_END,
+        tokenizer="deepseek",
+        structured="json_object",
+        reasoning_field="reasoning_content",
+    ),
+    "mistral": Server(
+        "Mistral",
+        "https://api.mistral.ai/v1",
+        "MISTRAL_API_KEY",
+        tokenizer="mistral",
+        short_ids=True,
+    ),
+    "groq": Server(
+        "Groq",
+        "https://api.groq.com/openai/v1",
+        "GROQ_API_KEY",
+        body=_USAGE_AT_END,
+        max_tokens="max_completion_tokens",
+    ),
+    "xai": Server("xAI", "https://api.x.ai/v1", "XAI_API_KEY", body=_USAGE_AT_END),
+    "together": Server("Together", "https://api.together.xyz/v1", "TOGETHER_API_KEY", body=_USAGE_AT_END),
+    "litellm": Server(
+        "LiteLLM proxy", "http://localhost:4000", "LITELLM_API_KEY", "LITELLM_BASE_URL", body=_USAGE_AT_END
+    ),
+    "vllm": Server(
+        "vLLM",
+        "http://localhost:8000/v1",
+        None,
+        "VLLM_BASE_URL",
+        body=_USAGE_ALWAYS,
+        prefill={"continue_final_message": True, "add_generation_prompt": False},
+    ),
+    "llamacpp": Server(
+        "llama.cpp",
+        "http://localhost:8080/v1",
+        None,
+        "LLAMACPP_BASE_URL",
+        # With its timings on each chunk, a stream that is cut has told how many tokens it came to. It looks whether
+        # anybody still listens only when it has something to say, so it is made to tell how far the prompt has come.
+        body={**_USAGE_AT_END, "timings_per_token": True, "return_progress": True},
+        # The token that it is at when the connection closes, and often the one after that.
+        after_hang_up=1.5,
+    ),
+    "ollama-chat": Server("Ollama", "http://localhost:11434/v1", None, "OLLAMA_BASE_URL", body=_USAGE_AT_END),
+}
+
+# The first letters of model names that tell the vocabulary, whoever serves the model.
+_FAMILIES: Final[tuple[tuple[str, str], ...]] = (
+    ("gpt-3.5", "cl100k"),
+    ("gpt-4-", "cl100k"),
+    ("gpt-oss", "o200k"),
+    ("gpt-", "o200k"),
+    ("chatgpt-", "o200k"),
+    ("o1", "o200k"),
+    ("o3", "o200k"),
+    ("o4", "o200k"),
+    ("claude", "claude"),
+    ("anthropic.", "claude"),
+    ("meta-llama", "llama3"),
+    ("llama-3", "llama3"),
+    ("llama3", "llama3"),
+    ("qwen", "qwen"),
+    ("qwq", "qwen"),
+    ("deepseek", "deepseek"),
+    ("mistral", "mistral"),
+    ("magistral", "mistral"),
+    ("codestral", "mistral"),
+    ("kimi", "kimi"),
+    ("moonshot", "kimi"),
+    ("glm", "glm"),
+    ("gemma", "gemma"),
+    ("gemini", "gemma"),
+    ("smollm2", "smollm2"),
+)
+
+
+def vocabulary_of(model: str, server: Server | None = None) -> str | None:
+    """The family of a model's vocabulary, from its name; None when that says nothing."""
+    known = model.lower()
+    bare = known.rpartition("/")[2]
+    for start, family in _FAMILIES:
+        if bare.startswith(start) or known.startswith(start):
+            return family
+    return None if server is None else server.tokenizer

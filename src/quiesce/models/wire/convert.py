@@ -1,0 +1,191 @@
+"""Small pieces that several providers need to put a conversation into their own words."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import mimetypes
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from ...errors import RequestRejected
+from ...messages import AssistantMessage, CutNote, Document, Image, Reasoning, Text, ToolCall
+from ..base import ModelRequest
+from .loose import as_dict, as_list
+
+# Providers refuse a message without content, and some an attachment without words.
+NO_ANSWER: Final = "(No answer.)"
+SEE_ATTACHMENT: Final = "(See the attachment.)"
+
+_SHORT_ID: Final = re.compile(r"[a-zA-Z0-9]{9}")
+# Claude's version, wherever in the name it is, and not the date after it.
+_CLAUDE: Final = re.compile(r"claude-(?:[a-z]+-)?(\d)(?:[-.](\d{1,2})(?!\d))?")
+_LETTERS: Final = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+
+
+def base64_of(data: bytes) -> str:
+    """The bytes as base64 text."""
+    return base64.b64encode(data).decode()
+
+
+def data_url(part: Image | Document) -> str:
+    """An attachment as an address: its own, or one that holds its bytes."""
+    if part.url is not None:
+        return part.url
+    return f"data:{part.media_type};base64,{base64_of(part.data or b'')}"
+
+
+def text_of_document(part: Document) -> str | None:
+    """The words of a document that is plain text, with its name; None for any other."""
+    if part.data is None or not is_text(part.media_type):
+        return None
+    words = part.data.decode("utf-8", "replace")
+    return f"{part.name}:\n{words}" if part.name else words
+
+
+def is_text(media_type: str) -> bool:
+    """Whether a file of this type can be read as it is."""
+    return media_type.startswith("text/") or media_type in ("application/json", "application/xml", "application/yaml")
+
+
+def file_name(part: Document) -> str:
+    """A document's name, or one that fits its type."""
+    return part.name or f"document{mimetypes.guess_extension(part.media_type) or ''}"
+
+
+def not_by_address(provider: str, what: str) -> RequestRejected:
+    """The error for an attachment that a provider takes only as bytes."""
+    return RequestRejected(
+        f"{provider} takes no {what} by address.",
+        kept="Nothing was sent.",
+        todo="Fetch it and pass its bytes: data=...",
+    )
+
+
+def not_supported(provider: str, what: str) -> RequestRejected:
+    """The error for an attachment that a provider does not take at all."""
+    return RequestRejected(f"{provider} does not take {what}.", kept="Nothing was sent.", todo="Pass text or an image.")
+
+
+def words_of(message: AssistantMessage) -> str:
+    """What an assistant message says, with the note about a cut on a line of its own."""
+    said = "".join(part.text for part in message.content if isinstance(part, Text))
+    notes = [part.text for part in message.content if isinstance(part, CutNote)]
+    return "\n".join(part for part in (said, *notes) if part)
+
+
+def arguments_of(call: ToolCall) -> str:
+    """A call's arguments as JSON text."""
+    return msgspec.json.encode(call.arguments).decode()
+
+
+def own(provider: str, part: Reasoning) -> bool:
+    """Whether this is reasoning that this very provider signed, and so takes back."""
+    data = part.provider_data
+    return part.signature is not None and not part.cut and data is not None and data.get("provider") == provider
+
+
+def is_redacted(part: Reasoning) -> bool:
+    """Whether this is reasoning that the provider does not show: all there is of it is the signature."""
+    return part.provider_data is not None and bool(part.provider_data.get("redacted"))
+
+
+def takes_prefill(model: str) -> bool:
+    """Whether a Claude model goes on with a last message of its own: up to 4.5; later ones refuse it."""
+    found = _CLAUDE.search(model.lower())
+    return found is not None and (int(found[1]), int(found[2] or 0)) < (4, 6)
+
+
+def short_id(call_id: str) -> str:
+    """A call id of nine letters and digits, always the same for the same id."""
+    if _SHORT_ID.fullmatch(call_id):
+        return call_id
+    number = int.from_bytes(hashlib.sha256(call_id.encode()).digest()[:8])
+    letters: list[str] = []
+    for _ in range(9):
+        number, place = divmod(number, len(_LETTERS))
+        letters.append(_LETTERS[place])
+    return "".join(letters)
+
+
+def closed_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """The schema with `additionalProperties: false` wherever it says nothing about them, as strict modes want it."""
+    return as_dict(_closed(dict(schema)))
+
+
+def _closed(node: Any) -> Any:
+    if isinstance(node, list):
+        return [_closed(each) for each in as_list(node)]
+    if not isinstance(node, dict):
+        return node
+    closed: dict[str, Any] = {key: _closed(value) for key, value in as_dict(node).items()}
+    if isinstance(closed.get("properties"), dict) or closed.get("type") == "object":
+        closed.setdefault("additionalProperties", False)
+    return closed
+
+
+def is_strict(schema: Any) -> bool:
+    """Whether a closed schema keeps the rules of strict modes: an object at the root, everything required."""
+    return as_dict(schema).get("type") == "object" and _all_required(schema)
+
+
+def _all_required(node: Any) -> bool:
+    if isinstance(node, list):
+        return all(_all_required(each) for each in as_list(node))
+    if not isinstance(node, dict):
+        return True
+    here = as_dict(node)
+    if set(as_dict(here.get("properties"))) != set(as_list(here.get("required"))):
+        return False
+    if here.get("additionalProperties") not in (None, False) or "default" in here:
+        return False
+    return all(_all_required(each) for each in here.values())
+
+
+def answer_format(schema: dict[str, Any]) -> dict[str, Any]:
+    """How OpenAI is told what an answer must fit: strictly, where the schema keeps the rules of that."""
+    closed = closed_schema(schema)
+    strict = is_strict(closed)
+    return {"name": "answer", "schema": closed if strict else schema, "strict": strict}
+
+
+def function_tools(request: ModelRequest) -> list[dict[str, Any]]:
+    """The tools of a request as Chat Completions has them, and those who took after it."""
+    return [
+        {
+            "type": "function",
+            "function": {"name": tool.name, "description": tool.description, "parameters": tool.schema},
+        }
+        for tool in request.tools
+    ]
+
+
+def calls_so_far(request: ModelRequest) -> int:
+    """How many calls the conversation holds: for providers whose calls have no ids, so that they are numbered."""
+    return sum(len(each.tool_calls) for each in request.messages if isinstance(each, AssistantMessage))
+
+
+def settings_of(request: ModelRequest) -> tuple[dict[str, Any], int | None]:
+    """The settings of a request, and apart from them the limit on its answer, which each provider calls otherwise."""
+    settings = dict(request.settings or {})
+    limit = settings.pop("max_tokens", None)
+    return settings, request.max_tokens or limit
+
+
+def renamed(settings: dict[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    """Take the settings with these names out, under the names that the provider has for them."""
+    return {theirs: settings.pop(ours) for ours, theirs in names.items() if ours in settings}
+
+
+def merged(*parts: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Several mappings as one; later ones win, and mappings inside are merged too."""
+    result: dict[str, Any] = {}
+    for part in parts:
+        for key, value in (part or {}).items():
+            before = result.get(key)
+            both = isinstance(before, dict) and isinstance(value, dict)
+            result[key] = merged(as_dict(before), as_dict(value)) if both else value
+    return result

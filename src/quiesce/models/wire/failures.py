@@ -1,0 +1,313 @@
+"""From what went wrong on the way to a provider to one typed error, with no secret in it."""
+
+from __future__ import annotations
+
+import email.utils
+import re
+import ssl
+import time
+import urllib.parse
+import urllib.request
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+import httpx2
+import msgspec
+
+from ...errors import (
+    AuthenticationFailed,
+    ConnectionFailed,
+    ContextTooLong,
+    ModelError,
+    ModelNotFound,
+    ModelProtocolError,
+    ModelTimeout,
+    Overloaded,
+    ProxyFailed,
+    QuotaExceeded,
+    RateLimited,
+    RequestRejected,
+    ServerError,
+    TLSFailed,
+)
+from .loose import as_dict, as_list
+
+# What providers call their errors, where the status alone would not tell.
+_BY_KIND: Final[Mapping[str, type[ModelError]]] = {
+    "insufficient_quota": QuotaExceeded,
+    "billing_hard_limit_reached": QuotaExceeded,
+    "billing_not_active": QuotaExceeded,
+    "billing_error": QuotaExceeded,
+    "servicequotaexceededexception": QuotaExceeded,
+    "context_length_exceeded": ContextTooLong,
+    "exceed_context_size_error": ContextTooLong,
+    "model_not_found": ModelNotFound,
+    "not_found_error": ModelNotFound,
+    "not_found": ModelNotFound,
+    "resourcenotfoundexception": ModelNotFound,
+    "invalid_api_key": AuthenticationFailed,
+    "authentication_error": AuthenticationFailed,
+    "permission_error": AuthenticationFailed,
+    "unauthenticated": AuthenticationFailed,
+    "permission_denied": AuthenticationFailed,
+    "accessdeniedexception": AuthenticationFailed,
+    "unrecognizedclientexception": AuthenticationFailed,
+    "invalidsignatureexception": AuthenticationFailed,
+    "missingauthenticationtokenexception": AuthenticationFailed,
+    "expiredtokenexception": AuthenticationFailed,
+    "rate_limit_error": RateLimited,
+    "rate_limit_exceeded": RateLimited,
+    "resource_exhausted": RateLimited,
+    "throttlingexception": RateLimited,
+    "overloaded_error": Overloaded,
+    "unavailable": Overloaded,
+    "serviceunavailableexception": Overloaded,
+    "modelnotreadyexception": Overloaded,
+    "timeout_error": ModelTimeout,
+    "deadline_exceeded": ModelTimeout,
+    "modeltimeoutexception": ModelTimeout,
+    "api_error": ServerError,
+    "server_error": ServerError,
+    "internal": ServerError,
+    "internalserverexception": ServerError,
+    "modelstreamerrorexception": ServerError,
+    "modelerrorexception": ServerError,
+}
+_BY_STATUS: Final[Mapping[int, type[ModelError]]] = {
+    401: AuthenticationFailed,
+    402: QuotaExceeded,
+    403: AuthenticationFailed,
+    404: ModelNotFound,
+    407: ProxyFailed,
+    408: ModelTimeout,
+    425: RateLimited,
+    429: RateLimited,
+    503: Overloaded,
+    504: ModelTimeout,
+    529: Overloaded,
+}
+_BY_WORDS: Final[tuple[tuple[re.Pattern[str], type[ModelError]], ...]] = (
+    (
+        re.compile(
+            r"context (length|window|size)|prompt is too long|input is too long|too many (input )?tokens"
+            r"|maximum (number of )?tokens|exceeds the (maximum|available) (number of )?(tokens|context)",
+            re.IGNORECASE,
+        ),
+        ContextTooLong,
+    ),
+    (re.compile(r"api[ _]key[ _](not[ _]valid|invalid|expired)", re.IGNORECASE), AuthenticationFailed),
+    (re.compile(r"credit balance|insufficient (balance|credits|funds|quota)", re.IGNORECASE), QuotaExceeded),
+    (
+        re.compile(
+            r"model identifier is invalid|model .{0,80}(not found|does not exist|not exist)|(unknown|invalid) model",
+            re.IGNORECASE,
+        ),
+        ModelNotFound,
+    ),
+)
+_SHAPES_OF_SECRETS: Final = re.compile(
+    r"(?:\b(?:sk|pk|rk|gsk|xai|hf|r8|nvapi|tgp|ABSK|AKIA|ASIA|AIza|ya29)[-_.A-Za-z0-9*/+=]{8,})"
+    r"|(?<=://)[^/\s:@]+:[^/\s@]+(?=@)"
+    r"|(?<=[Bb]earer )[^\s\"']{8,}"
+)
+_SECRET_HEADERS: Final = re.compile(r"auth|key|token|secret|cookie|password|credential", re.IGNORECASE)
+_REQUEST_ID_HEADERS: Final = ("x-generation-id", "x-request-id", "request-id", "x-amzn-requestid", "apim-request-id")
+_LONGEST_MESSAGE: Final = 600
+
+
+class Failures:
+    """Makes the errors of one model: knows what the provider is called and which secrets must not be seen."""
+
+    def __init__(self, label: str, *, secrets: Iterable[str | None] = (), url: str = "") -> None:
+        self.label: Final = label
+        self._secrets: Final = sorted({each for each in secrets if each and len(each) >= 4}, key=len, reverse=True)
+        self._url: Final = url
+
+    def clean(self, text: str) -> str:
+        """The text without secrets, on one line, and not too long."""
+        for secret in self._secrets:
+            text = text.replace(secret, "***")
+        text = " ".join(_SHAPES_OF_SECRETS.sub("***", text).split())
+        return text if len(text) <= _LONGEST_MESSAGE else f"{text[:_LONGEST_MESSAGE]}..."
+
+    def of(self, error: BaseException) -> ModelError:
+        """The typed error for anything that sending a request or reading its answer may raise."""
+        if isinstance(error, ModelError):
+            return error
+        response = getattr(error, "response", None)
+        if isinstance(response, httpx2.Response) and not response.is_success:
+            return self.of_response(response)
+        # The vendors' SDKs wrap what the transport raised.
+        for each in _chain(error):
+            if isinstance(each, httpx2.TransportError | httpx2.InvalidURL | httpx2.StreamError | httpx2.DecodingError):
+                return self._of_transport(each)
+        return ModelError(self.clean(f"{self.label}: {type(error).__name__}: {error}."))
+
+    def of_response(self, response: httpx2.Response) -> ModelError:
+        """The typed error for an answer that is an error. Its body has been read."""
+        if response.is_redirect:
+            where = self.clean(response.headers.get("location", "another address"))
+            what = f"{self.label} answered {response.status_code}: it is at {where}."
+            return RequestRejected(what, todo="Redirects are not followed, to keep the key safe: check the base_url.")
+        kind, message, retry_after = _read_body(response.content)
+        kind = response.headers.get("x-amzn-errortype", "").partition(":")[0] or kind
+        return self.reported(
+            kind,
+            message or response.reason_phrase or "no explanation",
+            status=response.status_code,
+            retry_after=_retry_after(response.headers) or retry_after,
+            request_id=request_id_of(response.headers),
+        )
+
+    def told(self, error: Any, *, request_id: str | None = None) -> ModelError:
+        """The typed error for an error object in the middle of a stream."""
+        kind, message, wait = read_error(error)
+        return self.reported(kind, message or "no explanation", retry_after=wait, request_id=request_id)
+
+    def reported(
+        self,
+        kind: str,
+        message: str,
+        *,
+        status: int | None = None,
+        retry_after: float | None = None,
+        request_id: str | None = None,
+    ) -> ModelError:
+        """The typed error for what a provider reports, by status or in the middle of a stream."""
+        which = _class_of(kind, message, status)
+        answered = f"{self.label} answered {status}" if status else f"{self.label} reported an error"
+        named = f" ({kind})" if kind and kind not in message else ""
+        what = self.clean(f"{answered}{named}: {message.rstrip('.')}.")
+        todo = "Check the model's name and the base_url." if which is ModelNotFound else ""
+        return which(what, todo=todo, retry_after=retry_after, request_id=request_id)
+
+    def _of_transport(self, error: Exception) -> ModelError:
+        certificate = next((each for each in _chain(error) if isinstance(each, ssl.SSLError)), None)
+        reason = self.clean(str(error) or type(error).__name__).rstrip(".")
+        host = urllib.parse.urlsplit(self._url).netloc.rpartition("@")[2] or self.label
+        match error:
+            case httpx2.ConnectTimeout():
+                return ModelTimeout(f"{host} did not take the connection in time.")
+            case httpx2.TimeoutException():
+                return ModelTimeout(f"{self.label} did not answer in the time allowed.")
+            case httpx2.ProxyError():
+                return ProxyFailed(f"The proxy on the way to {host} failed: {reason}.")
+            case httpx2.ConnectError() if certificate is not None:
+                return TLSFailed(f"No secure connection to {host}: {self.clean(str(certificate)).rstrip('.')}.")
+            case httpx2.ConnectError() if _proxy_for(self._url):
+                return ProxyFailed(f"{host} could not be reached through the proxy: {reason}.")
+            case httpx2.ConnectError():
+                return ConnectionFailed(f"{host} could not be reached: {reason}.")
+            case httpx2.UnsupportedProtocol() | httpx2.InvalidURL():
+                return RequestRejected(
+                    f"{self.clean(self._url)!r} is no address: {reason}.", todo="Check the base_url."
+                )
+            case httpx2.LocalProtocolError():
+                return RequestRejected(
+                    f"The request cannot be sent: {reason}.", todo="Check the API key and the extra headers."
+                )
+            case httpx2.DecodingError():
+                return ModelProtocolError(f"The answer of {self.label} is compressed in a way that cannot be read.")
+            case _:
+                return ConnectionFailed(f"The connection to {host} was lost: {reason}.")
+
+
+def secrets_of(api_key: object, headers: Mapping[str, str] | None) -> list[str]:
+    """The values that must never be seen: the key, and the headers that carry one."""
+    found = [api_key] if isinstance(api_key, str) else []
+    for name, value in (headers or {}).items():
+        if _SECRET_HEADERS.search(name):
+            found += [value, value.rpartition(" ")[2]]
+    return found
+
+
+def request_id_of(headers: httpx2.Headers) -> str | None:
+    """The id that the provider gave to a request."""
+    return next((headers[name] for name in _REQUEST_ID_HEADERS if name in headers), None)
+
+
+def _class_of(kind: str, message: str, status: int | None) -> type[ModelError]:
+    by_status = _BY_STATUS.get(status or 0)
+    by_kind = _BY_KIND.get(kind.lower())
+    if by_status in (RateLimited, Overloaded, ProxyFailed) and by_kind in (None, ServerError):
+        return by_status  # says more than a kind that means "our fault"
+    if by_kind is not None and by_kind is not ModelNotFound:
+        return by_kind
+    for words, which in _BY_WORDS:
+        if words.search(message) and (status is None or status < 500):
+            return which
+    if by_kind or by_status:
+        return by_kind or by_status or ModelError
+    if status is None or status >= 500:
+        return ServerError
+    return RequestRejected
+
+
+def _read_body(body: bytes) -> tuple[str, str, float | None]:
+    """Kind, message and wished-for wait from an error's body, whichever provider wrote it."""
+    try:
+        found: Any = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeError):
+        return "", body[:_LONGEST_MESSAGE].decode("utf-8", "replace"), None
+    return read_error(found)
+
+
+def no_key(label: str, variable: str) -> AuthenticationFailed:
+    """The error for a provider that wants a key, when there is none."""
+    return AuthenticationFailed(
+        f"There is no key for {label}.", kept="Nothing was sent.", todo=f"Set {variable} or pass api_key=."
+    )
+
+
+def read_error(found: Any) -> tuple[str, str, float | None]:
+    """Kind, message and wished-for wait from an error object."""
+    found = next(iter(as_list(found)), found)
+    found = as_dict(found).get("error", found)
+    told = as_dict(found)
+    if not told:
+        return "", str(found), None
+    message: Any = told.get("message") or told.get("Message") or told.get("detail") or told.get("msg") or ""
+    names = (told.get(name) for name in ("code", "status", "type", "__type"))
+    named = [name for name in names if isinstance(name, str) and name]
+    kind = next((name for name in named if name.lower() in _BY_KIND), named[0] if named else "")
+    if not kind and isinstance(told.get("code"), int):  # some report an HTTP status inside a stream
+        which = _BY_STATUS.get(told["code"])
+        kind = next((name for name, each in _BY_KIND.items() if each is which), "")
+    return kind, message if isinstance(message, str) else str(message), _retry_info(told.get("details"))
+
+
+def _retry_info(details: Any) -> float | None:
+    """Google says how long to wait in the body: `{"@type": ".../RetryInfo", "retryDelay": "34s"}`."""
+    for detail in as_list(details):
+        delay = as_dict(detail).get("retryDelay")
+        if isinstance(delay, str) and re.fullmatch(r"\d+(\.\d+)?s", delay):
+            return float(delay[:-1])
+    return None
+
+
+def _retry_after(headers: httpx2.Headers) -> float | None:
+    in_milliseconds = headers.get("retry-after-ms", "")
+    if re.fullmatch(r"\d+(\.\d+)?", in_milliseconds):
+        return float(in_milliseconds) / 1000
+    wished = headers.get("retry-after", "").strip()
+    if re.fullmatch(r"\d+(\.\d+)?", wished):
+        return float(wished)
+    try:
+        return max(0.0, email.utils.parsedate_to_datetime(wished).timestamp() - time.time()) if wished else None
+    except ValueError:
+        return None
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def _proxy_for(url: str) -> str | None:
+    """The proxy that the environment names for an address."""
+    parts = urllib.parse.urlsplit(url)
+    proxies = urllib.request.getproxies()
+    if not parts.hostname or urllib.request.proxy_bypass(parts.hostname):
+        return None
+    return proxies.get(parts.scheme) or proxies.get("all")

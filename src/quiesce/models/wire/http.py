@@ -1,0 +1,328 @@
+"""What every provider over HTTP has in common: a client for each loop, a stream that is read, and the hang-up."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import socket
+import ssl
+import threading
+import weakref
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from typing import Any, ClassVar, Final, Generic, TypedDict, TypeVar
+
+import anyio
+import httpx2
+
+from ...cancellation import BoundedShield
+from ...errors import ModelError
+from ...events import AnswerStart, Delta
+from ...usage.prices import Price
+from ..base import ModelRequest, StopPolicyName
+from .failures import Failures, request_id_of, secrets_of
+from .sse import Decoder
+
+_T = TypeVar("_T")
+
+# The gap between two pieces of an answer may be long: some models think for minutes without a sign of life.
+DEFAULT_TIMEOUT: Final = httpx2.Timeout(600.0, connect=15.0)
+# After the end of an answer its usage may follow; so long is waited for that.
+_TAIL: Final = 5.0
+# After the very last event only the end of the HTTP body follows. Reading it lets the connection be used again.
+_LAST_BYTES: Final = 0.2
+# Closing a connection takes a fraction of a millisecond.
+_CLOSING: Final = 1.0
+
+
+class WireOptions(TypedDict, total=False):
+    """What every provider takes and hands on as it is; see `WireModel`."""
+
+    timeout: float | httpx2.Timeout | None
+    extra_headers: Mapping[str, str] | None
+    extra_body: Mapping[str, Any] | None
+    price: Price | None
+    http_client: Callable[[], httpx2.AsyncClient] | None
+
+
+class WireModel:
+    """A model that is reached over HTTP. A provider says how to send a request and how to decode the answer.
+
+    model          the provider's name for the model
+    api_key        else it is taken from the environment
+    base_url       where the provider is, when not at its usual place
+    timeout        seconds (or an `httpx2.Timeout`) for connecting and for each gap in an answer
+    extra_headers  sent with every request
+    extra_body     merged into the body of every request
+    price          what its tokens cost
+    stop_policy    what a stop does about the request; the default is what is right for the provider
+    tokenizer      the family of the model's vocabulary, for counting
+    http_client    makes the `httpx2.AsyncClient` to use: for proxies, certificates and the like
+    """
+
+    provider: str = ""
+    label: ClassVar[str] = ""
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        api_key: str | None = None,
+        base_url: str,
+        timeout: float | httpx2.Timeout | None = None,
+        extra_headers: Mapping[str, str] | None = None,
+        extra_body: Mapping[str, Any] | None = None,
+        price: Price | None = None,
+        stop_policy: StopPolicyName = "hang_up",
+        tokenizer: str | None = None,
+        label: str = "",
+        http_client: Callable[[], httpx2.AsyncClient] | None = None,
+    ) -> None:
+        self.model: Final = model
+        self.price: Price | None = price
+        self.stop_policy: StopPolicyName = stop_policy
+        self.tokenizer: str | None = tokenizer
+        self.base_url: Final = base_url.rstrip("/")
+        self.timeout: Final = _timeout(timeout)
+        self.extra_headers: Final = dict(extra_headers or {})
+        self.extra_body: Final = dict(extra_body or {})
+        self._http_client: Final = http_client
+        if http_client is None:
+            _certificates()
+        self._failures: Final = Failures(
+            label or self.label or self.provider, secrets=secrets_of(api_key, extra_headers), url=self.base_url
+        )
+
+    @property
+    def name(self) -> str:
+        """What the ledger and the receipts call this model."""
+        return f"{self.provider}:{self.model}"
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name} at {self._failures.clean(self.base_url)}>"
+
+    # --- What a provider fills in -------------------------------------------------------------------------------
+
+    async def _send(self, request: ModelRequest) -> httpx2.Response:
+        """Send the request; returns as soon as the head of the answer is there. May raise anything."""
+        raise NotImplementedError
+
+    def _decoder(self, request: ModelRequest) -> Decoder:
+        """A fresh decoder for one answer."""
+        raise NotImplementedError
+
+    # --- What is the same for all -------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[AsyncIterator[Delta]]:
+        """Send a request. Leaving the context closes the connection, unless the answer was read to its end."""
+        response = await self._open(request)
+        answer = _Answer(response, self._decoder(request), self._failures)
+        deltas = answer.deltas()
+        try:
+            yield deltas
+        finally:
+            await answer.hang_up(deltas)
+
+    async def _open(self, request: ModelRequest) -> httpx2.Response:
+        try:
+            response = await self._send(request)
+            if response.is_success:
+                return response
+            try:
+                await response.aread()
+            finally:
+                await response.aclose()
+            failure = self._failures.of_response(response)
+        except Exception as error:
+            failure = self._failures.of(error)
+        # Raised out here, so that it has no context: what the SDKs raise may show headers.
+        raise failure
+
+    def new_http_client(self) -> httpx2.AsyncClient:
+        """A client of the user's making, or a plain one."""
+        if self._http_client is not None:
+            return self._http_client()
+        limits = httpx2.Limits(max_connections=1000, max_keepalive_connections=100)
+        # Redirects are not followed: the key would go wherever they lead.
+        return httpx2.AsyncClient(timeout=self.timeout, limits=limits, verify=_certificates())
+
+
+class PlainModel(WireModel):
+    """A provider that is spoken to without an SDK."""
+
+    def __init__(self, model: str, **options: Any) -> None:
+        super().__init__(model, **options)
+        self._clients: Final = PerLoop(self.new_http_client, _close_http)
+
+    async def _post(self, url: str, body: bytes, headers: Mapping[str, str], *, stream: bool = True) -> httpx2.Response:
+        """Send a body of JSON; returns with the head of the answer, or with the whole of it."""
+        client = await self._clients.get()
+        asked = {"content-type": "application/json", "accept-encoding": "identity", **headers}
+        sent = client.build_request("POST", url, content=body, headers=asked, timeout=self.timeout)
+        return await client.send(sent, stream=stream)
+
+
+async def _close_http(client: httpx2.AsyncClient) -> None:
+    await client.aclose()
+
+
+class _Answer:
+    """One answer that is being read."""
+
+    def __init__(self, response: httpx2.Response, decoder: Decoder, failures: Failures) -> None:
+        self._response: Final = response
+        self._decoder: Final = decoder
+        self._failures: Final = failures
+        self._read_to_end = False
+
+    async def deltas(self) -> AsyncGenerator[Delta]:
+        response, decoder, feed = self._response, self._decoder, self._decoder.feed
+        # Without compression the bytes need no further hands.
+        body = response.aiter_bytes() if "content-encoding" in response.headers else response.aiter_raw()
+        failure: ModelError | None = None
+        yield AnswerStart(request_id_of(response.headers))
+        try:
+            async for data in body:
+                for delta in feed(data):
+                    yield delta
+                if decoder.ended:
+                    break
+            else:
+                self._read_to_end = True
+                for delta in decoder.finish():
+                    yield delta
+        except Exception as error:
+            failure = self._failures.of(error)
+        if decoder.ended:  # whatever fails from here on, the answer is complete
+            for delta in await self._tail(body):
+                yield delta
+        elif failure is not None:
+            raise failure
+
+    async def _tail(self, body: AsyncIterator[bytes]) -> list[Delta]:
+        """What follows the end of an answer, within a bound: the usage, and the end of the body."""
+        tail: list[Delta] = []
+        if self._read_to_end:
+            return tail
+        with suppress(Exception), anyio.move_on_after(_TAIL) as scope:
+            if self._decoder.done:
+                scope.deadline = anyio.current_time() + _LAST_BYTES
+            async for data in body:
+                tail += self._decoder.feed(data)
+                if self._decoder.done:
+                    scope.deadline = min(scope.deadline, anyio.current_time() + _LAST_BYTES)
+            tail += self._decoder.finish()
+            self._read_to_end = True
+        return tail
+
+    async def hang_up(self, deltas: AsyncGenerator[Delta]) -> None:
+        """Close the connection, at once. An answer that was read to its end has given its connection back already."""
+        if self._read_to_end:
+            await deltas.aclose()
+            return
+        _cut(self._response)
+        shield = BoundedShield("hang-up")
+        closing = asyncio.create_task(self._close(deltas), name="hang-up")
+        await shield.wait((closing,), seconds=_CLOSING)
+        if not closing.done():
+            closing.cancel()
+        if shield.interrupted:
+            raise asyncio.CancelledError
+
+    async def _close(self, deltas: AsyncGenerator[Delta]) -> None:
+        with suppress(Exception):
+            await self._response.aclose()
+        with suppress(Exception):
+            await deltas.aclose()
+
+
+def _cut(response: httpx2.Response) -> None:
+    """End the connection without waiting for anything: the provider sees the end of it now."""
+    stream: Any = response.extensions.get("network_stream")
+    with suppress(Exception):  # closed already, or not a socket
+        stream.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
+
+
+@functools.cache
+def _certificates() -> ssl.SSLContext:
+    """The certificates to trust. Reading them takes a while: it is done once, before there is a run to hold up."""
+    return httpx2.create_ssl_context()
+
+
+def _timeout(timeout: float | httpx2.Timeout | None) -> httpx2.Timeout:
+    match timeout:
+        case None:
+            return DEFAULT_TIMEOUT
+        case httpx2.Timeout():
+            return timeout
+        case _:
+            return httpx2.Timeout(timeout, connect=min(float(timeout), 15.0))
+
+
+class PerLoop(Generic[_T]):
+    """One client for each event loop, because connections belong to the loop that opened them.
+
+    A client is closed when its loop shuts down, which closes the async generator that waits in it, and when the model
+    is dropped. Nothing but the finalizer holds the clients then: dropped together with the model, their connections
+    would be closed by the garbage collector, with warnings.
+    """
+
+    def __init__(self, make: Callable[[], _T], close: Callable[[_T], Awaitable[None]]) -> None:
+        self._make: Final = make
+        self._close: Final = close
+        self._kept: Final[weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, tuple[_T, AsyncGenerator[None]]]] = (
+            weakref.WeakKeyDictionary()
+        )
+        self._lock: Final = threading.Lock()
+        weakref.finalize(self, _close_later, self._kept).atexit = False
+
+    async def get(self) -> _T:
+        """The client of the running loop."""
+        loop = asyncio.get_running_loop()
+        with self._lock:
+            kept = self._kept.get(loop)
+            if kept is not None:
+                return kept[0]
+            for closed in [each for each in self._kept if each.is_closed()]:
+                del self._kept[closed]
+            client = self._make()
+            keeper = _keep(client, self._close)
+            self._kept[loop] = (client, keeper)
+        await keeper.__anext__()
+        return client
+
+    async def aclose(self) -> None:
+        """Close the client of the running loop, if there is one."""
+        with self._lock:
+            kept = self._kept.pop(asyncio.get_running_loop(), None)
+        if kept is not None:
+            await kept[1].aclose()
+
+
+_closing: Final[set[asyncio.Task[None]]] = set()
+
+
+def _close_later(kept: Mapping[asyncio.AbstractEventLoop, tuple[object, AsyncGenerator[None]]]) -> None:
+    """Close clients, each in its own loop. Called in whichever thread collects the garbage."""
+    for loop, (_, keeper) in list(kept.items()):
+        with suppress(RuntimeError):  # the loop has closed, and the client with it
+            loop.call_soon_threadsafe(_close_now, loop, keeper)
+
+
+def _close_now(loop: asyncio.AbstractEventLoop, keeper: AsyncGenerator[None]) -> None:
+    task = loop.create_task(_finish(keeper), name="closing the connections of a model")
+    _closing.add(task)
+    task.add_done_callback(_closing.discard)
+
+
+async def _finish(keeper: AsyncGenerator[None]) -> None:
+    with suppress(Exception):
+        await keeper.aclose()
+
+
+async def _keep(client: _T, close: Callable[[_T], Awaitable[None]]) -> AsyncGenerator[None]:
+    try:
+        yield
+    finally:
+        await close(client)

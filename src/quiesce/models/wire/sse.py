@@ -1,0 +1,156 @@
+"""From the bytes of a stream to its events, in as few steps as it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, Protocol, TypeVar
+
+import msgspec
+
+from ...errors import ModelProtocolError
+from ...events import Delta
+
+_T = TypeVar("_T")
+
+# No provider sends an event this long; a stream of garbage without line ends does.
+LONGEST_EVENT: Final = 64 * 1024 * 1024
+
+
+class Decoder(Protocol):
+    """Takes the bytes of one answer as they arrive and gives back what they mean.
+
+    `ended` turns true with the `AnswerEnd`, `done` once nothing more is expected.
+    """
+
+    ended: bool
+    done: bool
+
+    def feed(self, data: bytes) -> list[Delta]:
+        """The deltas that these bytes complete. Raises a `ModelError` for an error that the provider reports."""
+        ...
+
+    def finish(self) -> list[Delta]:
+        """The stream has ended by itself: what is left in the buffer, if that is a whole event."""
+        ...
+
+
+class _Pieces:
+    """Bytes that are put together until an event is whole."""
+
+    def __init__(self) -> None:
+        self.ended = False
+        self.done = False
+        self._rest = b""
+
+    def _take_last(self, rest: bytes, into: list[Delta]) -> None:
+        """What is left at the end of the stream, and may be a whole event."""
+        raise NotImplementedError
+
+    def _keep(self, rest: bytes, what: str) -> None:
+        self._rest = rest
+        if len(rest) > LONGEST_EVENT:
+            raise ModelProtocolError(f"The provider sent {what} that has no end.")
+
+    def finish(self) -> list[Delta]:
+        """What is left, when the last event lacks its end."""
+        into: list[Delta] = []
+        rest, self._rest = self._rest, b""
+        if rest.strip():
+            try:
+                self._take_last(rest, into)
+            except ModelProtocolError:  # it was torn; that the answer has no end is said elsewhere
+                return []
+        return into
+
+
+class EventStreamDecoder(_Pieces):
+    """Server-sent events. A provider's decoder says in `take` what one event means.
+
+    Follows the WHATWG rules: any line ending, comments, several `data` lines. One event on one `data: ` line, which is
+    what providers send, takes the short way.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._after_return = False
+
+    def take(self, name: bytes, data: bytes, into: list[Delta]) -> None:
+        """Append what an event means."""
+        raise NotImplementedError
+
+    def feed(self, data: bytes) -> list[Delta]:
+        """The deltas that these bytes complete."""
+        into: list[Delta] = []
+        if b"\r" in data or self._after_return:
+            data = self._plain_line_ends(data)
+        if self._rest:
+            data = self._rest + data
+        elif data[:6] == b"data: " and data.find(b"\n") == len(data) - 2 and data[-1] == 10:
+            self.take(b"", data[6:-2], into)  # one whole event, as most providers write them
+            return into
+        events = data.split(b"\n\n")
+        self._keep(events.pop(), "an event")
+        for event in events:
+            if event.startswith(b"data: ") and b"\n" not in event:
+                self.take(b"", event[6:], into)
+            else:
+                self._take_lines(event, into)
+        return into
+
+    def _take_last(self, rest: bytes, into: list[Delta]) -> None:
+        self._take_lines(rest, into)
+
+    def _take_lines(self, event: bytes, into: list[Delta]) -> None:
+        name = b""
+        data: list[bytes] = []
+        for line in event.split(b"\n"):
+            field, _, value = line.partition(b":")
+            value = value.removeprefix(b" ")
+            if field == b"data":
+                data.append(value)
+            elif field == b"event":
+                name = value
+        if data:
+            self.take(name, b"\n".join(data), into)
+
+    def _plain_line_ends(self, data: bytes) -> bytes:
+        """Lines may end in CR LF or CR as well, and a CR LF may be split between two reads."""
+        if self._after_return:
+            data = data.removeprefix(b"\n")
+        self._after_return = data.endswith(b"\r")
+        return data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+
+
+class LineDecoder(_Pieces):
+    """One JSON value on each line."""
+
+    def take(self, line: bytes, into: list[Delta]) -> None:
+        """Append what a line means."""
+        raise NotImplementedError
+
+    def feed(self, data: bytes) -> list[Delta]:
+        """The deltas that these bytes complete."""
+        lines = (self._rest + data).split(b"\n")
+        self._keep(lines.pop(), "a line")
+        into: list[Delta] = []
+        for line in lines:
+            if line and not line.isspace():
+                self.take(line, into)
+        return into
+
+    def _take_last(self, rest: bytes, into: list[Delta]) -> None:
+        self.take(rest, into)
+
+
+def decoded(decode: Callable[[bytes], _T], what: str, data: bytes) -> _T:
+    """What an event says. Raises `ModelProtocolError` when it cannot be read."""
+    try:
+        return decode(data)
+    except (msgspec.MsgspecError, UnicodeError) as error:
+        raise garbage(what, data, error) from None
+
+
+def garbage(what: str, data: bytes, error: Exception) -> ModelProtocolError:
+    """The error for an event that cannot be read. Shows its beginning, which is the model's or nobody's."""
+    shown: Any = data[:80].decode("utf-8", "replace")
+    return ModelProtocolError(f"{what} sent an event that cannot be read ({error}): {shown!r}.")

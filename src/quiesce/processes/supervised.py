@@ -1,0 +1,216 @@
+"""The host's side of a keeper: start one, end it, and hear when nothing is left."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, Final, cast
+
+from .descriptors import Handles
+from .exit_status import ExitStatus
+from .frames import Decoder, encode
+from .kill_tree import LINUX, children, send_group
+from .stream_end import Link
+from .supervisor import ProgramJob, WorkerJob
+
+_START: Final = "import sys; sys.path[:] = sys.argv[2:]; from quiesce.processes.fork_server import main; main({})"
+# How long the end of the nursery is waited for, which has nothing to do but to exit.
+_NURSERY_GRACE: Final = 5.0
+
+
+class Nursery:
+    """The one program per host process that forks keepers. Started when first needed; safe from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._socket: socket.socket | None = None
+
+    def adopt(self, control: int) -> None:
+        """Fork a keeper that listens on `control`. A nursery that has died is replaced.
+
+        Raises `OSError` when there can be none: too many processes, or too many open files.
+        """
+        with self._lock:
+            try:
+                self._hand_over(control)
+            except OSError:
+                self._drop()
+                self._hand_over(control)
+
+    def _hand_over(self, control: int) -> None:
+        socket.send_fds(self._started(), [b"k"], [control])
+
+    def _started(self) -> socket.socket:
+        if self._socket is None:
+            with Handles() as handles:
+                ours, number = handles.sockets()
+                flags = cast(list[str], subprocess._args_from_interpreter_flags())  # pyright: ignore
+                self._process = subprocess.Popen(
+                    [sys.executable, *flags, "-c", _START.format(number), "quiesce-nursery", *sys.path],
+                    pass_fds=(number,),
+                    stdin=subprocess.DEVNULL,
+                    start_new_session=True,
+                )
+            self._socket = ours
+        return self._socket
+
+    def close(self) -> None:
+        """End it, and with it every keeper that nobody holds."""
+        with self._lock:
+            self._drop()
+
+    def _drop(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+        if self._process is not None:
+            try:
+                self._process.wait(_NURSERY_GRACE)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+        self._socket = self._process = None
+
+    @property
+    def pid(self) -> int | None:
+        """Its process id, while it runs."""
+        return None if self._process is None else self._process.pid
+
+    @property
+    def handles(self) -> set[int]:
+        """What it keeps open in this process."""
+        return set() if self._socket is None else {self._socket.fileno()}
+
+    def forget(self) -> None:
+        """After a fork of the host, in the child: this nursery belongs to the parent."""
+        self._lock = threading.Lock()
+        if self._socket is not None:
+            self._socket.close()
+        if self._process is not None:
+            self._process.returncode = 0  # not this process's child: there is nothing to wait for
+        self._socket = self._process = None
+
+
+nursery: Final = Nursery()
+live_processes: Final[set[Containment]] = set()
+"""The workers and programs that somebody waits for right now, in this process."""
+
+
+class Containment:
+    """A worker or a program with its keeper. From `start` until `gone`; the handles are closed at the end of both."""
+
+    def __init__(self, job: WorkerJob | ProgramJob, handles: Sequence[int]) -> None:
+        with Handles() as ends:
+            ours, theirs = ends.sockets()
+            nursery.adopt(theirs)
+            socket.send_fds(ours, [b"j"], list(handles))
+        self._link: Final = Link(ours)
+        self._decoder: Final = Decoder()
+        self._on_change: Callable[[], None] = _ignore
+        self._job: Final = encode(job)
+        self._sent = False
+        self.keeper: int | None = None
+        self.child: int | None = None
+        self.failure: str | None = None
+        self.exit: ExitStatus | None = None
+        self.leftovers = 0
+        self.gone = False
+        self.proved = False
+        """Whether the keeper itself has said that nothing is left, or that nothing could be started."""
+
+    def attach(self, loop: asyncio.AbstractEventLoop, on_change: Callable[[], None]) -> None:
+        """Call `on_change` on `loop` whenever something below has changed."""
+        self._on_change = on_change
+        live_processes.add(self)
+        self._link.attach(loop, self._take)
+        self.begin()
+
+    def begin(self) -> None:
+        """Send the job, if that has not been done."""
+        if not self._sent:
+            self._sent = True
+            self._link.post(self._job)
+
+    def detach(self) -> None:
+        """Leave the loop."""
+        live_processes.discard(self)
+        self._on_change = _ignore
+        self._link.detach()
+
+    def look(self) -> None:
+        """Take what the keeper has said while nobody listened."""
+        self._link.drain(self._take)
+
+    def stop(self, grace: float) -> None:
+        """End everything: TERM now, KILL after `grace` seconds. A later call can only shorten the grace."""
+        if not self.gone:
+            self._link.post(encode(("stop", grace)))
+
+    def close(self) -> None:
+        """Let go. A keeper that is still there ends its tree at once."""
+        live_processes.discard(self)
+        self._on_change = _ignore
+        self._link.close()
+
+    @property
+    def handle(self) -> int:
+        """The number of the socket to the keeper."""
+        return self._link.handle
+
+    def drop(self) -> None:
+        """After a fork of the host, in the child: this belongs to the parent."""
+        self._link.drop()
+
+    def has_strays(self) -> bool:
+        """Whether something may have come loose below the child and hang at the keeper."""
+        if not LINUX:  # nothing is adopted; what is left in the group ends with the worker
+            return False
+        if self.keeper is None:
+            self.look()
+        return self.keeper is None or any(pid != self.child for pid in children(self.keeper))
+
+    def _take(self, data: bytes) -> None:
+        if not data:
+            self._on_end()
+            return
+        for message in self._decoder.feed(data):
+            self._note(message)
+        self._on_change()
+
+    def _note(self, message: tuple[Any, ...]) -> None:
+        match message:
+            case ("started", keeper, child):
+                self.keeper, self.child = keeper, child
+            case ("failed", failure):
+                self.failure = failure
+                self.proved = True
+            case ("exited", status):
+                self.exit = ExitStatus(status)
+            case ("gone", leftovers):
+                self.leftovers = leftovers
+                self.proved = True
+                self._end()
+            case _:
+                raise AssertionError(f"A keeper does not say {message!r}.")
+
+    def _on_end(self) -> None:
+        """The keeper has ended. One that was itself killed could say nothing: its child's group is ended from here."""
+        if self.exit is None and self.failure is None and self.child is not None:
+            send_group(self.child, signal.SIGKILL)
+            self.exit = ExitStatus(signal.SIGKILL)
+        if not self.gone:
+            self._end()
+            self._on_change()
+
+    def _end(self) -> None:
+        self.gone = True
+        live_processes.discard(self)
+
+
+def _ignore() -> None:
+    pass

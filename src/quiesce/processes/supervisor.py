@@ -1,0 +1,252 @@
+"""A keeper: the parent of one worker or one program, and of everything that comes loose below it.
+
+It runs nobody's code but this page, so nothing that a tool does can break it. As a subreaper it inherits whatever its
+child leaves behind; it says `gone` only when the kernel says that it has no child left, and ends right after. When the
+host disappears, even by kill -9, its socket closes, and the keeper ends its tree in the same way.
+
+    host -> keeper   a job, once; then ("stop", grace), any number of times, each sooner than the one before
+    keeper -> host   ("started", keeper, child) or ("failed", error); ("exited", status); ("gone", leftovers)
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from types import FrameType
+from typing import Any, Final, NamedTuple, NoReturn
+
+from .frames import encode, receive
+from .kill_tree import (
+    LINUX,
+    alive_below,
+    become_subreaper,
+    die_with_parent,
+    group_exists,
+    kill_children,
+    kill_group,
+    members,
+    send,
+    terminate_tree,
+)
+from .limits import Allowance
+
+# What ends most programs, and neither the nursery nor a keeper: they are there to the last. Their children are told.
+SPARED: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+# Where there is no subreaper: how often to look whether what was killed is gone.
+_LOOK_AGAIN: Final = 0.01
+
+
+class WorkerJob(NamedTuple):
+    """Run `worker.serve`. Handles: its channel, its stop line, its output and its error output."""
+
+
+class ProgramJob(NamedTuple):
+    """Run a program. Handles: its input, its output and its error output."""
+
+    argv: tuple[str, ...]
+    cwd: str | None = None
+    env: dict[str, str] | None = None
+    allowance: Allowance = Allowance()
+
+
+def keep(control: socket.socket) -> NoReturn:
+    """Do one job to its end. Never returns."""
+    keeper = _Keeper(control)
+    try:
+        keeper.run()
+    except BaseException:  # nothing may fall back into the nursery's loop
+        os._exit(70)
+    os._exit(0)
+
+
+def _fork_unspared() -> int:
+    """Fork a child that takes what it is sent as any program does, from its first moment: a stop may come at once."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, SPARED)
+    _handle_spared(signal.SIG_DFL)
+    pid = -1
+    try:
+        pid = os.fork()
+    finally:
+        if pid != 0:
+            _handle_spared(signal.SIG_IGN)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SPARED)
+    return pid
+
+
+def _handle_spared(how: signal.Handlers) -> None:
+    for number in SPARED:
+        signal.signal(number, how)
+
+
+def _only_wake(_: int, __: FrameType | None) -> None:
+    """SIGCHLD needs a handler for the wake-up handle to be written to."""
+
+
+class _Keeper:
+    def __init__(self, control: socket.socket) -> None:
+        self._control: Final = control
+        self._host_gone = False
+        self._child: int | None = None
+        self._hidden: Any = None
+        self._exited = False
+        self._leftovers = 0
+        self._kill_at: float | None = None
+        self._killed: Final[set[int]] = set()
+        self._wake, self._woken = socket.socketpair()
+        os.set_blocking(self._woken.fileno(), False)
+
+    def run(self) -> None:
+        """Start the child and stay until nothing is left of it."""
+        become_subreaper()
+        signal.signal(signal.SIGCHLD, _only_wake)
+        os.set_blocking(self._wake.fileno(), False)
+        signal.set_wakeup_fd(self._wake.fileno(), warn_on_full_buffer=False)
+        _, handles, _, _ = socket.recv_fds(self._control, 1, 4)
+        job = receive(self._control)
+        try:
+            self._child = self._start_worker(handles) if isinstance(job, WorkerJob) else self._start(job, handles)
+        except BaseException as error:
+            self._say("failed", f"{type(error).__name__}: {error}")
+            return
+        for handle in handles:
+            os.close(handle)
+        self._say("started", os.getpid(), self._child)
+        while not self._reap():
+            if self._kill_at is not None and time.monotonic() >= self._kill_at:
+                self._kill_all()
+                break
+            self._listen()
+        self._say("gone", self._leftovers)
+
+    def _start_worker(self, handles: list[int]) -> int:
+        from ..tools.worker import main as worker
+
+        pid = _fork_unspared()
+        if pid:
+            return pid
+        try:
+            os.setsid()
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            die_with_parent()
+            for own in (self._control, self._wake, self._woken):
+                own.close()
+            worker.serve(*handles)
+        finally:
+            os._exit(70)
+
+    def _start(self, job: ProgramJob, handles: list[int]) -> int:
+        def prepare() -> None:
+            _handle_spared(signal.SIG_DFL)
+            die_with_parent()
+            job.allowance.claim()
+
+        stdin, stdout, stderr = handles
+        self._hidden = subprocess.Popen(
+            job.argv,
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+            cwd=job.cwd,
+            env=job.env,
+            start_new_session=True,
+            preexec_fn=prepare,  # noqa: PLW1509  (this process has one thread)
+        )
+        return self._hidden.pid
+
+    def _say(self, *message: Any) -> None:
+        with suppress(OSError):  # the host is gone; the work goes on without it
+            self._control.sendall(encode(message))
+
+    # --- Until nothing is left ----------------------------------------------------------------------------------
+
+    def _reap(self) -> bool:
+        """Reap what has ended. Whether no child is left at all."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return LINUX or self._child is None or not group_exists(self._child)
+            if pid == 0:
+                return False
+            self._note_end(pid, status)
+
+    def _note_end(self, pid: int, status: int) -> None:
+        self._killed.discard(pid)
+        if pid == self._child:
+            self._on_exit(status)
+
+    def _on_exit(self, status: int) -> None:
+        self._exited = True
+        if self._kill_at is None:  # it ended by itself: what it left running ends with it
+            assert self._child is not None
+            self._leftovers = alive_below(os.getpid(), self._child)
+            self._kill_at = 0.0
+        self._say("exited", status)
+
+    def _listen(self) -> None:
+        sources = (self._woken,) if self._host_gone else (self._woken, self._control)
+        readable, _, _ = select.select(sources, (), (), self._patience())
+        if self._woken in readable:
+            with suppress(BlockingIOError):
+                self._woken.recv(4096)
+        if self._control in readable:
+            try:
+                _, grace = receive(self._control)
+            except (EOFError, OSError):
+                self._abandon_host()
+                return
+            self._stop(grace)
+
+    def _patience(self) -> float | None:
+        return None if self._kill_at is None else max(0.0, self._kill_at - time.monotonic())
+
+    def _abandon_host(self) -> None:
+        self._host_gone = True
+        self._kill_at = 0.0
+
+    def _stop(self, grace: float) -> None:
+        deadline = time.monotonic() + grace  # the grace runs from here, however many have to be told
+        if self._kill_at is None and grace > 0 and self._child is not None:
+            terminate_tree(os.getpid(), self._child)
+        self._kill_at = deadline if self._kill_at is None else min(self._kill_at, deadline)
+
+    # --- Without mercy ------------------------------------------------------------------------------------------
+
+    def _kill_all(self) -> None:
+        """End everything, and return when nothing is left."""
+        if LINUX:
+            self._kill_adopted()
+        else:
+            self._kill_by_looking()
+
+    def _kill_adopted(self) -> None:
+        # Once the child is reaped, its number, which is also its group's, may be given away.
+        if self._child is not None and not self._exited:
+            kill_group(self._child)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # from here on, waiting for the children is all there is to do
+        while not self._reap():
+            kill_children(self._killed)
+            with suppress(ChildProcessError):
+                self._note_end(*os.waitpid(-1, 0))  # what was killed ends: the kernel tells when
+
+    def _kill_by_looking(self) -> None:
+        """Orphans are nobody's children here, so their end is not told: look, until the group is empty.
+
+        Those who have left the group are found below their parents, while these live: so they are looked for first.
+        """
+        assert self._child is not None
+        found: Iterable[int] = members(os.getpid(), self._child)
+        while not self._reap():
+            kill_group(self._child)
+            send(found, signal.SIGKILL)
+            found = ()
+            select.select((self._woken,), (), (), _LOOK_AGAIN)
+            with suppress(BlockingIOError):
+                self._woken.recv(4096)

@@ -1,0 +1,1 @@
+"""Agents behind protocols of other programs."""

@@ -1,0 +1,125 @@
+"""What a run is started with: the agent's configuration, and the words it begins with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+from ..billing.drain import Drains
+from ..billing.request_bill import Terms
+from ..compaction import Context
+from ..conversation.continuation import Continue
+from ..conversation.sealing import DEFAULT_CUT_NOTE, DEFAULT_FAILED_NOTE, user_message
+from ..errors import ConfigurationError
+from ..hooks import Hooks
+from ..interrupts import Answers
+from ..limits import Limits
+from ..messages import Prompt, UserMessage
+from ..models.base import Model
+from ..retry import Retry
+from ..sessions.queue.waiting import OnBusy
+from ..tools.tool import Tool
+from ..usage.estimate.calibration import Calibration
+from ..usage.estimate.estimator import Accounts
+from ..usage.price_list import published_price
+from ..usage.prices import Price
+from ..usage.stop_policy import StopPolicy, policy_for
+from .output import OutputSpec
+
+OnPrompt: TypeAlias = Literal["refuse", "cancel_pending"]
+__all__ = ["OnBusy", "OnPrompt", "Opening", "Setup", "changed", "open_accounts", "opening_of", "price_of", "terms_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What a run is started with. Never changes while it runs."""
+
+    agent: str
+    model: Model
+    instructions: str | None = None
+    tools: Mapping[str, Tool] = field(default_factory=dict[str, Tool])
+    hooks: Hooks = field(default_factory=Hooks)
+    limits: Limits = field(default_factory=Limits)
+    retry: Retry = field(default_factory=Retry)
+    output: OutputSpec | None = None
+    output_retries: int = 2
+    sequential: bool = False
+    cut_note: str = DEFAULT_CUT_NOTE
+    failed_note: str = DEFAULT_FAILED_NOTE
+    state: dict[str, Any] = field(default_factory=dict)
+    settings: dict[str, Any] | None = None
+    context: Context | None = None
+    accounts: Accounts | None = None
+    stop_policy: StopPolicy | None = None
+    drains: Drains = field(default_factory=Drains)
+
+
+def open_accounts(model: Model, calibration: Calibration | None = None) -> Accounts:
+    """Accounts with a model: at its own price, or at the published one."""
+    return Accounts(
+        model.name,
+        tokenizer=getattr(model, "tokenizer", None),
+        price=model.price or published_price(model.name),
+        calibration=calibration,
+    )
+
+
+def changed(setup: Setup, limits: Limits | None, output_type: Any) -> Setup:
+    """The setup of one run, with limits and an output type of its own where they are given.
+
+    Raises `ConfigurationError` when money is limited and the model has no price.
+    """
+    if limits is not None:
+        setup = replace(setup, limits=limits)
+    if output_type is not None:
+        setup = replace(setup, output=OutputSpec(output_type))
+    if setup.limits.cost is not None and price_of(setup) is None:
+        raise ConfigurationError(
+            f"Limits(cost=...) needs a price, and none is known for {setup.model.name}.",
+            todo="Install quiesce[prices], give the model a price, or limit tokens instead.",
+        )
+    return setup
+
+
+def price_of(setup: Setup) -> Price | None:
+    """What the model's tokens cost: its own price, or the published one."""
+    return setup.model.price if setup.accounts is None else setup.accounts.price
+
+
+def terms_of(setup: Setup) -> Terms:
+    """On what terms a run's requests are billed."""
+    model = setup.model
+    policy = setup.stop_policy or policy_for(model.name, getattr(model, "stop_policy", None))
+    return Terms(model, setup.accounts or open_accounts(model), policy, setup.drains)
+
+
+class Handover(NamedTuple):
+    """The agent that goes on after this turn, and the tool by which the conversation was handed to it."""
+
+    setup: Setup
+    tool_name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """What a run begins with: a prompt, answers to what a person was asked, or the answer that was cut."""
+
+    prompt: UserMessage | None = None
+    answers: Answers | None = None
+    on_prompt: OnPrompt = "cancel_pending"
+    on_busy: OnBusy = "refuse"
+
+
+def opening_of(prompt: Prompt | Answers | Continue, *, is_asked: bool, on_prompt: OnPrompt, on_busy: OnBusy) -> Opening:
+    """What a run begins with that is given this prompt; `is_asked` says whether a person is asked something.
+
+    Raises `InvalidPrompt` for one that cannot be sent.
+    """
+    match prompt:
+        case Mapping() if prompt or is_asked:
+            return Opening(answers=dict(prompt), on_busy=on_busy)
+        case Continue():
+            return Opening(on_prompt=on_prompt, on_busy=on_busy)
+        case _:
+            return Opening(user_message(prompt), on_prompt=on_prompt, on_busy=on_busy)  # pyright: ignore[reportArgumentType]

@@ -1,0 +1,231 @@
+"""Events on their way from a run to its readers, in batches, with back-pressure."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from typing import Any, Final, Protocol, Self
+
+from ...events import Event
+
+_log: Final = logging.getLogger("quiesce")
+
+# A reader that falls this far behind makes the run wait for it.
+HIGH_WATER: Final = 1024
+# After so many events without a pause the run lets the loop breathe, or a model that never waits would starve it.
+BREATH: Final = 256
+
+
+# When so many events wait at the gate, it need not wait for more; and at twice as many the run waits for it.
+GATE_FULL: Final = 16_384
+
+
+class Gate(Protocol):
+    """Holds events back until something has happened to them: until they are saved, say. Then it delivers them.
+
+    Events are put into `queue` directly, because every chunk comes by here; an `idle` gate is then told to `begin()`.
+    """
+
+    @property
+    def queue(self) -> list[Any]:
+        """Where to put events."""
+        ...
+
+    idle: bool
+
+    def begin(self) -> None:
+        """There is something in the queue. Never waits."""
+
+    def flush(self) -> None:
+        """There is so much in the queue that more need not be waited for. Never waits."""
+
+    @property
+    def backlog(self) -> int:
+        """How many events wait here."""
+        ...
+
+
+class Broadcast:
+    """Hands each event to every reader. Only for the run's own loop.
+
+    A child run's broadcast feeds the one `above` it: its events go there too, wrapped, and slow readers up there make
+    the child wait as well.
+    """
+
+    def __init__(self, above: Broadcast | None = None, wrap: Callable[[Event], Event] | None = None) -> None:
+        self._above: Final = above
+        self._wrap: Final = wrap
+        self._loop: Final = asyncio.get_running_loop()
+        self._buffers: Final[list[_Buffer]] = []
+        self._taps: Final[list[Callable[[Event], None]]] = []
+        self._last: Event | None = None
+        self._room: asyncio.Future[None] | None = None
+        self.gate: Gate | None = None
+        """Where events go first; None means straight to the readers."""
+        self.unbreathed = 0
+
+    def push(self, event: Event) -> None:
+        """Hand an event to all readers. Never waits; `breathe()` is where the run waits for slow ones."""
+        self.unbreathed += 1
+        gate = self.gate
+        if gate is not None:
+            gate.queue.append(event)
+            if gate.idle:
+                gate.begin()
+            return
+        for buffer in self._buffers:
+            buffer.events.append(event)
+            wake = buffer.wake
+            if wake is not None and not wake.done():
+                wake.set_result(None)
+        if self._taps:
+            for tap in tuple(self._taps):
+                self._call(tap, event)
+        if self._above is not None and self._above._last is None and self._wrap is not None:
+            self._above.push(self._wrap(event))
+
+    def _call(self, tap: Callable[[Event], None], event: Event) -> None:
+        try:
+            tap(event)
+        except Exception:  # whoever listens must not be able to harm the run, or the others who listen
+            _log.exception("A tap raised; it will hear no more.")
+            self._taps.remove(tap)
+
+    def deliver(self, events: Sequence[Event]) -> None:
+        """Hand out events that were held back at the gate."""
+        for buffer in self._buffers:
+            buffer.events.extend(events)
+            wake = buffer.wake
+            if wake is not None and not wake.done():
+                wake.set_result(None)
+        if self._taps:
+            for event in events:
+                for tap in tuple(self._taps):
+                    self._call(tap, event)
+        if self._above is not None and self._above._last is None and self._wrap is not None:
+            for event in events:
+                self._above.push(self._wrap(event))
+        self.make_room()
+
+    async def breathe(self) -> None:
+        """Let others run, and wait until neither a reader nor the gate is too far behind."""
+        self.unbreathed = 0
+        await asyncio.sleep(0)
+        broadcast: Broadcast | None = self
+        while broadcast is not None:
+            await broadcast._wait_for_room()
+            broadcast = broadcast._above
+
+    async def _wait_for_room(self) -> None:
+        while self._crowded():
+            if self._room is None or self._room.done():
+                self._room = self._loop.create_future()
+            # asyncio.wait, unlike a plain await, leaves the future to the others of the tree that wait for it too.
+            await asyncio.wait((self._room,))
+
+    def _crowded(self) -> bool:
+        gate = self.gate
+        if gate is not None and len(gate.queue) >= GATE_FULL:
+            gate.flush()
+            if gate.backlog >= 2 * GATE_FULL:
+                return True
+        return any(len(buffer.events) >= HIGH_WATER for buffer in self._buffers)
+
+    def close(self, last: Event) -> None:
+        """Hand out the last event there will ever be."""
+        self.gate = None
+        self.push(last)
+        self._last = last
+        for buffer in self._buffers:
+            buffer.ended = True
+
+    def reader(self) -> Reader:
+        """A reader of all events from now on; of the last one alone when everything is over."""
+        buffer = _Buffer()
+        if self._last is None:
+            self._buffers.append(buffer)
+        else:
+            buffer.events.append(self._last)
+            buffer.ended = True
+        return Reader(self, buffer)
+
+    def tap(self, function: Callable[[Event], None]) -> Callable[[], None]:
+        """Call `function` with each event, synchronously. Returns the function that takes it off again."""
+        self._taps.append(function)
+
+        def take_off() -> None:
+            if function in self._taps:
+                self._taps.remove(function)
+
+        return take_off
+
+    def forget(self, buffer: _Buffer) -> None:
+        """A reader has left."""
+        if buffer in self._buffers:
+            self._buffers.remove(buffer)
+        self.make_room()
+
+    def forget_soon(self, buffer: _Buffer) -> None:
+        """A reader was dropped, by whichever thread collects the garbage."""
+        with suppress(RuntimeError):  # the loop has closed, and nobody reads any more
+            self._loop.call_soon_threadsafe(self.forget, buffer)
+
+    def make_room(self) -> None:
+        """A reader has caught up or left."""
+        if self._room is not None and not self._room.done():
+            self._room.set_result(None)
+
+
+class _Buffer:
+    """What one reader has not taken yet. Apart from the reader, so that a reader who just goes away can be noticed."""
+
+    __slots__ = ("ended", "events", "wake")
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self.wake: asyncio.Future[None] | None = None
+        self.ended = False
+
+
+class Reader:
+    """One reader's place in the stream of events: an async iterator that ends after the run's last event.
+
+    A reader that is dropped or closed no longer holds up the run.
+    """
+
+    __slots__ = ("_broadcast", "_buffer", "_next")
+
+    def __init__(self, broadcast: Broadcast, buffer: _Buffer) -> None:
+        self._broadcast: Final = broadcast
+        self._buffer: Final = buffer
+        self._next: Iterator[Event] = iter(())
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Event:
+        for event in self._next:
+            return event
+        buffer = self._buffer
+        while not buffer.events:
+            if buffer.ended:
+                raise StopAsyncIteration
+            buffer.wake = asyncio.get_running_loop().create_future()
+            try:
+                await buffer.wake
+            finally:
+                buffer.wake = None
+        batch, buffer.events = buffer.events, []
+        self._next = iter(batch)
+        self._broadcast.make_room()
+        return next(self._next)
+
+    def close(self) -> None:
+        """Leave. The run goes on without this reader."""
+        self._broadcast.forget(self._buffer)
+
+    def __del__(self) -> None:
+        if not self._buffer.ended:
+            self._broadcast.forget_soon(self._buffer)

@@ -1,0 +1,65 @@
+"""Other people's code that a run awaits: hooks, and models. A stop does not wait for it to agree."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, TypeVar
+
+from ..cancellation import BoundedShield
+
+_T = TypeVar("_T")
+
+# A task that was cancelled gets this long to unwind, because delivering a cancellation takes a pass of the loop or two.
+_UNWINDING: Final = 0.1
+
+
+class Errands:
+    """The coroutines that one run has sent out. `strays` are those that a stop left to themselves."""
+
+    def __init__(self) -> None:
+        self.strays: Final[list[asyncio.Task[Any]]] = []
+        self._closing: Final[set[asyncio.Task[Any]]] = set()
+
+    async def attend(
+        self, work: Coroutine[Any, Any, _T], name: str, adopt: Callable[[asyncio.Task[Any]], bool] | None = None
+    ) -> _T:
+        """Await somebody's coroutine so that a stop does not have to wait for it.
+
+        It runs in a task of its own. A stop cancels that task and goes on; settling gives it a moment to unwind, and
+        names it on the receipt when it does not. A task that `adopt` takes is not cancelled, and is somebody else's.
+        One that is closing its connection already is not cancelled, unless that takes too long.
+        """
+        task = asyncio.create_task(work, name=name)
+        try:
+            await asyncio.wait((task,))
+        except asyncio.CancelledError:
+            if adopt is None or not adopt(task):
+                if task not in self._closing:
+                    task.cancel()
+                self.strays.append(task)
+            raise
+        self._closing.discard(task)
+        return task.result()
+
+    def note_closing(self) -> None:
+        """The task that calls this has nothing left to do but to close its connection.
+
+        To cut that would leave the connection's place in its pool taken for ever, with many a library.
+        """
+        task = asyncio.current_task()
+        assert task is not None
+        self._closing.add(task)
+
+    async def wait_for_strays(
+        self, shield: BoundedShield, *, seconds: float, unless: asyncio.Future[None] | None = None
+    ) -> None:
+        """Wait for what was told to end, within a bound; then cancel what was closing by itself and has not ended."""
+        strays = [task for task in self.strays if not task.done()]
+        await shield.wait(strays, seconds=seconds, unless=unless)
+        if unless is not None and unless.done():
+            return
+        late = [task for task in strays if task in self._closing and not task.done() and not task.cancelling()]
+        for task in late:
+            task.cancel()
+        await shield.wait(late, seconds=_UNWINDING)

@@ -1,0 +1,334 @@
+"""One invocation of an agent: the handle that the outside holds."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+from collections.abc import Callable, Generator
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Final, Self
+
+import anyio
+
+from ..cancellation import BoundedShield, Mode, Source, StopScope
+from ..cancellation.cause import parse_mode
+from ..conversation.sealing import user_message
+from ..errors import ConfigurationError, RunError
+from ..events import Event
+from ..messages import Message, Prompt
+from ..phases import Phase
+from ..receipt import Receipt
+from ..result import RunResult
+from ..tools.current_run import current_run
+from ..usage.ledger import Ledger
+from ..usage.live import LiveUsage
+from .events.fanout import Reader
+from .loop import play
+from .settle import settle, settle_at_once
+from .state import Course
+from .steer import turn_aside
+
+# Settling is bounded by the graces of the tools; this is for the machine to be slow in.
+_SLACK: Final = 30.0
+
+
+class Run:
+    """A run that has been started. Its methods are safe from any thread, except for reading events.
+
+    Await it, or `result()`, for the result. Iterate over it for its events, in the loop it was started in. As an async
+    context manager it does not outlive the block: leaving early is a stop (cause: `disconnect`).
+    """
+
+    def __init__(self, course: Course, *, timeout: float | None, on_end: Callable[[Run], None]) -> None:
+        self._course: Final = course
+        self._on_end: Final = on_end
+        course.handle = self
+        self._ended: Final[concurrent.futures.Future[RunResult]] = concurrent.futures.Future()
+        self._ended.set_running_or_notify_cancel()  # so that a waiter who is cancelled cannot cancel it for the others
+        self._deadline: Final = (
+            None if timeout is None else course.loop.call_later(timeout, self.deadline_passed, timeout)
+        )
+        self._task: Final = course.loop.create_task(self._live(), name=f"quiesce run {course.run_id}")
+        self._task.add_done_callback(self._on_task_end)
+
+    # --- Looking ------------------------------------------------------------------------------------------------
+
+    @property
+    def id(self) -> str:
+        """The run's id."""
+        return self._course.run_id
+
+    @property
+    def done(self) -> bool:
+        """Whether the run is at rest."""
+        return self._ended.done()
+
+    @property
+    def phase(self) -> Phase:
+        """What the run is doing right now."""
+        return self._course.phase
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """The conversation as it would be if the run ended in this instant: always valid."""
+        return self._course.current.messages
+
+    @property
+    def usage(self) -> LiveUsage:
+        """What the run has used so far, the answer that is being written included."""
+        return LiveUsage(self._course.ledger, self._course.bill.usage)
+
+    @property
+    def course(self) -> Course:
+        """The inside of the run: for the proof kit and the like, in the run's own loop. It may change at any time."""
+        return self._course
+
+    @property
+    def ledger(self) -> Ledger:
+        """The record of the run's model calls."""
+        return self._course.ledger
+
+    @property
+    def children(self) -> tuple[Run, ...]:
+        """The runs that this run's tools have started and that have not ended. Each can be stopped alone."""
+        return tuple(child.handle for child in self._course.living_children)
+
+    def __repr__(self) -> str:
+        return f"<Run {self.id} {self.phase.value}>"
+
+    # --- Stopping -----------------------------------------------------------------------------------------------
+
+    def cancel(
+        self, reason: str = "", *, mode: str = Mode.NOW, source: Source = "user", undo: bool | None = None
+    ) -> bool:
+        """Ask the run to stop. Returns at once, whether or not this changed anything; a run that has ended stays ended.
+
+        From any thread, task or signal handler, any number of times; a later call can only make the stop more urgent.
+        `undo=True` also takes back what the run's completed calls did, before the run ends (see `@tool.undo`);
+        `undo=False` withdraws that, and stops an undo that is under way, as does a stop that becomes `kill`.
+        Raises `UnknownMode` for a mode that does not exist; the stop is then made in mode `now`.
+        """
+        if self._ended.done():
+            return False
+        if undo is not None:
+            self._course.undo_wanted = undo
+        if undo is False:
+            self._course.undo_token.cancel(reason or "undo=False", source=source)
+        return self._course.token.cancel(reason, mode=mode, source=source)
+
+    def cancel_tool(self, call_id: str, reason: str = "") -> bool:
+        """Stop one tool call, by its policy, and let the run go on: the model is told that the call was stopped.
+
+        Returns at once; False when no such call is waiting or running. From any thread or task. A call that ends in the
+        same instant keeps its result.
+        """
+        return not self._ended.done() and self._course.cancel_tool(call_id, reason)
+
+    def deadline_passed(self, timeout: float) -> None:
+        """What the timer of `timeout=` calls."""
+        self._course.token.cancel(f"{timeout:g} s have passed", source="deadline")
+
+    # --- Speaking while it is busy ------------------------------------------------------------------------------
+
+    def steer(self, prompt: Prompt, *, mode: str = Mode.NOW) -> bool:
+        """Stop what the run is doing, say this, and go on in the same run. Returns at once, from any thread.
+
+        The words already spoken stay, marked as cut; tools that run are stopped by their policy, as `mode` has it (see
+        `Mode`). False when it is too late: the run has ended or is about to, and nothing was said. What was accepted
+        and could not be said, because the run was stopped or failed first, is in `RunResult.unsaid`.
+
+        Raises `InvalidPrompt` or `UnknownMode`; nothing is said then.
+        """
+        message, wanted = user_message(prompt), parse_mode(mode)
+        if not self._course.inbox.put(message, urgent=True):
+            return False
+        self._course.steer_soon(wanted)
+        return True
+
+    def enqueue(self, prompt: Prompt) -> bool:
+        """Say this when the current turn has ended, tools included. Returns at once, from any thread.
+
+        False when it is too late; `RunResult.unsaid` as for `steer`. Raises `InvalidPrompt`.
+        """
+        return self._course.inbox.put(user_message(prompt), urgent=False)
+
+    def pause(self) -> bool:
+        """Wait before the next step (a model call, or a turn's tools) until `resume()`. From any thread.
+
+        What is being said or done goes on to its end. A stop ends the pause at once; deadlines go on. False when the
+        run has ended.
+        """
+        self._course.pausing.pause()
+        return not self._ended.done()
+
+    def resume(self) -> bool:
+        """Go on after `pause()`. Not for answering a person's questions: that is `agent.resume()`."""
+        self._course.pausing.resume()
+        return not self._ended.done()
+
+    @property
+    def paused(self) -> bool:
+        """Whether the run waits, or will wait, before its next step."""
+        return self._course.pausing.wanted and not self._ended.done()
+
+    # --- Waiting ------------------------------------------------------------------------------------------------
+
+    async def result(self) -> RunResult:
+        """Wait for the run to end. Raises the `RunError` of a run that failed; its `result` holds what was kept.
+
+        Being cancelled here does not stop the run.
+        """
+        return _raise_failure(await self.at_rest())
+
+    async def outcome(self) -> RunResult:
+        """Wait for the run to end, like `result()`, and never raise its failure: that is in `error` then."""
+        return await self.at_rest()
+
+    async def stopped(self) -> Receipt:
+        """Wait until the run is at rest; returns the receipt. Does not stop the run, and never raises its failure."""
+        return (await self.at_rest()).receipt
+
+    def wait(self, timeout: float | None = None) -> RunResult:
+        """Block this thread until the run has ended. Not in the run's own loop.
+
+        Raises `TimeoutError` when it has not ended by then, and the `RunError` of a run that failed. Ctrl-C stops the
+        run, waits for it, and is then raised; each further Ctrl-C is more urgent.
+        """
+        with suppress(RuntimeError):
+            if asyncio.get_running_loop() is self._course.loop:
+                raise ConfigurationError("Run.wait() in the run's own loop would wait for ever.", todo="Use await.")
+        return _raise_failure(self._wait_with_interrupts(timeout))
+
+    def wait_for_rest(self) -> Receipt:
+        """Block this thread until the run is at rest; returns the receipt. Never raises the run's failure."""
+        return self._wait_with_interrupts(None).receipt
+
+    def _wait_with_interrupts(self, timeout: float | None) -> RunResult:
+        try:
+            return self._ended.result(timeout)
+        except KeyboardInterrupt:
+            self.cancel("Ctrl-C", source="signal")
+            try:
+                self._ended.result(_SLACK + self._longest_grace())
+            except KeyboardInterrupt:
+                self.cancel("Ctrl-C again", mode=Mode.KILL, source="signal")
+                with suppress(TimeoutError):
+                    self._ended.result(_SLACK)
+            raise
+
+    def __await__(self) -> Generator[Any, None, RunResult]:
+        return self.result().__await__()
+
+    async def owned(self) -> RunResult:
+        """Wait for the result as the one whom the run belongs to: being cancelled here stops it.
+
+        The run settles (cause: `task`), and then the cancellation goes on. Raises what `result()` raises.
+        """
+        try:
+            return await self.result()
+        except asyncio.CancelledError:
+            self.cancel("The task that waited was cancelled", source="task")
+            await self.end_with_caller()
+            raise
+
+    def at_rest(self) -> asyncio.Future[RunResult]:
+        """A future that is done when the run is at rest, for those who wait for several. Cancelling it does nothing."""
+        return asyncio.wrap_future(self._ended)
+
+    async def end_with_caller(self) -> None:
+        """Wait for the end although the caller is being cancelled. For those who re-raise the cancellation."""
+        shield = BoundedShield(f"caller of run {self.id}")
+        with anyio.CancelScope(shield=True):
+            await shield.wait((self.at_rest(),), seconds=_SLACK + self._longest_grace())
+
+    def _longest_grace(self) -> float:
+        return max((tool.policy.grace for tool in self._course.setup.tools.values()), default=0.0)
+
+    # --- Reading ------------------------------------------------------------------------------------------------
+
+    def events(self) -> Reader:
+        """A reader of the events from now on, the last one included. The run waits for a reader that is slow.
+
+        Raises `ConfigurationError` in any other event loop than the run's.
+        """
+        if asyncio.get_running_loop() is not self._course.loop:
+            raise ConfigurationError("Events can be read only in the event loop that the run was started in.")
+        return self._course.broadcast.reader()
+
+    def __aiter__(self) -> Reader:
+        return self.events()
+
+    def tap(self, function: Callable[[Event], None]) -> Callable[[], None]:
+        """Call `function` with each event, in the run's loop, as it happens. Returns the way to take it off again."""
+        return self._course.broadcast.tap(function)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not self.done:
+            outside = isinstance(error, asyncio.CancelledError)
+            self.cancel("its block was left", source="task" if outside else "disconnect")
+            await self.end_with_caller()
+
+    # --- Living -------------------------------------------------------------------------------------------------
+
+    async def _live(self) -> None:
+        """The run's one task: play, settle, and pass on an outside cancellation when all is at rest."""
+        course = self._course
+        current_run.set(course)
+        cancelled_from_outside = False
+        try:
+            going_on = True
+            while going_on:
+                with StopScope(course.leg) as course.scope:
+                    await play(course)
+                course.scope = None
+                going_on = await turn_aside(course)
+        except asyncio.CancelledError:
+            cancelled_from_outside = True
+            course.token.cancel("The task was cancelled from outside", source="task")
+        except RunError as error:
+            course.error = error
+        except Exception as error:
+            failure = RunError(f"The run failed: {type(error).__name__}: {error}.")
+            failure.__cause__ = error
+            course.error = failure
+        await settle(course)
+        if cancelled_from_outside or course.shield.interrupted:
+            raise asyncio.CancelledError
+
+    def _on_task_end(self, task: asyncio.Task[None]) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+        try:
+            if self._course.phase is not Phase.ENDED:
+                self._end_anyway(None if task.cancelled() else task.exception())
+        except Exception as error:  # a bug of ours; whoever waits must hear of it rather than wait for ever
+            self._course.conversation.release(self.id)
+            self._ended.set_exception(error)
+        else:
+            result = self._course.result
+            assert result is not None
+            self._ended.set_result(result)
+        finally:
+            self._on_end(self)
+
+    def _end_anyway(self, error: BaseException | None) -> None:
+        """The task was cancelled before its first step, or is broken: the run must come to rest all the same."""
+        if isinstance(error, Exception):
+            self._course.error = error
+        else:
+            self._course.token.cancel("The task was cancelled before it began", source="task")
+        settle_at_once(self._course)
+
+
+def _raise_failure(result: RunResult) -> RunResult:
+    if result.error is None:
+        return result
+    if isinstance(result.error, RunError):
+        result.error.result = result
+    raise result.error

@@ -1,0 +1,51 @@
+"""Structured output: an answer that must fit a type."""
+
+from __future__ import annotations
+
+import functools
+import re
+from typing import Any, Final
+
+from ..errors import ConfigurationError
+
+_FENCE: Final = re.compile(r"^\s*```(?:json)?\s*\n(.*?)\n?\s*```\s*$", re.DOTALL)
+
+
+class OutputMismatch(ValueError):
+    """An answer that does not fit; the message says why, in words for the model."""
+
+
+class OutputSpec:
+    """The type that an answer must have: a pydantic model, a dataclass, a union, anything pydantic understands.
+
+    Raises `ConfigurationError` for a type that has no schema.
+    """
+
+    def __init__(self, output_type: Any) -> None:
+        from pydantic import TypeAdapter
+        from pydantic.errors import PydanticUserError
+
+        try:
+            self._adapter: Final[TypeAdapter[Any]] = TypeAdapter(output_type)
+            self._adapter.json_schema()
+        except PydanticUserError as error:
+            raise ConfigurationError(
+                f"output_type={output_type!r} has no JSON schema: {error.message.splitlines()[0]}",
+                todo="Use a pydantic model, a dataclass, a TypedDict or a union of them.",
+            ) from None
+
+    @functools.cached_property
+    def schema(self) -> dict[str, Any]:
+        """The JSON schema that the model is given."""
+        return self._adapter.json_schema()
+
+    def parse(self, text: str) -> Any:
+        """The answer as an object. Raises `OutputMismatch` when it does not fit."""
+        from pydantic import ValidationError
+
+        fenced = _FENCE.match(text)
+        try:
+            return self._adapter.validate_json(fenced.group(1) if fenced else text)
+        except ValidationError as error:
+            faults = (f"{'.'.join(map(str, fault['loc'])) or 'answer'}: {fault['msg']}" for fault in error.errors())
+            raise OutputMismatch("; ".join(faults)) from None

@@ -1,0 +1,141 @@
+"""The turn that a run is adding to its conversation, and what there is to see of both meanwhile."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from ..conversation.answer import Draft
+from ..conversation.continuation import prefill_message
+from ..conversation.sealing import seal_answer, seal_turn
+from ..interrupts import PendingTurn
+from ..messages import AssistantContent, AssistantMessage, Message, Outcome, ToolResult, UserMessage
+from ..sessions import Conversation
+from ..tools.batch import Batch
+
+
+class View(NamedTuple):
+    """What there is to see of a conversation while a run adds to it; replaced whole, so that any thread may look.
+
+    `answer` is that of a turn which an earlier run began and this one goes on with.
+    """
+
+    settled: tuple[Message, ...]
+    draft: Draft | None = None
+    batch: Batch | None = None
+    answer: AssistantMessage | None = None
+
+    def turn(self, *, unsettled: Outcome) -> tuple[Message, ...]:
+        """What the current turn amounts to so far; `unsettled` is said of the calls that have no result yet."""
+        results: dict[str, ToolResult] = {}
+        if self.batch is not None:
+            for record in self.batch.records:
+                results[record.call.id] = record.standing(unsettled)
+        return seal_turn(self.draft, results) if self.answer is None else seal_answer(self.answer, results)
+
+
+class CurrentTurn:
+    """The answer that is being written and the tools that it asks for. Each change shows all at once, or not at all."""
+
+    def __init__(self, conversation: Conversation) -> None:
+        self._conversation: Final = conversation
+        self._continued: tuple[AssistantContent, ...] | None = None
+        self._view = View(())
+
+    # --- Looking ------------------------------------------------------------------------------------------------
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """The conversation as it would be if the run ended in this instant. Always valid, from any thread."""
+        view = self._view
+        return (*view.settled, *view.turn(unsettled=Outcome.UNKNOWN))
+
+    @property
+    def draft(self) -> Draft | None:
+        """The answer that is being written, or was written last in this turn."""
+        return self._view.draft
+
+    @property
+    def batch(self) -> Batch | None:
+        """The tools of this turn."""
+        return self._view.batch
+
+    @property
+    def settled(self) -> tuple[Message, ...]:
+        """The conversation before the current turn."""
+        messages = self._conversation.messages
+        return messages if self._continued is None else messages[:-1]
+
+    @property
+    def answer(self) -> AssistantMessage | None:
+        """The current answer, as far as it has come."""
+        turn = self.so_far(unsettled=Outcome.UNKNOWN)
+        return turn[0] if turn and isinstance(turn[0], AssistantMessage) else None
+
+    def so_far(self, *, unsettled: Outcome = Outcome.NEVER_STARTED) -> tuple[Message, ...]:
+        """What the current turn amounts to so far; `unsettled` is said of the calls that have no result yet."""
+        return self._view.turn(unsettled=unsettled)
+
+    def request_messages(self) -> tuple[Message, ...]:
+        """What the model is sent: everything settled, and the beginning of the answer that it is to go on with."""
+        if not self._continued:
+            return self.settled
+        return (*self.settled, prefill_message(self._continued))
+
+    # --- Changing -----------------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """A new turn: all there is to see is the conversation."""
+        self._view = View(self._conversation.messages)
+
+    def take_up(self, answer: AssistantMessage, batch: Batch) -> None:
+        """Go on with a turn that an earlier run began."""
+        self._view = View(self._conversation.messages, None, batch, answer)
+
+    def go_on_from(self, said: tuple[AssistantContent, ...]) -> None:
+        """The next answer is the rest of the conversation's last one, which began with this."""
+        self._continued = said
+
+    def begin_answer(self) -> Draft:
+        """A new answer; whatever a failed try had begun is gone."""
+        draft = Draft(self._call_ids(), self._continued or ())
+        self._view = View(self.settled, draft)
+        return draft
+
+    def forget_answer(self) -> None:
+        """A try failed before anybody could read it."""
+        self.begin()
+
+    def use_tools(self, batch: Batch) -> None:
+        """The answer asks for these tools; none has started."""
+        self._view = self._view._replace(batch=batch)
+
+    def commit(self, turn: tuple[Message, ...]) -> None:
+        """Put the turn into the conversation and begin a new one. What `messages` shows never wavers in between."""
+        if turn:
+            self._conversation.append(*turn, replacing=self._replacing)
+            self._continued = None
+        self.begin()
+
+    def suspend(self, pending: PendingTurn, note: str) -> None:
+        """Keep the turn beside the conversation, until a person has answered what its tools ask."""
+        self._conversation.suspend(pending, replacing=self._replacing)
+        self._view = View(self._conversation.sealed(note))
+
+    def speak(self, message: UserMessage) -> None:
+        """Say something in the person's name, in a conversation where that may follow."""
+        self._conversation.append(message)
+        self._continued = None
+        self.begin()
+
+    def _call_ids(self) -> set[str]:
+        """The call ids that the conversation has used."""
+        return {
+            call.id
+            for message in self._conversation.messages
+            if isinstance(message, AssistantMessage)
+            for call in message.tool_calls
+        }
+
+    @property
+    def _replacing(self) -> int:
+        return 0 if self._continued is None else 1

@@ -1,0 +1,192 @@
+"""The process that listens: uvicorn, with a bound on slow clients, and signals that drain before they end it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any, Final
+
+import h11
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from ..agent import Agent
+from ..errors import ConfigurationError
+from .app import Application, create_app
+from .auth import is_loopback
+from .keys import Keys
+from .settings import Settings
+from .streams import ABORT
+
+_log: Final = logging.getLogger("quiesce.server")
+# After the last run has ended, its readers get this long to take the last events.
+_LAST_WORDS: Final = 5
+# What is left then is cancelled, and gets this long.
+_LAST_BREATH: Final = 1.0
+_KEEP_ALIVE: Final = 30
+_MAX_HEAD: Final = 64 * 1024
+
+
+def serve(
+    *agents: Agent,
+    host: str = "127.0.0.1",
+    port: int = 8765,
+    keys: Keys | None = None,
+    settings: Settings | None = None,
+    store: object = None,
+    log_level: str = "info",
+) -> None:
+    """Serve agents until SIGTERM or SIGINT; then drain, and return.
+
+    A tool that cannot be stopped at all does not keep the process alive: its receipt says `abandoned`, and the process
+    is ended with exit code 0. Raises `ConfigurationError` for a host that others can reach when there are no keys.
+    """
+    if keys is None and not is_loopback(host):
+        raise ConfigurationError(
+            f"{host} can be reached from other machines, and there are no API keys.",
+            todo="Start with --key-file (see `quiesce key`), or listen on 127.0.0.1.",
+        )
+    listening = server(
+        create_app(*agents, settings=settings, keys=keys, store=store), host=host, port=port, log_level=log_level
+    )
+
+    async def main() -> None:
+        await listening.serve()
+        await _leave_nobody_waiting()
+
+    with asyncio.Runner(loop_factory=listening.config.get_loop_factory()) as runner:
+        runner.run(main())
+
+
+async def _leave_nobody_waiting() -> None:
+    """A loop closes only when all its tasks have ended, so one that ignores its cancellation would hold it for ever."""
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        await asyncio.wait(tasks, timeout=_LAST_BREATH)
+    stubborn = [task.get_name() for task in tasks if not task.done()]
+    if stubborn:
+        _log.error("ends although these cannot be stopped: %s", ", ".join(stubborn))
+        logging.shutdown()
+        sys.stdout.flush()
+        os._exit(0)
+
+
+def server(app: Application, *, host: str = "127.0.0.1", port: int = 0, log_level: str = "info") -> DrainingServer:
+    """A uvicorn server for an application, that drains it before it ends."""
+    settings = app.desk.settings
+    config = uvicorn.Config(
+        app,
+        host=host,
+        port=port,
+        log_level=log_level,
+        access_log=log_level in ("debug", "trace"),
+        server_header=False,
+        ws="none",
+        http=_protocol(settings.header_timeout, settings.send_timeout),
+        lifespan="on",
+        timeout_keep_alive=_KEEP_ALIVE,
+        timeout_graceful_shutdown=_LAST_WORDS,
+        h11_max_incomplete_event_size=_MAX_HEAD,
+        limit_concurrency=settings.max_streams + settings.max_runs + 1000,
+        backlog=4096,
+        proxy_headers=False,
+    )
+    return DrainingServer(config, app)
+
+
+class DrainingServer(uvicorn.Server):
+    """The first signal drains and the second one hurries. The process then ends by itself, with exit code 0."""
+
+    def __init__(self, config: uvicorn.Config, app: Application) -> None:
+        super().__init__(config)
+        self._app: Final = app
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to listen."""
+        self._loop = asyncio.get_running_loop()
+        await super().startup(sockets)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002
+        """A signal. Not recorded for uvicorn, which would raise it again at the end: a drain is a clean exit."""
+        _log.info("%s: draining", signal.Signals(sig).name)
+        if self._loop is None:
+            self.should_exit = True
+        else:
+            self._loop.call_soon_threadsafe(self.drain)
+
+    def drain(self) -> None:
+        """End the runs, then the server. A second call hurries. In the server's own loop."""
+        if self._app.desk.draining:
+            self._app.drain.hurry()
+        self._app.drain.begin().add_done_callback(self._drained)
+
+    def _drained(self, _: object) -> None:
+        self.should_exit = True
+
+
+def _protocol(header_timeout: float, send_timeout: float) -> type[H11Protocol]:
+    """uvicorn's protocol, with limits on the time that the head of a request takes and that bytes are on their way.
+
+    Without the first, a client that sends a byte now and then can hold a connection for ever; without the second, one
+    whose network has gone is noticed after a quarter of an hour.
+    """
+
+    class PatientProtocol(H11Protocol):
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+            self._head_timer: asyncio.TimerHandle | None = None
+
+        def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+            super().connection_made(transport)
+            notice_a_lost_network(transport.get_extra_info("socket"), send_timeout)
+            self._await_head(transport.abort)
+
+        def data_received(self, data: bytes) -> None:
+            cycle = self.cycle
+            super().data_received(data)
+            if self.cycle is not cycle:
+                self.scope.setdefault("state", {})[ABORT] = self.transport.abort
+            if self.conn.their_state is h11.IDLE:
+                self._await_head(self.transport.abort)
+            else:
+                self._forget_timer()
+
+        def on_response_complete(self) -> None:
+            super().on_response_complete()
+            if self.conn.their_state is h11.IDLE and self.conn.trailing_data[0]:  # the next one has begun already
+                self._await_head(self.transport.abort)
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._forget_timer()
+            super().connection_lost(exc)
+
+        def _await_head(self, give_up: Callable[[], None]) -> None:
+            if self._head_timer is None:
+                self._head_timer = self.loop.call_later(header_timeout, give_up)
+
+        def _forget_timer(self) -> None:
+            if self._head_timer is not None:
+                self._head_timer.cancel()
+                self._head_timer = None
+
+    return PatientProtocol
+
+
+def notice_a_lost_network(connection: socket.socket, seconds: float) -> None:
+    """Give a connection up when what was sent is not acknowledged for so long.
+
+    A client whose Wi-Fi is lost says no goodbye, and heartbeats fit into the kernel's buffer for hours. Only the kernel
+    knows that nothing is acknowledged. Where it cannot be told to act on that, it waits as long as it likes.
+    """
+    option = getattr(socket, "TCP_USER_TIMEOUT", None)
+    if option is not None and connection.family in (socket.AF_INET, socket.AF_INET6):
+        connection.setsockopt(socket.IPPROTO_TCP, option, int(seconds * 1000))

@@ -1,0 +1,274 @@
+"""What clients are shown, and what they may send: the shapes of the JSON."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, Literal, TypeAlias
+
+from msgspec import Meta, Struct
+
+from ..cancellation import Cause, Mode
+from ..interrupts import Interrupt
+from ..messages import Message, UserContent
+from ..phases import Phase
+from ..receipt import Receipt
+from ..usage.figure import Figure
+from ..usage.ledger import Usage
+from ..usage.prices import Cost
+from .settings import OnDisconnect
+
+RunState: TypeAlias = Literal["queued", "running", "stopping", "ended", "crashed"]
+
+SESSION_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}$"
+SessionName: TypeAlias = Annotated[str, Meta(pattern=SESSION_PATTERN)]
+Seconds: TypeAlias = Annotated[float, Meta(ge=0, le=7 * 24 * 3600)]
+Reason: TypeAlias = Annotated[str, Meta(max_length=1000)]
+
+# --- What clients send ---------------------------------------------------------------------------------------------
+
+
+class StartRun(Struct, forbid_unknown_fields=True):
+    """The body of `POST /runs`. `mode` is how a run is stopped whose readers have all gone."""
+
+    prompt: Annotated[str, Meta(min_length=1)] | Annotated[list[UserContent], Meta(min_length=1)]
+    agent: str | None = None
+    session: SessionName | None = None
+    timeout: Seconds | None = None
+    on_disconnect: OnDisconnect | None = None
+    disconnect_grace: Seconds | None = None
+    mode: Mode = Mode.NOW
+    on_busy: Literal["refuse", "queue"] = "refuse"
+
+
+class CancelRun(Struct, forbid_unknown_fields=True):
+    """The body of `POST /runs/{id}/cancel`.
+
+    `undo` takes back what the run's completed calls did, before the run ends; false withdraws that.
+    """
+
+    reason: Reason = ""
+    mode: Mode = Mode.NOW
+    undo: bool | None = None
+    source: Literal["user", "remote"] = "user"
+
+
+class CancelTool(Struct, forbid_unknown_fields=True):
+    """The body of `POST /runs/{id}/tools/{call}/cancel`."""
+
+    reason: Reason = ""
+
+
+class SteerRun(Struct, forbid_unknown_fields=True):
+    """The body of `POST /runs/{id}/steer`."""
+
+    text: Annotated[str, Meta(min_length=1)]
+
+
+class Answer(Struct, forbid_unknown_fields=True):
+    """What a person says to one interrupt.
+
+    For an approval: true, false, `{"type": "approve"}` (with `arguments` to call the tool with others) or
+    `{"type": "deny", "reason": ...}`. For a question: any value.
+    """
+
+    id: str
+    answer: Any
+
+
+class ResumeRun(Struct, forbid_unknown_fields=True):
+    """The body of `POST /runs/{id}/resume`."""
+
+    answers: list[Answer]
+
+
+class Nothing(Struct, forbid_unknown_fields=True):
+    """A body that may be left out, or `{}`."""
+
+
+# --- What clients are shown ----------------------------------------------------------------------------------------
+
+
+class UsageView(Struct, frozen=True):
+    """What was used: each figure with its interval and its source."""
+
+    calls: int
+    input: Figure
+    output: Figure
+    cache_read: Figure
+    cache_write: Figure
+    reasoning: Figure
+    cost: Cost | None
+    is_final: bool
+
+
+class RunView(Struct, frozen=True):
+    """A run at a glance. `mode` and `cause` are those of its stop, if one was asked for.
+
+    `undoable` names the tools whose calls `POST /runs/{id}/undo` would take back.
+    """
+
+    id: str
+    agent: str
+    session: str | None
+    state: RunState
+    phase: Phase
+    stop_reason: str | None
+    prompt: str
+    created_at: float
+    ended_at: float | None
+    mode: Mode | None
+    cause: Cause | None
+    waiting_for: tuple[str, ...]
+    interrupts: tuple[Interrupt, ...]
+    usage: UsageView
+    text_tail: str
+    error: str | None = None
+    on_disconnect: OnDisconnect = "continue"
+    last_event: int = 0
+    undoable: tuple[str, ...] = ()
+
+
+class RunAnswer(Struct, frozen=True):
+    """A run."""
+
+    run: RunView
+
+
+class RunDetail(Struct, frozen=True):
+    """A run with its conversation, and with its receipt once it has ended."""
+
+    run: RunView
+    messages: tuple[Message, ...]
+    receipt: Receipt | None
+
+
+class RunList(Struct, frozen=True):
+    """Some runs, the newest first."""
+
+    runs: tuple[RunView, ...]
+
+
+class RunsListed(Struct, frozen=True, tag="list"):
+    """In place of everything that was told before: the runs as they are, the newest first."""
+
+    runs: tuple[RunView, ...]
+
+
+class RunChanged(Struct, frozen=True, tag="run"):
+    """A run that is new, or not as it was."""
+
+    run: RunView
+
+
+class RunGone(Struct, frozen=True, tag="gone"):
+    """A run that is no longer known."""
+
+    id: str
+
+
+RunsChange: TypeAlias = RunsListed | RunChanged | RunGone
+
+
+class CancelAnswer(Struct, frozen=True):
+    """Whether the request changed anything, and the run; with the receipt once the run has ended."""
+
+    accepted: bool
+    run: RunView
+    receipt: Receipt | None = None
+
+
+class Accepted(Struct, frozen=True):
+    """Whether the request changed anything."""
+
+    accepted: bool
+
+
+class ReceiptAnswer(Struct, frozen=True):
+    """A receipt; `is_done` when nothing more will be written to it for this request."""
+
+    receipt: Receipt
+    is_done: bool = True
+
+
+class SessionView(Struct, frozen=True):
+    """A conversation at a glance. `run` is the id of the run that holds it."""
+
+    name: str
+    agent: str
+    messages: int
+    updated_at: float
+    run: str | None
+
+
+class SessionList(Struct, frozen=True):
+    """Some sessions, the latest first."""
+
+    sessions: tuple[SessionView, ...]
+
+
+class SessionDetail(Struct, frozen=True):
+    """A session with its conversation and the runs that are still known."""
+
+    session: SessionView
+    messages: tuple[Message, ...]
+    runs: tuple[RunView, ...]
+
+
+class DayUsage(Struct, frozen=True):
+    """What one model was used for on one day (UTC)."""
+
+    day: str
+    model: str
+    usage: UsageView
+
+
+class UsageReport(Struct, frozen=True):
+    """What all runs of a key used."""
+
+    total: UsageView
+    days: tuple[DayUsage, ...]
+
+
+class ToolView(Struct, frozen=True):
+    """A tool of an agent, and what a stop does to it."""
+
+    name: str
+    description: str
+    on_stop: str
+    grace: float
+
+
+class AgentView(Struct, frozen=True):
+    """An agent that runs can be started with."""
+
+    name: str
+    model: str
+    tools: tuple[ToolView, ...]
+
+
+class AgentList(Struct, frozen=True):
+    """The agents of this server; the first is used when none is named."""
+
+    agents: tuple[AgentView, ...]
+
+
+class Health(Struct, frozen=True):
+    """Whether new runs are taken."""
+
+    status: Literal["ok", "draining"]
+    runs: int
+    version: str
+
+
+def usage_view(usage: Usage) -> UsageView:
+    """Usage without its entries."""
+    tokens = usage.tokens
+    return UsageView(
+        calls=usage.calls,
+        input=tokens.input,
+        output=tokens.output,
+        cache_read=tokens.cache_read,
+        cache_write=tokens.cache_write,
+        reasoning=tokens.reasoning,
+        cost=usage.cost,
+        is_final=usage.is_final,
+    )

@@ -1,0 +1,147 @@
+"""Sessions as JSON Lines: one line for the session, then one for each message, run, row of a journal and value.
+
+An export holds everything that the store has, so an import of it is the same session. Only the lease stays behind.
+"""
+
+from __future__ import annotations
+
+import base64
+import uuid
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+import msgspec
+from msgspec import Raw, Struct
+
+from ..conversation.sealing import faults
+from ..errors import SessionExists, SessionNotFound, StoreDamaged
+from .journal.rows import Row, decode_messages, decode_row
+from .records import Batch, RunBegin, RunEnd, RunStatus, holder
+from .store import Store
+
+VERSION: Final = 1
+
+
+class _Head(Struct, frozen=True, tag="session", tag_field="line"):
+    version: int
+    name: str
+    created: float
+    length: int
+
+
+class _Message(Struct, frozen=True, tag="message", tag_field="line"):
+    message: Raw
+
+
+class _Run(Struct, frozen=True, tag="run", tag_field="line"):
+    run: str
+    agent: str
+    started: float
+    status: RunStatus
+    reason: str
+    ended: float | None
+    detail: Raw
+
+
+class _Event(Struct, frozen=True, tag="event", tag_field="line", omit_defaults=True):
+    run: str
+    event: Raw
+    number: int | None = None
+    lengths: bytes = b""
+
+
+class _Value(Struct, frozen=True, tag="value", tag_field="line"):
+    key: str
+    value: str
+
+
+_Line = _Head | _Message | _Run | _Event | _Value
+
+
+def export_session(store: Store, name: str) -> Iterator[bytes]:
+    """The lines of a session. Blocks; raises `SessionNotFound` or another `StoreError`."""
+    snapshot = store.load(name).result()
+    info = snapshot.info
+    yield _line(_Head(VERSION, name, info.created, info.length))
+    for payload in snapshot.messages:
+        yield _line(_Message(Raw(payload)))
+    for run in store.runs(name).result():
+        yield _line(_Run(run.run_id, run.agent, run.started, run.status, run.reason, run.ended, Raw(run.detail)))
+        for row in store.rows(name, run.run_id, marks=True).result():
+            yield _line(_Event(run.run_id, Raw(row.payload), row.number, row.lengths))
+    for key, value in sorted(snapshot.values.items()):
+        yield _line(_Value(key, base64.b64encode(value).decode()))
+
+
+def import_session(store: Store, lines: Iterable[bytes], *, name: str | None = None) -> str:
+    """Put an export into a store, under its own name or another one; returns the name. All of it, or nothing.
+
+    Blocks. Raises `SessionExists`, or `StoreDamaged` for lines that are not a whole export.
+    """
+    head, rest = _read(lines)
+    name = name or head.name
+    messages = [bytes(line.message) for line in rest if isinstance(line, _Message)]
+    if len(messages) != head.length:
+        raise StoreDamaged(f"The export has {len(messages)} of {head.length} messages.")
+    said = decode_messages(messages)
+    found = faults(said) if not any(isinstance(line, _Run) and line.status == "running" for line in rest) else ()
+    if found:
+        raise StoreDamaged(f"The export is not a valid conversation: {'; '.join(found[:3])}.")
+    _check_absent(store, name)
+    lease = store.acquire(name, holder(uuid.uuid4().hex), seconds=60).result().lease
+    try:
+        batches = list(_batches(rest))
+        batches[-1].messages = list(said)
+        batches[-1].values = {line.key: base64.b64decode(line.value) for line in rest if isinstance(line, _Value)}
+        for batch in batches:
+            store.write(lease, batch).result()
+    except BaseException:
+        store.release(lease).result()
+        store.delete(name).result()
+        raise
+    store.release(lease).result()
+    return name
+
+
+def _check_absent(store: Store, name: str) -> None:
+    try:
+        store.load(name).result()
+    except SessionNotFound:
+        return
+    raise SessionExists(f"There is a session {name!r} already.")
+
+
+def _batches(lines: list[Any]) -> Iterator[Batch]:
+    """One batch for each run, and one at least."""
+    runs = [line for line in lines if isinstance(line, _Run)]
+    if not runs:
+        yield Batch("import")
+    rows: dict[str, list[Row]] = {}
+    for line in lines:
+        if isinstance(line, _Event):
+            decode_row(bytes(line.event))  # it must be one
+            rows.setdefault(line.run, []).append(Row(bytes(line.event), line.number, line.lengths))
+    for run in runs:
+        batch = Batch(run.run)
+        batch.begin = RunBegin(run.agent, run.started)
+        batch.take_rows(rows.get(run.run, []))
+        if run.status != "running":
+            batch.end = RunEnd(run.status, run.reason, run.ended or run.started, bytes(run.detail))
+        yield batch
+
+
+def _read(lines: Iterable[bytes]) -> tuple[_Head, list[Any]]:
+    decoder = msgspec.json.Decoder(_Line)
+    try:
+        read = [decoder.decode(line) for line in lines if line.strip()]
+    except (msgspec.MsgspecError, UnicodeError) as error:
+        raise StoreDamaged(f"This is not an export of a session: {error}.") from error
+    if not read or not isinstance(read[0], _Head):
+        raise StoreDamaged("This is not an export of a session: its first line is missing.")
+    if read[0].version != VERSION:
+        raise StoreDamaged(f"The export has version {read[0].version}; this Quiesce knows {VERSION}.")
+    return read[0], read[1:]
+
+
+def _line(line: Struct) -> bytes:
+    return msgspec.json.encode(line) + b"\n"

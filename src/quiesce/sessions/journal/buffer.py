@@ -1,0 +1,74 @@
+"""The page that a journal is writing: what is gathered for the next batch while the last one is on its way."""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+from ...events import RunEnded
+from ...messages import Message
+from ..records import Batch, RunBegin, RunEnd
+from .rows import JournalRow
+
+
+class Page:
+    """Everything that was taken since the last batch. The first page says that the run has begun."""
+
+    def __init__(self, run_id: str, agent: str) -> None:
+        self.entries: Final[list[JournalRow]] = []
+        self._run_id: Final = run_id
+        self._begin: RunBegin | None = RunBegin(agent, time.time())
+        self._messages: list[Message] = []
+        self._values: dict[str, bytes] = {}
+        self._answers: dict[int, str] = {}
+        self._marks: list[int] = []
+        self._cut = 0
+        self._rows = 0
+        self._next_event = 1
+
+    def replace(self, messages: tuple[Message, ...], replacing: int) -> None:
+        """Messages that are in the conversation now, some of them in place of the last ones before."""
+        unsent = min(replacing, len(self._messages))
+        del self._messages[len(self._messages) - unsent :]
+        self._cut += replacing - unsent
+        self._messages.extend(messages)
+
+    def mark(self) -> None:
+        """The entry that comes next is not for readers."""
+        self._marks.append(len(self.entries))
+
+    def set_value(self, key: str, value: bytes) -> None:
+        """A named value of the session."""
+        self._values[key] = value
+
+    def answer(self, place: int) -> None:
+        """The words of a letter are in what was committed."""
+        self._answers[place] = self._run_id
+
+    def turn(self, saved: int, closing: tuple[RunEnded, bytes] | None) -> Batch:
+        """Take what is on the page, and begin a new one.
+
+        `saved` is how many messages the store has; `closing` is how the run ended, and its receipt, if it has.
+        """
+        batch = Batch(self._run_id, first_row=self._rows, first_event=self._next_event)
+        batch.entries = self.entries.copy()
+        self.entries.clear()
+        batch.messages, self._messages = self._messages, []
+        batch.values, self._values = self._values, {}
+        batch.answers, self._answers = self._answers, {}
+        batch.begin, self._begin = self._begin, None
+        batch.marks, self._marks = self._marks, []
+        batch.first_message = saved - self._cut
+        batch.cuts, self._cut = self._cut > 0, 0
+        if closing is not None:
+            _close(batch, *closing)
+        self._rows += batch.count
+        self._next_event += len(batch.entries) - len(batch.marks)
+        return batch
+
+
+def _close(batch: Batch, last: RunEnded, detail: bytes) -> None:
+    batch.closing = last
+    batch.end = RunEnd("ended", last.stop_reason, time.time(), detail)
+    batch.release = True
+    batch.urgent = bool(batch.entries)

@@ -1,0 +1,391 @@
+"""The journal of one run: everything that happens is in the store before anybody outside sees it.
+
+What the run says goes into a queue. The queue is written in batches, one at a time: while one is on its way the next
+one gathers, so that a fast answer costs a write for hundreds of chunks, and a slow one a write for each. When a batch
+is durable its events go on to the readers. `durable()` is for the moments that must not be passed before everything
+so far is saved.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import Future
+from contextlib import suppress
+from enum import Enum
+from typing import TYPE_CHECKING, Final
+
+from ...errors import LeaseLost, SessionBusy, StoreError, StoreUnavailable
+from ...events import RunEnded, SessionRecovered, StoreFailed
+from ...messages import Message
+from ...receipt import LateOutcome
+from ..queue.inbox import Mailbox
+from ..queue.lease import Tenure
+from ..records import Batch, Said
+from .buffer import Page
+from .delivery import Readership
+from .rows import Commit, JournalRow, ToolIntended
+from .run_host import RunHost
+
+if TYPE_CHECKING:
+    from ..session import Session
+
+# Seconds between writes, unless something waits for them; and a store that is slow is asked less often.
+LINGER: Final = 0.02
+LONGEST_LINGER: Final = 0.1
+_SLOWNESS: Final = 4
+# How long a store that cannot be reached is tried again before the run hears of it.
+PATIENCE: Final = 10.0
+TOO_SOON: Final = "The run ended before its session was open; the prompt is not in it."
+_FIRST_PAUSE: Final = 0.05
+_LONGEST_PAUSE: Final = 1.0
+
+
+class State(Enum):
+    """How a journal stands with its store."""
+
+    OPENING = "opening"
+    OPEN = "open"
+    DEGRADED = "degraded"
+    FAILED = "failed"
+    CLOSED = "closed"
+
+
+class Journal:
+    """Brings one run into the store. Only for the run's own loop."""
+
+    def __init__(self, session: Session, host: RunHost) -> None:
+        self._session: Final = session
+        self._host: Final = host
+        self._loop: Final = asyncio.get_running_loop()
+        self._page: Final = Page(host.run_id, host.agent)
+        self.queue: Final = self._page.entries
+        self._readers: Final = Readership(host.deliver)
+        self.said_in: str | None = None
+        """The run, in another process, that has said this run's prompt."""
+        self._written = 0
+        self._on_its_way: Batch | None = None
+        self._waiting: list[tuple[int, asyncio.Future[None]]] = []
+        self._timer: asyncio.Handle | None = None
+        self.idle = False
+        self._wrote_at = 0.0
+        self._linger = LINGER
+        self._failing_since: float | None = None
+        self._pause = _FIRST_PAUSE
+        self._closing: tuple[RunEnded, bytes] | None = None
+        self._ended = False
+        self._tenure: Tenure | None = None
+        self._patient: Final[asyncio.Future[None]] = self._loop.create_future()
+        self.state = State.OPENING
+        self.error: StoreError | None = None
+        self.opening: Final = self._loop.create_task(self._open(), name=f"quiesce session {session.name}")
+
+    # --- Opening ------------------------------------------------------------------------------------------------
+
+    async def _open(self) -> None:
+        """Take the session. Never raises: what went wrong is in `error`."""
+        try:
+            lease = await self._session.open(self._patient, self._host.wish)
+        except StoreError as error:
+            if isinstance(error, SessionBusy) and error.overtaken:
+                self.state = State.FAILED
+                self._host.correspondence.stop_from_afar()
+            else:
+                self._end_with(StoreUnavailable(TOO_SOON) if self._patient.done() else error)
+            return
+        except asyncio.CancelledError:
+            self._end_with(StoreUnavailable("The session was not opened: the program is ending."))
+            raise
+        if isinstance(lease, Said):
+            self.said_in = lease.run_id
+            return
+        if self._patient.done():
+            self._session.stop_watching()
+            self._session.store.release(lease)
+            self._end_with(StoreUnavailable(TOO_SOON))
+            return
+        self._tenure = Tenure(self._session.store, lease, self._host.correspondence, self._end_with)
+        if self._session.stop_watching():
+            self._tenure.mailbox.fetch()
+        self.state = State.OPEN
+        self.idle = True
+        self._session.opened()
+        for crash in self._session.crashes:
+            self.take(SessionRecovered(crash.run_id, crash.unknown))
+        self.begin()
+
+    def hurry(self) -> None:
+        """The run is to stop: no more waiting for a session that somebody else has."""
+        if not self._patient.done():
+            self._patient.set_result(None)
+
+    @property
+    def in_line(self) -> bool:
+        """Whether the session is somebody else's, and is waited for."""
+        return self.state is State.OPENING and not self.opening.done() and self._session.in_line
+
+    @property
+    def opened(self) -> bool:
+        """Whether the session was opened."""
+        return self._tenure is not None
+
+    # --- Taking -------------------------------------------------------------------------------------------------
+
+    def take(self, event: JournalRow) -> None:
+        """Queue an event. It reaches the readers when it is saved."""
+        self.queue.append(event)
+        if self.idle:
+            self.begin()
+
+    def commit(self, messages: tuple[Message, ...], *, replacing: int = 0) -> None:
+        """Queue messages that are in the conversation now, some of them in place of the last ones before.
+
+        What the journal says up to here is settled by them.
+        """
+        if self.state is not State.CLOSED:
+            self._page.replace(messages, replacing)
+            self._page.mark()
+            self.take(Commit(len(messages)))
+
+    def set_value(self, key: str, value: bytes) -> None:
+        """Queue a named value of the session; it is saved in one step with the events and messages around it."""
+        self._session.values[key] = value
+        self._page.set_value(key, value)
+
+    @property
+    def mailbox(self) -> Mailbox | None:
+        """What other processes say to the run, once the session is open."""
+        return None if self._tenure is None else self._tenure.mailbox
+
+    def answer(self, place: int) -> None:
+        """The words of a letter are in what is committed next: say so in the same step."""
+        self._page.answer(place)
+
+    async def intend(self, call_id: str) -> None:
+        """Note that a tool is about to run, and wait until that is saved."""
+        self._page.mark()
+        self.take(ToolIntended(call_id))
+        await self.durable()
+
+    async def durable(self) -> None:
+        """Wait until everything so far is saved, or the run has been told to go on without.
+
+        When the run is to be stopped because the store failed, this waits to be cancelled: nothing is done after it
+        that is not written down before.
+        """
+        if self._written < self._taken and self.state is not State.DEGRADED:
+            await self.attempted()
+            if self.state is State.FAILED:
+                await self._loop.create_future()
+
+    def attempted(self) -> asyncio.Future[None]:
+        """A future that is done when everything so far is saved, or it is known that it cannot be."""
+        done: asyncio.Future[None] = self._loop.create_future()
+        if self._written >= self._taken or self.state in (State.DEGRADED, State.FAILED, State.CLOSED):
+            done.set_result(None)
+        else:
+            self._waiting.append((self._taken, done))
+            self.begin()
+        return done
+
+    @property
+    def _taken(self) -> int:
+        """How many entries there were so far. Counted when asked, so that taking one costs next to nothing."""
+        on_their_way = 0 if self._on_its_way is None else self._on_its_way.count
+        return self._written + on_their_way + len(self.queue)
+
+    @property
+    def backlog(self) -> int:
+        """How many entries are not saved yet and hold the run up."""
+        return 0 if self.state is State.DEGRADED else self._taken - self._written
+
+    @property
+    def busy(self) -> bool:
+        """Whether something is on its way to the store."""
+        return self._on_its_way is not None
+
+    @property
+    def failed(self) -> bool:
+        """Whether the run is to end because the store failed."""
+        return self.state is State.FAILED
+
+    @property
+    def all_saved(self) -> bool:
+        """Whether everything that was taken is in the store."""
+        if self.said_in is not None:
+            return True
+        return (self._ended or self._written >= self._taken) and self.opened and self.error is None
+
+    def keep_late(self, outcome: LateOutcome) -> bool:
+        """Note what became of a call that was given up, once the run's end is written down. From any thread.
+
+        False when it is not: then the outcome is an event like any other.
+        """
+        if self._closing is None and self.state is not State.CLOSED:
+            return False
+        if self._tenure is not None:
+            self._tenure.keep_late(self._host.run_id, outcome)
+        return True
+
+    # --- Writing ------------------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Write what is queued: at once if somebody waits for it, else soon.
+
+        When the last write was a while ago, that is with what else is taken in this step of the loop.
+        """
+        if self.state is State.DEGRADED:
+            self._tell_all()
+        if self.state is not State.OPEN or self._on_its_way is not None or not self.queue:
+            return
+        self.idle = False
+        if self._waiting:
+            self._stop_timer()
+            self._write()
+        elif self._timer is None:
+            pause = self._wrote_at + self._linger - self._loop.time()
+            later = self._loop.call_later
+            self._timer = self._loop.call_soon(self._write) if pause <= 0 else later(pause, self._write)
+
+    def flush(self) -> None:
+        """Write what is queued without waiting for more, unless the last batch is still on its way."""
+        if self.state is State.OPEN and not self.busy:
+            self._stop_timer()
+            self._write()
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _write(self) -> None:
+        """Send off everything that is queued."""
+        self._timer = None
+        if self.state is State.OPEN and self._on_its_way is None and self.queue and self._closing is None:
+            self._send(self._page.turn(self._session.saved, self._closing))
+
+    def _send(self, batch: Batch) -> None:
+        assert self._tenure is not None
+        self._on_its_way = batch
+        self._wrote_at = self._loop.time()
+        self._tenure.written()
+        # Encoded here, where thousands of small events are still warm; another thread would have to fetch each one.
+        batch.rows()
+        batch.payloads()
+
+        def tell(future: Future[int]) -> None:
+            with suppress(RuntimeError):  # the loop has closed
+                self._loop.call_soon_threadsafe(self._on_written, batch, future)
+
+        self._session.store.write(self._tenure.lease, batch).add_done_callback(tell)
+
+    def _on_written(self, batch: Batch, future: Future[int]) -> None:
+        error = future.exception()
+        if error is not None:
+            self._on_failure(batch, error)
+            return
+        self._on_its_way = None
+        self._linger = min(LONGEST_LINGER, max(LINGER, _SLOWNESS * (self._loop.time() - self._wrote_at)))
+        self._failing_since, self._pause = None, _FIRST_PAUSE
+        told_up_to, self._written = self._written, self._written + batch.count
+        self._readers.tell(batch.entries, told_up_to, batch.marks)
+        self._session.wrote(batch, future.result())
+        self._ended = batch.closing is not None
+        if self.state is State.DEGRADED:
+            self.state, self.error = State.OPEN, None
+        self._wake(self._written)
+        self.idle = True
+        if self._closing is None:
+            self.begin()
+        elif not self._ended:
+            self._write_end()
+
+    def _wake(self, written: float) -> None:
+        """Let those go on who waited for no more than so many entries."""
+        waiting, self._waiting = self._waiting, []
+        for count, waiter in waiting:
+            if count > written:
+                self._waiting.append((count, waiter))
+            elif not waiter.done():
+                waiter.set_result(None)
+
+    def _tell_all(self) -> None:
+        """Hand the readers everything, saved or not."""
+        on_their_way = [] if self._on_its_way is None else self._on_its_way.entries
+        self._readers.tell([*on_their_way, *self.queue], self._written)
+
+    # --- When the store fails -----------------------------------------------------------------------------------
+
+    def _on_failure(self, batch: Batch, error: BaseException) -> None:
+        """Try again for a while if that can help; else stop the run, or let it go on in memory."""
+        failure = error if isinstance(error, StoreError) else StoreError(f"The store failed: {error!r}.")
+        now = self._loop.time()
+        if self._failing_since is None:
+            self._failing_since = now
+        lost = isinstance(failure, LeaseLost)
+        if not lost and self.state is not State.CLOSED:
+            patient = failure.retryable and now - self._failing_since < PATIENCE
+            if self.state is State.OPEN and not patient and self._session.on_store_failure == "continue":
+                self._degrade(failure)
+            if patient or self.state is State.DEGRADED:
+                self._pause = min(self._pause * 2, _LONGEST_PAUSE)
+                self._timer = self._loop.call_later(self._pause, self._send, batch)
+                return
+        self._on_its_way = None
+        # It goes back to where it came from, so that readers can be told in the end.
+        self.queue[:0] = batch.entries
+        self._end_with(failure)
+
+    def _degrade(self, failure: StoreError) -> None:
+        """Go on in memory. Readers get what happens at once, and writing is tried again now and then."""
+        self.state, self.error = State.DEGRADED, failure
+        self.idle = True
+        self.take(StoreFailed(str(failure)))
+        self._wake(float("inf"))
+
+    def _end_with(self, failure: StoreError) -> None:
+        if self.state is not State.CLOSED:
+            self.state, self.error = State.FAILED, failure
+            self._wake(float("inf"))
+            self._host.fail(failure)
+
+    # --- Holding on, and ending ---------------------------------------------------------------------------------
+
+    def finish(self, last: RunEnded, detail: bytes) -> asyncio.Future[None]:
+        """Write down how the run ended, and let the session go. The future is done when that is saved, or cannot be.
+
+        Everything that is queued goes with it, in one step. When something is on its way, that comes first.
+        """
+        done: asyncio.Future[None] = self._loop.create_future()
+        if self.state is not State.OPEN:
+            done.set_result(None)
+            return done
+        self._closing = (last, detail)
+        self._waiting.append((self._taken + 1, done))
+        if self._on_its_way is None:
+            self._write_end()
+        return done
+
+    def _write_end(self) -> None:
+        self._stop_timer()
+        if self.state is State.OPEN:
+            self.idle = False
+            self._send(self._page.turn(self._session.saved, self._closing))
+
+    def close(self) -> None:
+        """The run is over. Readers get what they have not had, saved or not, and the lease is let go.
+
+        What came when the end was written down already comes too late: the end is the last event, here as in the store.
+        """
+        if self._ended:
+            self.queue.clear()
+        self._tell_all()
+        self.state = State.CLOSED
+        self._stop_timer()
+        if self._tenure is not None:
+            self._tenure.close()
+        self.hurry()
+        self._wake(float("inf"))
+        if not self.opening.done():
+            self.opening.cancel()
+        if self._tenure is not None and not self._ended:
+            self._tenure.let_go()

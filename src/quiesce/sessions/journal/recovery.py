@@ -1,0 +1,123 @@
+"""After a crash: what the journal of a run that never ended amounts to, as a turn that can stay in the conversation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from msgspec import Struct
+
+from ...conversation.answer import Draft
+from ...conversation.continuation import continued
+from ...conversation.sealing import close, seal_answer, seal_turn, unfinished
+from ...events import (
+    AnswerEnd,
+    AnswerStart,
+    ModelCallStarted,
+    ReasoningDelta,
+    RetryScheduled,
+    TextDelta,
+    ToolCallArguments,
+    ToolCallEnd,
+    ToolCallStart,
+    ToolEnded,
+    ToolStarted,
+    UsageDelta,
+)
+from ...interrupts import PendingTurn
+from ...messages import AssistantContent, AssistantMessage, Message, Outcome, ToolCall, ToolResult
+from .rows import Commit, JournalRow, ToolIntended
+
+CRASH_NOTE: Final = "(This answer ended here because the program was interrupted.)"
+UNKNOWN_SENTENCE: Final = "No result: the program ended while this was running. Whether it did its work is not known."
+
+
+class Crash(Struct, frozen=True):
+    """A run that never came to its end. `unknown` are the calls that may have run, wholly, in part or not at all."""
+
+    run_id: str
+    unknown: tuple[ToolCall, ...] = ()
+    kept_text: int = 0
+
+
+class Torn:
+    """The turn that a crashed run was in, read from its journal, and from the turn that it had taken up again."""
+
+    def __init__(
+        self, run_id: str, before: Sequence[Message], pending: PendingTurn | None, rows: Iterable[JournalRow]
+    ) -> None:
+        self._before: Final = tuple(before)
+        self._pending: Final = pending
+        self._taken_up: Final = pending is not None and pending.taken_by == run_id
+        self._draft: Draft | None = None
+        self._results: Final[dict[str, ToolResult]] = {}
+        self._intended: Final[set[str]] = set()
+        for row in rows:
+            self._take(row)
+        answer = self._answer()
+        calls = () if answer is None else answer.tool_calls
+        self.unknown: Final = tuple(
+            call for call in calls if call.id in self._intended and call.id not in self._results
+        )
+        self.kept_text: Final = 0 if answer is None else len(answer.text)
+
+    def _answer(self) -> AssistantMessage | None:
+        if self._draft is None and self._taken_up and self._pending is not None:
+            for each in self._pending.calls:
+                if each.result is not None:
+                    self._results.setdefault(each.call.id, each.result)
+            return self._pending.answer
+        turn = seal_turn(self._draft, {})
+        return turn[0] if turn and isinstance(turn[0], AssistantMessage) else None
+
+    def _take(self, row: JournalRow) -> None:
+        match row:
+            case Commit() | RetryScheduled():
+                self._begin(None)
+            case ModelCallStarted():
+                self._begin(Draft(_call_ids(self._before), self._gone_on_from()))
+            case (
+                AnswerStart()
+                | TextDelta()
+                | ReasoningDelta()
+                | ToolCallStart()
+                | ToolCallArguments()
+                | ToolCallEnd()
+                | UsageDelta()
+                | AnswerEnd()
+            ):
+                if self._draft is not None:
+                    self._draft.add(row)
+            case ToolIntended(call_id):
+                self._intended.add(call_id)
+            case ToolStarted(call):
+                self._intended.add(call.id)
+            case ToolEnded(result):
+                self._results[result.call_id] = result
+            case _:
+                pass
+
+    def _gone_on_from(self) -> tuple[AssistantContent, ...]:
+        """What the answer began with, when the run was to go on with one that had been cut."""
+        last = self._before[-1] if self._before else None
+        return (continued(last, prefill=True) or ()) if isinstance(last, AssistantMessage) else ()
+
+    def _begin(self, draft: Draft | None) -> None:
+        self._draft = draft
+        self._results.clear()
+        self._intended.clear()
+
+    def conversation(self) -> tuple[tuple[Message, ...], PendingTurn | None]:
+        """The conversation with the turn sealed, so that a prompt may follow; or with what still waits for a person."""
+        if self._pending is not None and not self._taken_up:
+            return self._before, self._pending
+        answer = self._answer()
+        unknown = {call.id: unfinished(call, Outcome.UNKNOWN, UNKNOWN_SENTENCE) for call in self.unknown}
+        turn = () if answer is None else seal_answer(answer, {**self._results, **unknown})
+        goes_on = turn and self._before and isinstance(self._before[-1], AssistantMessage)
+        before = self._before[:-1] if goes_on else self._before  # it went on with the last answer, and stands for it
+        return (*before, *close(turn, before, CRASH_NOTE)), None
+
+
+def _call_ids(messages: Iterable[Message]) -> set[str]:
+    return {call.id for message in messages if isinstance(message, AssistantMessage) for call in message.tool_calls}

@@ -1,0 +1,251 @@
+"""The rows of a journal: what happened, as bytes, with what it takes to tell it again exactly as it was told.
+
+Pieces of the same text that follow each other are one row, so that a chunk costs next to nothing. A row knows the
+number of its first event and how long its pieces were, and can be taken apart again.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import operator
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final, NamedTuple, TypeAlias, cast
+
+import msgspec
+from msgspec import Struct
+
+from ...errors import StoreDamaged
+from ...events import ChildEvent, Event, LateOutcomeRecorded, ReasoningDelta, TextDelta, ToolCallArguments
+from ...messages import Message
+from ...receipt import LateOutcome
+
+
+class Commit(Struct, frozen=True, tag="commit"):
+    """Everything before this is settled: so many messages were put into the conversation."""
+
+    messages: int
+
+
+class ToolIntended(Struct, frozen=True, tag="tool_intended"):
+    """A tool is about to run. Written down before it does, so that after a crash it is known that it may have run."""
+
+    call_id: str
+
+
+JournalRow: TypeAlias = Event | Commit | ToolIntended
+
+A_MARK: Final = 0
+"""The number of a row that is only for recovery and was never told to anybody."""
+
+
+class Row(NamedTuple):
+    """A row as it is stored.
+
+    `number` is that of its first event, counted from 1 in the order in which the run's readers got them; `A_MARK` for
+    what is not for readers, and None in rows from before events were numbered. `lengths` are those of the pieces that
+    were joined, empty when nothing was.
+    """
+
+    payload: bytes
+    number: int | None = None
+    lengths: bytes = b""
+
+
+# --- Packing -------------------------------------------------------------------------------------------------------
+
+
+def pack(entries: Sequence[JournalRow], first: int | None = None) -> list[Row]:
+    """Entries as rows; `first` is the number of the first event among them.
+
+    Mostly they are the thousands of pieces of one text, with a few others before and after: that goes fast.
+    """
+    begin, end = 0, len(entries)
+    while begin < end and entries[begin].__class__ is not TextDelta:
+        begin += 1
+    while begin < end and entries[end - 1].__class__ is not TextDelta:
+        end -= 1
+    text = cast("Sequence[TextDelta]", entries[begin:end])
+    pieces = [each.text for each in text if each.__class__ is TextDelta]
+    rows: list[Row] = []
+    if not pieces or len(pieces) < len(text):
+        _pack(rows, entries, first)
+    else:
+        number = _pack(rows, entries[:begin], first)
+        number = _join(rows, TextDelta(""), pieces, number)
+        _pack(rows, entries[end:], number)
+    return rows
+
+
+def _pack(rows: list[Row], entries: Iterable[JournalRow], number: int | None) -> int | None:
+    """Add entries of any kinds. Returns the number of the event after them."""
+    for kind, alike in itertools.groupby(entries, type):
+        if kind is TextDelta:
+            number = _join(rows, TextDelta(""), list(map(_text_of, alike)), number)
+        elif kind is Commit or kind is ToolIntended:
+            rows.extend(Row(encode(mark), None if number is None else A_MARK) for mark in alike)
+        elif kind in _JOINABLE:
+            for _, pieces in itertools.groupby(alike, _kinship):
+                one, *others = pieces
+                number = _join(rows, one, [_piece(each) for each in (one, *others)], number)
+        else:
+            for entry in alike:
+                number = _add(rows, entry, number)
+    return number
+
+
+def _add(rows: list[Row], event: JournalRow, number: int | None) -> int | None:
+    rows.append(Row(encode(event), number))
+    return None if number is None else number + 1
+
+
+def _join(rows: list[Row], like: Any, pieces: list[str], number: int | None) -> int | None:
+    """Add pieces of one text as one row. Returns the number of the event after them."""
+    if len(pieces) == 1:
+        return _add(rows, _with_piece(like, pieces[0]), number)
+    try:
+        payload = _encoder.encode(_with_piece(like, "".join(pieces)))
+    except UnicodeEncodeError:  # two halves of a character, written side by side, would be read as a whole one
+        for piece in pieces:
+            number = _add(rows, _with_piece(like, piece), number)
+        return number
+    rows.append(Row(payload, number, b"" if number is None else _lengths.encode(list(map(len, pieces)))))
+    return None if number is None else number + len(pieces)
+
+
+_JOINABLE: Final = frozenset({ReasoningDelta, ToolCallArguments, ChildEvent})
+_text_of: Final = operator.attrgetter("text")
+
+
+def _kinship(event: Any) -> object:
+    """The same for pieces of the same text; like nothing else for what is no such piece."""
+    match event:
+        case TextDelta():
+            return TextDelta
+        case ReasoningDelta(_, None, None):
+            return ReasoningDelta
+        case ToolCallArguments(call_id):
+            return ToolCallArguments, call_id
+        case ChildEvent(call_id, run_id, inner):
+            return call_id, run_id, _kinship(inner)
+        case _:
+            return object()
+
+
+def _piece(event: Any) -> str:
+    match event:
+        case TextDelta(text) | ReasoningDelta(text) | ToolCallArguments(_, text):
+            return text
+        case ChildEvent(_, _, inner):
+            return _piece(inner)
+        case _:
+            return ""
+
+
+def _with_piece(event: Any, piece: str) -> Any:
+    match event:
+        case TextDelta():
+            return TextDelta(piece)
+        case ReasoningDelta(_, None, None):
+            return ReasoningDelta(piece)
+        case ToolCallArguments(call_id):
+            return ToolCallArguments(call_id, piece)
+        case ChildEvent(call_id, run_id, inner):
+            return ChildEvent(call_id, run_id, _with_piece(inner, piece))
+        case _:
+            return event
+
+
+# --- Unpacking -----------------------------------------------------------------------------------------------------
+
+
+def late_outcomes(rows: Iterable[Row]) -> list[LateOutcome]:
+    """What became of calls that had been given up, as far as it was known only after the end of the run."""
+    marks = (decode_row(row.payload) for row in rows if row.number == A_MARK)
+    return [mark.outcome for mark in marks if isinstance(mark, LateOutcomeRecorded)]
+
+
+class NumberedEvent(NamedTuple):
+    """An event with the number under which the run's readers got it."""
+
+    number: int
+    event: Event
+
+
+def unpack(rows: Iterable[Row], after: int = 0) -> Iterator[NumberedEvent]:
+    """The events after number `after`, piece by piece as they were told. Raises `StoreDamaged`.
+
+    Rows from before events were numbered are counted as they come, each as one event.
+    """
+    last = 0
+    for row in rows:
+        if row.number == A_MARK:
+            continue
+        event = decode_row(row.payload)
+        if isinstance(event, Commit | ToolIntended):
+            continue
+        number = last + 1 if row.number is None else row.number
+        for each in _pieces(event, row.lengths) if row.lengths else (event,):
+            if number > after:
+                yield NumberedEvent(number, each)
+            last, number = number, number + 1
+
+
+def _pieces(event: Event, lengths: bytes) -> Iterator[Event]:
+    try:
+        ends = tuple(itertools.accumulate(_known_lengths.decode(lengths)))
+    except msgspec.MsgspecError as error:
+        raise StoreDamaged(f"A row of the journal cannot be taken apart: {error}.") from error
+    text = _piece(event)
+    if not ends or ends[-1] != len(text):
+        raise StoreDamaged("A row of the journal is not as long as its pieces.")
+    for begin, end in zip((0, *ends), ends, strict=False):
+        yield _with_piece(event, text[begin:end])
+
+
+# --- Encoding ------------------------------------------------------------------------------------------------------
+
+# What a value that JSON has no word for looks like, at most; readers of the running run see no more of it either.
+_LONGEST_LOOK: Final = 1000
+
+
+def _stand_in(value: Any) -> Any:
+    """What a tool reports, or a provider adds, may be anything; the journal keeps how it looks."""
+    return repr(value)[:_LONGEST_LOOK]
+
+
+_encoder: Final = msgspec.json.Encoder(enc_hook=_stand_in)
+_rows: Final[msgspec.json.Decoder[JournalRow]] = msgspec.json.Decoder(JournalRow)
+_messages: Final[msgspec.json.Decoder[Message]] = msgspec.json.Decoder(Message)
+_lengths: Final = msgspec.msgpack.Encoder()
+_known_lengths: Final = msgspec.msgpack.Decoder(list[int])
+
+
+def encode(value: object) -> bytes:
+    """A value as JSON."""
+    try:
+        return _encoder.encode(value)
+    except (UnicodeEncodeError, ValueError, RecursionError):
+        # Half of a character that a stream has split: plain JSON can say that, in ASCII.
+        return json.dumps(msgspec.to_builtins(value, enc_hook=_stand_in), default=_stand_in).encode()
+
+
+def decode_row(data: bytes) -> JournalRow:
+    """A row of the journal. Raises `StoreDamaged`."""
+    try:
+        return _rows.decode(data)
+    except (msgspec.MsgspecError, UnicodeError):
+        pass
+    try:
+        return msgspec.convert(json.loads(data), JournalRow)
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise StoreDamaged(f"A row of the journal cannot be read: {error}.") from error
+
+
+def decode_messages(payloads: Sequence[bytes]) -> tuple[Message, ...]:
+    """Messages from what `encode` made of them. Raises `StoreDamaged`."""
+    decode = _messages.decode
+    try:
+        return tuple([decode(data) for data in payloads])
+    except (msgspec.MsgspecError, UnicodeError) as error:
+        raise StoreDamaged(f"A stored message cannot be read: {error}.") from error

@@ -1,0 +1,43 @@
+"""What a journal needs of its run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from ...errors import StoreError
+from ...events import Event
+from ..queue.inbox import Addressee
+
+if TYPE_CHECKING:
+    from ..queue.waiting import Wish
+
+
+class RunHost(Protocol):
+    """What a journal needs of its run."""
+
+    @property
+    def run_id(self) -> str:
+        """The run's id."""
+        ...
+
+    @property
+    def agent(self) -> str:
+        """The name of the run's agent."""
+        ...
+
+    @property
+    def wish(self) -> Wish:
+        """What to do when another process has the session."""
+        ...
+
+    @property
+    def correspondence(self) -> Addressee:
+        """Where to bring what other processes say to the run."""
+        ...
+
+    def deliver(self, events: Sequence[Event]) -> None:
+        """Hand events to the readers, now."""
+
+    def fail(self, error: StoreError) -> None:
+        """End the run, because it cannot be saved."""

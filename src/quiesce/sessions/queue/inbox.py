@@ -1,0 +1,123 @@
+"""What the holder of a session is told by those who want it, in whichever process they are."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import Final, Protocol
+
+import msgspec
+
+from ...messages import UserMessage
+from ..records import Lease
+from ..store import Store
+from .prompts import Letter
+
+_words: Final = msgspec.json.Decoder(UserMessage)
+
+
+class Addressee(Protocol):
+    """A run that can be spoken to."""
+
+    @property
+    def run_id(self) -> str:
+        """The run's id."""
+        ...
+
+    def steer_from_afar(self, message: UserMessage, place: int) -> None:
+        """Say this, if it is not too late; the letter at this place is answered when it is said."""
+        ...
+
+    def stop_from_afar(self) -> None:
+        """A newer prompt wants everything before it to stop."""
+        ...
+
+
+class Mailbox:
+    """Brings the letters for the holder of a lease to its run. Only for the run's own loop."""
+
+    def __init__(self, store: Store, lease: Lease, addressee: Addressee) -> None:
+        self._store: Final = store
+        self._lease: Final = lease
+        self._addressee: Final = addressee
+        self._loop: Final = asyncio.get_running_loop()
+        self._read: Final[set[int]] = set()
+        self._taken: Final[dict[int, tuple[UserMessage, Future[bool]]]] = {}
+        self._handing_back = False
+        self._closed = False
+        self._unwatch: Final = store.watch(lease.session, self._on_change)
+
+    def close(self) -> None:
+        """Nothing more is brought."""
+        self._closed = True
+        self._unwatch()
+
+    def _on_change(self) -> None:
+        """There may be a letter. From whichever thread."""
+        with suppress(RuntimeError):  # the loop has closed
+            self._loop.call_soon_threadsafe(self.fetch)
+
+    def fetch(self) -> None:
+        """Look whether there is a letter."""
+        if not self._closed:
+            self._store.letters(self._lease).add_done_callback(self._on_letters)
+
+    def _on_letters(self, future: Future[list[Letter]]) -> None:
+        if future.exception() is None:  # a store that is away shows that elsewhere; those who wait ask again
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._hand_over, future.result())
+
+    def _hand_over(self, letters: list[Letter]) -> None:
+        for letter in letters:
+            if self._closed or letter.place in self._read:
+                continue
+            self._read.add(letter.place)
+            if letter.place <= self._lease.since or letter.withdrawn:
+                continue  # from before, and its sender was not there when it was their turn; or they have left
+            if letter.kind == "cancel":
+                self._addressee.stop_from_afar()
+            elif letter.kind == "steer" and letter.fence == self._lease.fence:
+                self._take(letter)
+
+    def _take(self, letter: Letter) -> None:
+        """Once the words are taken, their sender cannot take them back; so they are said once, or not at all."""
+        if self._handing_back:
+            return
+        try:
+            message = _words.decode(letter.body)
+        except (msgspec.MsgspecError, UnicodeError):
+            return  # from another version, say: its sender waits for its turn
+
+        def on_taken(future: Future[bool]) -> None:
+            if future.exception() is None and future.result():
+                with suppress(RuntimeError):
+                    self._loop.call_soon_threadsafe(self._accept, letter.place, message)
+
+        taking = self._store.take_letter(self._lease, letter.place, self._addressee.run_id)
+        self._taken[letter.place] = (message, taking)
+        taking.add_done_callback(on_taken)
+
+    def _accept(self, place: int, message: UserMessage) -> None:
+        if not self._handing_back:
+            self._addressee.steer_from_afar(message, place)
+
+    def stop_taking(self, said: Collection[int]) -> bool:
+        """Take nothing more. Whether something was taken that is not said."""
+        self._handing_back = True
+        return any(place not in said for place in self._taken)
+
+    async def hand_back(self, said: Collection[int]) -> tuple[UserMessage, ...]:
+        """Give back what was taken and is not said; the words of those who have left since are the run's to tell.
+
+        Raises a `StoreError`.
+        """
+        left = {place: taken for place, taken in self._taken.items() if place not in said}
+        gone = await asyncio.wrap_future(self._store.return_letters(self._lease, tuple(left)))
+        # The store works in order, so it is known by now which were really taken.
+        return tuple(left[place][0] for place in gone if _is_true(left[place][1]))
+
+
+def _is_true(future: Future[bool]) -> bool:
+    return future.done() and future.exception() is None and future.result()

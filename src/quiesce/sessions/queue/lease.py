@@ -1,0 +1,75 @@
+"""Holding a session while a run goes on: its lease is renewed, and its letters are read."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import Final
+
+from ...errors import LeaseLost
+from ...events import LateOutcomeRecorded
+from ...receipt import LateOutcome
+from ..journal.rows import encode
+from ..records import Lease
+from ..store import Store
+from .inbox import Addressee, Mailbox
+
+_log: Final = logging.getLogger("quiesce")
+
+
+class Tenure:
+    """A lease, from when it was taken until it is let go. Only for the run's own loop.
+
+    `on_lost` is called when somebody else has taken the session.
+    """
+
+    def __init__(self, store: Store, lease: Lease, addressee: Addressee, on_lost: Callable[[LeaseLost], None]) -> None:
+        self.lease: Final = lease
+        self._store: Final = store
+        self._on_lost: Final = on_lost
+        self._loop: Final = asyncio.get_running_loop()
+        self.mailbox: Final = Mailbox(store, lease, addressee)
+        self._written_at = 0.0
+        self._timer = self._loop.call_later(lease.seconds / 3, self._beat)
+
+    def written(self) -> None:
+        """Something was written, which renews the lease."""
+        self._written_at = self._loop.time()
+
+    def _beat(self) -> None:
+        """Renew the lease, if nothing was written for a while."""
+        if self._loop.time() - self._written_at > self.lease.seconds / 4:
+            self._store.renew(self.lease).add_done_callback(self._on_renewed)
+        self._timer = self._loop.call_later(self.lease.seconds / 3, self._beat)
+
+    def _on_renewed(self, future: Future[None]) -> None:
+        error = future.exception()
+        if isinstance(error, LeaseLost):  # any other failure will show with the next write
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._on_lost, error)
+
+    def close(self) -> None:
+        """Renew no more, and read no more letters."""
+        self._timer.cancel()
+        self.mailbox.close()
+
+    def let_go(self) -> None:
+        """Give the session back."""
+        self._store.release(self.lease)
+
+    def keep_late(self, run_id: str, outcome: LateOutcome) -> None:
+        """Note what became of a call that was given up, after the end of the run. From any thread."""
+
+        def check(future: Future[bool]) -> None:
+            error = future.exception()
+            if error is not None or not future.result():
+                why = "the session is gone" if error is None else error
+                _log.warning(
+                    "Call %s (%s) of run %s ended late; not saved: %s", outcome.call_id, outcome.name, run_id, why
+                )
+
+        payload = encode(LateOutcomeRecorded(outcome))
+        self._store.add_late(self.lease.session_id, run_id, payload).add_done_callback(check)

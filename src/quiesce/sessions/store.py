@@ -1,0 +1,142 @@
+"""What a store is: a place where sessions outlive the process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Protocol, runtime_checkable
+
+from .journal.rows import Row
+from .queue.prompts import Letter, Request
+from .records import Batch, Holder, Lease, RunRecord, Said, SessionInfo, Snapshot, Taken
+
+
+@runtime_checkable
+class Store(Protocol):
+    """Holds sessions: for each the conversation, a journal of every run, and some named values.
+
+    Every method returns at once, with a future that any thread, or any event loop through `asyncio.wrap_future`, can
+    wait for. Calls are carried out in order. A future that is done means that the change is durable. Failures are
+    `StoreError`s. Writing needs a lease; a lease that was superseded by a newer one, or let go, is refused with
+    `LeaseLost`, and then nothing is written.
+    """
+
+    @property
+    def url(self) -> str:
+        """Where this is, for people; without passwords."""
+        ...
+
+    def acquire(self, session: str, holder: Holder, *, seconds: float, known: int | None = None) -> Future[Taken]:
+        """Take the session, which is made if there is none. Fails with `SessionBusy` while somebody else has it.
+
+        Comes with everything that is stored, unless that is still at the revision `known`. A lease that has expired,
+        whose holder's process is gone, or that the same `owner` had, is taken over. Those who wait in line go first.
+        """
+        ...
+
+    # --- The line -----------------------------------------------------------------------------------------------
+
+    def post(self, session: str, request: Request) -> Future[int]:
+        """Get in line for a session, with words for those who came before; gives the place, which grows with time.
+
+        A place that is not asked for again within the request's seconds is passed over by others.
+        """
+        ...
+
+    def acquire_place(
+        self, session: str, holder: Holder, place: int, *, seconds: float, known: int | None = None
+    ) -> Future[Taken | Said]:
+        """Take the session if it is the turn of this place, which is given up then; else hold the place, and fail.
+
+        `Said` when the words that came with it were said by a run that had the session. Fails with `SessionBusy`; its
+        `overtaken` says that somebody behind asks all before them to stop.
+        """
+        ...
+
+    def withdraw(self, session: str, place: int) -> Future[Said | None]:
+        """Give a place up. `Said` when the words that came with it were taken, and so are said, or will be."""
+        ...
+
+    def letters(self, lease: Lease) -> Future[list[Letter]]:
+        """The line behind the holder of a lease, in order."""
+        ...
+
+    def take_letter(self, lease: Lease, place: int, run_id: str) -> Future[bool]:
+        """Take the words of a letter, to be said in a run. False when the sender has left, and they are not to be said.
+
+        They are said with a `Batch` that has this place among its `answers`.
+        """
+        ...
+
+    def return_letters(self, lease: Lease, places: Sequence[int]) -> Future[list[int]]:
+        """Give letters back whose words a run has taken and will not say; gives those whose sender has left since."""
+        ...
+
+    def watch(self, session: str, function: Callable[[], None]) -> Callable[[], None]:
+        """Call `function`, in whichever thread, when the session changes hands or its line changes; perhaps in vain.
+
+        Returns the way to end that.
+        """
+        ...
+
+    # --- Holding, reading and writing ---------------------------------------------------------------------------
+
+    def renew(self, lease: Lease) -> Future[None]:
+        """Hold the lease for another `lease.seconds`. A write does that too."""
+        ...
+
+    def release(self, lease: Lease) -> Future[None]:
+        """Give the session back. No failure when somebody else has it by now."""
+        ...
+
+    def load(self, session: str) -> Future[Snapshot]:
+        """Everything that is needed to go on. Fails with `SessionNotFound`."""
+        ...
+
+    def write(self, lease: Lease, batch: Batch) -> Future[int]:
+        """Put a batch into the store, all of it or nothing; gives the session's new revision. May be repeated."""
+        ...
+
+    def add_late(self, session_id: str, run_id: str, payload: bytes) -> Future[bool]:
+        """Put something that a run learnt after its end into its journal, as a mark; the same once only.
+
+        Needs no lease and changes nothing else. False when the session, by its id, or the run is not there.
+        """
+        ...
+
+    def sessions(self) -> Future[list[SessionInfo]]:
+        """All sessions, the one that was written last first."""
+        ...
+
+    def runs(self, session: str) -> Future[list[RunRecord]]:
+        """The runs of a session, in order. Fails with `SessionNotFound`."""
+        ...
+
+    def journal(self, session: str, run_id: str) -> Future[list[bytes]]:
+        """The rows of a run's journal, in order; empty when there is none."""
+        ...
+
+    def rows(
+        self, session: str, run_id: str, *, after: int = 0, most: int | None = None, marks: bool = False
+    ) -> Future[list[Row]]:
+        """The same with numbers: the rows that have events after number `after`, and perhaps one before; `unpack` them.
+
+        Not more than `most` of those that are new. With `marks`, what is only for recovery is among them.
+        """
+        ...
+
+    def delete(self, session: str) -> Future[None]:
+        """Remove a session and everything that belongs to it. Fails with `SessionNotFound`, or with `SessionBusy`."""
+        ...
+
+    def get(self, key: str) -> Future[bytes | None]:
+        """A value that belongs to the whole store."""
+        ...
+
+    def put(self, key: str, value: bytes) -> Future[None]:
+        """Set a value that belongs to the whole store, such as what was learnt about a model's tokens."""
+        ...
+
+    def close(self) -> Future[None]:
+        """Finish what was asked for and let go of files and connections. The next call opens them again."""
+        ...

@@ -1,0 +1,1 @@
+"""The stores that come with Quiesce: memory, SQLite and Postgres."""

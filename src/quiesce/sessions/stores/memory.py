@@ -1,0 +1,316 @@
+"""A store in memory: the rules of all stores in their simplest form, for tests and for sessions that need not last."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Any, Final, TypeVar
+
+from msgspec import Struct, field, structs
+
+from ...errors import LeaseLost, SessionNotFound
+from ..journal.rows import A_MARK, Row
+from ..queue.prompts import Letter, Request, admission
+from ..queue.subscribers import Watchers
+from ..records import Batch, Entry, Holder, Lease, RunRecord, Said, SessionInfo, Snapshot, Taken
+
+_T = TypeVar("_T")
+# When the place of a sender who has left expired, on any clock.
+_LONG_AGO: Final = 1e12
+
+
+class _Kept(Struct):
+    """Everything about one session."""
+
+    info: SessionInfo
+    expires: float = 0.0
+    messages: dict[int, bytes] = field(default_factory=dict[int, bytes])
+    runs: dict[str, RunRecord] = field(default_factory=dict[str, RunRecord])
+    journal: dict[str, dict[int, Row]] = field(default_factory=dict[str, dict[int, Row]])
+    values: dict[str, bytes] = field(default_factory=dict[str, bytes])
+    letters: dict[int, tuple[Letter, float]] = field(default_factory=dict[int, tuple[Letter, float]])
+
+
+class MemoryStore:
+    """Sessions that last as long as this object. `clock` is what leases expire by."""
+
+    def __init__(self, *, clock: Callable[[], float] = time.time) -> None:
+        self._clock: Final = clock
+        self._lock: Final = threading.Lock()
+        self._sessions: Final[dict[str, _Kept]] = {}
+        self._values: Final[dict[str, bytes]] = {}
+        self._watchers: Final = Watchers()
+        self._places = 0
+
+    @property
+    def url(self) -> str:
+        """Where this is."""
+        return "memory"
+
+    def __repr__(self) -> str:
+        return "MemoryStore()"
+
+    def _done(self, function: Callable[..., _T], *args: Any) -> Future[_T]:
+        outcome: Future[_T] = Future()
+        try:
+            with self._lock:
+                outcome.set_result(function(*args))
+        except Exception as error:
+            outcome.set_exception(error)
+        return outcome
+
+    def acquire(self, session: str, holder: Holder, *, seconds: float, known: int | None = None) -> Future[Taken]:
+        """See `Store.acquire`."""
+        return self._done(self._acquire, session, Entry(holder, seconds, known))  # pyright: ignore[reportReturnType]
+
+    def post(self, session: str, request: Request) -> Future[int]:
+        """See `Store.post`."""
+        return self._telling(session, self._post, session, request)
+
+    def acquire_place(
+        self, session: str, holder: Holder, place: int, *, seconds: float, known: int | None = None
+    ) -> Future[Taken | Said]:
+        """See `Store.acquire_place`."""
+        return self._done(self._acquire, session, Entry(holder, seconds, known, place))
+
+    def withdraw(self, session: str, place: int) -> Future[Said | None]:
+        """See `Store.withdraw`."""
+        return self._telling(session, self._withdraw, session, place)
+
+    def letters(self, lease: Lease) -> Future[list[Letter]]:
+        """See `Store.letters`."""
+        return self._done(lambda: self._letters(self._held(lease)))
+
+    def take_letter(self, lease: Lease, place: int, run_id: str) -> Future[bool]:
+        """See `Store.take_letter`."""
+
+        def take() -> bool:
+            letters = self._held(lease).letters
+            letter, expires = letters.get(place, (None, -_LONG_AGO))
+            if letter is None or expires == -_LONG_AGO:
+                return False
+            letters[place] = (structs.replace(letter, taken_by=run_id), expires)
+            return True
+
+        return self._done(take)
+
+    def return_letters(self, lease: Lease, places: Sequence[int]) -> Future[list[int]]:
+        """See `Store.return_letters`."""
+
+        def give_back() -> list[int]:
+            letters = self._held(lease).letters
+            there = {place for place in places if letters.get(place, (None, -_LONG_AGO))[1] != -_LONG_AGO}
+            for place in there:
+                letter, expires = letters[place]
+                letters[place] = (structs.replace(letter, taken_by=""), expires)
+            return [place for place in places if place not in there]
+
+        return self._done(give_back)
+
+    def watch(self, session: str, function: Callable[[], None]) -> Callable[[], None]:
+        """See `Store.watch`."""
+        return self._watchers.add(session, function)
+
+    def _telling(self, session: str, function: Callable[..., Any], *args: Any) -> Future[Any]:
+        outcome = self._done(function, *args)
+        if outcome.exception() is None:
+            self._watchers.tell(session)
+        return outcome
+
+    def renew(self, lease: Lease) -> Future[None]:
+        """See `Store.renew`."""
+        return self._done(self._renew, lease)
+
+    def release(self, lease: Lease) -> Future[None]:
+        """See `Store.release`."""
+        return self._telling(lease.session, self._release, lease)
+
+    def load(self, session: str) -> Future[Snapshot]:
+        """See `Store.load`."""
+        return self._done(self._load, session)
+
+    def write(self, lease: Lease, batch: Batch) -> Future[int]:
+        """See `Store.write`."""
+        if batch.release or batch.answers:
+            return self._telling(lease.session, self._write, lease, batch)
+        return self._done(self._write, lease, batch)
+
+    def add_late(self, session_id: str, run_id: str, payload: bytes) -> Future[bool]:
+        """See `Store.add_late`."""
+
+        def add() -> bool:
+            for kept in self._sessions.values():
+                if kept.info.id == session_id and run_id in kept.runs:
+                    rows = kept.journal.setdefault(run_id, {})
+                    if payload not in _payloads(rows):
+                        rows[max(rows, default=-1) + 1] = Row(payload, A_MARK)
+                    return True
+            return False
+
+        return self._done(add)
+
+    def sessions(self) -> Future[list[SessionInfo]]:
+        """See `Store.sessions`."""
+        return self._done(lambda: sorted(map(self._info, self._sessions), key=lambda info: (-info.updated, info.name)))
+
+    def runs(self, session: str) -> Future[list[RunRecord]]:
+        """See `Store.runs`."""
+        return self._done(lambda: sorted(self._kept(session).runs.values(), key=lambda run: (run.started, run.run_id)))
+
+    def journal(self, session: str, run_id: str) -> Future[list[bytes]]:
+        """See `Store.journal`."""
+        return self._done(lambda: _payloads(self._kept(session).journal.get(run_id, {})))
+
+    def rows(
+        self, session: str, run_id: str, *, after: int = 0, most: int | None = None, marks: bool = False
+    ) -> Future[list[Row]]:
+        """See `Store.rows`."""
+
+        def read() -> list[Row]:
+            found = _in_order(self._kept(session).journal.get(run_id, {}))
+            started = [at for at, row in enumerate(found) if row.number and row.number <= after + 1]
+            found = found[started[-1] if started and after else 0 :]
+            found = [row for row in found if marks or row.number != A_MARK]
+            return found if most is None else found[: most + 1]
+
+        return self._done(read)
+
+    def delete(self, session: str) -> Future[None]:
+        """See `Store.delete`."""
+        return self._done(self._delete, session)
+
+    def get(self, key: str) -> Future[bytes | None]:
+        """See `Store.get`."""
+        return self._done(self._values.get, key)
+
+    def put(self, key: str, value: bytes) -> Future[None]:
+        """See `Store.put`."""
+        return self._done(self._values.__setitem__, key, value)
+
+    def close(self) -> Future[None]:
+        """See `Store.close`."""
+        return self._done(lambda: None)
+
+    # --- The rules ----------------------------------------------------------------------------------------------
+
+    def _kept(self, session: str) -> _Kept:
+        kept = self._sessions.get(session)
+        if kept is None:
+            raise SessionNotFound(f"There is no session {session!r} in memory.")
+        return kept
+
+    def _info(self, session: str) -> SessionInfo:
+        kept = self._kept(session)
+        return structs.replace(kept.info, expires_in=max(0.0, kept.expires - self._clock()))
+
+    def _held(self, lease: Lease) -> _Kept:
+        kept = self._sessions.get(lease.session)
+        if kept is None or kept.info.id != lease.session_id or kept.info.fence != lease.fence:
+            raise LeaseLost(f"Somebody else writes session {lease.session!r} now.")
+        return kept
+
+    def _made(self, session: str) -> _Kept:
+        now = self._clock()
+        if session not in self._sessions:
+            self._sessions[session] = _Kept(SessionInfo(session, uuid.uuid4().hex, now, now, 0, 0, 0))
+        return self._sessions[session]
+
+    def _letters(self, kept: _Kept) -> list[Letter]:
+        now = self._clock()
+        return [structs.replace(letter, expires_in=expires - now) for letter, expires in kept.letters.values()]
+
+    def _post(self, session: str, request: Request) -> int:
+        kept = self._made(session)
+        self._places += 1
+        letter = Letter(self._places, request.kind, request.sender, kept.info.fence, 0.0, request.body)
+        kept.letters[letter.place] = (letter, self._clock() + request.seconds)
+        return letter.place
+
+    def _withdraw(self, session: str, place: int) -> Said | None:
+        kept = self._sessions.get(session)
+        if kept is None or place not in kept.letters:
+            return None
+        letter, _ = kept.letters[place]
+        kept.letters[place] = (letter, -_LONG_AGO)
+        return Said(letter.taken_by) if letter.taken_by else None
+
+    def _acquire(self, session: str, entry: Entry) -> Taken | Said:
+        kept, now, place = self._made(session), self._clock(), entry.place
+        busy, said_in, litter, since = admission(self._info(session), self._letters(kept), entry.holder, place)
+        for each in litter:
+            kept.letters.pop(each, None)
+        if busy is not None:
+            if place is not None and place in kept.letters:
+                kept.letters[place] = (kept.letters[place][0], now + entry.seconds)
+            raise busy
+        if said_in:  # the letter stays until its sender has heard that, and leaves
+            return Said(said_in)
+        if place is not None:
+            kept.letters.pop(place, None)
+        kept.info = structs.replace(kept.info, fence=kept.info.fence + 1, holder=entry.holder)
+        kept.expires = now + entry.seconds
+        info = kept.info
+        lease = Lease(session, info.id, info.fence, info.revision, entry.seconds, entry.holder.owner, since)
+        return Taken(lease, None if lease.revision == entry.known else self._load(session))
+
+    def _renew(self, lease: Lease) -> None:
+        self._held(lease).expires = self._clock() + lease.seconds
+
+    def _release(self, lease: Lease) -> None:
+        try:
+            kept = self._held(lease)
+        except LeaseLost:
+            return
+        kept.info, kept.expires = structs.replace(kept.info, holder=None), 0.0
+
+    def _write(self, lease: Lease, batch: Batch) -> int:
+        kept = self._held(lease)
+        run_id = batch.run_id
+        if batch.begin is not None:
+            kept.runs.setdefault(run_id, RunRecord(run_id, batch.begin.agent, batch.begin.started, "running"))
+        rows = kept.journal.setdefault(run_id, {})
+        for number, row in enumerate(batch.rows(), batch.first_row):
+            rows.setdefault(number, row)
+        if batch.rewrites:
+            kept.messages = {at: kept.messages[at] for at in kept.messages if at < batch.first_message}
+            kept.messages.update(enumerate(batch.payloads(), batch.first_message))
+        kept.values.update(batch.values)
+        for place, said_in in batch.answers.items():
+            if place in kept.letters:
+                letter, expires = kept.letters[place]
+                kept.letters[place] = (structs.replace(letter, said_in=said_in), expires)
+        end, run = batch.end, kept.runs.get(run_id)
+        if end is not None and run is not None:
+            kept.runs[run_id] = structs.replace(
+                run, status=end.status, reason=end.reason, ended=end.ended, detail=end.detail
+            )
+        kept.info = structs.replace(
+            kept.info, revision=kept.info.revision + 1, updated=self._clock(), length=len(kept.messages)
+        )
+        kept.expires = self._clock() + lease.seconds
+        if batch.release:
+            self._release(lease)
+        return kept.info.revision
+
+    def _load(self, session: str) -> Snapshot:
+        kept = self._kept(session)
+        running = sorted((run for run in kept.runs.values() if run.status == "running"), key=lambda run: run.started)
+        unfinished = {run.run_id: _payloads(kept.journal.get(run.run_id, {})) for run in running}
+        return Snapshot(self._info(session), _in_order(kept.messages), unfinished, dict(kept.values))
+
+    def _delete(self, session: str) -> None:
+        busy = admission(self._info(session), (), None, None).busy
+        if busy is not None:
+            raise busy
+        del self._sessions[session]
+
+
+def _in_order(rows: dict[int, _T]) -> list[_T]:
+    return [rows[number] for number in sorted(rows)]
+
+
+def _payloads(rows: dict[int, Row]) -> list[bytes]:
+    return [row.payload for row in _in_order(rows)]

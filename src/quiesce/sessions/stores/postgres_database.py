@@ -1,0 +1,147 @@
+"""One Postgres database as a store uses it: one connection, one transaction at a time, errors in plain words."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import Any, Final, TypeVar
+from urllib.parse import urlsplit, urlunsplit
+
+from ...errors import MissingExtra, StoreDamaged, StoreError, StoreFull, StoreReadOnly, StoreUnavailable
+from .schema import POSTGRES_MIGRATIONS
+
+_T = TypeVar("_T")
+
+# How long to wait for a connection, and for the answer to one statement.
+CONNECT_PATIENCE: Final = 5.0
+STATEMENT_PATIENCE: Final = 10.0
+# Any number will do, as long as nobody else uses it for something else: two processes must not migrate at once.
+_MIGRATION_LOCK: Final = 7_164_200_526
+
+
+class PostgresDatabase:
+    """The database at `url`, and the connection to it. Only for one thread, on a loop that runs when it is needed."""
+
+    def __init__(self, url: str) -> None:
+        try:
+            import asyncpg
+        except ImportError:
+            raise MissingExtra("PostgresStore", "asyncpg", "postgres") from None
+        self._asyncpg: Final[Any] = asyncpg
+        self._address: Final = url
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._connection: Any = None
+
+    @property
+    def url(self) -> str:
+        """Where this is, without the password."""
+        parts = urlsplit(self._address)
+        place = parts.netloc.rpartition("@")
+        user = place[0].partition(":")[0]
+        return urlunsplit(parts._replace(netloc=f"{user}{place[1]}{place[2]}", query="", fragment=""))
+
+    def _run(self, work: Callable[[Any], Awaitable[_T]], *, urgent: bool) -> _T:
+        """In the store's thread: one transaction, on a loop that runs only for it."""
+        return self._own_loop().run_until_complete(self._perform(work, urgent=urgent))
+
+    def _own_loop(self) -> asyncio.AbstractEventLoop:
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+        return self._loop
+
+    async def _reach(self) -> Any:
+        async with self._explained():
+            return await self._connected()
+
+    async def _perform(self, work: Callable[[Any], Awaitable[_T]], *, urgent: bool) -> _T:
+        """Do it; once more when a connection that was opened earlier turns out to be gone. All work may be repeated."""
+        used_before = self._connection is not None
+        try:
+            return await self._attempt(work, urgent=urgent)
+        except StoreUnavailable:
+            if not used_before:
+                raise
+        return await self._attempt(work, urgent=urgent)
+
+    async def _attempt(self, work: Callable[[Any], Awaitable[_T]], *, urgent: bool) -> _T:
+        async with self._explained():
+            db = await self._connected()
+            async with db.transaction():
+                if not urgent:
+                    await db.execute("SET LOCAL synchronous_commit TO OFF")
+                return await work(db)
+
+    async def _connected(self) -> Any:
+        if self._connection is None or self._connection.is_closed():
+            self._connection = await self._asyncpg.connect(
+                self._address, timeout=CONNECT_PATIENCE, command_timeout=STATEMENT_PATIENCE
+            )
+            await self._migrate(self._connection)
+        return self._connection
+
+    async def _migrate(self, db: Any) -> None:
+        """Bring the schema to the newest version."""
+        async with db.transaction():
+            await db.execute("SELECT pg_advisory_xact_lock($1)", _MIGRATION_LOCK)
+            await db.execute("CREATE TABLE IF NOT EXISTS quiesce_schema (version INTEGER NOT NULL)")
+            version = await db.fetchval("SELECT max(version) FROM quiesce_schema") or 0
+            if version > len(POSTGRES_MIGRATIONS):
+                raise StoreError(
+                    f"{self.url} was written by a newer Quiesce (schema {version}, this one knows"
+                    f" {len(POSTGRES_MIGRATIONS)}).",
+                    kept="Nothing was changed.",
+                    todo="Update Quiesce.",
+                )
+            for number, statements in enumerate(POSTGRES_MIGRATIONS[version:], version + 1):
+                for statement in statements:
+                    await db.execute(statement)
+                await db.execute("INSERT INTO quiesce_schema (version) VALUES ($1)", number)
+
+    @asynccontextmanager
+    async def _explained(self) -> AsyncGenerator[None]:
+        """What asyncpg says becomes a `StoreError`; after a failure of the connection, the next call opens another."""
+        try:
+            yield
+        except StoreError:
+            raise
+        except (OSError, TimeoutError, self._asyncpg.InterfaceError) as error:
+            self._drop_connection()
+            raise StoreUnavailable(f"{self.url}: {type(error).__name__}: {error}.") from error
+        except self._asyncpg.PostgresError as error:
+            self._drop_connection()
+            raise self._explain(error) from error
+        except Exception as error:  # a connection that breaks in the middle of a message can raise almost anything
+            broken = self._connection is None or self._connection.is_closed()
+            self._drop_connection()
+            kind = StoreUnavailable if broken else StoreError
+            raise kind(f"{self.url}: {type(error).__name__}: {error}.") from error
+
+    def _explain(self, error: Any) -> StoreError:
+        said = f"{self.url}: {error}."
+        match str(error.sqlstate or "")[:2], error.sqlstate:
+            case _, "53100" | "54000":
+                return StoreFull(said)
+            case _, "25006" | "42501":
+                return StoreReadOnly(said)
+            case "08" | "57" | "53" | "40" | "55", _:
+                return StoreUnavailable(said)
+            case "XX", _:
+                return StoreDamaged(said)
+            case _:
+                return StoreError(said)
+
+    def _drop_connection(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.terminate()
+
+    def _shut(self) -> None:
+        """Let go of the connection and of the loop."""
+        loop, self._loop = self._loop, None
+        connection, self._connection = self._connection, None
+        if loop is not None:
+            if connection is not None:
+                with suppress(OSError, TimeoutError, self._asyncpg.PostgresError, self._asyncpg.InterfaceError):
+                    loop.run_until_complete(connection.close(timeout=1))
+            loop.close()

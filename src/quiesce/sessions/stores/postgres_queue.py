@@ -1,0 +1,87 @@
+"""The line for a session, in Postgres. Each function is called inside a transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+
+from ..journal.rows import encode
+from ..queue.prompts import Letter, Request
+from ..records import Holder, Said, SessionInfo
+
+NOW: Final = "extract(epoch FROM clock_timestamp())::float8"
+CHANNEL: Final = "quiesce"
+
+
+async def letters_of(db: Any, session_id: str) -> list[Letter]:
+    """The line, in order."""
+    found = await db.fetch(
+        f"SELECT place, kind, sender, fence, expires - {NOW} AS expires_in, body, said_in FROM quiesce_letters"
+        " WHERE session = $1 ORDER BY place",
+        session_id,
+    )
+    return [
+        Letter(place, kind, msgspec.json.decode(sender, type=Holder), fence, expires_in, body, said_in)
+        for place, kind, sender, fence, expires_in, body, said_in in found
+    ]
+
+
+async def add_letter(db: Any, info: SessionInfo, request: Request) -> int:
+    """Get in line. Gives the place."""
+    await db.execute(
+        "INSERT INTO quiesce_letters (session, kind, sender, fence, expires, body, key)"
+        f" VALUES ($1, $2, $3, $4, {NOW} + $5, $6, $7) ON CONFLICT (key) DO NOTHING",
+        *(info.id, request.kind, encode(request.sender), info.fence, request.seconds, request.body, request.key),
+    )
+    return await db.fetchval("SELECT place FROM quiesce_letters WHERE key = $1", request.key)
+
+
+async def remove_letter(db: Any, place: int) -> None:
+    """Throw a letter away."""
+    await db.execute("DELETE FROM quiesce_letters WHERE place = $1", place)
+
+
+async def withdraw(db: Any, place: int) -> Said | None:
+    """Give a place up. The letter stays for a while, so that asking twice gives the same answer."""
+    taken_by = await db.fetchval("UPDATE quiesce_letters SET expires = 0 WHERE place = $1 RETURNING taken_by", place)
+    return Said(taken_by) if taken_by else None
+
+
+async def take_letter(db: Any, session_id: str, place: int, run_id: str) -> bool:
+    """Take the words of a letter, to be said. False when its sender has left."""
+    taken = await db.fetchval(
+        "UPDATE quiesce_letters SET taken_by = $3 WHERE place = $1 AND session = $2 AND expires > 0 RETURNING place",
+        *(place, session_id, run_id),
+    )
+    return taken is not None
+
+
+async def return_letters(db: Any, session_id: str, places: Sequence[int]) -> list[int]:
+    """Give back what was taken from these places; gives those whose sender has left."""
+    found = await db.fetch(
+        "UPDATE quiesce_letters SET taken_by = '' WHERE session = $1 AND place = ANY($2) AND expires > 0"
+        " RETURNING place",
+        *(session_id, list(places)),
+    )
+    there = {row["place"] for row in found}
+    return [place for place in places if place not in there]
+
+
+async def keep_place(db: Any, place: int, seconds: float) -> None:
+    """Say that the sender is still there."""
+    await db.execute(f"UPDATE quiesce_letters SET expires = {NOW} + $2 WHERE place = $1", place, seconds)
+
+
+async def note_said(db: Any, session_id: str, answers: dict[int, str]) -> None:
+    """The words of these letters are said."""
+    for place, run_id in answers.items():
+        await db.execute(
+            "UPDATE quiesce_letters SET said_in = $3 WHERE place = $1 AND session = $2", place, session_id, run_id
+        )
+
+
+async def tell(db: Any, session: str) -> None:
+    """Let those who watch a session know that it has changed hands, or its line has; when this is committed."""
+    await db.execute("SELECT pg_notify($1, $2)", CHANNEL, session)

@@ -1,0 +1,337 @@
+"""Sessions in one SQLite file: the default on disk. No server, many processes, write-ahead log."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import Any, Final
+
+import msgspec
+
+from ...errors import (
+    LeaseLost,
+    SessionBusy,
+    SessionNotFound,
+    StoreDamaged,
+)
+from ..journal.rows import Row, encode
+from ..queue.prompts import Letter, Request, admission
+from ..queue.subscribers import Watchers
+from ..records import Batch, Entry, Holder, Lease, RunRecord, Said, SessionInfo, Snapshot, Taken
+from .sqlite_file import SQLiteFile
+from .sqlite_journal import add_late, payloads_of, rows_after, write_batch
+from .sqlite_listener import SQLiteLookout
+from .sqlite_queue import (
+    add_letter,
+    keep_place,
+    letters_of,
+    note_said,
+    remove_letter,
+    return_letters,
+    take_letter,
+    withdraw,
+)
+from .worker_thread import Worker
+
+_INFO: Final = "name, id, created, updated, length, revision, fence, holder, expires"
+
+
+class SQLiteStore(SQLiteFile):
+    """Sessions in the file at `path`, which is made when it is first written.
+
+    What is saved survives the end of the process, however it ends. `power_safe=True` makes every batch wait for the
+    disk, so that it survives a power cut too; without it the last moments before one may be lost, never the rest.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, power_safe: bool = False) -> None:
+        super().__init__(path, power_safe=power_safe)
+        self._watchers: Final = Watchers()
+        self._lookout: Final = SQLiteLookout(self._watchers, self._connected)
+        self._worker: Final = Worker(f"quiesce-store-{self.path.name}", self._lookout)
+
+    @property
+    def url(self) -> str:
+        """Where this is."""
+        return f"sqlite:///{self.path}"
+
+    def __repr__(self) -> str:
+        return f"SQLiteStore({str(self.path)!r})"
+
+    # --- The protocol: each hands its work to the store's thread ------------------------------------------------
+
+    def acquire(self, session: str, holder: Holder, *, seconds: float, known: int | None = None) -> Future[Taken]:
+        """See `Store.acquire`."""
+        return self._worker.submit(self._acquire, session, holder, seconds, known)
+
+    def post(self, session: str, request: Request) -> Future[int]:
+        """See `Store.post`."""
+        return self._worker.submit(self._post, session, request)
+
+    def acquire_place(
+        self, session: str, holder: Holder, place: int, *, seconds: float, known: int | None = None
+    ) -> Future[Taken | Said]:
+        """See `Store.acquire_place`."""
+        return self._worker.submit(self._enter, session, Entry(holder, seconds, known, place))
+
+    def withdraw(self, session: str, place: int) -> Future[Said | None]:
+        """See `Store.withdraw`."""
+        return self._worker.submit(self._withdraw, session, place)
+
+    def letters(self, lease: Lease) -> Future[list[Letter]]:
+        """See `Store.letters`."""
+        return self._worker.submit(self._letters, lease)
+
+    def take_letter(self, lease: Lease, place: int, run_id: str) -> Future[bool]:
+        """See `Store.take_letter`."""
+        return self._worker.submit(self._take_letter, lease, place, run_id)
+
+    def return_letters(self, lease: Lease, places: Sequence[int]) -> Future[list[int]]:
+        """See `Store.return_letters`."""
+        return self._worker.submit(self._return_letters, lease, places)
+
+    def watch(self, session: str, function: Callable[[], None]) -> Callable[[], None]:
+        """See `Store.watch`."""
+        return self._watchers.add(session, function)
+
+    def renew(self, lease: Lease) -> Future[None]:
+        """See `Store.renew`."""
+        return self._worker.submit(self._renew, lease)
+
+    def release(self, lease: Lease) -> Future[None]:
+        """See `Store.release`."""
+        return self._worker.submit(self._release, lease)
+
+    def load(self, session: str) -> Future[Snapshot]:
+        """See `Store.load`."""
+        return self._worker.submit(self._load, session)
+
+    def write(self, lease: Lease, batch: Batch) -> Future[int]:
+        """See `Store.write`."""
+        return self._worker.submit(self._write, lease, batch)
+
+    def add_late(self, session_id: str, run_id: str, payload: bytes) -> Future[bool]:
+        """See `Store.add_late`."""
+        return self._worker.submit(self._add_late, session_id, run_id, payload)
+
+    def sessions(self) -> Future[list[SessionInfo]]:
+        """See `Store.sessions`."""
+        return self._worker.submit(self._sessions)
+
+    def runs(self, session: str) -> Future[list[RunRecord]]:
+        """See `Store.runs`."""
+        return self._worker.submit(self._runs, session)
+
+    def journal(self, session: str, run_id: str) -> Future[list[bytes]]:
+        """See `Store.journal`."""
+        return self._worker.submit(self._journal, session, run_id)
+
+    def rows(
+        self, session: str, run_id: str, *, after: int = 0, most: int | None = None, marks: bool = False
+    ) -> Future[list[Row]]:
+        """See `Store.rows`."""
+        return self._worker.submit(self._numbered, session, run_id, after, most, marks)
+
+    def delete(self, session: str) -> Future[None]:
+        """See `Store.delete`."""
+        return self._worker.submit(self._delete, session)
+
+    def get(self, key: str) -> Future[bytes | None]:
+        """See `Store.get`."""
+        return self._worker.submit(self._get, key)
+
+    def put(self, key: str, value: bytes) -> Future[None]:
+        """See `Store.put`."""
+        return self._worker.submit(self._put, key, value)
+
+    def close(self) -> Future[None]:
+        """See `Store.close`."""
+        return self._worker.submit(self._close)
+
+    # --- Writing ------------------------------------------------------------------------------------------------
+
+    def _acquire(self, session: str, holder: Holder, seconds: float, known: int | None) -> Taken:
+        taken = self._enter(session, Entry(holder, seconds, known))
+        assert isinstance(taken, Taken)
+        return taken
+
+    def _enter(self, session: str, entry: Entry) -> Taken | Said:
+        """Take the session, with a place in its line or without one."""
+        with self._transaction(durable=False) as db:
+            info = self._made(db, session)
+            place = entry.place
+            busy, said_in, litter, since = admission(info, letters_of(db, info.id), entry.holder, place)
+            for each in litter:
+                remove_letter(db, each)
+            if busy is not None and place is not None:
+                keep_place(db, place, entry.seconds)
+            elif place is not None and not said_in:  # else it stays until its sender has heard that, and leaves
+                remove_letter(db, place)
+            outcome = busy or (Said(said_in) if said_in else self._grant(db, info, entry, since))
+        if isinstance(outcome, SessionBusy):  # raised here, because the place is kept
+            raise outcome
+        return outcome
+
+    def _grant(self, db: sqlite3.Connection, info: SessionInfo, entry: Entry, since: int) -> Taken:
+        db.execute(
+            "UPDATE sessions SET fence = fence + 1, holder = ?, expires = ? WHERE id = ?",
+            (encode(entry.holder), time.time() + entry.seconds, info.id),
+        )
+        lease = Lease(info.name, info.id, info.fence + 1, info.revision, entry.seconds, entry.holder.owner, since)
+        return Taken(lease, None if info.revision == entry.known else self._snapshot(db, info))
+
+    def _made(self, db: sqlite3.Connection, session: str) -> SessionInfo:
+        now = time.time()
+        db.execute(
+            "INSERT OR IGNORE INTO sessions (name, id, created, updated) VALUES (?, ?, ?, ?)",
+            (session, uuid.uuid4().hex, now, now),
+        )
+        return self._info(db, session)
+
+    def _post(self, session: str, request: Request) -> int:
+        with self._transaction(durable=False) as db:
+            info = self._made(db, session)
+            place = add_letter(db, info, request)
+        self._watchers.tell(session)
+        return place
+
+    def _withdraw(self, session: str, place: int) -> Said | None:
+        with self._transaction(durable=False) as db:
+            said = withdraw(db, place)
+        self._watchers.tell(session)
+        return said
+
+    def _letters(self, lease: Lease) -> list[Letter]:
+        with self._transaction(reading=True) as db:
+            return letters_of(db, lease.session_id)
+
+    def _return_letters(self, lease: Lease, places: Sequence[int]) -> list[int]:
+        with self._transaction(durable=False) as db:
+            return return_letters(db, lease.session_id, places)
+
+    def _take_letter(self, lease: Lease, place: int, run_id: str) -> bool:
+        with self._transaction(durable=False) as db:
+            self._hold(db, lease, "fence = fence", ())
+            return take_letter(db, lease.session_id, place, run_id)
+
+    def _renew(self, lease: Lease) -> None:
+        with self._transaction(durable=False) as db:
+            self._hold(db, lease, "expires = ?", (time.time() + lease.seconds,))
+
+    def _release(self, lease: Lease) -> None:
+        with self._transaction(durable=False) as db, suppress(LeaseLost):
+            self._hold(db, lease, "holder = NULL, expires = 0", ())
+        self._watchers.tell(lease.session)
+
+    def _hold(self, db: sqlite3.Connection, lease: Lease, change: str, values: tuple[Any, ...]) -> int:
+        """Change the session's row, if the lease is the newest there is. Gives the revision."""
+        row = db.execute(
+            f"UPDATE sessions SET {change} WHERE id = ? AND fence = ? RETURNING revision",
+            (*values, lease.session_id, lease.fence),
+        ).fetchone()
+        if row is None:
+            raise LeaseLost(f"Somebody else writes session {lease.session!r} now.")
+        return row[0]
+
+    def _write(self, lease: Lease, batch: Batch) -> int:
+        batch.rows()  # encoded before the file is locked
+        length = batch.first_message + len(batch.payloads())
+        now = time.time()
+        kept = "holder = NULL, expires = 0" if batch.release else f"expires = {now + lease.seconds!r}"
+        with self._transaction(durable=batch.urgent) as db:
+            revision = self._hold(
+                db,
+                lease,
+                f"revision = revision + 1, updated = ?, length = CASE WHEN ? THEN ? ELSE length END, {kept}",
+                (now, batch.rewrites, length),
+            )
+            write_batch(db, lease.session_id, batch)
+            note_said(db, lease.session_id, batch.answers)
+        if batch.release or batch.answers:
+            self._watchers.tell(lease.session)
+        return revision
+
+    def _add_late(self, session_id: str, run_id: str, payload: bytes) -> bool:
+        with self._transaction() as db:
+            return add_late(db, session_id, run_id, payload)
+
+    def _delete(self, session: str) -> None:
+        with self._transaction() as db:
+            info = self._info(db, session)
+            busy = admission(info, (), None, None).busy
+            if busy is not None:
+                raise busy
+            for table in ("messages", "journal", "runs", "session_values", "letters"):
+                db.execute(f"DELETE FROM {table} WHERE session = ?", (info.id,))
+            db.execute("DELETE FROM sessions WHERE id = ?", (info.id,))
+
+    def _put(self, key: str, value: bytes) -> None:
+        with self._transaction() as db:
+            db.execute("INSERT OR REPLACE INTO store_values (key, value) VALUES (?, ?)", (key, value))
+
+    # --- Reading ------------------------------------------------------------------------------------------------
+
+    def _load(self, session: str) -> Snapshot:
+        with self._transaction(reading=True) as db:
+            return self._snapshot(db, self._info(db, session))
+
+    def _snapshot(self, db: sqlite3.Connection, info: SessionInfo) -> Snapshot:
+        messages = db.execute("SELECT payload FROM messages WHERE session = ? ORDER BY position", (info.id,))
+        payloads = [row[0] for row in messages]
+        if len(payloads) != info.length:
+            raise StoreDamaged(f"Session {info.name!r} has {len(payloads)} of its {info.length} messages.")
+        open_runs = db.execute(
+            "SELECT run FROM runs WHERE session = ? AND status = 'running' ORDER BY started, run", (info.id,)
+        ).fetchall()
+        values = db.execute("SELECT key, value FROM session_values WHERE session = ?", (info.id,)).fetchall()
+        return Snapshot(info, payloads, {run: payloads_of(db, info.id, run) for (run,) in open_runs}, dict(values))
+
+    def _sessions(self) -> list[SessionInfo]:
+        with self._transaction(reading=True) as db:
+            return [_session(row) for row in db.execute(f"SELECT {_INFO} FROM sessions ORDER BY updated DESC, name")]
+
+    def _runs(self, session: str) -> list[RunRecord]:
+        with self._transaction(reading=True) as db:
+            info = self._info(db, session)
+            found = db.execute(
+                "SELECT run, agent, started, status, reason, ended, detail FROM runs WHERE session = ?"
+                " ORDER BY started, run",
+                (info.id,),
+            )
+            return [RunRecord(*row) for row in found]
+
+    def _journal(self, session: str, run_id: str) -> list[bytes]:
+        with self._transaction(reading=True) as db:
+            return payloads_of(db, self._info(db, session).id, run_id)
+
+    def _numbered(self, session: str, run_id: str, after: int, most: int | None, marks: bool) -> list[Row]:  # noqa: FBT001
+        with self._transaction(reading=True) as db:
+            return rows_after(db, self._info(db, session).id, run_id, after, most, marks=marks)
+
+    def _get(self, key: str) -> bytes | None:
+        with self._transaction(reading=True) as db:
+            row = db.execute("SELECT value FROM store_values WHERE key = ?", (key,)).fetchone()
+            return None if row is None else row[0]
+
+    def _info(self, db: sqlite3.Connection, session: str) -> SessionInfo:
+        row = db.execute(f"SELECT {_INFO} FROM sessions WHERE name = ?", (session,)).fetchone()
+        if row is None:
+            raise SessionNotFound(f"There is no session {session!r} in {self.url}.")
+        return _session(row)
+
+    def _close(self) -> None:
+        self._drop_connection()
+        self._worker.retire()
+
+
+def _session(row: tuple[Any, ...]) -> SessionInfo:
+    *plain, holder, expires = row
+    return SessionInfo(
+        *plain,
+        holder=None if holder is None else msgspec.json.decode(holder, type=Holder),
+        expires_in=max(0.0, expires - time.time()),
+    )

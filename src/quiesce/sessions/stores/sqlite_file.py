@@ -1,0 +1,122 @@
+"""One SQLite file as a store uses it: opened when it is needed, one transaction at a time, errors in plain words."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+from ...errors import StoreDamaged, StoreError, StoreFull, StoreReadOnly, StoreUnavailable
+from .schema import SQLITE_MIGRATIONS
+
+# How long a transaction waits for one of another process.
+_LOCK_PATIENCE: Final = 5.0
+
+
+class SQLiteFile:
+    """The file at `path`, and the connection to it. Only for one thread."""
+
+    def __init__(self, path: str | os.PathLike[str], *, power_safe: bool = False) -> None:
+        self.path: Final = Path(path).expanduser().absolute()
+        self._power_safe: Final = power_safe
+        self._connection: sqlite3.Connection | None = None
+        self._process = 0
+        self._relaxed = False
+
+    @contextmanager
+    def _transaction(self, *, durable: bool = True, reading: bool = False) -> Generator[sqlite3.Connection]:
+        """One transaction. Anything that goes wrong undoes it, and what SQLite says becomes a `StoreError`."""
+        try:
+            db = self._connected()
+            if not reading:
+                self._relax(db, relaxed=not durable)
+            db.execute("BEGIN" if reading else "BEGIN IMMEDIATE")
+            try:
+                yield db
+                db.execute("COMMIT")
+            except BaseException:
+                with suppress(sqlite3.Error):
+                    db.execute("ROLLBACK")
+                raise
+        except sqlite3.Error as error:
+            self._drop_connection()
+            raise self._explain(error) from error
+
+    def _relax(self, db: sqlite3.Connection, *, relaxed: bool) -> None:
+        """A lease need not survive a power cut, so taking one need not wait for the disk."""
+        if self._power_safe and relaxed is not self._relaxed:
+            db.execute(f"PRAGMA synchronous = {'NORMAL' if relaxed else 'FULL'}")
+            self._relaxed = relaxed
+
+    def _connected(self) -> sqlite3.Connection:
+        if self._connection is None or self._process != os.getpid():
+            self._process = os.getpid()
+            self._connection = self._connect()
+            self._relaxed = False
+        return self._connection
+
+    def _connect(self) -> sqlite3.Connection:
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreReadOnly(f"The folder of {self.path} cannot be made: {error.strerror}.") from error
+        db = sqlite3.connect(self.path, timeout=_LOCK_PATIENCE, isolation_level=None, check_same_thread=False)
+        try:
+            db.execute("PRAGMA journal_mode = WAL")
+            db.execute(f"PRAGMA synchronous = {'FULL' if self._power_safe else 'NORMAL'}")
+            self._migrate(db)
+        except BaseException:
+            db.close()
+            raise
+        return db
+
+    def _migrate(self, db: sqlite3.Connection) -> None:
+        """Bring the schema to the newest version, each step in its own transaction."""
+        newest = len(SQLITE_MIGRATIONS)
+        while (version := _version(db)) != newest:
+            if version > newest:
+                raise StoreError(
+                    f"{self.path} was written by a newer Quiesce (schema {version}, this one knows {newest}).",
+                    kept="Nothing was changed.",
+                    todo="Update Quiesce.",
+                )
+            db.execute("BEGIN IMMEDIATE")
+            try:
+                if _version(db) == version:  # nobody else was faster
+                    for statement in SQLITE_MIGRATIONS[version]:
+                        db.execute(statement)
+                    db.execute(f"PRAGMA user_version = {version + 1}")
+                db.execute("COMMIT")
+            except BaseException:
+                with suppress(sqlite3.Error):
+                    db.execute("ROLLBACK")
+                raise
+
+    def _drop_connection(self) -> None:
+        db, self._connection = self._connection, None
+        if db is not None:
+            with suppress(sqlite3.Error):
+                db.close()
+
+    def _explain(self, error: sqlite3.Error) -> StoreError:
+        said = f"{self.path}: {error}."
+        match getattr(error, "sqlite_errorcode", 0) & 0xFF:
+            case sqlite3.SQLITE_FULL:
+                return StoreFull(said)
+            case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_PERM | sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_AUTH:
+                return StoreReadOnly(said)
+            case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
+                return StoreUnavailable(said)
+            case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
+                return StoreDamaged(said)
+            case sqlite3.SQLITE_IOERR:
+                return StoreFull(said, todo="Check the disk: it is full, over quota, or broken. Then prompt again.")
+            case _:
+                return StoreError(said)
+
+
+def _version(db: sqlite3.Connection) -> int:
+    return int(db.execute("PRAGMA user_version").fetchone()[0])

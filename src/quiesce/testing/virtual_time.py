@@ -1,0 +1,157 @@
+"""Virtual time: a loop in which waiting takes no time, and every step can be counted.
+
+Timers fire in their order as soon as nothing else is left to do, so a test of a thirty-second grace takes a
+millisecond, and the same test takes the same steps each time. Threads that run tools are waited for after each step,
+so that they too always end at the same place; one that blocks on purpose does so on a `Gate`, which the loop can see.
+Processes are waited for as well; they live in real time, so how many steps they take may differ from play to play.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import selectors
+import threading
+import time
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Final, TypeVar
+
+from ..processes.supervised import live_processes
+from ..sessions.stores.worker_thread import busy_workers
+from ..tools.thread import live_threads
+
+_T = TypeVar("_T")
+
+# How long, in real seconds, to wait for a thread that is neither done nor at a gate, before time goes on without it.
+THREAD_PATIENCE: Final = 2.0
+# How long, in real seconds, to wait for a process to say or do something, before time goes on without it.
+PROCESS_PATIENCE: Final = 2.0
+# How long, in real seconds, a loop with nothing left to do waits for the outside, before the test is called stuck.
+STUCK_AFTER: Final = 20.0
+
+_at_a_gate: Final[set[int]] = set()
+
+
+class Stuck(AssertionError):
+    """Nothing can happen any more: no timer, no callback, no input, and the coroutine has not ended."""
+
+
+class Gate:
+    """Holds back a thread until it is opened. Virtual time goes on while threads wait here."""
+
+    def __init__(self) -> None:
+        self._opened: Final = threading.Event()
+        self._held: Final[set[int]] = set()
+
+    def wait(self) -> None:
+        """Block this thread until the gate is opened."""
+        identity = threading.get_ident()
+        self._held.add(identity)
+        if not self._opened.is_set():
+            _at_a_gate.add(identity)
+        try:
+            self._opened.wait()
+        finally:
+            _at_a_gate.discard(identity)
+
+    def open(self) -> None:
+        """Let them all go on. From this moment on they count as busy, though they have yet to wake up."""
+        self._opened.set()
+        _at_a_gate.difference_update(self._held)
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """An event loop with a clock of its own. `before_step`, if set, is called before each callback that runs."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.steps = 0
+        self.before_step: Callable[[], None] | None = None
+        super().__init__(_VirtualSelector(self))
+
+    def time(self) -> float:
+        """The virtual time, in seconds from 0."""
+        return self.now
+
+    def _step(self, callback: Callable[..., Any], *args: Any) -> None:
+        self.steps += 1
+        if self.before_step is not None:
+            self.before_step()
+        callback(*args)
+        wait_for_threads()
+
+    def call_soon(
+        self, callback: Callable[..., Any], *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.Handle:
+        """As always, and counted."""
+        return super().call_soon(self._step, callback, *args, context=context)
+
+    def call_soon_threadsafe(
+        self, callback: Callable[..., Any], *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.Handle:
+        """As always, and counted."""
+        return super().call_soon_threadsafe(self._step, callback, *args, context=context)
+
+    def call_at(
+        self, when: float, callback: Callable[..., Any], *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.TimerHandle:
+        """As always, and counted."""
+        return super().call_at(when, self._step, callback, *args, context=context)
+
+
+class _VirtualSelector(selectors.BaseSelector):
+    """A real selector that turns waiting for time into a jump of the clock."""
+
+    def __init__(self, loop: VirtualLoop) -> None:
+        self._loop: Final = loop
+        self._real: Final = selectors.DefaultSelector()
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        ready = self._real.select(0)
+        if ready or (timeout is not None and timeout <= 0):
+            return ready
+        if timeout is None:
+            ready = self._real.select(STUCK_AFTER)
+            if not ready:
+                raise Stuck("Nothing can happen any more, and the coroutine has not ended.")
+            return ready
+        if live_processes:  # they live in real time
+            ready = self._real.select(PROCESS_PATIENCE)
+            if ready:
+                return ready
+        self._loop.now += timeout
+        return []
+
+    def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
+        return self._real.register(fileobj, events, data)
+
+    def unregister(self, fileobj: Any) -> selectors.SelectorKey:
+        return self._real.unregister(fileobj)
+
+    def modify(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
+        return self._real.modify(fileobj, events, data)
+
+    def close(self) -> None:
+        self._real.close()
+
+    def get_map(self) -> Mapping[Any, selectors.SelectorKey]:
+        return self._real.get_map()
+
+
+def wait_for_threads() -> None:
+    """Wait until each thread that runs a tool has ended or stands at a gate, and no store has work to do."""
+    if not live_threads and not busy_workers:
+        return
+    give_up = time.monotonic() + THREAD_PATIENCE
+    while _busy_threads() and time.monotonic() < give_up:
+        time.sleep(0.00005)
+
+
+def _busy_threads() -> bool:
+    return bool(busy_workers) or any(call.identity not in _at_a_gate for call in live_threads.copy().values())
+
+
+def run_virtual(coroutine: Coroutine[Any, Any, _T]) -> _T:
+    """`asyncio.run`, in virtual time."""
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        return runner.run(coroutine)

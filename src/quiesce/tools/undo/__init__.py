@@ -1,0 +1,1 @@
+"""Undo: what each tool registers, and the log of what a run did."""

@@ -1,0 +1,1 @@
+"""Tools in worker processes, which can be killed."""

@@ -1,0 +1,295 @@
+"""One call of a function in a worker process."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import pickle
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
+
+from ...cancellation import BoundedShield, CancellationToken, Cause
+from ...errors import ToolError
+from ...interrupts import InterruptSignal
+from ...processes.exit_status import ProcessEnded, RemoteError, RemoteTraceback
+from ...processes.frames import Decoder, encode
+from ...processes.limits import Allowance
+from ...processes.output import Printed
+from ..policy import REAPING
+from ..questions import Asking
+from .environment import Surroundings
+from .function_transfer import pickled
+from .main import CallFrame
+from .pool import Worker, pool
+
+if TYPE_CHECKING:
+    from ..tool import Tool
+
+# Characters of each output stream of a call that are kept, and reported.
+KEPT_OUTPUT: Final = 100_000
+# Another worker is started so much later than one was ended: a run that is being stopped comes to rest first.
+_REFILL_AFTER: Final = 0.1
+
+
+class WorkerRequest(Struct, frozen=True):
+    """A call that is to be made in a worker."""
+
+    tool: Tool
+    arguments: dict[str, Any]
+    call_id: str
+    run_id: str
+    token: CancellationToken
+    cancel_run: Callable[[str], None]
+    state: dict[str, Any]
+    asking: Asking
+    on_report: Callable[[Any], None]
+    on_shield: Callable[[str], None]
+    on_unshield: Callable[[str], None]
+    idempotency_key: str = ""
+
+
+class WorkerCall:
+    """A function that runs in a worker process.
+
+    `settled` is true from the moment that nothing more can come of the call: its result is there and its process is
+    free again, or its process and all that it started are gone.
+    """
+
+    def __init__(self, request: WorkerRequest) -> None:
+        self._request: Final = request
+        report = request.on_report
+        self._loop: Final = asyncio.get_running_loop()
+        self._done: Final[asyncio.Future[None]] = self._loop.create_future()
+        self._reply: tuple[Any, ...] | None = None
+        self._stopping = False
+        self._worker: Worker | None = None
+        self._parcel: Final = request.tool.parcel()
+        self._forget_token: Callable[[], None] | None = None
+        self._decoder = Decoder()
+        self._frame: CallFrame | None = None
+        self._made_again = False
+        self.begun = True
+        """Whether the function was begun; False only when that is certain."""
+        self.settled = False
+        self.stdout: Final = Printed(KEPT_OUTPUT, lambda text: report({"stdout": text}))
+        self.stderr: Final = Printed(KEPT_OUTPUT, lambda text: report({"stderr": text}))
+
+    async def wait(self) -> Any:
+        """Make the call and wait for what the function returns or raises.
+
+        Raises `ProcessEnded` when the process ended first, by a stop or by itself. Cancelling this kills it.
+        """
+        self._frame = self._new_frame()
+        try:
+            self._send_to(pool.lease(self._parcel.key))
+        except OSError as error:
+            raise ToolError(f"Not run: its process could not be started ({error}).") from None
+        self._forget_token = self._request.token.on_cancel(self._on_cancel)
+        try:
+            await asyncio.wait((self._done,))
+        except asyncio.CancelledError:
+            self.stop(0.0)
+            await BoundedShield(f"ending tool {self._request.tool.name}").wait((self._done,), seconds=REAPING)
+            raise
+        return self._outcome()
+
+    def _send_to(self, worker: Worker) -> None:
+        assert self._frame is not None
+        self._worker = worker
+        self._decoder = Decoder()
+        worker.containment.attach(self._loop, self._on_change)
+        worker.channel.attach(self._loop, self._on_data)
+        worker.stdout.attach(self._loop, self.stdout.add)
+        worker.stderr.attach(self._loop, self.stderr.add)
+        worker.channel.post(encode(self._fitted(self._frame, worker)))
+
+    def _on_cancel(self, cause: Cause) -> None:
+        with suppress(RuntimeError):  # the loop has closed
+            self._loop.call_soon_threadsafe(self._tell, cause)
+
+    def _tell(self, cause: Cause) -> None:
+        if self._worker is not None and not self.settled:
+            self._worker.tell(cause)
+
+    def stop(self, grace: float) -> None:
+        """End the process and everything that it started: TERM now, KILL after `grace` seconds."""
+        self._stopping = True
+        if self._worker is not None and not self.settled:
+            self._worker.containment.stop(grace)
+
+    @property
+    def where(self) -> str:
+        """What is left, when something is."""
+        worker = self._worker
+        return f"process {worker.containment.child}" if worker is not None else "a process"
+
+    # --- The call -----------------------------------------------------------------------------------------------
+
+    def _new_frame(self) -> CallFrame:
+        request = self._request
+        tool = request.tool
+        try:
+            arguments = pickled(request.arguments)
+        except Exception as error:
+            raise ToolError(
+                f"The arguments of {tool.name} cannot be sent to its process ({type(error).__name__}: {error})."
+            ) from None
+        wants_context = tool.context_parameter is not None
+        return CallFrame(
+            parcel=self._parcel,
+            arguments=arguments,
+            name=tool.name,
+            call_id=request.call_id,
+            run_id=request.run_id,
+            idempotency_key=request.idempotency_key,
+            context_parameter=tool.context_parameter,
+            asking=pickle.dumps(request.asking.pending(None)) if wants_context else b"",
+            state=_picklable(request.state) if wants_context else b"",
+            surroundings=Surroundings.here(),
+            allowance=Allowance(tool.policy.max_memory, tool.policy.max_cpu),
+        )
+
+    def _fitted(self, frame: CallFrame, worker: Worker) -> CallFrame:
+        """The call without what this worker has already."""
+        by_value = self._parcel.how != "name"
+        parcel = self._parcel.key if by_value and self._parcel.key in worker.known else self._parcel
+        surroundings = None if frame.surroundings == worker.surroundings else frame.surroundings
+        worker.known.add(self._parcel.key)
+        worker.surroundings = frame.surroundings
+        return frame._replace(parcel=parcel, surroundings=surroundings)
+
+    def _on_data(self, data: bytes) -> None:
+        more = True
+        while more:
+            try:
+                for message in self._decoder.feed(data):
+                    self._take(message)
+                more = False
+            except Exception:  # what a tool reports may not come apart here as it went together there
+                logging.getLogger("quiesce").exception("A message from a worker process could not be read.")
+                data = b""
+
+    def _take(self, message: tuple[Any, ...]) -> None:
+        match message:
+            case ("report", progress):
+                self._request.on_report(progress)
+            case ("log", record):
+                logger = logging.getLogger(record.get("name", "quiesce"))
+                if logger.isEnabledFor(record.get("levelno", 0)):
+                    logger.handle(logging.makeLogRecord(record))
+            case ("shield", name):
+                self._request.on_shield(name)
+            case ("unshield", name):
+                self._request.on_unshield(name)
+            case ("cancel", reason):
+                self._request.cancel_run(reason)
+            case _:
+                self._reply = message
+                if message[0] == "unloadable" and self._worker is not None:
+                    self._worker.known.discard(self._parcel.key)
+                self._on_reply(clean=message[-1])
+
+    def _on_reply(self, *, clean: bool) -> None:
+        worker = self._worker
+        if worker is None:
+            return
+        if self._reply is not None and self._reply[0] == "terminated":  # by the stop or by another: it is ending
+            return
+        if self._stopping:  # it is over; its grace is not needed
+            worker.containment.stop(0.0)
+        elif clean and not worker.told and not worker.containment.has_strays():
+            worker.stdout.drain(self.stdout.add)
+            worker.stderr.drain(self.stderr.add)
+            worker.take_begun()
+            pool.give_back(worker)
+            self._settle()
+        else:  # what the call left behind ends with it
+            worker.containment.stop(0.0)
+
+    def _on_change(self) -> None:
+        worker = self._worker
+        if worker is None or not worker.containment.gone:
+            return
+        worker.channel.drain(self._on_data)
+        worker.stdout.drain(self.stdout.add)
+        worker.stderr.drain(self.stderr.add)
+        # Of a worker whose keeper was killed, nobody can say that it does not begin in this very moment.
+        self.begun = worker.take_begun() or not worker.containment.proved
+        pool.discard(worker)
+        if not self.begun and self._reply is None and self._make_again():
+            return
+        self._settle()
+        self._loop.call_later(_REFILL_AFTER, pool.refill, self._parcel)
+
+    def _make_again(self) -> bool:
+        """The worker had died before it came to the call: once, the call is sent to another. Whether it was."""
+        if self._stopping or self._made_again:
+            return False
+        self._made_again = self.begun = True
+        try:
+            self._send_to(pool.lease_new())
+        except OSError:  # there is none: the end of the first one is what is told
+            return False
+        cause = self._request.token.cause
+        if cause is not None:
+            self._tell(cause)
+        return True
+
+    def _settle(self) -> None:
+        self.settled = True
+        if self._forget_token is not None:
+            self._forget_token()
+        if not self._done.done():
+            self._done.set_result(None)
+
+    def _outcome(self) -> Any:
+        worker = self._worker
+        assert worker is not None
+        match self._reply:
+            case ("value", body, _):
+                try:
+                    return pickle.loads(body)
+                except Exception as error:
+                    raise ToolError(
+                        f"The tool finished, but what it returned cannot be rebuilt here"
+                        f" ({type(error).__name__}: {error})."
+                    ) from None
+            case ("error", line, trace, body, _):
+                raise _rebuilt(line, trace, body)
+            case ("interrupt", interrupts, kept, _):
+                raise InterruptSignal(*interrupts, kept=kept)
+            case ("unloadable", line, _):
+                raise ToolError(f"Not run: the call could not be rebuilt in the tool's process ({line}).")
+            case ("unsendable", line, _):
+                raise ToolError(f"The tool finished, but what it returned cannot be sent from its process ({line}).")
+            case _:
+                ended = worker.containment
+                raise ProcessEnded(ended.exit, ended.failure)
+
+
+def _rebuilt(line: str, trace: str, body: bytes | None) -> BaseException:
+    error: BaseException = RemoteError(line)
+    if body is not None:
+        with suppress(Exception):
+            loaded = pickle.loads(body)
+            # Those two mean something to the coroutine that this is raised in.
+            if isinstance(loaded, BaseException) and not isinstance(loaded, asyncio.CancelledError | StopIteration):
+                error = loaded
+    error.__cause__ = RemoteTraceback(trace)
+    return error
+
+
+def _picklable(state: dict[str, Any]) -> bytes:
+    """The part of the state that can be sent."""
+    try:
+        return pickled(state)
+    except Exception:
+        kept: dict[str, Any] = {}
+        for key, value in state.items():
+            with suppress(Exception):
+                pickled(value)
+                kept[key] = value
+        return pickled(kept)

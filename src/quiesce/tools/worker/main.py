@@ -1,0 +1,370 @@
+"""What runs inside a worker process: one call after the other, in its main thread.
+
+TERM raises `Terminated` in the tool, so that its `finally` blocks run; whatever does not care about that (C code that
+holds the interpreter, a tool that catches everything) is killed by the keeper when the grace is over. After TERM the
+process ends, whatever the tool did with it.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import pickle
+import signal
+import socket
+import sys
+import threading
+import traceback
+from types import AsyncGeneratorType, CoroutineType, FrameType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
+
+from ...processes.frames import encode, receive
+from ...processes.limits import Allowance
+from ...processes.loaded_types import is_a
+from .environment import Surroundings, lasting
+from .function_transfer import Parcel, unpack
+from .output import take_over
+from .stop_channel import StopLine
+
+if TYPE_CHECKING:
+    from ..context import Shield
+    from ..questions import Asking
+
+
+class CallFrame(NamedTuple):
+    """A call as it is sent to a worker. `arguments`, `asking` and `state` are pickled, so that a fault can be told."""
+
+    parcel: Parcel | str
+    arguments: bytes
+    name: str
+    call_id: str
+    run_id: str
+    idempotency_key: str
+    context_parameter: str | None
+    asking: bytes
+    state: bytes
+    surroundings: Surroundings | None
+    """None when they are those of the call before."""
+    allowance: Allowance
+
+
+class WarmFrame(NamedTuple):
+    """A function that will be called soon: time to import its module."""
+
+    parcel: Parcel
+
+
+class Terminated(SystemExit):
+    """Raised in a tool's function when its call is stopped: a last chance to clean up, within the grace."""
+
+
+def serve(channel: int, stop_line: int, stdout: int, stderr: int) -> NoReturn:
+    """Answer calls until the host is gone."""
+    take_over(stdout, stderr)
+    worker = _Worker(socket.socket(fileno=channel), StopLine(stop_line))
+    try:
+        while True:
+            worker.answer(receive(worker.channel))
+    except (EOFError, OSError):
+        os._exit(0)
+
+
+class _Worker:
+    def __init__(self, channel: socket.socket, line: StopLine) -> None:
+        self.channel: Final = channel
+        self.line: Final = line
+        self.pid: Final = os.getpid()
+        self._functions: Final[dict[str, Any]] = {}
+        self._sending: Final = threading.Lock()
+        self._outputs: Final = (sys.stdout, sys.stderr, _identity(1), _identity(2))
+        self._threads: Final = threading.active_count()
+        self._surroundings: Surroundings | None = None
+        self.begun = False
+        self.inside = False
+        self._terminated = False
+        self._raised = False
+        self._shields = 0
+        self._forward: Final = _Forward(self)
+        signal.signal(signal.SIGTERM, self.on_term)
+        self._lasting = lasting()
+
+    # --- Being stopped ------------------------------------------------------------------------------------------
+
+    def on_term(self, _: int, frame: FrameType | None) -> None:
+        """TERM: end at once while the function has not begun, and else let the tool clean up first."""
+        if os.getpid() != self.pid:  # a child that the tool has forked: TERM ends it, as in any other program
+            _end_by_term()
+        if not self.begun:
+            os._exit(0)
+        if self._terminated:  # once is enough: the tool is cleaning up
+            return
+        self._terminated = True
+        # Not in this file's own frames: there the tool has already returned, and its result is not to be lost, or a
+        # message is being written, and is not to be torn; `send` makes up for it.
+        if frame is not None and frame.f_code.co_filename != __file__:
+            self.raise_if_terminated()
+
+    def raise_if_terminated(self) -> None:
+        """Raises `Terminated` in the tool, once, when TERM has come and no shield holds it back."""
+        if self._terminated and not self._raised and self.inside and not self._shields:
+            self._raised = True
+            raise Terminated("stopped")
+
+    def shield(self, name: str) -> Shield:
+        """A part of the tool that is not to be interrupted. The host is told, for the receipt."""
+        from ..context import Shield
+
+        return Shield(name, lambda: self._enter_shield(name), lambda: self._leave_shield(name))
+
+    def _enter_shield(self, name: str) -> None:
+        self.send("shield", name)
+        self._shields += 1
+
+    def _leave_shield(self, name: str) -> None:
+        """What was held back is raised now."""
+        self._shields -= 1
+        self.send("unshield", name)
+
+    # --- Answering ----------------------------------------------------------------------------------------------
+
+    def answer(self, frame: CallFrame | WarmFrame) -> None:
+        """Do what the host asks for."""
+        if isinstance(frame, WarmFrame):
+            self._warm(frame.parcel)
+            return
+        reply = self._reply(frame)
+        if os.getpid() != self.pid:  # a child that the tool forked, and that came out here
+            os._exit(0)
+        clean = self._is_clean() and not self._terminated
+        try:
+            self.send(*reply, clean)
+        except (MemoryError, ValueError) as error:
+            self.send("unsendable", f"{type(error).__name__}: {error}", clean)
+        if self._terminated:
+            self._leave(reply)
+        self.begun = False
+        if self._terminated:  # it came between the two lines above
+            os._exit(0)
+        if clean and self._surroundings is not None:  # now, rather than when the next call is waiting for it
+            self._surroundings.restore()
+
+    def _leave(self, reply: tuple[Any, ...]) -> NoReturn:
+        """End after TERM: by that signal, when it was what ended the call, so that everybody can see it."""
+        if reply[0] == "terminated":
+            _end_by_term()
+        os._exit(0)
+
+    def _warm(self, parcel: Parcel) -> None:
+        try:
+            self._load(parcel)
+        except BaseException:  # the call itself will say what is wrong
+            return
+
+    def _load(self, parcel: Parcel) -> None:
+        self._functions[parcel.key] = unpack(parcel)
+        signal.signal(signal.SIGTERM, self.on_term)  # whatever a module did that was imported
+        self._lasting = lasting()
+
+    def _reply(self, frame: CallFrame) -> tuple[Any, ...]:
+        try:
+            function, arguments = self._prepared(frame)
+        except BaseException as error:
+            return ("unloadable", f"{type(error).__name__}: {error}")
+        returned: list[Any] = []
+        try:
+            with frame.allowance.claimed():
+                _call(function, arguments, self, returned)
+        except Terminated:
+            if not returned:
+                return ("terminated",)
+        except BaseException as error:
+            return _told_of(error)
+        try:
+            return ("value", pickle.dumps(returned[0], pickle.HIGHEST_PROTOCOL))
+        except BaseException as error:
+            return ("unsendable", f"{type(returned[0]).__name__}: {type(error).__name__}: {error}")
+
+    def _prepared(self, frame: CallFrame) -> tuple[Any, dict[str, Any]]:
+        if frame.surroundings is not None:
+            self._surroundings = frame.surroundings
+            self._surroundings.restore()
+        assert self._surroundings is not None
+        self._surroundings.go_there()
+        self._forward.install()
+        parcel = frame.parcel
+        if isinstance(parcel, Parcel):
+            if parcel.key not in self._functions:
+                self._load(parcel)
+            function = self._functions[parcel.key]
+        else:
+            function = self._functions[parcel]
+        arguments = pickle.loads(frame.arguments)
+        if frame.context_parameter is not None:
+            arguments[frame.context_parameter] = self._context(frame)
+        return function, arguments
+
+    def _context(self, frame: CallFrame) -> Any:
+        from ...cancellation import TokenView
+        from ..context import ToolContext
+
+        return ToolContext(
+            run_id=frame.run_id,
+            call_id=frame.call_id,
+            idempotency_key=frame.idempotency_key,
+            tool_name=frame.name,
+            token=TokenView(self.line),
+            state=pickle.loads(frame.state),
+            asking=_LateAsking(frame.asking),
+            report=lambda progress: self.send("report", progress),
+            cancel=lambda reason: self.send("cancel", reason),
+            shield=self.shield,
+        )
+
+    def send(self, *message: Any) -> None:
+        """Tell the host something, from whichever thread. Raises what pickle raises."""
+        if os.getpid() != self.pid:  # a child that the tool forked shares this stream, and must not write to it
+            return
+        data = encode(message)
+        with self._sending:
+            self.channel.sendall(data)
+        if threading.current_thread() is threading.main_thread():
+            self.raise_if_terminated()
+
+    def report(self, value: Any) -> None:
+        """What an async generator yields is progress."""
+        self.send("report", value)
+
+    def _is_clean(self) -> bool:
+        """Whether the next call finds this process as if nothing had happened in it."""
+        stdout, stderr, *identities = self._outputs
+        try:
+            stdout.flush()
+            stderr.flush()
+            same = sys.stdout is stdout and sys.stderr is stderr and [_identity(1), _identity(2)] == identities
+        except (OSError, ValueError):
+            return False
+        return same and threading.active_count() == self._threads and not _has_children() and lasting() == self._lasting
+
+
+def _call(function: Any, arguments: dict[str, Any], worker: _Worker, returned: list[Any]) -> None:
+    """Call the function; what it returns is in `returned` from the moment that it has returned."""
+    worker.begun = worker.inside = True
+    try:
+        worker.raise_if_terminated()
+        worker.line.mark_begun()
+        value = function(**arguments)
+        if isinstance(value, CoroutineType | AsyncGeneratorType):
+            import asyncio  # here, because most tools are plain functions and do without
+
+            asyncio.run(_await(value, worker, returned))
+        else:
+            returned.append(value)
+    finally:
+        worker.inside = False
+
+
+async def _await(work: Any, worker: _Worker, returned: list[Any]) -> None:
+    if isinstance(work, CoroutineType):
+        returned.append(await work)
+        return
+    last: Any = None
+    async for last in work:
+        worker.report(last)
+    returned.append(last)
+
+
+class _LateAsking:
+    """What the call asks a person. Put together when the tool asks, which most never do."""
+
+    def __init__(self, pending: bytes) -> None:
+        self._pending: Final = pending
+
+    @functools.cached_property
+    def _asking(self) -> Asking:
+        from ..questions import Asking
+
+        pending = pickle.loads(self._pending)
+        return Asking(pending.call, pending)
+
+    @property
+    def kept(self) -> Any:
+        return self._asking.kept
+
+    @property
+    def answers(self) -> dict[str, Any]:
+        return self._asking.answers
+
+    def ask(self, name: str, reason: Any, *, expires_in: float | None = None) -> Any:
+        return self._asking.ask(name, reason, expires_in=expires_in)
+
+
+def _told_of(error: Any) -> tuple[Any, ...]:
+    """What the host is told of an exception."""
+    if is_a(error, "quiesce.interrupts", "InterruptSignal"):  # a person is asked there; then the call is made again
+        return ("interrupt", error.interrupts, error.kept)
+    return ("error", *_described(error))
+
+
+def _described(error: BaseException) -> tuple[str, str, bytes | None]:
+    """An exception as a line, as a traceback, and as itself where that is possible."""
+    trace = "".join(traceback.format_exception(error))
+    line = type(error).__name__
+    try:
+        text = str(error)
+        line = f"{line}: {text}" if text else line
+        return line, trace, pickle.dumps(error)
+    except BaseException:
+        return line, trace, None
+
+
+def _end_by_term() -> NoReturn:
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    os.kill(os.getpid(), signal.SIGTERM)
+    os._exit(0)  # where TERM is blocked
+
+
+def _identity(handle: int) -> tuple[int, int]:
+    found = os.fstat(handle)
+    return found.st_dev, found.st_ino
+
+
+def _has_children() -> bool:
+    try:
+        os.waitpid(-1, os.WNOHANG)  # one that it reaps was a child too: this process is not used again
+    except ChildProcessError:
+        return False
+    return True
+
+
+class _Forward(logging.Handler):
+    """Sends log records to the host, where the program's own handlers take them."""
+
+    def __init__(self, worker: _Worker) -> None:
+        super().__init__()
+        self._worker = worker
+
+    def install(self) -> None:
+        """Be the root's handler; again, when a tool has put its own in place of it."""
+        if self not in logging.root.handlers:
+            logging.root.handlers[:] = [self]
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            if os.getpid() == self._worker.pid:
+                self._send(record)
+            else:  # a child that the tool forked has only its output
+                sys.stderr.write(f"{record.levelname}:{record.name}:{self.format(record)}\n")
+        except Exception:  # a record that cannot be put into words is no reason for a tool to fail
+            self.handleError(record)
+
+    def _send(self, record: logging.LogRecord) -> None:
+        plain = dict(record.__dict__, msg=record.getMessage(), args=None, exc_info=None)
+        if record.exc_info and record.exc_info[0] is not None:
+            plain["exc_text"] = record.exc_text or "".join(traceback.format_exception(*record.exc_info)).rstrip()
+        try:
+            self._worker.send("log", plain)
+        except (OSError, EOFError):
+            raise
+        except Exception:
+            self._worker.send("log", {key: value for key, value in plain.items() if isinstance(value, str | int)})

@@ -1,0 +1,195 @@
+"""The pool of worker processes, in the host.
+
+A worker serves one call at a time, and is used again as long as a call leaves it as it was: no child, no thread, no
+closed output. Otherwise, and after every stop, it is ended with all that it started, and another takes its place.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import pickle
+import threading
+from contextlib import suppress
+from typing import Final
+
+from msgspec import structs
+
+from ...cancellation import Cause
+from ...processes.descriptors import Handles
+from ...processes.frames import encode
+from ...processes.stream_end import Link
+from ...processes.supervised import Containment, live_processes, nursery
+from ...processes.supervisor import WorkerJob
+from .environment import Surroundings
+from .function_transfer import Parcel
+from .main import WarmFrame
+
+# Workers that are kept for the next call. More are started when more calls run at once.
+MOST_IDLE: Final = 4
+# Characters of the reason for a stop that a tool in a process sees: what surely passes in one piece.
+_LONGEST_REASON: Final = 4000
+
+
+class Worker:
+    """One worker process with its keeper, as the host sees them."""
+
+    def __init__(self) -> None:
+        with Handles() as ends:
+            ours, theirs = ends.sockets()
+            line, their_line = ends.sockets()
+            out_reader, out_writer = ends.output()
+            err_reader, err_writer = ends.output()
+            self.containment: Final = Containment(WorkerJob(), (theirs, their_line, out_writer, err_writer))
+        os.set_blocking(line.fileno(), False)
+        self._line: Final = line
+        self.containment.begin()
+        self.channel: Final = Link(ours)
+        self.stdout: Final = Link(out_reader)
+        self.stderr: Final = Link(err_reader)
+        self.known: Final[set[str]] = set()
+        self.surroundings: Surroundings | None = None
+        self._told = False
+
+    @property
+    def usable(self) -> bool:
+        """Whether it is still there. For a worker that is idle."""
+        self.containment.look()
+        return self.containment.exit is None and self.containment.failure is None and not self.containment.gone
+
+    def warm(self, parcel: Parcel) -> None:
+        """Have it import what a call will need."""
+        if parcel.how == "name":
+            self.known.add(parcel.key)
+            self.channel.post(encode(WarmFrame(parcel)))
+
+    def tell(self, cause: Cause) -> None:
+        """Let the tool see that a stop was asked for."""
+        if not self._told:
+            self._told = True
+            short = structs.replace(cause, reason=cause.reason[:_LONGEST_REASON], origin=None)
+            with suppress(OSError):
+                self._line.send(pickle.dumps(short))
+
+    def take_begun(self) -> bool:
+        """Whether the function of the call was begun. To be asked once for each call, when it is over."""
+        try:
+            return bool(self._line.recv(1))
+        except OSError:
+            return False
+
+    @property
+    def told(self) -> bool:
+        """Whether its token is closed, for good."""
+        return self._told
+
+    def detach(self) -> None:
+        """Leave the loop of the call that has ended."""
+        for link in (self.channel, self.stdout, self.stderr):
+            link.detach()
+        self.containment.detach()
+
+    def close(self) -> None:
+        """Let go of it. If it is still there, it ends now."""
+        for link in (self.channel, self.stdout, self.stderr):
+            link.close()
+        self.containment.close()
+        self._line.close()
+
+    @property
+    def handles(self) -> set[int]:
+        """What it keeps open in this process."""
+        links = (self.channel, self.stdout, self.stderr, self.containment)
+        return {self._line.fileno(), *(link.handle for link in links)}
+
+    def drop(self) -> None:
+        """After a fork of the host, in the child: this worker belongs to the parent."""
+        for link in (self.channel, self.stdout, self.stderr, self.containment):
+            link.drop()
+        self._line.close()
+
+
+class Pool:
+    """The idle workers of this process. Safe from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._idle: Final[list[Worker]] = []
+        self._busy: Final[set[Worker]] = set()
+
+    def lease(self, key: str) -> Worker:
+        """A worker: one that knows the function, if possible; a new one, if need be."""
+        with self._lock:
+            while self._idle:
+                place = next((n for n, idle in enumerate(self._idle) if key in idle.known), len(self._idle) - 1)
+                worker = self._idle.pop(place)
+                if worker.usable:
+                    break
+                worker.close()
+            else:
+                worker = Worker()
+            self._busy.add(worker)
+            return worker
+
+    def lease_new(self) -> Worker:
+        """A worker that was never used."""
+        worker = Worker()
+        with self._lock:
+            self._busy.add(worker)
+        return worker
+
+    def give_back(self, worker: Worker) -> None:
+        """Keep a worker for the next call."""
+        worker.detach()
+        with self._lock:
+            self._busy.discard(worker)
+            if len(self._idle) < MOST_IDLE:
+                self._idle.append(worker)
+                return
+        worker.close()
+
+    def discard(self, worker: Worker) -> None:
+        """Close a worker that has ended."""
+        worker.close()
+        with self._lock:
+            self._busy.discard(worker)
+
+    def refill(self, parcel: Parcel) -> None:
+        """Have a worker ready for the next call of the same function, if none is."""
+        with self._lock:
+            if not self._idle:
+                with suppress(OSError):  # the next call tries again, and says what is wrong
+                    spare = Worker()
+                    spare.warm(parcel)
+                    self._idle.append(spare)
+
+    def shut_down(self) -> None:
+        """End every idle worker and the nursery. Calls that run go on; the next one starts new workers."""
+        with self._lock:
+            leaving = [*self._idle]
+            self._idle.clear()
+        for worker in leaving:
+            worker.close()
+        nursery.close()
+
+    def kept(self) -> set[int]:
+        """The handles that stay open for the next call. For those who look for leaks."""
+        with self._lock:
+            return nursery.handles.union(*(worker.handles for worker in self._idle))
+
+    def forget(self) -> None:
+        """After a fork of the host, in the child: these workers belong to the parent."""
+        self._lock = threading.Lock()
+        workers = {*self._idle, *self._busy}
+        for owned in (*workers, *(live_processes - {worker.containment for worker in workers})):
+            owned.drop()
+        self._idle.clear()
+        self._busy.clear()
+        live_processes.clear()
+        nursery.forget()
+
+
+pool: Final = Pool()
+atexit.register(pool.shut_down)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=pool.forget)

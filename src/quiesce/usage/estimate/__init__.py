@@ -1,0 +1,1 @@
+"""Estimates of tokens: counting, calibration, and the figures of one call."""

@@ -1,0 +1,131 @@
+"""What a request is made of, as far as its price goes: pieces of text of several kinds, messages, calls and media."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property
+from hashlib import blake2b
+from typing import Any
+
+import msgspec
+
+from ...messages import (
+    AssistantMessage,
+    CutNote,
+    Document,
+    Image,
+    Message,
+    Reasoning,
+    Text,
+    ToolCall,
+    ToolMessage,
+    UserMessage,
+)
+
+_SAMPLE = 2048
+_WORDY = re.compile(r"[^\W\d_]|\s", re.UNICODE)
+
+
+class Kind(StrEnum):
+    """Content that costs about the same number of tokens for its length."""
+
+    PROSE = "prose"
+    CODE = "code"
+    JSON = "json"
+    REASONING = "reasoning"
+
+
+def kind_of(text: str) -> Kind:
+    """The kind of a text, from a look at its beginning."""
+    sample = text[:_SAMPLE]
+    if sample.lstrip()[:1] in ("{", "["):
+        return Kind.JSON
+    wordy = len(_WORDY.findall(sample))
+    return Kind.PROSE if wordy >= 0.88 * len(sample) else Kind.CODE
+
+
+@dataclass(slots=True)
+class Weight:
+    """What some messages weigh. `optional` pieces are resent but not always billed; `media` cannot be weighed here."""
+
+    pieces: list[tuple[Kind, str]] = field(default_factory=list[tuple[Kind, str]])
+    optional: list[tuple[Kind, str]] = field(default_factory=list[tuple[Kind, str]])
+    messages: int = 0
+    calls: int = 0
+    media: int = 0
+
+    def add_text(self, text: str) -> None:
+        """Add some words."""
+        self.pieces.append((kind_of(text), text))
+
+    def add_media(self, part: Image | Document) -> None:
+        """Add a picture or a file; only a file of plain text can be weighed."""
+        if isinstance(part, Document) and part.data is not None and part.media_type.startswith("text/"):
+            self.add_text(part.data.decode("utf-8", "replace"))
+        else:
+            self.media += 1
+
+
+def weigh(messages: Iterable[Message]) -> Weight:
+    """What messages weigh when they are sent. Each tool result counts as a message, as providers have it."""
+    weight = Weight()
+    for message in messages:
+        match message:
+            case UserMessage(content):
+                weight.messages += 1
+                for part in content:
+                    weight.add_text(part.text) if isinstance(part, Text) else weight.add_media(part)
+            case AssistantMessage(content):
+                weight.messages += 1
+                _weigh_answer(weight, message)
+            case ToolMessage(results):
+                weight.messages += len(results)
+                for result in results:
+                    for part in result.content:
+                        weight.add_text(part.text) if isinstance(part, Text) else weight.add_media(part)
+    return weight
+
+
+def _weigh_answer(weight: Weight, message: AssistantMessage) -> None:
+    for part in message.content:
+        match part:
+            case Text() | CutNote():
+                weight.add_text(part.text)
+            case Reasoning():
+                weight.optional.append((Kind.REASONING, part.text))
+            case ToolCall():
+                weight.calls += 1
+                written = part.unparsed or msgspec.json.encode(part.arguments).decode()
+                weight.pieces.append((Kind.JSON, part.name + written))
+
+
+class Preamble:
+    """What goes before the messages of every request of an agent: instructions, tools, the schema of the answer."""
+
+    def __init__(
+        self, instructions: str | None, tools: Iterable[Any] = (), schema: dict[str, Any] | None = None
+    ) -> None:
+        self.instructions = instructions or ""
+        self._tools = tuple(tools)
+        self._schema = schema
+
+    @cached_property
+    def declarations(self) -> str:
+        """Tools and schema as JSON: not what the provider makes of them, but as long."""
+        parts: list[Any] = [*self._tools, *(() if self._schema is None else (self._schema,))]
+        return msgspec.json.encode(parts).decode() if parts else ""
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """The same for the same preamble, in every process."""
+        return blake2b(
+            f"{self.instructions}\0{self.declarations}".encode("utf-8", "replace"), digest_size=8
+        ).hexdigest()
+
+    @property
+    def has_tools(self) -> bool:
+        """Whether there are tools."""
+        return bool(self._tools)

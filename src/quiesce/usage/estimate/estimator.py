@@ -1,0 +1,92 @@
+"""An agent's accounts with one model: what was learnt of it, what it costs, and where each conversation stood."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Final
+from weakref import WeakKeyDictionary
+
+import msgspec
+
+from ..figure import Figure
+from ..ledger import TokenUsage
+from ..prices import Price
+from .answer_count import AnswerTally
+from .calibration import Calibration
+from .figures import Anchor, Estimator, Heard, Sent
+from .learning import learn
+from .message_size import Weigher
+from .ratio import Scale
+from .vocabulary import vocabulary_of
+
+
+class Accounts:
+    """Turns what was sent and heard into figures, and learns from the calls whose figures were reported."""
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        tokenizer: str | None = None,
+        price: Price | None = None,
+        calibration: Calibration | None = None,
+    ) -> None:
+        self.calibration: Final = calibration or Calibration()
+        self.price: Final = price
+        self._scale: Final = Scale(model, vocabulary_of(model, tokenizer), self.calibration)
+        self._estimator: Final = Estimator(self._scale)
+        self._anchors: Final[WeakKeyDictionary[object, Anchor]] = WeakKeyDictionary()
+        self._kept: Final[WeakKeyDictionary[object, int]] = WeakKeyDictionary()
+        self._kept_as: Final = f"calibration.{model}"
+        self._weighers: Final[WeakKeyDictionary[object, Weigher]] = WeakKeyDictionary()
+
+    def recall(self, values: Mapping[str, bytes]) -> None:
+        """Learn what a session has kept about this model. What cannot be read is learnt anew."""
+        kept = values.get(self._kept_as)
+        if kept is not None:
+            with suppress(msgspec.MsgspecError, UnicodeError):
+                self.calibration.add(Calibration.load(kept))
+
+    def lessons(self, conversation: object) -> tuple[str, bytes] | None:
+        """What was learnt about this model, for the session to keep, by name; None when it has kept that already."""
+        learnt = self.calibration.lessons
+        if self._kept.get(conversation, 0) == learnt:
+            return None
+        self._kept[conversation] = learnt
+        return self._kept_as, self.calibration.dump(self._scale.model)
+
+    def tally(self) -> AnswerTally:
+        """A tally for one answer, in the model's vocabulary."""
+        return AnswerTally(self._scale.vocabulary)
+
+    @property
+    def counts_slowly(self) -> bool:
+        """Whether an answer should be counted while it is streamed, because afterwards it would be felt."""
+        return self._scale.vocabulary is not None and self._scale.vocabulary.slow
+
+    def weigher(self, conversation: object) -> Weigher:
+        """What weighs the messages of a conversation; it remembers those that it has read."""
+        weigher = self._weighers.get(conversation)
+        if weigher is None:
+            weigher = self._weighers[conversation] = Weigher(self._scale)
+        return weigher
+
+    def input(self, conversation: object, sent: Sent) -> Figure:
+        """What a request costs to send, before anybody has said so."""
+        return self._estimator.input(sent, self._anchors.get(conversation))
+
+    def usage(self, conversation: object, sent: Sent, heard: Heard) -> TokenUsage:
+        """The figures of one call."""
+        return self._estimator.usage(sent, heard, self._anchors.get(conversation))
+
+    def record(self, conversation: object, sent: Sent, heard: Heard) -> TokenUsage:
+        """The figures of one call that has ended. What was reported teaches the next estimates."""
+        anchor = self._anchors.get(conversation)
+        usage = self._estimator.usage(sent, heard, anchor)
+        learn(self._scale, sent, heard, anchor)
+        report = heard.report
+        if report is not None and report.input and sent.messages:
+            last = sent.messages[-1]
+            self._anchors[conversation] = Anchor(len(sent.messages), last, sent.preamble.fingerprint, report.input)
+        return usage

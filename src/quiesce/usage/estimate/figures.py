@@ -1,0 +1,313 @@
+"""From what a provider said, and what was seen, to the figures of one call.
+
+What the provider reported stands. For the rest: the input starts from the last call of the same conversation whose
+input was reported, since the loop sends its prefix again, and only what is new is estimated; the output is counted in
+the model's vocabulary, or scaled by what earlier calls have taught. Reasoning that is billed but never streamed leaves
+the interval open above, unless the request itself limits the answer.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from ...messages import Message
+from ..figure import NONE, UNKNOWN, Figure, Provenance, reported
+from ..ledger import TokenUsage
+from .answer_count import AnswerTally, Block, Counted
+from .calibration import PREAMBLE
+from .content import Kind, Preamble, Weight, weigh
+from .ratio import NOTHING, Scale, Span
+
+# What providers add around each message and each call: role, separators, ids. Value, low, high.
+_PER_MESSAGE: Final = (4.0, 0.0, 16.0)
+_PER_CALL: Final = (10.0, 0.0, 40.0)
+# A picture or a file costs something, and only the provider knows how much.
+_PER_MEDIUM: Final = (1000.0, 16.0, None)
+# What a provider adds to a conversation that it was not sent: a few tokens, or a hidden prompt when there are tools.
+_HIDDEN_PROMPT: Final = (4.0, 0.0, 64.0)
+_HIDDEN_TOOL_PROMPT: Final = (100.0, 0.0, 800.0)
+# What can be on its way, or held back by the provider, at the moment of the hang-up.
+_IN_FLIGHT: Final = 16
+_IN_FLIGHT_SHARE: Final = 0.03
+_END_MARK: Final = 8
+# How far a provider's own counter may be off.
+_COUNTER_OFF: Final = 4
+_COUNTER_OFF_SHARE: Final = 0.01
+
+# Models that bill reasoning which they do not stream, or stream only as a summary.
+_HIDES_REASONING: Final = re.compile(r"(^|[/:.])o[134](-|$)|gpt-[5-9]|gemini-(2\.5|[3-9])|grok-(3-mini|[4-9])")
+_SUMS_UP_REASONING: Final = re.compile(r"claude-(?:[a-z]+-)?[4-9]|claude-3-7")
+
+
+class UsageReport(Protocol):
+    """What a provider has said of a request so far; None where it has not."""
+
+    @property
+    def input(self) -> int | None:
+        """Input tokens."""
+        ...
+
+    @property
+    def output(self) -> int | None:
+        """Output tokens."""
+        ...
+
+    @property
+    def cache_read(self) -> int | None:
+        """Cache read tokens."""
+        ...
+
+    @property
+    def cache_write(self) -> int | None:
+        """Cache write tokens."""
+        ...
+
+    @property
+    def reasoning(self) -> int | None:
+        """Reasoning tokens."""
+        ...
+
+    @property
+    def final(self) -> bool:
+        """Whether the figures will not change."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """One request: what went out."""
+
+    messages: tuple[Message, ...]
+    preamble: Preamble
+    max_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """One answer: what came back.
+
+    `since` are the blocks as far as they came after the last report of output; None when that came before any word.
+    """
+
+    report: UsageReport | None = None
+    blocks: tuple[Block, ...] = ()
+    since: tuple[Block, ...] | None = None
+    tally: AnswerTally | None = None
+    complete: bool = False
+    # Whether the provider may bill more than was heard: it goes on after the hang-up, or broke off by itself.
+    bill_goes_on: bool = False
+    # Tokens that the provider is known to write after the hang-up, before it notices.
+    in_flight: float = 0.0
+    # What the provider's own counter makes of the request, and of the words of the answer.
+    counted_input: int | None = None
+    counted_output: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Anchor:
+    """The last call of a conversation whose input was reported."""
+
+    count: int
+    last: Message
+    fingerprint: str
+    input: int
+
+    def fits(self, sent: Sent) -> bool:
+        """Whether a request begins with the very messages of that call."""
+        return (
+            len(sent.messages) >= self.count
+            and sent.messages[self.count - 1] is self.last
+            and self.fingerprint == sent.preamble.fingerprint
+        )
+
+
+class Estimator:
+    """Figures for the calls of one model."""
+
+    def __init__(self, scale: Scale) -> None:
+        self._scale: Final = scale
+
+    def usage(self, sent: Sent, heard: Heard, anchor: Anchor | None) -> TokenUsage:
+        """The usage of one call: what was reported, and estimates, marked as such, for what was not."""
+        report = heard.report
+        sending = self._sending(sent, heard, anchor)
+        output, reasoning = self._output(sent, heard)
+        silent = report is None or report.input is None
+        cached = Figure(None, 0, sending.high, Provenance.UNKNOWN) if silent else NONE
+        return TokenUsage(
+            input=sending,
+            output=output,
+            cache_read=cached if report is None or report.cache_read is None else reported(report.cache_read),
+            cache_write=cached if report is None or report.cache_write is None else reported(report.cache_write),
+            reasoning=reasoning,
+        )
+
+    def _sending(self, sent: Sent, heard: Heard, anchor: Anchor | None) -> Figure:
+        if heard.report is not None and heard.report.input is not None:
+            return reported(heard.report.input)
+        if heard.counted_input is not None:
+            return _as_counted(heard.counted_input).figure(least=1)
+        return self.input(sent, anchor)
+
+    # --- Input --------------------------------------------------------------------------------------------------
+
+    def input(self, sent: Sent, anchor: Anchor | None) -> Figure:
+        """What a request cost to send: from the anchor on, or as a whole."""
+        if anchor is not None and anchor.fits(sent):
+            new = sent.messages[anchor.count :]
+            if not new:
+                return Figure(anchor.input, anchor.input, anchor.input, Provenance.CALIBRATED)
+            known = Span(anchor.input, anchor.input, anchor.input, Provenance.REPORTED)
+            return known.plus(self._messages(weigh(new))).figure(least=anchor.input)
+        return self._preamble(sent.preamble).plus(self._messages(weigh(sent.messages))).figure(least=1)
+
+    def _messages(self, weight: Weight) -> Span:
+        scale = self._scale
+        span = self._texts(weight)
+        span = span.plus(scale.spread("message", weight.messages, otherwise=_PER_MESSAGE))
+        span = span.plus(scale.spread("call in", weight.calls, otherwise=_PER_CALL))
+        if weight.media:
+            span = span.plus(scale.spread("medium", weight.media, otherwise=_PER_MEDIUM))
+        return span
+
+    def _texts(self, weight: Weight) -> Span:
+        span = NOTHING
+        for kind, text in weight.pieces:
+            span = span.plus(self._scale.measure(kind, text))
+        for kind, text in weight.optional:
+            again = self._scale.measure(kind, text)
+            span = span.plus(again._replace(value=0.0, low=0.0))
+        return span
+
+    def _preamble(self, preamble: Preamble) -> Span:
+        learnt = self._scale.calibration.spread(self._scale.model, PREAMBLE + preamble.fingerprint)
+        if learnt is not None:
+            # It is the same text each time; what varies is only how well the messages beside it were estimated.
+            pad = learnt.margin
+            return Span(learnt.mean, max(0.0, learnt.low - pad), learnt.high + pad, Provenance.CALIBRATED)
+        span = self._scale.measure(Kind.PROSE, preamble.instructions)
+        declared = self._scale.measure(Kind.JSON, preamble.declarations)
+        hidden = _HIDDEN_TOOL_PROMPT if preamble.declarations else _HIDDEN_PROMPT
+        # Providers rewrite declarations in a form of their own, shorter or longer.
+        rewritten = Span(declared.value * 0.8, declared.low * 0.2, (declared.high or 0.0) * 2, declared.source)
+        counted = self._scale.vocabulary is not None and not preamble.declarations
+        source = Provenance.TOKENIZED if counted else Provenance.HEURISTIC
+        return span.plus(rewritten).plus(Span(*hidden, source))
+
+    # --- Output -------------------------------------------------------------------------------------------------
+
+    def _output(self, sent: Sent, heard: Heard) -> tuple[Figure, Figure]:
+        report = heard.report
+        if report is not None and report.final and report.output is not None:
+            return reported(report.output), NONE if report.reasoning is None else reported(report.reasoning)
+        counted = (heard.tally or AnswerTally(self._scale.vocabulary)).counted(heard.blocks)
+        if not any(block.units for block in counted) and (report is None or not report.output):
+            high = sent.max_tokens
+            return Figure(None, 0, high, Provenance.UNKNOWN), self._unstreamed(counted, high)
+        words, thought = self._visible(counted, heard.counted_output), self._thought(counted)
+        span = words.plus(thought)
+        if report is not None and report.output is not None:
+            span = self._onward(report.output, heard.since, span)
+        span = self._outlook(span, heard)
+        least = (report.output or 0) if report is not None else 0
+        return _capped(span, sent.max_tokens).figure(least=max(least, 1)), self._reasoning(sent, heard, thought)
+
+    def _visible(self, counted: list[Counted], by_provider: int | None) -> Span:
+        """What the words and the calls cost that were heard."""
+        span = NOTHING if by_provider is None else _as_counted(by_provider)
+        for block in counted:
+            if block.kind is not Kind.REASONING and by_provider is None:
+                span = span.plus(self._scale.in_units(block.kind, block.units, block.text))
+        calls = sum(block.is_call for block in counted)
+        return span.plus(self._scale.calls(calls))
+
+    def _thought(self, counted: list[Counted]) -> Span:
+        """What the reasoning costs, heard or not."""
+        heard = NOTHING
+        for block in counted:
+            if block.kind is Kind.REASONING:
+                heard = heard.plus(self._scale.in_units(block.kind, block.units, block.text))
+        if not self._hides(any(block.kind is Kind.REASONING for block in counted)):
+            return heard
+        learnt = self._scale.calibration.spread(self._scale.model, "unseen reasoning")
+        more = 0.0 if learnt is None else max(0.0, learnt.mean)
+        source = Provenance.HEURISTIC if learnt is None else Provenance.CALIBRATED
+        return Span(heard.value + more, 0.0, None, source)
+
+    def _hides(self, streamed: bool) -> bool:  # noqa: FBT001
+        model = self._scale.model.lower()
+        learnt = self._scale.calibration.spread(self._scale.model, "unseen reasoning")
+        if learnt is not None and learnt.high > learnt.margin:
+            return True
+        return bool(_HIDES_REASONING.search(model)) or (streamed and bool(_SUMS_UP_REASONING.search(model)))
+
+    def _unstreamed(self, counted: list[Counted], high: int | None) -> Figure:
+        return Figure(None, 0, high, Provenance.UNKNOWN) if self._hides(bool(counted)) else NONE
+
+    def _onward(self, seen: int, since: tuple[Block, ...] | None, whole: Span) -> Span:
+        """From a report in the middle of the answer on: that much is certain, and only what came since is counted."""
+        if since is None:  # it came before the first word, and says nothing about any
+            high = None if whole.high is None else max(whole.high, seen)
+            source = whole.source if whole.value else Provenance.PARTIAL
+            return Span(max(whole.value, seen), max(whole.low, seen), high, source)
+        later = NOTHING
+        for block in since:
+            later = later.plus(self._rest(block))
+        calls = sum(bool(block.name) for block in since)
+        later = later.plus(self._scale.calls(calls))
+        high = None if later.high is None else seen + later.high
+        return Span(seen + later.value, seen, high, Provenance.PARTIAL)
+
+    def _rest(self, block: Block) -> Span:
+        """What the rest of a block costs, where the first token may have begun before it."""
+        kind = Kind.JSON if block.kind == "arguments" else Kind.PROSE
+        rest = "".join(block.parts)
+        span = self._scale.measure(kind, block.context + block.name + rest)
+        if not block.context or span.high is None or not rest:
+            return span if rest or block.name else NOTHING
+        before = self._scale.measure(kind, block.context).value
+        least = 0.0 if before >= span.low else span.low - before
+        return Span(max(0.0, span.value - before), least, max(0.0, span.high - before), span.source)
+
+    def _outlook(self, span: Span, heard: Heard) -> Span:
+        """What may be billed beyond what was heard."""
+        if span.high is None or (heard.bill_goes_on and not heard.complete):
+            return span._replace(high=None)
+        if heard.complete:
+            return span._replace(high=span.high + _END_MARK)
+        more = _IN_FLIGHT + span.value * _IN_FLIGHT_SHARE
+        return span._replace(value=span.value + heard.in_flight, high=span.high + max(more, heard.in_flight))
+
+    def _reasoning(self, sent: Sent, heard: Heard, thought: Span) -> Figure:
+        report = heard.report
+        if report is not None and report.reasoning is not None:
+            source = Provenance.PARTIAL
+            return _capped(Span(report.reasoning, report.reasoning, None, source), sent.max_tokens).figure()
+        if not thought.value:
+            return NONE if thought.high == 0 else Figure(None, 0, sent.max_tokens, Provenance.UNKNOWN)
+        return _capped(self._outlook(thought, heard), sent.max_tokens).figure()
+
+
+def _as_counted(tokens: int) -> Span:
+    """What a provider's own counter says, which providers call an estimate, off by little."""
+    off = _COUNTER_OFF + tokens * _COUNTER_OFF_SHARE
+    return Span(tokens, tokens - off, tokens + off, Provenance.COUNTED)
+
+
+def _capped(span: Span, most: int | None) -> Span:
+    """No answer is longer than the request allows."""
+    if most is None or (span.high is not None and span.high <= most):
+        return span
+    return span._replace(high=max(float(most), span.low))
+
+
+def refused() -> TokenUsage:
+    """The usage of a request that the provider turned away: nothing, and that is known."""
+    return TokenUsage(NONE, NONE)
+
+
+def unknown() -> TokenUsage:
+    """The usage of a request of which nothing is known."""
+    return TokenUsage(UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN)

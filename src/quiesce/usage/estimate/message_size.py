@@ -1,0 +1,63 @@
+"""About how many tokens a message is, for those who choose what to send: over and over, for the same messages."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from ...messages import Message
+from .content import Kind, weigh
+from .counting import byte_length
+from .ratio import Scale
+
+# What providers add around each message and each call.
+_PER_MESSAGE: Final = 4.0
+_PER_CALL: Final = 10.0
+# Reading a vocabulary over a text longer than this would be felt, where that is slow.
+_SLOW_TEXT: Final = 4096
+
+
+class _Counted(NamedTuple):
+    """A message, and what was counted of it: that stays the same, whatever is learnt about the model later."""
+
+    message: Message
+    tokens: dict[Kind, int]
+    bytes: dict[Kind, int]
+    messages: int
+    calls: int
+
+
+class Weigher:
+    """Weighs the messages of one conversation, without pictures and files. Each is read once.
+
+    In the model's own vocabulary where there is one, corrected by what its calls have taught; else by the ratio of
+    bytes to tokens that they have taught; else by rule of thumb.
+    """
+
+    def __init__(self, scale: Scale) -> None:
+        self._scale: Final = scale
+        self._known: Final[dict[int, _Counted]] = {}
+
+    def __call__(self, message: Message) -> int:
+        """About how many tokens a message is."""
+        known = self._known.get(id(message))
+        if known is None or known.message is not message:
+            known = self._known[id(message)] = self._count(message)
+        scale = self._scale
+        total = (
+            scale.typical("message", _PER_MESSAGE) * known.messages + scale.typical("call in", _PER_CALL) * known.calls
+        )
+        total += sum(scale.tokens_in(kind, units) for kind, units in known.tokens.items())
+        total += sum(scale.tokens_in_bytes(kind, units) for kind, units in known.bytes.items())
+        return max(1, round(total))
+
+    def _count(self, message: Message) -> _Counted:
+        weight = weigh((message,))
+        vocabulary = self._scale.vocabulary
+        tokens: dict[Kind, int] = {}
+        lengths: dict[Kind, int] = {}
+        for kind, text in (*weight.pieces, *weight.optional):
+            if vocabulary is None or (vocabulary.slow and len(text) > _SLOW_TEXT):
+                lengths[kind] = lengths.get(kind, 0) + byte_length(text)
+            else:
+                tokens[kind] = tokens.get(kind, 0) + vocabulary.count(text)
+        return _Counted(message, tokens, lengths, weight.messages, weight.calls)

@@ -1,0 +1,182 @@
+"""From text to tokens, for one model, with the interval that this knowledge deserves."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Final, NamedTuple
+
+from ..figure import Figure, Provenance, worse
+from .calibration import Calibration, Ratio, Spread
+from .content import Kind
+from .counting import byte_length
+from .framing import PER_CALL, Framing, Sample, framing_of
+from .vocabulary import Vocabulary
+
+# A vocabulary that counts within this of what was reported is the model's own; further off, it is only a unit.
+_AGREES: Final = 0.02
+# Counting texts longer than this in a slow vocabulary would be felt by whoever waits for the stop.
+_SLOW_TEXT: Final = 4096
+_BYTES_PER_TOKEN: Final = {Kind.PROSE: 4.4, Kind.CODE: 3.4, Kind.JSON: 3.2, Kind.REASONING: 4.2}
+# Every run of letters is at least one token in vocabularies that split words first, which is nearly all of them.
+_WORD: Final = re.compile(r"[A-Za-z]+(?:'[a-z]+)?")
+_SAMPLE: Final = 65536
+# Short texts vary by whole tokens.
+_PAD: Final = 3.0
+# What surrounds a call that a model writes, before that was learnt: value, low, high.
+_PER_CALL: Final = (PER_CALL, 0.0, 40.0)
+
+
+class Span(NamedTuple):
+    """A guess between two bounds; `high` is None when there is none above."""
+
+    value: float
+    low: float
+    high: float | None
+    source: Provenance
+
+    def plus(self, other: Span) -> Span:
+        """The sum, as uncertain as both."""
+        high = None if self.high is None or other.high is None else self.high + other.high
+        return Span(self.value + other.value, self.low + other.low, high, worse(self.source, other.source))
+
+    def figure(self, *, least: int = 0) -> Figure:
+        """In whole tokens, and never less than is known."""
+        low = max(least, math.floor(self.low + 1e-9), 0)
+        high = None if self.high is None else max(low, math.ceil(self.high - 1e-9))
+        value = max(low, round(self.value))
+        return Figure(value if high is None else min(value, high), low, high, self.source)
+
+
+NOTHING: Final = Span(0, 0, 0, Provenance.REPORTED)
+
+
+class Scale:
+    """Weighs texts for one model: in its vocabulary, by what its calls have taught, or by rule of thumb."""
+
+    def __init__(self, model: str, vocabulary: Vocabulary | None, calibration: Calibration) -> None:
+        self.model: Final = model
+        self.vocabulary: Final = vocabulary
+        self.calibration: Final = calibration
+        self._framing: tuple[tuple[Sample, ...], Framing] | None = None
+
+    @property
+    def framing(self) -> Framing | None:
+        """What answers cost beside their words; None where that has not been seen, or there is no vocabulary."""
+        if self.vocabulary is None:
+            return None
+        samples = self.calibration.samples(self.model, self.vocabulary.name)
+        if not samples:
+            return None
+        if self._framing is None or self._framing[0] is not samples:
+            self._framing = samples, framing_of(samples)
+        return self._framing[1]
+
+    def measure(self, kind: Kind, text: str) -> Span:
+        """What a text costs."""
+        if not text:
+            return NOTHING
+        vocabulary = self.vocabulary
+        if vocabulary is None or (vocabulary.slow and len(text) > _SLOW_TEXT):
+            return self.in_bytes(kind, byte_length(text), text)
+        return self.in_tokens(kind, vocabulary.count(text))
+
+    def in_units(self, kind: Kind, units: int, text: str) -> Span:
+        """What a text costs that was counted already, in this scale's unit."""
+        if not units:
+            return NOTHING
+        return self.in_bytes(kind, units, text) if self.vocabulary is None else self.in_tokens(kind, units)
+
+    def in_tokens(self, kind: Kind, tokens: int) -> Span:
+        """What a text costs that has so many tokens in the vocabulary."""
+        framing = self.framing
+        exact = Span(tokens, tokens, tokens, Provenance.TOKENIZED)
+        if framing is not None and framing.fits and framing.clear:
+            return exact
+        ratio = self.calibration.ratio(self.model, self.key(kind)) or self._from_others(self.key(kind))
+        if ratio is None and framing is not None:
+            ratio = Ratio(1, framing.ratio, min(1.0, framing.ratio) * 0.7, max(1.0, framing.ratio) * 1.4)
+        if ratio is None or abs(ratio.mean - 1) <= _AGREES:
+            return exact
+        scaled = _calibrated(ratio, tokens)
+        if framing is not None and framing.fits:  # either may be true, and the simpler one is likelier
+            return exact._replace(low=min(tokens, scaled.low), high=max(tokens, scaled.high or 0.0))
+        return scaled
+
+    def in_bytes(self, kind: Kind, size: int, text: str) -> Span:
+        """What a text of so many bytes costs."""
+        floor, ceiling = _fewest(text), size + 2
+        span = self._learnt(kind, size)
+        if span is None:
+            return Span(size / _BYTES_PER_TOKEN[kind], floor, ceiling, Provenance.HEURISTIC)
+        low = min(max(span.low, floor), ceiling)
+        high = max(low, min(span.high or ceiling, ceiling))
+        return Span(min(max(span.value, low), high), low, high, span.source)
+
+    def tokens_in(self, kind: Kind, tokens: int) -> float:
+        """What a text costs that has so many tokens in the vocabulary, without saying how certain that is."""
+        return self.in_tokens(kind, tokens).value
+
+    def tokens_in_bytes(self, kind: Kind, size: int) -> float:
+        """What a text of so many bytes costs, without saying how certain that is."""
+        learnt = self._learnt(kind, size)
+        return size / _BYTES_PER_TOKEN[kind] if learnt is None else learnt.value
+
+    def typical(self, key: str, otherwise: float) -> float:
+        """What something costs on average; `otherwise` is for when nothing was learnt."""
+        learnt = self.calibration.spread(self.model, key)
+        return otherwise if learnt is None else max(0.0, learnt.mean)
+
+    def _learnt(self, kind: Kind, size: int) -> Span | None:
+        key = f"{kind}/bytes"
+        ratio = self.calibration.ratio(self.model, key) or self._from_others(key)
+        return None if ratio is None else _calibrated(ratio, size)
+
+    def _from_others(self, key: str) -> Ratio | None:
+        """What other kinds of text tell about one that has not been seen yet: not much, but more than nothing."""
+        others = self.calibration.ratios(self.model, key[key.index("/") :])
+        if not others:
+            return None
+        mean = sum(each.mean for each in others) / len(others)
+        return Ratio(1, mean, min(each.low for each in others) * 0.7, max(each.high for each in others) * 1.4)
+
+    def key(self, kind: Kind) -> str:
+        """Under which calibration keeps what this kind of text costs in this scale's unit."""
+        return f"{kind}/{'bytes' if self.vocabulary is None else self.vocabulary.name}"
+
+    def spread(self, key: str, times: int, *, otherwise: tuple[float, float, float | None]) -> Span:
+        """What something costs `times` times; `otherwise` is value, low and high where nothing was learnt."""
+        if not times:
+            return NOTHING
+        learnt: Spread | None = self.calibration.spread(self.model, key)
+        if learnt is None:
+            value, low, high = otherwise
+            # A few tokens around a text do not make the count of the text itself any worse.
+            source = Provenance.HEURISTIC if self.vocabulary is None or high is None else Provenance.TOKENIZED
+            return Span(value * times, low * times, None if high is None else high * times, source)
+        low, high = max(0.0, learnt.low - learnt.margin), max(0.0, learnt.high + learnt.margin)
+        return Span(max(0.0, learnt.mean) * times, low * times, high * times, Provenance.CALIBRATED)
+
+    def calls(self, times: int) -> Span:
+        """What surrounds the calls that a model writes."""
+        framing = self.framing
+        if not times or framing is None or not framing.fits or not framing.calls_seen:
+            return self.spread("call out", times, otherwise=_PER_CALL)
+        margin = 2 + 6 / framing.calls_seen
+        each = framing.per_call
+        low, high = max(0.0, each - margin), each + margin
+        return Span(each * times, low * times, high * times, Provenance.TOKENIZED)
+
+
+def _calibrated(ratio: Ratio, units: int) -> Span:
+    low = max(0.0, units * ratio.low * (1 - ratio.margin) - _PAD)
+    return Span(units * ratio.mean, low, units * ratio.high * (1 + ratio.margin) + _PAD, Provenance.CALIBRATED)
+
+
+def _fewest(text: str) -> int:
+    """The fewest tokens that a text can have."""
+    if not text:
+        return 0
+    if len(text) > _SAMPLE:
+        return max(1, int(len(_WORD.findall(text, 0, _SAMPLE)) * 0.7))
+    return max(1, len(_WORD.findall(text)))
