@@ -45,8 +45,8 @@ def conversation(shape: list[int], words: int = 3) -> tuple[Message, ...]:
 
 
 def weigher(agent: Agent) -> Any:
-    assert agent.setup.accounts is not None
-    return agent.setup.accounts.weigher(agent.conversation)
+    assert agent.config.accounts is not None
+    return agent.config.accounts.weigher(agent.conversation)
 
 
 @given(

@@ -11,7 +11,7 @@ from os import PathLike
 from typing import Any, Final, Literal
 
 from ._background_loop import portal
-from .as_tool import agent_tool, parentage_of
+from .as_tool import agent_tool, parent_of
 from .cancellation import CancellationToken, Cause, Mode, Source
 from .cancellation.cause import parse_mode
 from .compaction import Context
@@ -28,12 +28,12 @@ from .models.resolve import resolve_model
 from .result import RunResult
 from .retry import Retry
 from .run.argument_checks import Usable, check_choice, checked_seconds, session_of, tool_table
-from .run.config import OnBusy, OnPrompt, Opening, Setup, changed, open_accounts, opening_of
+from .run.config import OnBusy, OnPrompt, RunConfig, RunInput, open_accounts, run_input, with_options
 from .run.events.stream import EventStream, events_in_this_thread, interrupt
 from .run.handle import Run
 from .run.output import OutputSpec
-from .run.start import ask_for_floor, grant_floor
-from .run.state import Course
+from .run.start import claim_conversation, wake
+from .run.state import RunState
 from .sessions import Conversation, Session, Store
 from .telemetry import Telemetry
 from .tools.context import ToolContext
@@ -125,7 +125,7 @@ class Agent:
         self._telemetry: Final = telemetry
         self._books: Final = Books()
         resolved = resolve_model(model)
-        self._setup = Setup(
+        self._config = RunConfig(
             agent=name,
             model=resolved,
             instructions=instructions,
@@ -149,7 +149,7 @@ class Agent:
     @property
     def messages(self) -> tuple[Message, ...]:
         """The settled part of the conversation: always valid. What a person has not answered counts as not approved."""
-        return self._conversation.sealed(self._setup.cut_note)
+        return self._conversation.sealed(self._config.cut_note)
 
     @property
     def interrupts(self) -> tuple[Interrupt, ...]:
@@ -157,9 +157,9 @@ class Agent:
         return self._conversation.interrupts
 
     @property
-    def setup(self) -> Setup:
+    def config(self) -> RunConfig:
         """What this agent's runs are started with."""
-        return self._setup
+        return self._config
 
     @property
     def conversation(self) -> Conversation:
@@ -179,7 +179,7 @@ class Agent:
     @property
     def tools(self) -> Mapping[str, Tool]:
         """The tools, by name."""
-        return self._setup.tools
+        return self._config.tools
 
     @property
     def usage(self) -> LiveUsage:
@@ -189,11 +189,11 @@ class Agent:
     @property
     def calibration(self) -> Calibration:
         """What this agent's calls have taught about its model's token counts; `dump()` it to keep it."""
-        assert self._setup.accounts is not None
-        return self._setup.accounts.calibration
+        assert self._config.accounts is not None
+        return self._config.accounts.calibration
 
     def __repr__(self) -> str:
-        return f"<Agent {self.name} {self._setup.model.name}>"
+        return f"<Agent {self.name} {self._config.model.name}>"
 
     # --- Running ------------------------------------------------------------------------------------------------
 
@@ -217,7 +217,7 @@ class Agent:
         """A run, and whether it is the caller's: a prompt that steered somebody else's run does not own it."""
         said = prompt if isinstance(prompt, Mapping | Continue) else user_message(prompt)
         run = self.start(said, **options)
-        return run, not isinstance(said, UserMessage) or run.course.opening.prompt is said
+        return run, not isinstance(said, UserMessage) or run.state.claim.input.prompt is said
 
     def stream(self, prompt: Prompt | Answers | Continue, **options: Any) -> Iterator[Event]:
         """Run and iterate over the events in this thread, with or without an event loop in it. Options as for `start`.
@@ -259,14 +259,14 @@ class Agent:
         Raises `InvalidPrompt` for a prompt that cannot be sent, `ConversationBusy` while another run holds the
         conversation, an `InterruptError` for answers that do not fit, and `NothingToContinue`; none changes anything.
         """
-        parent = None if within is None else parentage_of(within, self._setup)
+        parent = None if within is None else parent_of(within, self._config)
         held = self._conversation if conversation is None else conversation
         policy: OnBusy = self._on_busy if on_busy is None else on_busy
         chosen: OnPrompt = self._on_prompt if on_prompt is None else on_prompt
         check_choice("on_busy", policy, OnBusy)
         check_choice("on_prompt", chosen, OnPrompt)
-        opening = opening_of(prompt, is_asked=bool(held.interrupts), on_prompt=chosen, on_busy=policy)
-        setup = changed(self._setup, limits, output_type)
+        given = run_input(prompt, is_asked=bool(held.interrupts), on_prompt=chosen, on_busy=policy)
+        config = with_options(self._config, limits, output_type)
         seconds = self._timeout if timeout is None else checked_seconds(timeout)
         try:
             asyncio.get_running_loop()
@@ -276,37 +276,36 @@ class Agent:
             return portal().call(lambda: self.start(prompt, conversation=conversation, **options))  # pyright: ignore[reportArgumentType]
         of_call = None if within is None else within.token.child()  # stopped with the call, and so with its run
         own_token = CancellationToken.any(*(each for each in (token, of_call) if each is not None))
-        course = Course(uuid.uuid4().hex[:12], setup, held, opening, own_token, parent=parent)
+        state = RunState(uuid.uuid4().hex[:12], config, held, given, own_token, parent=parent)
         try:
-            ask_for_floor(course)
+            claim_conversation(state)
         except ConversationBusy as busy:
             if parent is not None and parent.has(busy.holder):
                 raise  # it would wait for a run that waits for it
-            steered = self._make_way(busy, held, opening)
+            steered = self._make_way(busy, held, given)
             if steered is not None:
                 return steered
-            held.queue(course.run_id, lambda: grant_floor(course))
-        course.attach()
-        run = Run(course, timeout=seconds, on_end=self._on_run_end)
+            held.queue(state.run_id, lambda: wake(state))
+        run = Run(state, timeout=seconds, on_end=self._on_run_end)
         self._active[run.id] = held.guests[run.id] = run
         self._books.open(run.ledger)
         if self._telemetry is not None:
-            run.tap(self._telemetry.follow(run.id, self.name, setup.model.name))
+            run.tap(self._telemetry.follow(run.id, self.name, config.model.name))
         armed = self._armed.pop("cause", None)
         if armed is not None:
             own_token.cancel(armed.reason, mode=armed.mode, source=armed.source)
         return run
 
-    def _make_way(self, busy: ConversationBusy, held: Conversation, opening: Opening) -> Run | None:
+    def _make_way(self, busy: ConversationBusy, held: Conversation, given: RunInput) -> Run | None:
         """What to do about the run that holds the conversation: the run, when the prompt was said there."""
         holder: Run | None = held.guests.get(busy.holder)
-        leaving = holder is not None and holder.course.token.stop_now
-        policy = opening.on_busy
-        if opening.prompt is None or (policy == "refuse" and not leaving):
+        leaving = holder is not None and holder.mode is not None and holder.mode >= Mode.NOW
+        policy = given.on_busy
+        if given.prompt is None or (policy == "refuse" and not leaving):
             raise busy
         if leaving:  # it is being stopped already: the prompt follows as soon as it is at rest
             return None
-        if policy == "steer" and holder is not None and holder.steer(opening.prompt):
+        if policy == "steer" and holder is not None and holder.steer(given.prompt):
             return holder
         if policy == "cancel_previous":
             held.stop_all("A newer prompt came")
@@ -376,7 +375,7 @@ class Agent:
             run.cancel(reason, mode=wanted, source=source)
         asked: tuple[Interrupt, ...] = ()
         with suppress(ConversationBusy):
-            asked = self._conversation.cancel_pending(self._setup.cut_note)
+            asked = self._conversation.cancel_pending(self._config.cut_note)
         if not runs and not asked and arm:
             self._armed.setdefault("cause", Cause(source, reason, wanted))
             runs = self.active_runs  # one may have started just now, before it could see that the agent is armed
@@ -403,7 +402,7 @@ class Agent:
         Runs that have begun go on with the tools that they have. Raises `DuplicateTool`, and what a tool that cannot
         work raises; nothing is added then.
         """
-        self._setup = replace(self._setup, tools=tool_table((*self._setup.tools.values(), *tools)))
+        self._config = replace(self._config, tools=tool_table((*self._config.tools.values(), *tools)))
 
     def fork(self, at: int | None = None) -> Agent:
         """An agent with the same configuration and a branch of this conversation, to use beside this one.
@@ -415,7 +414,7 @@ class Agent:
         hooks = self._hooks.copy()
         twin._conversation = self._conversation.branch(at)
         twin.__dict__.update(
-            _active={}, _armed={}, _books=Books(), _hooks=hooks, _setup=replace(self._setup, hooks=hooks)
+            _active={}, _armed={}, _books=Books(), _hooks=hooks, _config=replace(self._config, hooks=hooks)
         )
         return twin
 

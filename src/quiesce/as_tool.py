@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Mapping
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 import msgspec
 
@@ -21,17 +21,17 @@ from .messages import Outcome, Text, ToolResult
 from .phases import Phase
 from .receipt import undo_note
 from .result import RunResult
-from .run.config import Setup
+from .run.config import RunConfig
 from .run.handle import Run
-from .run.handoff import cannot_pay, hand_over
+from .run.handoff import Successor, cost_refusal, request_handoff
 from .run.settle import KILL_SLACK, SETTLING_SLACK
-from .run.state import Course, Parentage
+from .run.state import Parent, RunState
 from .sessions import Conversation, ConversationState
 from .tools.context import ToolContext
 from .tools.current_run import run_of_call
 from .tools.output import as_json
 from .tools.policy import LAST_BREATH
-from .tools.tool import Tool
+from .tools.tool import HandoffTarget, Tool
 
 # How much of a stopped child's words its parent is told.
 _EXCERPT: Final = 2000
@@ -92,9 +92,9 @@ def agent_tool(agent: Delegate, *, name: str | None, description: str | None, me
 
 def _tools_of(agent: Delegate) -> list[Tool]:
     """The tools that a run of the agent may come to use: its own, and those of the agents that it may hand over to."""
-    agents: list[Any] = [agent]
+    agents: list[HandoffTarget] = [agent]
     for each in agents:
-        successors = (tool.hands_over_to for tool in each.tools.values())
+        successors = (tool.handoff_to for tool in each.tools.values())
         agents += [one for one in successors if one is not None and not any(one is known for known in agents)]
     return [tool for each in agents for tool in each.tools.values()]
 
@@ -141,15 +141,6 @@ def _report(name: str, context: ToolContext, result: RunResult) -> ToolResult:
 # --- Handing over --------------------------------------------------------------------------------------------------
 
 
-class Successor(Protocol):
-    """What a handoff needs of the agent that goes on."""
-
-    @property
-    def name(self) -> str:
-        """The agent's name."""
-        ...
-
-
 def handoff(agent: Successor, *, name: str | None = None, description: str | None = None) -> Tool:
     """A tool after which `agent` continues the conversation: same run, same conversation, other model and tools.
 
@@ -159,7 +150,7 @@ def handoff(agent: Successor, *, name: str | None = None, description: str | Non
     """
 
     async def hand_on(context: ToolContext) -> str:
-        hand_over(_course_of(context), agent, context.tool_name)
+        request_handoff(_state_of(context), agent, context.tool_name)
         return f"The conversation is handed over to {agent.name}."
 
     tool = Tool(
@@ -167,7 +158,7 @@ def handoff(agent: Successor, *, name: str | None = None, description: str | Non
         name=name or tool_name(f"hand_over_to_{agent.name}"),
         description=description or f"Let the agent {agent.name!r} continue this conversation.",
     )
-    tool.hands_over_to = agent
+    tool.handoff_to = agent
     return tool
 
 
@@ -176,33 +167,33 @@ def tool_name(wanted: str) -> str:
     return _ILLEGAL.sub("_", wanted).strip("_")[:64] or "agent"
 
 
-def _course_of(context: ToolContext) -> Course:
-    course = run_of_call(context.run_id)
-    assert isinstance(course, Course)
-    return course
+def _state_of(context: ToolContext) -> RunState:
+    state = run_of_call(context.run_id)
+    assert isinstance(state, RunState)
+    return state
 
 
-def parentage_of(context: ToolContext, setup: Setup) -> Parentage:
+def parent_of(context: ToolContext, config: RunConfig) -> Parent:
     """The run that a tool's context belongs to, as a parent. Raises `ConfigurationError` when it cannot be one."""
-    course = _course_of(context)
+    state = _state_of(context)
     try:
         running = asyncio.get_running_loop()
     except RuntimeError:
         running = None
-    if running is not course.loop:
+    if running is not state.progress.loop:
         raise ConfigurationError(
             "A child run must be started in the event loop of its parent.",
             todo="Make the tool an async function, and await there what is started.",
         )
-    if course.phase is Phase.ENDED or (course.phase is Phase.SETTLING and course.finished):
+    if state.progress.ended or (state.progress.phase is Phase.SETTLING and state.progress.finished):
         raise ConfigurationError(
-            f"Run {course.run_id} has ended: it can have no more children.",
+            f"Run {state.run_id} has ended: it can have no more children.",
             todo="Start it while the tool that it is for is running, or without within=.",
         )
-    refusal = cannot_pay(course, setup)
+    refusal = cost_refusal(state, config)
     if refusal is not None:
         raise ConfigurationError(
             f"The parent's Limits(cost=...) {refusal}.",
             todo="Limit tokens instead, or give the model a price in that currency.",
         )
-    return Parentage(course, context.call_id)
+    return Parent(state, context.call_id)

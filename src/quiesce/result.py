@@ -37,7 +37,7 @@ class RunResult:
     `messages` is the whole conversation, always valid; `new_messages` is this run's part of it. `output` is the
     structured output, or None unless `output_type` was given and the run finished. `agent` is the agent that spoke
     last. `children` are the results of the runs that this run's tools started, each with the `call_id` of that call.
-    `interrupts` is what a person is asked, when `stop_reason` is "interrupt". `unsaid` is what the run was told (with
+    `interrupts` is what a person is asked, when `stop_reason` is "interrupt". `unsent` is what the run was told (with
     `steer`, `enqueue`, or as a prompt that had to wait) and did not say before it ended: it is in no conversation, and
     nobody will say it unless you do.
     `steered` is the run, in another process, that has said this run's prompt, when `stop_reason` is "steered": what is
@@ -54,7 +54,7 @@ class RunResult:
     output: Any = None
     error: Exception | None = None
     interrupts: tuple[Interrupt, ...] = ()
-    unsaid: tuple[UserMessage, ...] = ()
+    unsent: tuple[UserMessage, ...] = ()
     agent: str = ""
     call_id: str | None = None
     children: tuple[RunResult, ...] = ()

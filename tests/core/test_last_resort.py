@@ -35,10 +35,10 @@ def test_ctrl_c_inside_a_callback_is_raised_once_all_have_been_told() -> None:
 
 
 def test_a_run_that_cannot_even_settle_lets_its_waiters_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(course: Any) -> None:
+    def broken(state: Any) -> None:
         raise RuntimeError("a bug in settling")
 
-    async def broken_too(course: Any) -> None:
+    async def broken_too(state: Any) -> None:
         raise RuntimeError("a bug in settling")
 
     monkeypatch.setattr(run_module, "settle", broken_too)

@@ -148,16 +148,15 @@ class Conversations(RuleBasedStateMachine):
             return
         assert self.record.faults == []
         assert faults(self.run.messages) == ()
-        assert (
-            faults(self.agent.messages + (() if self.active else (UserMessage(self.run._course.prompt.content),))) == ()
-        )
+        prompt = () if self.active else (UserMessage(self.run.state.claim.prompt.content),)
+        assert faults(self.agent.messages + prompt) == ()
 
     @invariant()
     def nothing_is_lost(self):
         if self.record is None:
             return
         said = "".join(event.text for event in self.record.of(TextDelta)).strip()
-        new = self.run.messages[self.run._course.first_message :]
+        new = self.run.messages[self.run.state.claim.first_message :]
         kept = "".join(message.text for message in new if isinstance(message, AssistantMessage))
         assert said.replace(" ", "") == kept.replace(" ", "")
         told = " ".join(result.text for result in results(self.run.messages))

@@ -46,14 +46,14 @@ async def check_children(stage: Stage, agent: Agent) -> None:
     try:
         await run.owned()
     finally:
-        result = run.course.result
+        result = run.state.result
         if result is not None:
             for child in result.children:
                 assert not faults(child.messages)
                 assert all(entry.ended != "open" for entry in child.usage.entries)
                 ours = {entry.id for entry in result.usage.entries}
                 assert {entry.id for entry in child.usage.entries} <= ours
-            assert all(child.phase.value == "ended" for child in run.course.children)
+            assert all(child.phase.value == "ended" for child in run.state.family.children)
 
 
 async def two_children(stage: Stage) -> None:

@@ -175,7 +175,7 @@ def test_who_asked_a_person_goes_on_when_they_have_answered(another_process, tmp
         assert (result.stop_reason, [each.id for each in result.interrupts]) == ("interrupt", ["p:approval"])
         if another_process:
             agent = desk()
-            cashier = agent.tools["to_french"].hands_over_to.tools["to_cashier"].hands_over_to
+            cashier = agent.tools["to_french"].handoff_to.tools["to_cashier"].handoff_to
             await cashier.invoke_async("Begin where the other process ended.")
             await agent.session.load()
         run = agent.start({"p:approval": True})

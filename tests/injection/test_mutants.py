@@ -11,10 +11,10 @@ from quiesce.cancellation import CancellationToken, Mode, StopScope
 from quiesce.conversation.answer import Draft
 from quiesce.messages import Outcome
 from quiesce.run import settle
-from quiesce.run.events.fanout import Broadcast
+from quiesce.run.events.fanout import EventFanout
 from quiesce.run.handle import Run
-from quiesce.run.state import Course
-from quiesce.run.turn import CurrentTurn
+from quiesce.run.state import RunState
+from quiesce.run.turn import TurnInProgress
 from quiesce.testing import StopViolation, stop_everywhere
 from quiesce.tools.call import CallRecord
 from quiesce.tools.thread import ThreadCall
@@ -54,11 +54,11 @@ def test_no_closing_message_is_invalid(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_turn_that_is_committed_in_two_steps_is_invalid(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def act(course: Course) -> Any:
-        answer = course.current.answer
+    async def act(state: RunState) -> Any:
+        answer = state.turn.answer
         assert answer is not None
-        course.conversation.append(answer)
-        return await original(course)
+        state.conversation.append(answer)
+        return await original(state)
 
     from quiesce.phases import Phase
     from quiesce.run.loop import PHASES
@@ -80,15 +80,15 @@ def test_a_result_that_is_thrown_away_is_lost(monkeypatch: pytest.MonkeyPatch) -
 
         return unfinished(self.call, Outcome.CANCELLED)
 
-    original = CurrentTurn.commit
+    original = TurnInProgress.commit
 
-    def commit(self: CurrentTurn, turn: Any) -> None:
+    def commit(self: TurnInProgress, turn: Any) -> None:
         for record in self.batch.records if self.batch is not None else ():
             if record._leg.cancelled and record.result is not None:
                 record.result = settled_result(record)
         original(self, self.so_far() or turn)
 
-    monkeypatch.setattr(CurrentTurn, "commit", commit)
+    monkeypatch.setattr(TurnInProgress, "commit", commit)
     caught("P[234]", "three_parallel_tools")
 
 
@@ -107,35 +107,35 @@ def test_cancelled_for_what_never_started_is_a_lie(monkeypatch: pytest.MonkeyPat
 
 
 def test_an_abandoned_tool_that_is_not_named_is_not_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Course, "still_running", lambda self: ())
+    monkeypatch.setattr(RunState, "still_running", lambda self: ())
     caught("P5", "tools_that_may_be_left")
 
 
 def test_a_task_that_is_left_is_not_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     original = settle.seal
 
-    def seal(course: Course) -> Any:
-        course.leaked = asyncio.get_running_loop().create_task(asyncio.sleep(1000), name="leaked")  # type: ignore[attr-defined]
-        return original(course)
+    def seal(state: RunState) -> Any:
+        state.leaked = asyncio.get_running_loop().create_task(asyncio.sleep(1000), name="leaked")  # type: ignore[attr-defined]
+        return original(state)
 
     monkeypatch.setattr(settle, "seal", seal)
     caught("P5", "text")
 
 
 def test_an_entry_that_stays_open_is_not_accounted(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = Course.close_entry
-    monkeypatch.setattr(Course, "close_entry", lambda self, how: None if how == "hung_up" else original(self, how))
+    original = RunState.close_entry
+    monkeypatch.setattr(RunState, "close_entry", lambda self, how: None if how == "hung_up" else original(self, how))
     caught("P6", "text")
 
 
 def test_two_ends_are_one_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = Broadcast.close
+    original = EventFanout.close
 
-    def close(self: Broadcast, last: Any) -> None:
+    def close(self: EventFanout, last: Any) -> None:
         original(self, last)
         self.push(last)
 
-    monkeypatch.setattr(Broadcast, "close", close)
+    monkeypatch.setattr(EventFanout, "close", close)
     caught("P7", "text")
 
 
@@ -152,7 +152,7 @@ def test_a_swallowed_cancellation_is_found(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_finished_run_that_is_called_cancelled_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(settle, "_finish_if_answered", lambda course: None)
+    monkeypatch.setattr(settle, "_finish_if_answered", lambda state: None)
     caught("P7", "text", sources=["line"])
 
 
@@ -177,7 +177,7 @@ def test_a_stop_that_stays_for_the_next_prompt_is_found(monkeypatch: pytest.Monk
     original = Run.cancel
 
     def cancel(self: Run, *args: Any, **kwargs: Any) -> bool:
-        self.course.setup.state["sticky"] = True
+        self.state.config.state["sticky"] = True
         return original(self, *args, **kwargs)
 
     def wants(self: CancellationToken, mode: Mode) -> bool:
@@ -187,14 +187,14 @@ def test_a_stop_that_stays_for_the_next_prompt_is_found(monkeypatch: pytest.Monk
     original_wants = CancellationToken.wants
     monkeypatch.setattr(Run, "cancel", cancel)
     monkeypatch.setattr(CancellationToken, "wants", wants)
-    original_course = Course.__init__
+    original_course = RunState.__init__
 
-    def init(self: Course, *args: Any) -> None:
+    def init(self: RunState, *args: Any) -> None:
         nonlocal sticky
         original_course(self, *args)
-        sticky = self.setup.state
+        sticky = self.config.state
 
-    monkeypatch.setattr(Course, "__init__", init)
+    monkeypatch.setattr(RunState, "__init__", init)
     caught("P[78]", "text", sources=["loop"])
 
 

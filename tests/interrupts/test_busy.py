@@ -68,8 +68,8 @@ async def test_one_stop_of_the_agent_stops_the_queue_too_and_hands_the_prompts_b
     first, second, third = (agent.start(word) for word in ("One", "Two", "Three"))
     await asyncio.sleep(1)
     assert set(agent.cancel()) == {first, second, third}
-    handed_back = [(await run.result()).unsaid for run in (first, second, third)]
-    assert [[each.text for each in unsaid] for unsaid in handed_back] == [[], ["Two"], ["Three"]]
+    handed_back = [(await run.result()).unsent for run in (first, second, third)]
+    assert [[each.text for each in unsent] for unsent in handed_back] == [[], ["Two"], ["Three"]]
     assert prompts(agent) == ["One"]
     assert len(model.requests) == 1
     assert (await agent.invoke_async("Four")).stop_reason == "end_turn"
@@ -84,7 +84,7 @@ async def test_a_queued_run_can_be_stopped_alone() -> None:
     second.cancel()
     stopped = await second.result()
     assert asyncio.get_running_loop().time() == pytest.approx(0.5)
-    assert (stopped.stop_reason, stopped.new_messages, stopped.unsaid[0].text) == ("cancelled", (), "Two")
+    assert (stopped.stop_reason, stopped.new_messages, stopped.unsent[0].text) == ("cancelled", (), "Two")
     assert not faults(stopped.messages)
     await first.result()
     await third.result()

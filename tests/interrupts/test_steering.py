@@ -149,10 +149,10 @@ async def test_what_a_stopped_run_did_not_say_is_handed_back_and_left_nowhere() 
     run.enqueue("And that")
     run.cancel()
     result = await run.result()
-    assert [each.text for each in result.unsaid] == ["And this", "And that"]
+    assert [each.text for each in result.unsent] == ["And this", "And that"]
     after = await agent.invoke_async("Next")
     assert "And th" not in str(after.messages)
-    assert after.unsaid == ()
+    assert after.unsent == ()
 
 
 @pytest.mark.promise("P8")
@@ -185,9 +185,9 @@ async def test_fifty_threads_speak_while_the_run_ends() -> None:
         result = await run.result()
         await asyncio.to_thread(lambda threads=threads: [thread.join() for thread in threads])
         said = [part.text for m in result.messages if isinstance(m, UserMessage) for part in m.content]
-        unsaid = [message.text for message in result.unsaid]
-        assert sorted([*said[1:], *unsaid]) == sorted(accepted)
-        assert stop or not unsaid
+        unsent = [message.text for message in result.unsent]
+        assert sorted([*said[1:], *unsent]) == sorted(accepted)
+        assert stop or not unsent
         assert not faults(result.messages)
 
 

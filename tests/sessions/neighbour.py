@@ -44,7 +44,7 @@ async def follow(run: Any) -> None:
 
 
 async def watch_line(run: Any) -> None:
-    while run.course.conversation.place is None:
+    while run.state.conversation.place is None:
         await asyncio.sleep(0.005)
     tell("in line")
 
@@ -70,7 +70,7 @@ async def main() -> None:
         source=None if cause is None else cause.source,
         text=result.text,
         steered=result.steered,
-        unsaid=[each.text for each in result.unsaid],
+        unsent=[each.text for each in result.unsent],
         error=None if result.error is None else str(result.error),
     )
     for task in following:

@@ -66,7 +66,7 @@ def test_a_store_that_is_full_stops_the_run_with_a_typed_error(at: int) -> None:
         assert faults(result.messages) == ()
         assert agent.messages == stored(store)[: len(agent.messages)]
         store.left = 10**9
-        agent.setup.model._answers = iter(["Better."])  # type: ignore[attr-defined]
+        agent.config.model._answers = iter(["Better."])  # type: ignore[attr-defined]
         again = await agent.invoke_async("Again")
         assert again.receipt.saved
         assert faults(stored(store)) == ()
@@ -90,7 +90,7 @@ def test_or_goes_on_in_memory_and_says_so(at: int) -> None:
         assert "".join(event.text for event in events if isinstance(event, TextDelta)) == "One two three. The end."
         assert len(agent.messages) == 4
         store.left = 10**9
-        agent.setup.model._answers = iter(["Better."])  # type: ignore[attr-defined]
+        agent.config.model._answers = iter(["Better."])  # type: ignore[attr-defined]
         again = await agent.invoke_async("Again")
         assert again.receipt.saved
         assert stored(store) == again.messages

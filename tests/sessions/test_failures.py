@@ -243,7 +243,7 @@ def test_a_database_that_stays_away(postgres: Postgres, monkeypatch: pytest.Monk
                 assert words == "I begin. " * 20 + "I end. " * 20
         finally:
             postgres.start()
-        agent.setup.model._answers = iter(["Better."])  # type: ignore[attr-defined]
+        agent.config.model._answers = iter(["Better."])  # type: ignore[attr-defined]
         again = await agent.invoke_async("Again")
         assert again.receipt.saved
         assert faults(again.messages) == ()

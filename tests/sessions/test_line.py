@@ -39,7 +39,7 @@ async def speaking(run: Any) -> None:
 async def in_line(run: Any) -> None:
     """Wait until the run has a place in the line."""
     async with asyncio.timeout(20):
-        while run.course.conversation.place is None:
+        while run.state.conversation.place is None:
             await asyncio.sleep(0.005)
 
 
@@ -77,7 +77,7 @@ def test_cancel_previous_stops_the_other_process_and_those_in_line(new_store: St
         stopped = [await run.result() for run in (first, behind, second)]
         assert [each.stop_reason for each in stopped] == ["cancelled"] * 3
         assert {each.receipt.cause.source for each in stopped} == {"remote"}
-        assert [[each.text for each in result.unsaid] for result in stopped] == [[], ["Behind"], ["Two"]]
+        assert [[each.text for each in result.unsent] for result in stopped] == [[], ["Behind"], ["Two"]]
         assert (await third.result()).stop_reason == "end_turn"
         assert prompts(new_store()) == ["One", "Three"]
 
@@ -90,13 +90,13 @@ def test_steer_is_said_in_the_run_of_the_other_process(new_store: StoreMaker) ->
         await speaking(first)
         steering = agent(new_store(), on_busy="steer")
         result = await steering.invoke_async("By bus")
-        assert (result.stop_reason, result.steered, result.unsaid) == ("steered", first.id, ())
+        assert (result.stop_reason, result.steered, result.unsent) == ("steered", first.id, ())
         assert result.receipt.saved
         # It was said when that was reported, not only promised.
         assert prompts(new_store()) == ["How?", "By bus"]
         done = await first.result()
         assert done.text == "The bus."
-        assert done.unsaid == ()
+        assert done.unsent == ()
         assert (await steering.invoke_async("And?")).messages[:4] == done.messages
 
     asyncio.run(main())
@@ -122,7 +122,7 @@ def test_steer_that_comes_too_late_is_queued(new_store: StoreMaker) -> None:
         first.cancel("enough")
         release.set()
         stopped = await first.result()
-        assert (stopped.stop_reason, stopped.unsaid) == ("cancelled", ())
+        assert (stopped.stop_reason, stopped.unsent) == ("cancelled", ())
         assert (await second.result()).stop_reason == "end_turn"
         assert prompts(new_store()) == ["One", "Two"]
 
@@ -140,7 +140,7 @@ def test_a_stop_of_one_that_waits_gives_its_place_up(new_store: StoreMaker) -> N
         await in_line(third)
         second.cancel("changed my mind")
         stopped = await asyncio.wait_for(second.result(), 10)
-        assert (stopped.stop_reason, [each.text for each in stopped.unsaid]) == ("cancelled", ["Two"])
+        assert (stopped.stop_reason, [each.text for each in stopped.unsent]) == ("cancelled", ["Two"])
         first.cancel("enough")
         assert (await third.result()).stop_reason == "end_turn"
         assert prompts(store) == ["One", "Three"]
@@ -149,7 +149,7 @@ def test_a_stop_of_one_that_waits_gives_its_place_up(new_store: StoreMaker) -> N
 
 
 def test_a_steer_that_was_said_is_not_handed_back_by_a_stop(new_store: StoreMaker) -> None:
-    """The stop and the answer cross each other: what the conversation has is not in `unsaid`."""
+    """The stop and the answer cross each other: what the conversation has is not in `unsent`."""
 
     async def main() -> None:
         first = agent(new_store(), [Say("The train"), Stall()], [Say("The bus."), Stall()]).start("How?")
@@ -161,12 +161,12 @@ def test_a_steer_that_was_said_is_not_handed_back_by_a_stop(new_store: StoreMake
                 await asyncio.sleep(0.001)
             second.cancel("never mind")
             result = await second.result()
-            assert bool(result.unsaid) != (result.stop_reason == "steered")
+            assert bool(result.unsent) != (result.stop_reason == "steered")
             if result.stop_reason == "steered":
                 break
             assert "By bus" not in prompts(store)
         first.cancel()
-        handed_back = [each.text for each in (await first.result()).unsaid]
+        handed_back = [each.text for each in (await first.result()).unsent]
         assert (prompts(store) + handed_back).count("By bus") == int(result.stop_reason == "steered")
 
     asyncio.run(main())

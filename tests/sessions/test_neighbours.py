@@ -129,7 +129,7 @@ def test_cancel_previous_reaches_the_other_process(street: Street) -> None:
     third = street.start("Three", on_busy="cancel_previous")
     stopped = [each.until("ended") for each in (first, second)]
     assert [(each["reason"], each["source"]) for each in stopped] == [("cancelled", "remote")] * 2
-    assert stopped[1]["unsaid"] == ["Two"]
+    assert stopped[1]["unsent"] == ["Two"]
     assert third.until("ended")["reason"] == "end_turn"
     assert street.said() == ["One", "Three"]
 

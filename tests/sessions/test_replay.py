@@ -274,7 +274,7 @@ def test_what_comes_after_the_end_was_written_down_is_not_told() -> None:
     class Tardy(MemoryStore):
         def write(self, lease: Lease, batch: Batch) -> Future[int]:
             if batch.closing is not None:
-                run.course.emit(TurnStarted(99))
+                run.state.emit(TurnStarted(99))
             return super().write(lease, batch)
 
     async def main() -> None:

@@ -222,8 +222,8 @@ def test_a_crash_is_sealed_and_said(new_store: StoreMaker) -> None:
                 break
             if isinstance(event, ToolStarted) and event.call.name == "hang":
                 await started.wait()
-                records = run.course.current.batch.records
-                if any(record.result for record in records) and run.course.journal.backlog == 0:
+                records = run.state.turn.batch.records
+                if any(record.result for record in records) and run.state.saving.journal.backlog == 0:
                     break
         other = new_store()
         if other.url == "memory":
@@ -233,7 +233,7 @@ def test_a_crash_is_sealed_and_said(new_store: StoreMaker) -> None:
             other._worker.submit(lambda: None).result()  # type: ignore[attr-defined]
             lease = None
         if lease is None:
-            session = run.course.conversation
+            session = run.state.conversation
             lease = other.acquire("s", holder(session._owner), seconds=-1).result().lease  # type: ignore[attr-defined]
         successor = Agent(ScriptedModel(then="I see."), session="s", store=other)
         events = [event async for event in successor.stream_async("What happened?")]

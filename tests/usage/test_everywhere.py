@@ -51,7 +51,7 @@ def test_the_bill_is_true_wherever_the_stop_comes(action, limits) -> None:
     assert report.runs > 150
     endings: set[str] = set()
     for agent in agents:
-        assert len(agent.setup.drains) == 0
+        assert len(agent.config.drains) == 0
         for number, entry in enumerate(agent.usage.wait(timeout=0).entries):
             endings.add(entry.ended)
             assert entry.ended not in ("open", "draining")

@@ -164,7 +164,7 @@ class Talk:
             case RunStarted():
                 self.tools.clear()
             case ToolStarted(call):
-                tool = self.agent.setup.tools.get(call.name)
+                tool = self.agent.config.tools.get(call.name)
                 self.tools[call.id] = RunningTool(call.id, call.name, None if tool is None else tool.policy)
             case ToolProgress(call_id, _, progress) if call_id in self.tools:
                 self.tools[call_id].progress = progress
@@ -198,7 +198,7 @@ class Talk:
 
     def _put_back(self, result: RunResult) -> None:
         """What the run accepted and did not come to say is not lost."""
-        self.queue.extendleft(message.text for message in reversed(result.unsaid))
+        self.queue.extendleft(message.text for message in reversed(result.unsent))
 
     # --- Sessions -----------------------------------------------------------------------------------------------
 

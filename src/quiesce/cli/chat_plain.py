@@ -46,7 +46,7 @@ class PlainChat:
     async def _talk_until_the_end(self) -> None:
         with _signals(self._on_signal):
             _read_lines(asyncio.get_running_loop(), self._lines)
-            self._print(f"{self._talk.agent.name}, {self._talk.agent.setup.model.name}. /help; Ctrl-C stops.")
+            self._print(f"{self._talk.agent.name}, {self._talk.agent.config.model.name}. /help; Ctrl-C stops.")
             said = await begin(self._talk)
             if said:
                 self._print(said)

@@ -138,7 +138,7 @@ class ChatApp(App[None]):
             keys = ("Enter steers · Tab queues",)
         says = "Ctrl-C again leaves · Esc has nothing to stop" if self._is_about_to_leave() else hint(talk)
         self.query_one(HintLine).show(says, keys, state)
-        title = ("quiesce", self._talk.agent.name, self._talk.agent.setup.model.name, self._talk.sessions.name)
+        title = ("quiesce", self._talk.agent.name, self._talk.agent.config.model.name, self._talk.sessions.name)
         self.query_one("#title", Static).update(Text(one_line("  ·  ".join(title), max(20, self.size.width - 2))))
 
     async def _add(self, widget: Widget) -> None:

@@ -1,4 +1,4 @@
-"""What a run is started with: the agent's configuration, and the words it begins with."""
+"""What a run is started with: the configuration of its agent, and its input."""
 
 from __future__ import annotations
 
@@ -28,11 +28,21 @@ from ..usage.stop_policy import StopPolicy, policy_for
 from .output import OutputSpec
 
 OnPrompt: TypeAlias = Literal["refuse", "cancel_pending"]
-__all__ = ["OnBusy", "OnPrompt", "Opening", "Setup", "changed", "open_accounts", "opening_of", "price_of", "terms_of"]
+__all__ = [
+    "OnBusy",
+    "OnPrompt",
+    "RunConfig",
+    "RunInput",
+    "billing_terms",
+    "open_accounts",
+    "price_of",
+    "run_input",
+    "with_options",
+]
 
 
 @dataclass(frozen=True, slots=True)
-class Setup:
+class RunConfig:
     """What a run is started with. Never changes while it runs."""
 
     agent: str
@@ -53,6 +63,8 @@ class Setup:
     accounts: Accounts | None = None
     stop_policy: StopPolicy | None = None
     drains: Drains = field(default_factory=Drains)
+    handoffs: tuple[str, ...] = ()
+    """The tools by which the conversation has come to this agent."""
 
 
 def open_accounts(model: Model, calibration: Calibration | None = None) -> Accounts:
@@ -65,44 +77,44 @@ def open_accounts(model: Model, calibration: Calibration | None = None) -> Accou
     )
 
 
-def changed(setup: Setup, limits: Limits | None, output_type: Any) -> Setup:
-    """The setup of one run, with limits and an output type of its own where they are given.
+def with_options(config: RunConfig, limits: Limits | None, output_type: Any) -> RunConfig:
+    """The config of one run, with limits and an output type of its own where they are given.
 
     Raises `ConfigurationError` when money is limited and the model has no price.
     """
     if limits is not None:
-        setup = replace(setup, limits=limits)
+        config = replace(config, limits=limits)
     if output_type is not None:
-        setup = replace(setup, output=OutputSpec(output_type))
-    if setup.limits.cost is not None and price_of(setup) is None:
+        config = replace(config, output=OutputSpec(output_type))
+    if config.limits.cost is not None and price_of(config) is None:
         raise ConfigurationError(
-            f"Limits(cost=...) needs a price, and none is known for {setup.model.name}.",
+            f"Limits(cost=...) needs a price, and none is known for {config.model.name}.",
             todo="Install quiesce[prices], give the model a price, or limit tokens instead.",
         )
-    return setup
+    return config
 
 
-def price_of(setup: Setup) -> Price | None:
+def price_of(config: RunConfig) -> Price | None:
     """What the model's tokens cost: its own price, or the published one."""
-    return setup.model.price if setup.accounts is None else setup.accounts.price
+    return config.model.price if config.accounts is None else config.accounts.price
 
 
-def terms_of(setup: Setup) -> Terms:
+def billing_terms(config: RunConfig) -> Terms:
     """On what terms a run's requests are billed."""
-    model = setup.model
-    policy = setup.stop_policy or policy_for(model.name, getattr(model, "stop_policy", None))
-    return Terms(model, setup.accounts or open_accounts(model), policy, setup.drains)
+    model = config.model
+    policy = config.stop_policy or policy_for(model.name, getattr(model, "stop_policy", None))
+    return Terms(model, config.accounts or open_accounts(model), policy, config.drains)
 
 
-class Handover(NamedTuple):
-    """The agent that goes on after this turn, and the tool by which the conversation was handed to it."""
+class Handoff(NamedTuple):
+    """The agent that continues after this turn, and the tool that asked for it."""
 
-    setup: Setup
+    config: RunConfig
     tool_name: str
 
 
 @dataclass(frozen=True, slots=True)
-class Opening:
+class RunInput:
     """What a run begins with: a prompt, answers to what a person was asked, or the answer that was cut."""
 
     prompt: UserMessage | None = None
@@ -111,15 +123,15 @@ class Opening:
     on_busy: OnBusy = "refuse"
 
 
-def opening_of(prompt: Prompt | Answers | Continue, *, is_asked: bool, on_prompt: OnPrompt, on_busy: OnBusy) -> Opening:
+def run_input(prompt: Prompt | Answers | Continue, *, is_asked: bool, on_prompt: OnPrompt, on_busy: OnBusy) -> RunInput:
     """What a run begins with that is given this prompt; `is_asked` says whether a person is asked something.
 
     Raises `InvalidPrompt` for one that cannot be sent.
     """
     match prompt:
         case Mapping() if prompt or is_asked:
-            return Opening(answers=dict(prompt), on_busy=on_busy)
+            return RunInput(answers=dict(prompt), on_busy=on_busy)
         case Continue():
-            return Opening(on_prompt=on_prompt, on_busy=on_busy)
+            return RunInput(on_prompt=on_prompt, on_busy=on_busy)
         case _:
-            return Opening(user_message(prompt), on_prompt=on_prompt, on_busy=on_busy)  # pyright: ignore[reportArgumentType]
+            return RunInput(user_message(prompt), on_prompt=on_prompt, on_busy=on_busy)  # pyright: ignore[reportArgumentType]

@@ -16,77 +16,79 @@ from ..messages import Message
 from ..models.base import Model, ModelRequest
 from ..tools.current_run import current_run
 from ..usage.ledger import HowItEnded
-from .config import Setup, terms_of
-from .foreign_tasks import Errands
-from .state import Course
+from .config import RunConfig, billing_terms
+from .foreign_tasks import ForeignTasks
+from .state import RunState
 
 _SUMMARY: Final = "context.summary"
 
 
-async def fit(course: Course) -> tuple[Message, ...]:
+async def fit(state: RunState) -> tuple[Message, ...]:
     """Choose what of the conversation is to be sent."""
-    messages = course.current.request_messages()
-    if course.setup.context is None:
+    messages = state.turn.request_messages()
+    if state.config.context is None:
         return messages
-    sending = await course.setup.context.fit(messages, Window(course))
+    sending = await state.config.context.fit(messages, Window(state))
     if sending is not messages:
         check(sending)
-        course.emit(ContextReduced(len(messages) - len(sending), is_summarised(sending)))
+        state.emit(ContextReduced(len(messages) - len(sending), is_summarised(sending)))
     return sending
 
 
 class Window:
     """What a strategy for long conversations can do with the run that it serves (`ContextHost`)."""
 
-    def __init__(self, course: Course) -> None:
-        self._course: Final = course
+    def __init__(self, state: RunState) -> None:
+        self._state: Final = state
 
     def weigh(self, message: Message) -> int:
         """About how many tokens a message is for the run's model."""
-        accounts = self._course.setup.accounts
+        accounts = self._state.config.accounts
         if accounts is None:
             return by_rule_of_thumb(message)
-        return accounts.weigher(self._course.conversation)(message) + media_weight(message)
+        return accounts.weigher(self._state.conversation)(message) + media_weight(message)
 
     @property
     def summary(self) -> Summary | None:
         """The last summary of the conversation."""
-        found = self._course.conversation.values.get(_SUMMARY)
+        found = self._state.conversation.values.get(_SUMMARY)
         return None if found is None else msgspec.json.decode(found, type=Summary)
 
     def keep_summary(self, summary: Summary) -> None:
         """Remember a summary, with the session where there is one."""
         written = msgspec.json.encode(summary)
-        self._course.conversation.values[_SUMMARY] = written
-        if self._course.journal is not None:
-            self._course.journal.set_value(_SUMMARY, written)
+        self._state.conversation.values[_SUMMARY] = written
+        if self._state.saving.journal is not None:
+            self._state.saving.journal.set_value(_SUMMARY, written)
 
     async def ask(self, request: ModelRequest, model: Model | None) -> Draft:
         """Ask a model something on the side: stoppable, and booked in the ledger. Raises a `ModelError`."""
-        course, setup = self._course, self._course.setup
-        asked = model or setup.model
-        terms = terms_of(setup if model is None else Setup(setup.agent, model, drains=setup.drains))
+        state, config = self._state, self._state.config
+        asked = model or config.model
+        terms = billing_terms(config if model is None else RunConfig(config.agent, model, drains=config.drains))
         draft = Draft()
         # What it teaches about tokens is not about this conversation, so it is booked as another one.
-        bill = Bill(course.run_id, course.ledger, draft, course.refresh_receipt, terms)
-        course.asides.append(bill)
-        await course.durable()
-        bill.open(request, draft, turn=course.turn, attempt=course.attempt)
+        bill = Bill(state.run_id, state.ledger, draft, state.spending.refresh_receipt, terms)
+        state.spending.side_bills.append(bill)
+        await state.saving.durable()
+        bill.open(request, draft, turn=state.progress.turn_number, attempt=state.progress.attempt)
         ended: HowItEnded = "hung_up"
         failure: ModelError | None = None
         try:
-            await course.errands.attend(_collect(asked, request, draft, course.errands), "model call on the side")
+            await state.foreign_tasks.run(
+                _collect(asked, request, draft, state.foreign_tasks), "model call on the side"
+            )
             ended = "completed" if draft.complete else "failed"
         except ModelError as error:
             ended, failure = "failed", error
             raise
         finally:
             draft.close()
-            course.book(bill.close(ended, failure))
+            state.spending.book(bill.close(ended, failure))
         return draft
 
 
-async def _collect(model: Model, request: ModelRequest, draft: Draft, errands: Errands) -> None:
+async def _collect(model: Model, request: ModelRequest, draft: Draft, foreign_tasks: ForeignTasks) -> None:
     """Take a whole answer, for nobody to read."""
     current_run.set(None)  # a connection that is kept for later keeps its context, and would keep the run
     try:
@@ -97,7 +99,7 @@ async def _collect(model: Model, request: ModelRequest, draft: Draft, errands: E
                         return
                     draft.add(delta)
             finally:
-                errands.note_closing()
+                foreign_tasks.note_closing()
     except ModelError:
         raise
     except Exception as error:

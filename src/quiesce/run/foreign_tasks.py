@@ -1,4 +1,4 @@
-"""Other people's code that a run awaits: hooks, and models. A stop does not wait for it to agree."""
+"""Tasks with code of other people that a run awaits: hooks and models. A stop does not wait until they agree."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _T = TypeVar("_T")
 _UNWINDING: Final = 0.1
 
 
-class Errands:
-    """The coroutines that one run has sent out. `strays` are those that a stop left to themselves."""
+class ForeignTasks:
+    """The tasks that a run has started for hooks and models. `abandoned` are those that a stop did not wait for."""
 
     def __init__(self) -> None:
-        self.strays: Final[list[asyncio.Task[Any]]] = []
+        self.abandoned: Final[list[asyncio.Task[Any]]] = []
         self._closing: Final[set[asyncio.Task[Any]]] = set()
 
-    async def attend(
+    async def run(
         self, work: Coroutine[Any, Any, _T], name: str, adopt: Callable[[asyncio.Task[Any]], bool] | None = None
     ) -> _T:
         """Await somebody's coroutine so that a stop does not have to wait for it.
@@ -37,7 +37,7 @@ class Errands:
             if adopt is None or not adopt(task):
                 if task not in self._closing:
                     task.cancel()
-                self.strays.append(task)
+                self.abandoned.append(task)
             raise
         self._closing.discard(task)
         return task.result()
@@ -51,15 +51,15 @@ class Errands:
         assert task is not None
         self._closing.add(task)
 
-    async def wait_for_strays(
+    async def wait_for_abandoned(
         self, shield: BoundedShield, *, seconds: float, unless: asyncio.Future[None] | None = None
     ) -> None:
         """Wait for what was told to end, within a bound; then cancel what was closing by itself and has not ended."""
-        strays = [task for task in self.strays if not task.done()]
-        await shield.wait(strays, seconds=seconds, unless=unless)
+        abandoned = [task for task in self.abandoned if not task.done()]
+        await shield.wait(abandoned, seconds=seconds, unless=unless)
         if unless is not None and unless.done():
             return
-        late = [task for task in strays if task in self._closing and not task.done() and not task.cancelling()]
+        late = [task for task in abandoned if task in self._closing and not task.done() and not task.cancelling()]
         for task in late:
             task.cancel()
         await shield.wait(late, seconds=_UNWINDING)

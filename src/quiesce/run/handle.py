@@ -11,7 +11,7 @@ from typing import Any, Final, Self
 
 import anyio
 
-from ..cancellation import BoundedShield, Mode, Source, StopScope
+from ..cancellation import BoundedShield, Cause, Mode, Source, StopScope, TokenView
 from ..cancellation.cause import parse_mode
 from ..conversation.sealing import user_message
 from ..errors import ConfigurationError, RunError
@@ -20,14 +20,16 @@ from ..messages import Message, Prompt
 from ..phases import Phase
 from ..receipt import Receipt
 from ..result import RunResult
+from ..sessions import Conversation
 from ..tools.current_run import current_run
 from ..usage.ledger import Ledger
 from ..usage.live import LiveUsage
 from .events.fanout import Reader
-from .loop import play
+from .inspection import RunInspection
+from .loop import run_phases
 from .settle import settle, settle_at_once
-from .state import Course
-from .steer import turn_aside
+from .state import RunState
+from .steer import steer_aside
 
 # Settling is bounded by the graces of the tools; this is for the machine to be slow in.
 _SLACK: Final = 30.0
@@ -40,24 +42,26 @@ class Run:
     context manager it does not outlive the block: leaving early is a stop (cause: `disconnect`).
     """
 
-    def __init__(self, course: Course, *, timeout: float | None, on_end: Callable[[Run], None]) -> None:
-        self._course: Final = course
+    def __init__(self, state: RunState, *, timeout: float | None, on_end: Callable[[Run], None]) -> None:
+        self._state: Final = state
         self._on_end: Final = on_end
-        course.handle = self
         self._ended: Final[concurrent.futures.Future[RunResult]] = concurrent.futures.Future()
         self._ended.set_running_or_notify_cancel()  # so that a waiter who is cancelled cannot cancel it for the others
         self._deadline: Final = (
-            None if timeout is None else course.loop.call_later(timeout, self.deadline_passed, timeout)
+            None if timeout is None else state.progress.loop.call_later(timeout, self.deadline_passed, timeout)
         )
-        self._task: Final = course.loop.create_task(self._live(), name=f"quiesce run {course.run_id}")
+        self._task: Final = state.progress.loop.create_task(self._live(), name=f"quiesce run {state.run_id}")
         self._task.add_done_callback(self._on_task_end)
+        parent = state.family.parent
+        if parent is not None:
+            parent.state.family.children.append(self)
 
     # --- Looking ------------------------------------------------------------------------------------------------
 
     @property
     def id(self) -> str:
         """The run's id."""
-        return self._course.run_id
+        return self._state.run_id
 
     @property
     def done(self) -> bool:
@@ -67,32 +71,65 @@ class Run:
     @property
     def phase(self) -> Phase:
         """What the run is doing right now."""
-        return self._course.phase
+        return self._state.progress.phase
 
     @property
     def messages(self) -> tuple[Message, ...]:
         """The conversation as it would be if the run ended in this instant: always valid."""
-        return self._course.current.messages
+        return self._state.turn.messages
 
     @property
     def usage(self) -> LiveUsage:
         """What the run has used so far, the answer that is being written included."""
-        return LiveUsage(self._course.ledger, self._course.bill.usage)
+        return LiveUsage(self._state.ledger, self._state.spending.bill.usage)
 
     @property
-    def course(self) -> Course:
-        """The inside of the run: for the proof kit and the like, in the run's own loop. It may change at any time."""
-        return self._course
+    def token(self) -> TokenView:
+        """The run's token, to look at and to wait for. `cancel()` is the way to stop the run."""
+        return TokenView(self._state.token)
+
+    @property
+    def cause(self) -> Cause | None:
+        """Why the run was asked to stop, if it was."""
+        return self._state.token.cause
+
+    @property
+    def mode(self) -> Mode | None:
+        """How urgently the run was asked to stop, if it was."""
+        return self._state.token.mode
+
+    @property
+    def conversation(self) -> Conversation:
+        """The conversation that the run writes to, or waits for."""
+        return self._state.conversation
+
+    @property
+    def state(self) -> RunState:
+        """The state of the run: for the modules of `quiesce.run`, in the run's own loop. Others use `inspect()`."""
+        return self._state
+
+    def inspect(self) -> RunInspection:
+        """What the run is doing in this instant. From any thread."""
+        state, progress = self._state, self._state.progress
+        return RunInspection(
+            phase=progress.phase,
+            turn=progress.turn_number,
+            attempt=progress.attempt,
+            cause=self.cause,
+            mode=self.mode,
+            continued_text=state.claim.continued_text,
+            result=state.result,
+        )
 
     @property
     def ledger(self) -> Ledger:
         """The record of the run's model calls."""
-        return self._course.ledger
+        return self._state.ledger
 
     @property
     def children(self) -> tuple[Run, ...]:
         """The runs that this run's tools have started and that have not ended. Each can be stopped alone."""
-        return tuple(child.handle for child in self._course.living_children)
+        return tuple(child for child in self._state.family.living if isinstance(child, Run))
 
     def __repr__(self) -> str:
         return f"<Run {self.id} {self.phase.value}>"
@@ -112,10 +149,10 @@ class Run:
         if self._ended.done():
             return False
         if undo is not None:
-            self._course.undo_wanted = undo
+            self._state.tools.undo_wanted = undo
         if undo is False:
-            self._course.undo_token.cancel(reason or "undo=False", source=source)
-        return self._course.token.cancel(reason, mode=mode, source=source)
+            self._state.tools.undo_token.cancel(reason or "undo=False", source=source)
+        return self._state.token.cancel(reason, mode=mode, source=source)
 
     def cancel_tool(self, call_id: str, reason: str = "") -> bool:
         """Stop one tool call, by its policy, and let the run go on: the model is told that the call was stopped.
@@ -123,11 +160,11 @@ class Run:
         Returns at once; False when no such call is waiting or running. From any thread or task. A call that ends in the
         same instant keeps its result.
         """
-        return not self._ended.done() and self._course.cancel_tool(call_id, reason)
+        return not self._ended.done() and self._state.tools.cancel_call(call_id, reason)
 
     def deadline_passed(self, timeout: float) -> None:
         """What the timer of `timeout=` calls."""
-        self._course.token.cancel(f"{timeout:g} s have passed", source="deadline")
+        self._state.token.cancel(f"{timeout:g} s have passed", source="deadline")
 
     # --- Speaking while it is busy ------------------------------------------------------------------------------
 
@@ -136,22 +173,22 @@ class Run:
 
         The words already spoken stay, marked as cut; tools that run are stopped by their policy, as `mode` has it (see
         `Mode`). False when it is too late: the run has ended or is about to, and nothing was said. What was accepted
-        and could not be said, because the run was stopped or failed first, is in `RunResult.unsaid`.
+        and could not be said, because the run was stopped or failed first, is in `RunResult.unsent`.
 
         Raises `InvalidPrompt` or `UnknownMode`; nothing is said then.
         """
         message, wanted = user_message(prompt), parse_mode(mode)
-        if not self._course.inbox.put(message, urgent=True):
+        if not self._state.prompts.inbox.put(message, urgent=True):
             return False
-        self._course.steer_soon(wanted)
+        self._state.steer_soon(wanted)
         return True
 
     def enqueue(self, prompt: Prompt) -> bool:
         """Say this when the current turn has ended, tools included. Returns at once, from any thread.
 
-        False when it is too late; `RunResult.unsaid` as for `steer`. Raises `InvalidPrompt`.
+        False when it is too late; `RunResult.unsent` as for `steer`. Raises `InvalidPrompt`.
         """
-        return self._course.inbox.put(user_message(prompt), urgent=False)
+        return self._state.prompts.inbox.put(user_message(prompt), urgent=False)
 
     def pause(self) -> bool:
         """Wait before the next step (a model call, or a turn's tools) until `resume()`. From any thread.
@@ -159,18 +196,18 @@ class Run:
         What is being said or done goes on to its end. A stop ends the pause at once; deadlines go on. False when the
         run has ended.
         """
-        self._course.pausing.pause()
+        self._state.progress.pause.pause()
         return not self._ended.done()
 
     def resume(self) -> bool:
         """Go on after `pause()`. Not for answering a person's questions: that is `agent.resume()`."""
-        self._course.pausing.resume()
+        self._state.progress.pause.resume()
         return not self._ended.done()
 
     @property
     def paused(self) -> bool:
         """Whether the run waits, or will wait, before its next step."""
-        return self._course.pausing.wanted and not self._ended.done()
+        return self._state.progress.pause.wanted and not self._ended.done()
 
     # --- Waiting ------------------------------------------------------------------------------------------------
 
@@ -196,7 +233,7 @@ class Run:
         run, waits for it, and is then raised; each further Ctrl-C is more urgent.
         """
         with suppress(RuntimeError):
-            if asyncio.get_running_loop() is self._course.loop:
+            if asyncio.get_running_loop() is self._state.progress.loop:
                 raise ConfigurationError("Run.wait() in the run's own loop would wait for ever.", todo="Use await.")
         return _raise_failure(self._wait_with_interrupts(timeout))
 
@@ -243,7 +280,7 @@ class Run:
             await shield.wait((self.at_rest(),), seconds=_SLACK + self._longest_grace())
 
     def _longest_grace(self) -> float:
-        return max((tool.policy.grace for tool in self._course.setup.tools.values()), default=0.0)
+        return max((tool.policy.grace for tool in self._state.config.tools.values()), default=0.0)
 
     # --- Reading ------------------------------------------------------------------------------------------------
 
@@ -252,16 +289,16 @@ class Run:
 
         Raises `ConfigurationError` in any other event loop than the run's.
         """
-        if asyncio.get_running_loop() is not self._course.loop:
+        if asyncio.get_running_loop() is not self._state.progress.loop:
             raise ConfigurationError("Events can be read only in the event loop that the run was started in.")
-        return self._course.broadcast.reader()
+        return self._state.events.reader()
 
     def __aiter__(self) -> Reader:
         return self.events()
 
     def tap(self, function: Callable[[Event], None]) -> Callable[[], None]:
         """Call `function` with each event, in the run's loop, as it happens. Returns the way to take it off again."""
-        return self._course.broadcast.tap(function)
+        return self._state.events.tap(function)
 
     async def __aenter__(self) -> Self:
         return self
@@ -277,41 +314,41 @@ class Run:
     # --- Living -------------------------------------------------------------------------------------------------
 
     async def _live(self) -> None:
-        """The run's one task: play, settle, and pass on an outside cancellation when all is at rest."""
-        course = self._course
-        current_run.set(course)
+        """The run's one task: run the phases, settle, and pass on an outside cancellation when all is at rest."""
+        state = self._state
+        current_run.set(state)
         cancelled_from_outside = False
         try:
             going_on = True
             while going_on:
-                with StopScope(course.leg) as course.scope:
-                    await play(course)
-                course.scope = None
-                going_on = await turn_aside(course)
+                with StopScope(state.progress.work_token) as state.progress.scope:
+                    await run_phases(state)
+                state.progress.scope = None
+                going_on = await steer_aside(state)
         except asyncio.CancelledError:
             cancelled_from_outside = True
-            course.token.cancel("The task was cancelled from outside", source="task")
+            state.token.cancel("The task was cancelled from outside", source="task")
         except RunError as error:
-            course.error = error
+            state.progress.error = error
         except Exception as error:
             failure = RunError(f"The run failed: {type(error).__name__}: {error}.")
             failure.__cause__ = error
-            course.error = failure
-        await settle(course)
-        if cancelled_from_outside or course.shield.interrupted:
+            state.progress.error = failure
+        await settle(state)
+        if cancelled_from_outside or state.shield.interrupted:
             raise asyncio.CancelledError
 
     def _on_task_end(self, task: asyncio.Task[None]) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
         try:
-            if self._course.phase is not Phase.ENDED:
+            if self._state.progress.phase is not Phase.ENDED:
                 self._end_anyway(None if task.cancelled() else task.exception())
         except Exception as error:  # a bug of ours; whoever waits must hear of it rather than wait for ever
-            self._course.conversation.release(self.id)
+            self._state.conversation.release(self.id)
             self._ended.set_exception(error)
         else:
-            result = self._course.result
+            result = self._state.result
             assert result is not None
             self._ended.set_result(result)
         finally:
@@ -320,10 +357,10 @@ class Run:
     def _end_anyway(self, error: BaseException | None) -> None:
         """The task was cancelled before its first step, or is broken: the run must come to rest all the same."""
         if isinstance(error, Exception):
-            self._course.error = error
+            self._state.progress.error = error
         else:
-            self._course.token.cancel("The task was cancelled before it began", source="task")
-        settle_at_once(self._course)
+            self._state.token.cancel("The task was cancelled before it began", source="task")
+        settle_at_once(self._state)
 
 
 def _raise_failure(result: RunResult) -> RunResult:

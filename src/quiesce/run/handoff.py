@@ -1,49 +1,64 @@
-"""Handing a conversation over to another agent, which goes on with it in the same run."""
+"""A handoff: another agent continues the conversation in the same run."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Protocol, runtime_checkable
 
 from ..errors import ToolError
 from ..events import HandedOver
-from .config import Handover, Setup, price_of, terms_of
-from .state import Course
+from ..tools.tool import HandoffTarget
+from .config import Handoff, RunConfig, billing_terms, price_of
+from .state import RunState
 
 
-def hand_over(course: Course, agent: Any, tool_name: str) -> None:
+@runtime_checkable
+class Successor(HandoffTarget, Protocol):
+    """What a handoff needs of the agent that continues."""
+
+    @property
+    def config(self) -> RunConfig:
+        """What runs of the agent are started with."""
+        ...
+
+
+def request_handoff(state: RunState, agent: Successor, tool_name: str) -> None:
     """Let another agent continue the conversation after this turn. Raises `ToolError` when that cannot be."""
-    setup: Setup = agent.setup
-    if course.handover is not None:
-        raise ToolError(f"The conversation is already handed over to {course.handover.setup.agent}.")
-    refusal = cannot_pay(course, setup)
+    config = agent.config
+    if state.turn.handoff is not None:
+        raise ToolError(f"The conversation is already handed over to {state.turn.handoff.config.agent}.")
+    refusal = cost_refusal(state, config)
     if refusal is not None:
-        raise ToolError(f"{setup.agent} cannot take over: the run's cost limit {refusal}.")
-    course.handover = Handover(setup, tool_name)
+        raise ToolError(f"{config.agent} cannot take over: the run's cost limit {refusal}.")
+    state.turn.handoff = Handoff(config, tool_name)
 
 
-def cannot_pay(course: Course, setup: Setup) -> str | None:
-    """Why a limit on the cost of this run, or of one above it, cannot be kept with another model's price."""
-    price = price_of(setup)
-    for each in course.lineage():
-        limited_in = price_of(each.setup) if each.setup.limits.cost is not None else None
+def cost_refusal(state: RunState, config: RunConfig) -> str | None:
+    """Why a limit on the cost of this run, or of a parent, cannot be kept with another model's price."""
+    price = price_of(config)
+    for each in state.lineage():
+        limited_in = price_of(each.config) if each.config.limits.cost is not None else None
         if limited_in is None:
             continue
         if price is None:
-            return f"needs a price, and none is known for {setup.model.name}"
+            return f"needs a price, and none is known for {config.model.name}"
         if price.currency != limited_in.currency:
-            return f"is in {limited_in.currency}, and {setup.model.name} is paid in {price.currency}"
+            return f"is in {limited_in.currency}, and {config.model.name} is paid in {price.currency}"
     return None
 
 
-def take_over(course: Course) -> None:
-    """Go on with the agent that the conversation was handed to, if it was."""
-    handover, course.handover = course.handover, None
-    if handover is None:
+def complete_handoff(state: RunState) -> None:
+    """Go on with the agent that a handoff of this turn names, if there was one."""
+    handoff, state.turn.handoff = state.turn.handoff, None
+    if handoff is None:
         return
-    before, setup = course.setup, handover.setup
-    course.setup = replace(setup, limits=before.limits, hooks=before.hooks.joined(setup.hooks))
-    course.handed += (handover.tool_name,)
-    course.bill.deal_with(terms_of(course.setup))
-    if course.has_floor:  # else it was handed over in an earlier run
-        course.emit(HandedOver(before.agent, setup.agent))
+    before, after = state.config, handoff.config
+    state.config = replace(
+        after,
+        limits=before.limits,
+        hooks=before.hooks.joined(after.hooks),
+        handoffs=(*before.handoffs, handoff.tool_name),
+    )
+    state.spending.bill.deal_with(billing_terms(state.config))
+    if state.claim.held:  # else the handoff was made in an earlier run
+        state.emit(HandedOver(before.agent, after.agent))

@@ -7,7 +7,7 @@
 
 A stop that a phase obeys is seen at the head of `play()`, before any phase begins; one that comes while a phase is
 waiting cancels the wait, through the scope that `play()` runs in. Neither leaves anything half done, because what a
-phase has achieved is written down, in `Course`, in the same step in which it happens.
+phase has achieved is written down, in `RunState`, in the same step in which it happens.
 """
 
 from __future__ import annotations
@@ -32,63 +32,65 @@ from ..events import (
 )
 from ..hooks import AfterModelCall, BeforeModelCall, BeforeRun, OnMessage
 from ..limits import AnswerMeter, Meter, SharedMeter
-from ..messages import AssistantMessage, CutNote, Message, Text, UserMessage
+from ..messages import AssistantMessage, CutNote, Message
 from ..models.base import ModelRequest
 from ..phases import PAUSES, Phase
 from ..sessions.journal.journal import Journal
 from ..tools.current_run import current_run
 from .context_window import fit
-from .events.fanout import BREATH
-from .handoff import take_over
+from .events.fanout import CHECKPOINT_EVERY
+from .final_answer import finish_with_answer, output_feedback, parse_output
+from .handoff import complete_handoff
 from .output import OutputMismatch
-from .start import take_floor
-from .state import Course
+from .start import begin
+from .state import RunState
 
 # Between the results of tools and a message that the person sent meanwhile. Nothing was cut there.
 SPEAKS_NEXT: Final = "(Before I go on: the user has sent a message.)"
 
 
-async def play(course: Course) -> None:
+async def run_phases(state: RunState) -> None:
     """Go from phase to phase until the run has finished or is to stop."""
-    while not course.stop_wanted:
-        if course.pausing.wanted and course.phase in PAUSES and not course.leg.cancelled:
-            await pause(course)
+    while not state.progress.stop_wanted:
+        if state.progress.pause.wanted and state.progress.phase in PAUSES and not state.progress.work_token.cancelled:
+            await pause(state)
             continue
-        following = await PHASES[course.phase](course)
+        following = await PHASES[state.progress.phase](state)
         if following is None:
             return
-        if following is not course.phase:
-            course.enter(following)
+        if following is not state.progress.phase:
+            state.progress.enter(following)
 
 
-async def pause(course: Course) -> None:
+async def pause(state: RunState) -> None:
     """Wait until somebody says that the run may go on, or is to stop."""
-    course.emit(RunPaused())
-    await course.pausing.wait(course.leg)
-    course.emit(RunResumed())
+    state.emit(RunPaused())
+    await state.progress.pause.wait(state.progress.work_token)
+    state.emit(RunResumed())
 
 
-async def wait_for_floor(course: Course) -> Phase | None:
+async def wait_for_conversation(state: RunState) -> Phase | None:
     """Wait until the runs that came before have left the conversation, and until its store has opened it."""
-    await asyncio.wait((course.floor,))
-    if course.conversation.must_be_opened:
-        journal = course.open_journal()
+    await asyncio.wait((state.claim.granted,))
+    if state.conversation.must_be_opened:
+        journal = state.saving.open(state)
         await open_session(journal)
         if not journal.opened:  # its prompt was said in a run that had the session, or a newer one has stopped it
             if journal.said_in is not None:
-                course.finish("steered")
+                state.progress.finish("steered")
             return None
-    take_floor(course)
+    begin(state)
     return Phase.CREATED
 
 
-async def begin(course: Course) -> Phase | None:
+async def announce_start(state: RunState) -> Phase | None:
     """The prompt is in the conversation already; say so. A turn that waited for a person goes on where it was."""
-    course.emit(RunStarted(course.run_id, course.setup.agent))
-    if course.prompt is not None:
-        await announce(course, course.prompt)
-    await course.call_hooks(BeforeRun(course.run_id, course.token, course.prompt))
-    return Phase.TURN_START if course.current.batch is None else Phase.ACTING
+    state.emit(RunStarted(state.run_id, state.config.agent))
+    if state.claim.prompt is not None:
+        await announce(state, state.claim.prompt)
+    if state.wants(BeforeRun):
+        await state.call_hooks(BeforeRun(state.run_id, state.token, state.claim.prompt))
+    return Phase.TURN_START if state.turn.batch is None else Phase.ACTING
 
 
 async def open_session(journal: Journal) -> None:
@@ -98,106 +100,107 @@ async def open_session(journal: Journal) -> None:
         raise journal.error
 
 
-async def start_turn(course: Course) -> Phase | None:
+async def start_turn(state: RunState) -> Phase | None:
     """One more turn, if the limits allow it."""
-    if not within_limits(course, turns=1):
+    if not within_limits(state, turns=1):
         return None
-    course.turn += 1
-    course.attempt = 0
-    course.emit(TurnStarted(course.turn))
+    state.progress.turn_number += 1
+    state.progress.attempt = 0
+    state.emit(TurnStarted(state.progress.turn_number))
     return Phase.CALLING
 
 
-def within_limits(course: Course, *, turns: int = 0, tool_calls: int = 0) -> bool:
+def within_limits(state: RunState, *, turns: int = 0, tool_calls: int = 0) -> bool:
     """Count against the limits of this run and of those above it, which all that is below them shares.
 
     Whether they allow it. The run whose limit is reached is the one that is stopped, and with it everything below.
     """
-    for each in course.lineage():
-        limits, tally = each.setup.limits, each.tally
+    for each in state.lineage():
+        limits, tally = each.config.limits, each.spending.tally
         for what, limit, wanted in (
             ("turns", limits.turns, tally.turns + turns if turns else 0),
             ("tool calls", limits.tool_calls, tally.tool_calls + tool_calls if tool_calls else 0),
         ):
             if limit is not None and wanted > limit:
-                shared = "" if each is course else ", with those of the runs below"
+                shared = "" if each is state else ", with those of the runs below"
                 each.token.cancel(f"The limit of {limit} {what} is reached{shared}", source="budget")
                 return False
-    count(course, turns=turns, tool_calls=tool_calls)
+    count(state, turns=turns, tool_calls=tool_calls)
     return True
 
 
-def count(course: Course, *, turns: int = 0, tool_calls: int = 0) -> None:
+def count(state: RunState, *, turns: int = 0, tool_calls: int = 0) -> None:
     """Write down what was begun, for this run and those above it."""
-    for each in course.lineage():
-        each.tally.turns += turns
-        each.tally.tool_calls += tool_calls
+    for each in state.lineage():
+        each.spending.tally.turns += turns
+        each.spending.tally.tool_calls += tool_calls
 
 
-async def call_model(course: Course) -> Phase | None:
+async def call_model(state: RunState) -> Phase | None:
     """Send the conversation and listen to the answer."""
-    course.attempt += 1
-    sending = await fit(course)
-    draft = course.current.begin_answer()
-    request = build_request(course, sending)
-    await course.call_hooks(BeforeModelCall(course.run_id, course.token, request, course.attempt))
-    await course.durable()
-    if course.stop_wanted:
+    state.progress.attempt += 1
+    sending = await fit(state)
+    draft = state.turn.begin_answer()
+    request = build_request(state, sending)
+    if state.wants(BeforeModelCall):
+        await state.call_hooks(BeforeModelCall(state.run_id, state.token, request, state.progress.attempt))
+    await state.saving.durable()
+    if state.progress.stop_wanted:
         return None
-    course.open_entry(request)
-    course.emit(ModelCallStarted(course.turn, course.attempt, course.setup.model.name))
+    state.spending.open_entry(request)
+    state.emit(ModelCallStarted(state.progress.turn_number, state.progress.attempt, state.config.model.name))
     try:
-        await course.errands.attend(listen(course, draft, request), "model stream", course.adopt_stream)
-        if course.stop_wanted and not draft.complete:
+        await state.foreign_tasks.run(listen(state, draft, request), "model stream", state.spending.adopt_stream)
+        if state.progress.stop_wanted and not draft.complete:
             return None
         check_answer(draft)
     except ModelError as error:
-        return retry_or_raise(course, error)
-    course.close_entry("completed")
+        return retry_or_raise(state, error)
+    state.spending.close_entry("completed")
     return Phase.ANSWERED
 
 
-async def listen(course: Course, draft: Draft, request: ModelRequest) -> None:
+async def listen(state: RunState, draft: Draft, request: ModelRequest) -> None:
     """Send the request and take the answer. Leaving the context hangs up, which is not to be cut once it has begun."""
     current_run.set(None)  # a connection that is kept for later keeps its context, and would keep the run
     try:
-        async with course.setup.model.stream(request) as deltas:
+        async with state.config.model.stream(request) as deltas:
             try:
-                await take(course, draft, deltas)
+                await read_deltas(state, draft, deltas)
             finally:
-                course.errands.note_closing()
+                state.foreign_tasks.note_closing()
     except ModelError:
         raise
     except Exception as error:
         raise ModelProtocolError(f"The model raised {type(error).__name__}: {error}.") from error
 
 
-async def take(course: Course, draft: Draft, deltas: AsyncIterator[Delta]) -> None:
+async def read_deltas(state: RunState, draft: Draft, deltas: AsyncIterator[Delta]) -> None:
     """Take the model's deltas: into the draft first, then to the readers."""
-    token, broadcast, meter = course.leg, course.broadcast, build_meter(course)
+    token, broadcast, meter = state.progress.work_token, state.events, build_meter(state)
     idle = True
     async for delta in deltas:
         if token.stop_now or not draft.is_open:
-            await leave(course, delta, deltas)
+            await hang_up(state, delta, deltas)
             return
         if idle:
             idle = False
-            course.enter(Phase.STREAMING)
+            state.progress.enter(Phase.STREAMING)
         broadcast.push(draft.add(delta))
         if meter is not None:
             meter.take(draft)
-        if broadcast.unbreathed >= BREATH:
-            await broadcast.breathe()
+        if broadcast.since_checkpoint >= CHECKPOINT_EVERY:
+            await broadcast.checkpoint()
 
 
-async def leave(course: Course, delta: Delta, deltas: AsyncIterator[Delta]) -> None:
+async def hang_up(state: RunState, delta: Delta, deltas: AsyncIterator[Delta]) -> None:
     """A stop has come: nobody is shown this delta. Hang up, or read on in the background where that tells the bill."""
-    tail = course.tail()
-    if tail is None:
-        course.bill.overhear(delta)
+    drain = state.spending.drain()
+    if drain is None:
+        state.spending.bill.overhear(delta)
     else:
         with suppress(Exception):  # a stream that breaks while nobody listens is no news
-            await tail.read(delta, deltas)
+            await drain.read(delta, deltas)
 
 
 def check_answer(draft: Draft) -> None:
@@ -210,183 +213,160 @@ def check_answer(draft: Draft) -> None:
         raise EmptyAnswer("The model answered with nothing.")
 
 
-def retry_or_raise(course: Course, error: ModelError) -> Phase:
+def retry_or_raise(state: RunState, error: ModelError) -> Phase:
     """Try again later, unless people have begun to read the answer: then what they read stays, and the run fails.
 
     A connection that breaks after the answer is complete has cost nothing.
     """
-    draft = course.current.draft
+    draft = state.turn.draft
     if draft is not None and draft.complete and draft.content() and error.retryable:
-        course.close_entry("completed")  # the connection broke after the last word: nothing is missing
+        state.spending.close_entry("completed")  # the connection broke after the last word: nothing is missing
         return Phase.ANSWERED
-    course.close_entry("failed", error)
+    state.spending.close_entry("failed", error)
     if draft is not None and draft.has_content and not draft.complete:
         if isinstance(error, StreamBroken) or not error.retryable:
             raise error
         raise StreamBroken(f"The answer was cut off: {error.what}", request_id=error.request_id) from error
-    delay = course.setup.retry.delay(error, course.attempt)
+    delay = state.config.retry.delay(error, state.progress.attempt)
     if delay is None:
         raise error
-    course.current.forget_answer()
-    course.retry_delay = delay
-    course.emit(RetryScheduled(course.attempt, delay, str(error)))
+    state.turn.forget_answer()
+    state.progress.retry_delay = delay
+    state.emit(RetryScheduled(state.progress.attempt, delay, str(error)))
     return Phase.BACKING_OFF
 
 
-async def back_off(course: Course) -> Phase | None:
+async def back_off(state: RunState) -> Phase | None:
     """Wait before the next try."""
-    await asyncio.sleep(course.retry_delay)
+    await asyncio.sleep(state.progress.retry_delay)
     return Phase.CALLING
 
 
-async def weigh_answer(course: Course) -> Phase | None:
+async def judge_answer(state: RunState) -> Phase | None:
     """Run the tools that the answer asks for; without any, the answer is the end."""
-    answer = course.current.answer
-    if answer is not None:
-        await course.call_hooks(AfterModelCall(course.run_id, course.token, answer))
+    answer = state.turn.answer
+    if answer is not None and state.wants(AfterModelCall):
+        await state.call_hooks(AfterModelCall(state.run_id, state.token, answer))
     if answer is None or not answer.tool_calls:
-        return weigh_final_answer(course)
-    return Phase.ACTING if within_limits(course, tool_calls=len(answer.tool_calls)) else None
+        return judge_final_answer(state)
+    return Phase.ACTING if within_limits(state, tool_calls=len(answer.tool_calls)) else None
 
 
-def weigh_final_answer(course: Course) -> Phase | None:
+def judge_final_answer(state: RunState) -> Phase | None:
     """Finish, or go on: when the answer must fit a type and does not, or when there is more to be said."""
     try:
-        parse_output(course)
-        while not course.inbox.close_if_empty():
-            if course.collect():
+        parse_output(state)
+        while not state.prompts.inbox.close_if_empty():
+            if state.prompts.take():
                 return Phase.TURN_END
-        finish(course)
+        finish_with_answer(state)
     except OutputMismatch as mismatch:
-        course.output_tries += 1
-        if course.output_tries > course.setup.output_retries:
+        state.progress.output_tries += 1
+        if state.progress.output_tries > state.config.output_retries:
             raise OutputInvalid(f"The answer does not fit output_type: {mismatch}.") from None
-        course.emit(OutputRejected(str(mismatch), course.output_tries))
+        state.emit(OutputRejected(str(mismatch), state.progress.output_tries))
         return Phase.TURN_END
     return None
 
 
-def finish(course: Course) -> None:
-    """The answer is the end of the run. Raises `OutputMismatch` when it does not fit the wanted type."""
-    assert course.current.draft is not None
-    reason = course.current.draft.ended
-    assert reason is not None
-    # A model that says "tool_use" and asks for no tool has nothing left to do either.
-    course.finish("end_turn" if reason == "tool_use" else reason, parse_output(course))
-
-
-def parse_output(course: Course) -> object:
-    """The structured output, or None when none is wanted. Raises `OutputMismatch`."""
-    if course.setup.output is None or course.current.draft is None:
-        return None
-    return course.setup.output.parse(course.current.draft.text())
-
-
-async def act(course: Course) -> Phase | None:
+async def act(state: RunState) -> Phase | None:
     """Run the tools."""
-    answer = course.current.answer
+    answer = state.turn.answer
     assert answer is not None
-    batch = course.current.batch
+    batch = state.turn.batch
     if batch is None:
-        batch = course.begin_batch(answer.tool_calls)
+        batch = state.tools.begin_batch(answer.tool_calls)
     else:  # a turn of an earlier run, which counted it there
-        count(course, tool_calls=sum(record.result is None for record in batch.records))
+        count(state, tool_calls=sum(record.result is None for record in batch.records))
     await batch.run()
     if not batch.suspended:
         return Phase.TURN_END
-    if not course.leg.cancelled and not course.inbox.urgent:  # else the stop, or what was said, comes first
-        course.finish("interrupt")
+    if (
+        not state.progress.work_token.cancelled and not state.prompts.inbox.urgent
+    ):  # else the stop, or what was said, comes first
+        state.progress.finish("interrupt")
     return None
 
 
-async def end_turn(course: Course) -> Phase | None:
+async def end_turn(state: RunState) -> Phase | None:
     """Put the turn into the conversation, and what follows it: what was wrong with the answer, or what was queued."""
-    if course.current.batch is not None:
-        course.current.batch.announce()
-    turn = course.current.so_far()
+    if state.turn.batch is not None:
+        state.turn.batch.announce()
+    turn = state.turn.so_far()
     if turn:  # an answer with nothing in it leaves nothing to comment on: it is asked for again, as it was
-        turn = (*turn, *what_follows(course))
-    course.current.commit(turn)  # nothing can come in between this and what_follows()
-    take_over(course)
+        turn = (*turn, *what_follows(state))
+    state.turn.commit(turn)  # nothing can come in between this and what_follows()
+    complete_handoff(state)
     for message in turn:
-        await announce(course, message)
+        await announce(state, message)
     return Phase.TURN_START
 
 
-def what_follows(course: Course) -> tuple[Message, ...]:
+def what_follows(state: RunState) -> tuple[Message, ...]:
     """What is said after this turn, before the next one. After tools, a word in between, for roles must alternate."""
-    feedback = output_feedback(course) if course.current.batch is None else None
+    feedback = output_feedback(state) if state.turn.batch is None else None
     if feedback is not None:
         return (feedback,)
-    if not course.collect():
+    if not state.prompts.take():
         return ()
-    queued = course.next_words()
-    return (queued,) if course.current.batch is None else (AssistantMessage((CutNote(SPEAKS_NEXT),)), queued)
+    queued = state.prompts.next_message(state.saving.journal)
+    return (queued,) if state.turn.batch is None else (AssistantMessage((CutNote(SPEAKS_NEXT),)), queued)
 
 
-def output_feedback(course: Course) -> UserMessage | None:
-    """What the model is told about an answer that did not fit."""
-    try:
-        parse_output(course)
-    except OutputMismatch as mismatch:
-        return UserMessage(
-            (Text(f"That answer is not valid: {mismatch}. Answer again, with JSON that fits the schema."),)
-        )
-    return None
-
-
-async def after_steering(course: Course) -> Phase | None:
+async def after_steering(state: RunState) -> Phase | None:
     """What was cut and what is said instead are in the conversation; let the hooks know."""
-    while course.unannounced:
-        message, *rest = course.unannounced
-        course.unannounced = tuple(rest)
-        await course.call_hooks(OnMessage(course.run_id, course.token, message))
+    while state.prompts.unannounced:
+        message, *rest = state.prompts.unannounced
+        state.prompts.unannounced = tuple(rest)
+        if state.wants(OnMessage):
+            await state.call_hooks(OnMessage(state.run_id, state.token, message))
     return Phase.TURN_START
 
 
-async def announce(course: Course, message: Message) -> None:
+async def announce(state: RunState, message: Message) -> None:
     """Tell readers and hooks about a message that is in the conversation now."""
-    course.emit(MessageAdded(message))
-    await course.call_hooks(OnMessage(course.run_id, course.token, message))
+    state.emit(MessageAdded(message))
+    if state.wants(OnMessage):
+        await state.call_hooks(OnMessage(state.run_id, state.token, message))
 
 
-def build_request(course: Course, sending: tuple[Message, ...]) -> ModelRequest:
+def build_request(state: RunState, sending: tuple[Message, ...]) -> ModelRequest:
     """What the model is sent."""
-    setup = course.setup
+    config = state.config
     return ModelRequest(
         messages=sending,
-        instructions=setup.instructions,
-        tools=tuple(tool.spec for tool in setup.tools.values()),
-        output_schema=None if setup.output is None else setup.output.schema,
-        settings=setup.settings,
+        instructions=config.instructions,
+        tools=tuple(tool.spec for tool in config.tools.values()),
+        output_schema=None if config.output is None else config.output.schema,
+        settings=config.settings,
     )
 
 
-def build_meter(course: Course) -> AnswerMeter | None:
+def build_meter(state: RunState) -> AnswerMeter | None:
     """What counts this answer while it grows: for a limit of this run, or of one above it, that can be reached inside
     it, or because its vocabulary is slow.
     """
-    limits, bill = course.setup.limits, course.bill
+    limits, bill = state.config.limits, state.spending.bill
     price = bill.accounts.price
     meters: list[Meter | SharedMeter] = []
     if limits.inside_answers:
-        meters.append(Meter(limits, bill.spent, price, course.token))
-    for above in course.lineage():
-        if above is not course and above.setup.limits.inside_answers:
+        meters.append(Meter(limits, bill.spent, price, state.token))
+    for above in state.lineage():
+        if above is not state and above.config.limits.inside_answers:
             assert bill.entry_id is not None
-            meters.append(SharedMeter(above.setup.limits, above.tally, price, above.token, bill.entry_id))
+            meters.append(SharedMeter(above.config.limits, above.spending.tally, price, above.token, bill.entry_id))
     if not meters and not bill.accounts.counts_slowly:
         return None
     return AnswerMeter(meters, price, bill.tally(), bill.input_estimate())
 
 
-PHASES: Final[dict[Phase, Callable[[Course], Awaitable[Phase | None]]]] = {
-    Phase.WAITING: wait_for_floor,
-    Phase.CREATED: begin,
+PHASES: Final[dict[Phase, Callable[[RunState], Awaitable[Phase | None]]]] = {
+    Phase.WAITING: wait_for_conversation,
+    Phase.CREATED: announce_start,
     Phase.TURN_START: start_turn,
     Phase.CALLING: call_model,
     Phase.BACKING_OFF: back_off,
-    Phase.ANSWERED: weigh_answer,
+    Phase.ANSWERED: judge_answer,
     Phase.ACTING: act,
     Phase.TURN_END: end_turn,
     Phase.STEERING: after_steering,

@@ -10,7 +10,7 @@ from ..cancellation import CancellationToken
 from ..cancellation.cause import Mode
 
 
-class Pausing:
+class PauseSwitch:
     """Whether a run is to wait, and the waiting. `pause()` and `resume()` are for any thread."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:

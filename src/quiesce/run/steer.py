@@ -8,53 +8,53 @@ from __future__ import annotations
 from ..cancellation import BoundedShield, Mode
 from ..events import MessageAdded, Steered
 from ..phases import Phase
-from .handoff import take_over
+from .handoff import complete_handoff
 from .settle import HANG_UP_GRACE, seal, when
-from .state import Course
+from .state import RunState
 
 
-async def turn_aside(course: Course) -> bool:
+async def steer_aside(state: RunState) -> bool:
     """Say what the run is to be steered with, if anything. Whether the run goes on; otherwise it is to settle."""
-    if not course.has_floor or course.finished or course.error or course.token.cancelled:
+    if not state.claim.held or state.progress.over or state.token.cancelled:
         return False
-    if not course.collect(urgent_only=True):
-        was_steered = course.leg.cancelled  # and it has been said already, at the end of its turn
-        course.new_leg()
+    if not state.prompts.take(urgent_only=True):
+        was_steered = state.progress.work_token.cancelled  # and it has been said already, at the end of its turn
+        state.new_work_token()
         return was_steered
-    course.enter(Phase.STEERING)
-    if course.current.draft is not None:
-        course.current.draft.close()
-    await _stop_turn(course)
-    if course.token.cancelled:
+    state.progress.enter(Phase.STEERING)
+    if state.turn.draft is not None:
+        state.turn.draft.close()
+    await _stop_turn(state)
+    if state.token.cancelled:
         return False
-    _speak(course)
+    _speak(state)
     return True
 
 
-def _speak(course: Course) -> None:
+def _speak(state: RunState) -> None:
     """Seal what was cut, and say what is to be said. Nothing waits in here."""
-    course.unannounced += seal(course)
-    take_over(course)
-    course.new_leg()
-    message = course.next_words()
-    course.current.speak(message)
-    course.unannounced += (message,)
-    course.emit(Steered(message))
-    course.emit(MessageAdded(message))
+    state.prompts.unannounced += seal(state)
+    complete_handoff(state)
+    state.new_work_token()
+    message = state.prompts.next_message(state.saving.journal)
+    state.turn.speak(message)
+    state.prompts.unannounced += (message,)
+    state.emit(Steered(message))
+    state.emit(MessageAdded(message))
 
 
-async def _stop_turn(course: Course) -> None:
+async def _stop_turn(state: RunState) -> None:
     """Stop the tools by their policy, and hang up on the model. A stop of the run cuts this short."""
-    stop, forget = when(course, Mode.AFTER_TURN)
+    stop, forget = when(state, Mode.AFTER_TURN)
 
     def on_interrupt() -> None:
-        course.shield.interrupted = True  # to be passed on when all is at rest
-        course.token.cancel("The task was cancelled from outside", source="task")
+        state.shield.interrupted = True  # to be passed on when all is at rest
+        state.token.cancel("The task was cancelled from outside", source="task")
 
-    shield = BoundedShield(f"steering run {course.run_id}", on_interrupt)
+    shield = BoundedShield(f"steering run {state.run_id}", on_interrupt)
     try:
-        if course.current.batch is not None:
-            await course.current.batch.stop(shield, stop, give_way=True)
-        await course.errands.wait_for_strays(shield, seconds=HANG_UP_GRACE, unless=stop)
+        if state.turn.batch is not None:
+            await state.turn.batch.stop(shield, stop, give_way=True)
+        await state.foreign_tasks.wait_for_abandoned(shield, seconds=HANG_UP_GRACE, unless=stop)
     finally:
         forget()

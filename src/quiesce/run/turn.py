@@ -11,6 +11,7 @@ from ..interrupts import PendingTurn
 from ..messages import AssistantContent, AssistantMessage, Message, Outcome, ToolResult, UserMessage
 from ..sessions import Conversation
 from ..tools.batch import Batch
+from .config import Handoff
 
 
 class View(NamedTuple):
@@ -33,12 +34,14 @@ class View(NamedTuple):
         return seal_turn(self.draft, results) if self.answer is None else seal_answer(self.answer, results)
 
 
-class CurrentTurn:
+class TurnInProgress:
     """The answer that is being written and the tools that it asks for. Each change shows all at once, or not at all."""
 
     def __init__(self, conversation: Conversation) -> None:
         self._conversation: Final = conversation
         self._continued: tuple[AssistantContent, ...] | None = None
+        self.handoff: Handoff | None = None
+        """The agent that continues after this turn, if one of its tools asked for a handoff."""
         self._view = View(())
 
     # --- Looking ------------------------------------------------------------------------------------------------

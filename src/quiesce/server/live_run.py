@@ -70,7 +70,7 @@ class RunRecord:
         self.result: RunResult | None = None
         self._ledger: Final[Ledger] = run.ledger
         self.readers = 0
-        self.conversation: Final = run.course.conversation
+        self.conversation: Final = run.conversation
         self._run: Run | None = run
         self.prompt: Final = prompt[:_HEAD]
         self.on_disconnect: Final[OnDisconnect] = on_disconnect
@@ -116,12 +116,12 @@ class RunRecord:
             return "ended"
         if self.id in self.conversation.line:
             return "queued"
-        return "stopping" if self._run.course.token.cause is not None else "running"
+        return "stopping" if self._run.cause is not None else "running"
 
     def view(self) -> RunView:
         """The run at a glance."""
         run, result = self._run, self.result
-        token = None if run is None else run.course.token
+        token = None if run is None else run.token
         receipt = self.receipt
         stopping = token is not None and token.cause is not None
         return RunView(
@@ -165,7 +165,7 @@ class RunRecord:
         """A stop of a run that waits for a person: it is no longer asked, and the calls are answered as not run."""
         if not self.interrupts:
             return False
-        return bool(self.conversation.cancel_pending(self.agent.setup.cut_note))
+        return bool(self.conversation.cancel_pending(self.agent.config.cut_note))
 
     @property
     def has_moved_on(self) -> bool:
@@ -229,13 +229,13 @@ class RunRecord:
             with suppress(RuntimeError):  # the loop has closed, and nobody reads any more
                 loop.call_soon_threadsafe(self._on_change, self)
 
-        return run.course.token.on_cancel(tell)
+        return run.token.on_cancel(tell)
 
     def _close(self) -> None:
         """The run is at rest: keep what it left, and let the rest of it go."""
         run = self._run
         assert run is not None
-        self.result = run.course.result
+        self.result = run.inspect().result
         self.ended_at = time.time()
         self._forget_timer()
         self._forget_stop()

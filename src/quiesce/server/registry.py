@@ -138,7 +138,7 @@ class Desk:
                 self._on_change(mine[event.run_id])
 
     def _log_of(self, run: Run) -> MemoryLog:
-        conversation = run.course.conversation
+        conversation = run.conversation
         if not isinstance(conversation, Session):
             return MemoryLog(self.settings.log_bytes)
         return JournaledLog(self.settings.log_bytes, StoredEvents(conversation, run.id))

@@ -205,12 +205,12 @@ async def list_agents(call: Call) -> Response:
 
 
 def _agent_view(desk: Desk, name: str) -> AgentView:
-    setup = desk.agents[name].setup
+    config = desk.agents[name].config
     tools = (
         ToolView(tool.name, tool.description, str(tool.policy.on_stop), tool.policy.grace)
-        for tool in setup.tools.values()
+        for tool in config.tools.values()
     )
-    return AgentView(name, setup.model.name, tuple(tools))
+    return AgentView(name, config.model.name, tuple(tools))
 
 
 def health(desk: Desk) -> Response:

@@ -113,7 +113,7 @@ class PastRun:
 
     def cancel_questions(self) -> bool:
         """A stop of a run that waits for a person: it is no longer asked."""
-        return bool(self.interrupts) and bool(self.conversation.cancel_pending(self.agent.setup.cut_note))
+        return bool(self.interrupts) and bool(self.conversation.cancel_pending(self.agent.config.cut_note))
 
     @property
     def has_moved_on(self) -> bool:

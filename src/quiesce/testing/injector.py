@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from ..cancellation import Mode
 from ..hooks import HookEvent
 from .scenario import Stage, Watched
 from .virtual_time import VirtualLoop
@@ -172,7 +173,7 @@ class Injector:
             self._steps_since += 1
             follow_up = _FOLLOW_UPS.get(self._shot.source, {}).get(self._steps_since)
             if follow_up is not None:
-                if self._shot.source == "escalate" and not victim.run.course.token.stop_now:
+                if self._shot.source == "escalate" and (victim.run.mode or Mode.AFTER_TURN) < Mode.NOW:
                     self.fired_at = self._loop.time()  # promptness counts from the first stop that is not patient
                     if self.on_fire is not None:
                         self.on_fire(victim)

@@ -20,7 +20,7 @@ from .scenario import Watched
 
 def violations(watched: Watched) -> list[str]:
     """Everything that is wrong with a run that has ended, whether it was stopped or not."""
-    result = watched.run.course.result
+    result = watched.run.inspect().result
     if result is None or not watched.run.done:
         return [f"P1: run {watched.run.id} has not ended ({watched.run.phase})"]
     return [
@@ -35,7 +35,7 @@ def violations(watched: Watched) -> list[str]:
 
 def late_end(watched: Watched, fired_at: float, allowance: float) -> Iterator[str]:
     """P1: the time, by the loop's clock, from the stop to the end."""
-    mode = watched.run.course.token.mode
+    mode = watched.run.mode
     if watched.ended_at is None or mode is None or mode < Mode.NOW:
         return
     took = watched.ended_at - fired_at
@@ -58,7 +58,7 @@ def valid(result: RunResult) -> Iterator[str]:
 
 def nothing_lost(watched: Watched, result: RunResult) -> Iterator[str]:
     """P3: every word that was streamed, and the result of every tool that finished."""
-    streamed = watched.run.course.already_said
+    streamed = watched.run.inspect().continued_text
     streamed += "".join(event.text for event in watched.events if isinstance(event, TextDelta))
     spoken = (
         part.text
@@ -117,8 +117,8 @@ def honest(watched: Watched, result: RunResult) -> Iterator[str]:
 
 def quiet(watched: Watched, result: RunResult) -> Iterator[str]:
     """P5: what is left is what the receipt names. Tasks are checked by whoever knows which were there before."""
-    model = watched.agent.setup.model
-    drained = len(watched.agent.setup.drains)  # streams that are read to their end for the bill, and named
+    model = watched.agent.config.model
+    drained = len(watched.agent.config.drains)  # streams that are read to their end for the bill, and named
     if isinstance(model, ScriptedModel) and model.open_streams > drained and not watched.agent.active_runs:
         yield f"{model.open_streams} model streams are open"
     named = Counter(name.split()[1] for name in result.receipt.still_running if name.startswith("tool "))
@@ -145,7 +145,7 @@ def accounted(watched: Watched, result: RunResult) -> Iterator[str]:
                 yield f"entry {entry.id}: {name} is {figure}"
             if figure.value == 0 and figure.source is Provenance.UNKNOWN:
                 yield f"entry {entry.id}: {name} is unknown and reads 0"
-    model = watched.agent.setup.model
+    model = watched.agent.config.model
     if isinstance(model, ScriptedModel) and watched.runs_of_agent() == 1 and len(model.requests) > len(entries):
         yield f"{len(model.requests)} requests were sent, {len(entries)} are booked"
 
@@ -159,7 +159,7 @@ def one_end(watched: Watched, result: RunResult) -> Iterator[str]:
     if stopped != (result.receipt.cause is not None):
         yield f"stop_reason is {result.stop_reason}, the cause is {result.receipt.cause}"
     last = result.messages[-1] if result.new_messages else None
-    done = watched.agent.setup.output is None and not result.unsaid
+    done = watched.agent.config.output is None and not result.unsent
     if stopped and done and isinstance(last, AssistantMessage) and not last.cut:
         yield "a finished run is reported as cancelled"
     if result.stop_reason == "end_turn" and isinstance(last, AssistantMessage) and last.cut:

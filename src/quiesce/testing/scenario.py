@@ -46,7 +46,7 @@ class Watched:
         for event in self.events:
             if isinstance(event, ToolEnded):
                 started.pop(event.result.call_id, None)
-        tools = (self.agent.setup.tools.get(name) for name in started.values())
+        tools = (self.agent.config.tools.get(name) for name in started.values())
         return [tool for tool in tools if tool is not None]
 
 
@@ -123,7 +123,7 @@ class Stage:
         witness = self._witnesses.get(id(agent))
         if witness is None:
             witness = self._witnesses[id(agent)] = Witness()
-            witness.watch(cast("dict[str, Tool]", agent.setup.tools))
+            witness.watch(cast("dict[str, Tool]", agent.config.tools))
         run = begin(self.parent if is_victim else None)
         watched = Watched(run, agent, witness, self, victim=is_victim)
         self.watched.append(watched)

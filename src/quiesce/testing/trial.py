@@ -54,7 +54,7 @@ class Performance:
             if not self._faults and unstopped is not None:
                 self._faults.extend(self._compare(unstopped))
             self._stage.close()
-        results = (watched.run.course.result for watched in self._stage.watched)
+        results = (watched.run.inspect().result for watched in self._stage.watched)
         ends = [(result.stop_reason, result.text) for result in results if result is not None]
         return Take(self._injector.points, self._faults, [(str(reason), text) for reason, text in ends])
 
@@ -72,7 +72,7 @@ class Performance:
         if fired and not self._run_knows:
             # A task that is cancelled hears of it some steps later; a tool that started in between has its grace too.
             self._on_fire(victim)
-            self._run_knows = victim.run.course.token.cancelled
+            self._run_knows = victim.run.token.cancelled
 
     def _run_scenario(self, runner: asyncio.Runner, scenario: Scenario) -> BaseException | None:
         async def main() -> None:
@@ -129,13 +129,13 @@ class Performance:
     def _check_tasks(self) -> list[str]:
         """P5: no task is left, except what a receipt names."""
         left = {task.get_name() for task in asyncio.all_tasks() if task is not asyncio.current_task()}
-        results = (watched.run.course.result for watched in self._stage.watched)
+        results = (watched.run.inspect().result for watched in self._stage.watched)
         named = {name for result in results if result is not None for name in result.receipt.still_running}
         return [f"P5: task {name!r} is left" for name in left if not _is_named(name, named)]
 
     def _check_victim(self, victim: Watched) -> list[str]:
         """P1 and P7: it ended in time, and gives the right cause."""
-        shot, stage, result = self._shot, self._stage, victim.run.course.result
+        shot, stage, result = self._shot, self._stage, victim.run.inspect().result
         if shot is None or self._injector.fired_at is None or result is None:
             return []
         found: list[str] = []
@@ -165,7 +165,7 @@ class Performance:
             return []  # the caller itself is gone, and with it whatever it would have done next
         found: list[str] = []
         for place, (watched, (reason, text)) in enumerate(zip(self._stage.watched, unstopped.ends, strict=False)):
-            result = watched.run.course.result
+            result = watched.run.inspect().result
             if result is None:
                 continue
             same = result.stop_reason == reason

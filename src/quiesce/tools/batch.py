@@ -28,7 +28,7 @@ class Batch:
         sequential: bool,
         pending: PendingTurn | None = None,
     ) -> None:
-        self._leg: Final = host.leg
+        self._work_token: Final = host.work_token
         self.records: Final = tuple(
             CallRecord(call, tools.get(call.name), host, None if pending is None else pending.call(call.id))
             for call in calls
@@ -49,7 +49,7 @@ class Batch:
         """Start the lane's next call, unless a stop was asked for. A call that waits for a person holds up its lane."""
         while lane and lane[0].result is not None:  # finished before the turn had to wait, or cancelled before its turn
             lane.popleft()
-        if lane and not lane[0].suspended and not self._leg.wants(Mode.AFTER_TOOLS):
+        if lane and not lane[0].suspended and not self._work_token.wants(Mode.AFTER_TOOLS):
             record = lane[0]
             record.start(lambda: self._on_rest(lane, record))
 
@@ -88,7 +88,7 @@ class Batch:
         With `give_way`, `urgent` means that somebody else will do this, and it is left to them.
         """
         clock = asyncio.get_running_loop().time
-        mode = self._leg.mode or Mode.NOW
+        mode = self._work_token.mode or Mode.NOW
         deadlines = self._request_stops(mode)
         while running := self._running():
             tasks = [record.task for record in running if record.task is not None]

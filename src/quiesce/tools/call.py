@@ -47,10 +47,10 @@ class CallRecord:
         self.tool: Final = tool
         self.asking: Final = Asking(call, before)
         self._host: Final = host
-        self._leg: Final = host.leg
+        self._work_token: Final = host.work_token
         self._loop: Final = asyncio.get_running_loop()
         self._clock: Final = self._loop.time
-        self._token: Final = host.leg.child()
+        self._token: Final = host.work_token.child()
         self.result: ToolResult | None = self.asking.result
         self.stage = Stage.WAITING if self.result is None and not self.asking.open else Stage.DONE
         self.task: asyncio.Task[None] | None = None
@@ -105,7 +105,7 @@ class CallRecord:
             return
         await self.asking.check_approval(tool, arguments)
         await self._host.before_start(self.call)
-        if self._leg.wants(Mode.AFTER_TOOLS):  # the last look before anything happens
+        if self._work_token.wants(Mode.AFTER_TOOLS):  # the last look before anything happens
             return
         self.stage = Stage.RUNNING
         self.asking.started = True
@@ -148,7 +148,7 @@ class CallRecord:
             self._finish(self._stopped(self._invocation.cut))
         elif not self.left_behind:
             self.leave_behind()
-        if self._why_alone and not self._leg.stop_now and task.cancelling() == 1:
+        if self._why_alone and not self._work_token.stop_now and task.cancelling() == 1:
             task.uncancel()
             return True
         return False
@@ -223,7 +223,7 @@ class CallRecord:
         self._set_timer(None)
         if self._why_alone and self.result is None:
             self._finish(self._stopped(Outcome.NEVER_STARTED))
-        if self._why_alone and not self._leg.stop_now:
+        if self._why_alone and not self._work_token.stop_now:
             self.announce()
         on_rest, self._on_rest = self._on_rest, lambda: None
         on_rest()

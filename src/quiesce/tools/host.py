@@ -28,12 +28,12 @@ class ToolHost(Protocol):
         ...
 
     @property
-    def leg(self) -> CancellationToken:
-        """Below the run's token: cancelled with it, or alone when the run is steered away from this turn."""
+    def work_token(self) -> CancellationToken:
+        """The token of the current work: cancelled with the run's token, or alone when the run is steered."""
         ...
 
     @property
-    def state(self) -> dict[str, Any]:
+    def agent_state(self) -> dict[str, Any]:
         """The agent's state."""
         ...
 

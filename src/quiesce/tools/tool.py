@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import (
     TYPE_CHECKING,
     Annotated,
@@ -88,7 +88,7 @@ class Tool:
         self.compensation: Compensation | None = None
         self.last_breath = LAST_BREATH
         """How long a call may take to unwind when no grace is left."""
-        self.hands_over_to: Any = None
+        self.handoff_to: HandoffTarget | None = None
         """The agent that goes on after a turn in which this was called."""
         summary, self._notes = _read_docstring(inspect.getdoc(function) or "")
         self.description: Final = description or summary or self.name
@@ -181,6 +181,20 @@ class Toolset(Protocol):
     @property
     def tools(self) -> Sequence[Tool]:
         """The tools."""
+        ...
+
+
+class HandoffTarget(Protocol):
+    """The agent that continues after a tool has asked for a handoff."""
+
+    @property
+    def name(self) -> str:
+        """The agent's name."""
+        ...
+
+    @property
+    def tools(self) -> Mapping[str, Tool]:
+        """The agent's tools, by name."""
         ...
 
 

@@ -14,8 +14,8 @@ _log: Final = logging.getLogger("quiesce")
 
 # A reader that falls this far behind makes the run wait for it.
 HIGH_WATER: Final = 1024
-# After so many events without a pause the run lets the loop breathe, or a model that never waits would starve it.
-BREATH: Final = 256
+# After so many events without a pause the run lets the loop checkpoint, or a model that never waits would starve it.
+CHECKPOINT_EVERY: Final = 256
 
 
 # When so many events wait at the gate, it need not wait for more; and at twice as many the run waits for it.
@@ -47,14 +47,14 @@ class Gate(Protocol):
         ...
 
 
-class Broadcast:
+class EventFanout:
     """Hands each event to every reader. Only for the run's own loop.
 
     A child run's broadcast feeds the one `above` it: its events go there too, wrapped, and slow readers up there make
     the child wait as well.
     """
 
-    def __init__(self, above: Broadcast | None = None, wrap: Callable[[Event], Event] | None = None) -> None:
+    def __init__(self, above: EventFanout | None = None, wrap: Callable[[Event], Event] | None = None) -> None:
         self._above: Final = above
         self._wrap: Final = wrap
         self._loop: Final = asyncio.get_running_loop()
@@ -64,11 +64,11 @@ class Broadcast:
         self._room: asyncio.Future[None] | None = None
         self.gate: Gate | None = None
         """Where events go first; None means straight to the readers."""
-        self.unbreathed = 0
+        self.since_checkpoint = 0
 
     def push(self, event: Event) -> None:
-        """Hand an event to all readers. Never waits; `breathe()` is where the run waits for slow ones."""
-        self.unbreathed += 1
+        """Hand an event to all readers. Never waits; `checkpoint()` is where the run waits for slow ones."""
+        self.since_checkpoint += 1
         gate = self.gate
         if gate is not None:
             gate.queue.append(event)
@@ -109,11 +109,11 @@ class Broadcast:
                 self._above.push(self._wrap(event))
         self.make_room()
 
-    async def breathe(self) -> None:
+    async def checkpoint(self) -> None:
         """Let others run, and wait until neither a reader nor the gate is too far behind."""
-        self.unbreathed = 0
+        self.since_checkpoint = 0
         await asyncio.sleep(0)
-        broadcast: Broadcast | None = self
+        broadcast: EventFanout | None = self
         while broadcast is not None:
             await broadcast._wait_for_room()
             broadcast = broadcast._above
@@ -197,7 +197,7 @@ class Reader:
 
     __slots__ = ("_broadcast", "_buffer", "_next")
 
-    def __init__(self, broadcast: Broadcast, buffer: _Buffer) -> None:
+    def __init__(self, broadcast: EventFanout, buffer: _Buffer) -> None:
         self._broadcast: Final = broadcast
         self._buffer: Final = buffer
         self._next: Iterator[Event] = iter(())

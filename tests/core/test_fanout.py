@@ -7,7 +7,7 @@ import pytest
 from quiesce import Agent
 from quiesce.events import RunEnded, RunStarted, TextDelta
 from quiesce.models.scripted import Say, Stall
-from quiesce.run.events.fanout import BREATH, HIGH_WATER, Broadcast
+from quiesce.run.events.fanout import CHECKPOINT_EVERY, HIGH_WATER, EventFanout
 from tests.core.kit import Record, ended, passes, scripted, until
 
 pytestmark = pytest.mark.promise("P1", "P3", "P7", "P8")
@@ -15,7 +15,7 @@ LAST = TextDelta("last")
 
 
 async def test_every_reader_gets_every_event_in_order():
-    broadcast = Broadcast()
+    broadcast = EventFanout()
     first, second = broadcast.reader(), broadcast.reader()
     for number in range(5):
         broadcast.push(TextDelta(str(number)))
@@ -25,7 +25,7 @@ async def test_every_reader_gets_every_event_in_order():
 
 
 async def test_a_late_reader_gets_what_comes_and_one_after_the_end_the_last_event():
-    broadcast = Broadcast()
+    broadcast = EventFanout()
     broadcast.push(TextDelta("early"))
     late = broadcast.reader()
     broadcast.push(TextDelta("later"))
@@ -35,7 +35,7 @@ async def test_a_late_reader_gets_what_comes_and_one_after_the_end_the_last_even
 
 
 async def test_a_waiting_reader_is_woken_once_for_a_batch():
-    broadcast = Broadcast()
+    broadcast = EventFanout()
     reader = broadcast.reader()
     waiting = asyncio.create_task(anext(reader))
     await passes()
@@ -47,7 +47,7 @@ async def test_a_waiting_reader_is_woken_once_for_a_batch():
 
 
 async def test_a_reader_that_is_cancelled_while_it_waits_can_go_on():
-    broadcast = Broadcast()
+    broadcast = EventFanout()
     reader = broadcast.reader()
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0):
@@ -60,11 +60,11 @@ async def test_a_reader_that_is_cancelled_while_it_waits_can_go_on():
 
 async def test_a_slow_reader_makes_the_writer_wait_until_it_reads_or_leaves():
     for leaves in (False, True):
-        broadcast = Broadcast()
+        broadcast = EventFanout()
         reader = broadcast.reader()
         for _ in range(HIGH_WATER):
             broadcast.push(TextDelta("x"))
-        writer = asyncio.create_task(broadcast.breathe())
+        writer = asyncio.create_task(broadcast.checkpoint())
         await passes()
         assert not writer.done()
         if leaves:
@@ -73,11 +73,11 @@ async def test_a_slow_reader_makes_the_writer_wait_until_it_reads_or_leaves():
         else:
             await anext(reader)
         await writer
-        assert broadcast.unbreathed == 0
+        assert broadcast.since_checkpoint == 0
 
 
 async def test_a_tap_sees_each_event_as_it_happens_and_can_be_taken_off():
-    broadcast, seen = Broadcast(), []
+    broadcast, seen = EventFanout(), []
     off = broadcast.tap(seen.append)
     broadcast.push(TextDelta("1"))
     off()
@@ -93,7 +93,7 @@ async def test_a_reader_that_never_reads_holds_the_run_but_not_its_stop():
     await until(lambda: len(reader._buffer.events) >= HIGH_WATER)
     await passes(50)
     assert not run.done
-    assert len(reader._buffer.events) < HIGH_WATER + BREATH + 10
+    assert len(reader._buffer.events) < HIGH_WATER + CHECKPOINT_EVERY + 10
     run.cancel()
     end = await ended(run, record, agent)
     assert end.reason == "cancelled"
@@ -121,6 +121,6 @@ async def test_a_model_that_never_waits_does_not_starve_the_loop():
     while len(run.messages) < 2 or len(run.messages[-1].text) < 4000:
         rounds += 1
         await asyncio.sleep(0)
-    assert rounds > 4000 // BREATH
+    assert rounds > 4000 // CHECKPOINT_EVERY
     run.cancel()
     await run.stopped()

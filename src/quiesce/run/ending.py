@@ -1,0 +1,144 @@
+"""How a run ended: written once, when nothing moves any more. Pure functions build receipt and result from it."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..cancellation import Cause, Mode
+from ..conversation.sealing import resting_place
+from ..errors import StoreError
+from ..events import RunEnded
+from ..messages import AssistantMessage, Message, Outcome, UserMessage
+from ..phases import Phase
+from ..receipt import CallReceipt, Receipt
+from ..result import RunResult, StopReason
+from ..usage.live import LiveUsage
+from .state import RunState
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """Why a run ended, what it left in the conversation, and what it did not send."""
+
+    reason: StopReason
+    output: Any
+    error: Exception | None
+    cause: Cause | None
+    mode: Mode | None
+    phase: Phase
+    asked_during: Phase | None
+    messages: tuple[Message, ...]
+    new_messages: tuple[Message, ...]
+    unsent: tuple[UserMessage, ...]
+    waited_for: tuple[str, ...]
+    torn_calls: tuple[tuple[str, str], ...]
+    saved: bool | None
+    unsaved: StoreError | None = None
+
+    def not_saved(self, error: StoreError, *, failed: bool) -> Ending:
+        """The same ending, of which the last part is not in the store. A finished run may fail because of that."""
+        if not failed or self.error is not None or self.cause is not None:
+            return replace(self, saved=False, unsaved=error)
+        return replace(self, reason="error", output=None, error=error, saved=False, unsaved=error)
+
+
+def write_ending(state: RunState, phase: Phase, waited_for: tuple[str, ...]) -> Ending:
+    """The ending of a run whose turn is sealed. Takes what was not sent, so it is called once."""
+    reason, output = _verdict(state)
+    stopped = reason in ("cancelled", "limit")
+    claim, saving = state.claim, state.saving
+    messages = state.turn.messages if claim.held else resting_place(claim.conversation.messages)
+    unsent = state.prompts.unsent()
+    if claim.prompt is not None and not claim.held and reason != "steered":
+        unsent = (claim.prompt, *unsent)
+    return Ending(
+        reason=reason,
+        output=output,
+        error=state.progress.error,
+        cause=state.token.cause if stopped else None,
+        mode=state.token.mode if stopped else None,
+        phase=phase,
+        asked_during=state.progress.asked_during if stopped else None,
+        messages=messages,
+        new_messages=messages[claim.first_message :] if claim.held else (),
+        unsent=unsent,
+        waited_for=waited_for,
+        torn_calls=state.tools.torn_calls,
+        saved=None if saving.journal is None else saving.unsaved is None,
+        unsaved=saving.unsaved,
+    )
+
+
+def _verdict(state: RunState) -> tuple[StopReason, Any]:
+    progress = state.progress
+    if progress.error is not None:
+        return "error", None
+    if progress.finished is not None:
+        return progress.finished
+    cause = state.token.cause
+    return ("limit" if cause is not None and cause.source == "budget" else "cancelled"), None
+
+
+def build_receipt(state: RunState, ending: Ending) -> Receipt:
+    """The receipt of a run that ended so."""
+    last = ending.new_messages[-1] if ending.new_messages else None
+    return Receipt(
+        run_id=state.run_id,
+        stop_reason=ending.reason,
+        cause=ending.cause,
+        mode=ending.mode,
+        phase=ending.phase,
+        latency=latency(ending.cause),
+        calls=(*state.tools.receipts(), *(_torn_receipt(*call) for call in ending.torn_calls)),
+        still_running=state.still_running(),
+        usage=state.ledger.usage,
+        kept_text=len(last.text) if isinstance(last, AssistantMessage) and last.cut else 0,
+        waited_for=ending.waited_for,
+        undo=state.tools.undo_log.receipts,
+        late=state.tools.late,
+        asked_during=ending.asked_during,
+        saved=ending.saved,
+        unsaved="" if ending.unsaved is None else str(ending.unsaved),
+    )
+
+
+def build_result(state: RunState, ending: Ending) -> RunResult:
+    """The result of a run that ended so."""
+    journal = state.saving.journal
+    return RunResult(
+        state.run_id,
+        ending.reason,
+        ending.messages,
+        ending.new_messages,
+        LiveUsage(state.ledger),
+        build_receipt(state, ending),
+        output=ending.output,
+        error=ending.error,
+        interrupts=state.conversation.interrupts if ending.reason == "interrupt" else (),
+        unsent=ending.unsent,
+        steered=None if journal is None else journal.said_in,
+        agent=state.config.agent,
+        call_id=state.family.call_id,
+        undo_log=state.tools.undo_log,
+        children=state.family.results(),
+    )
+
+
+def latency(cause: Cause | None) -> float | None:
+    """Seconds since the stop was asked for."""
+    return None if cause is None else time.perf_counter() - cause.clock
+
+
+def last_event(result: RunResult) -> RunEnded:
+    """The event that tells readers how the run ended."""
+    error = result.error
+    failure = (None, None) if error is None else (str(error), type(error).__name__)
+    return RunEnded(result.stop_reason, result.receipt, *failure)
+
+
+def _torn_receipt(call_id: str, name: str) -> CallReceipt:
+    return CallReceipt(
+        call_id, name, Outcome.NEVER_STARTED, detail="The model was stopped while it wrote the arguments."
+    )

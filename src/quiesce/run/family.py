@@ -1,0 +1,73 @@
+"""The runs around a run: the one whose tool started it, and those that its own tools have started."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Protocol
+
+from ..cancellation import Source
+from ..result import RunResult
+
+if TYPE_CHECKING:
+    from .state import RunState
+
+
+class ChildRun(Protocol):
+    """What a run needs of the handle of a child run."""
+
+    @property
+    def state(self) -> RunState:
+        """The state of the child."""
+        ...
+
+    def cancel(self, reason: str = "", *, source: Source = "user") -> bool:
+        """Ask the child to stop."""
+        ...
+
+    def at_rest(self) -> asyncio.Future[RunResult]:
+        """A future that is done when the child is at rest."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Parent:
+    """The run that a child run belongs to, and the call of it that started the child."""
+
+    state: RunState
+    call_id: str
+
+    def has(self, run_id: str) -> bool:
+        """Whether a run is one of the ancestors of the child."""
+        return any(state.run_id == run_id for state in self.state.lineage())
+
+
+class Family:
+    """The parent of a run and its children. Only for the run's own loop."""
+
+    def __init__(self, parent: Parent | None) -> None:
+        self.parent: Final = parent
+        self.children: Final[list[ChildRun]] = []
+
+    @property
+    def call_id(self) -> str | None:
+        """The call of the parent that started the run."""
+        return None if self.parent is None else self.parent.call_id
+
+    @property
+    def living(self) -> list[ChildRun]:
+        """The children that have not ended."""
+        return [child for child in self.children if not child.state.progress.ended]
+
+    def results(self) -> tuple[RunResult, ...]:
+        """The results of the children that have one."""
+        results = (child.state.result for child in self.children)
+        return tuple(result for result in results if result is not None)
+
+    def still_running(self) -> Iterator[str]:
+        """What is left of the children: those that have not ended, and what they have left running."""
+        for child in self.children:
+            if not child.state.progress.ended:
+                yield f"run {child.state.run_id} ({child.state.config.agent})"
+            yield from child.state.still_running()

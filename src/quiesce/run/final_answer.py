@@ -1,0 +1,34 @@
+"""The last answer of a run: parsed into the wanted type, accepted as the end, or sent back to the model."""
+
+from __future__ import annotations
+
+from ..messages import Text, UserMessage
+from .output import OutputMismatch
+from .state import RunState
+
+
+def parse_output(state: RunState) -> object:
+    """The structured output, or None when none is wanted. Raises `OutputMismatch`."""
+    if state.config.output is None or state.turn.draft is None:
+        return None
+    return state.config.output.parse(state.turn.draft.text())
+
+
+def finish_with_answer(state: RunState) -> None:
+    """End the run with its answer. Raises `OutputMismatch` when the answer does not fit the wanted type."""
+    assert state.turn.draft is not None
+    reason = state.turn.draft.ended
+    assert reason is not None
+    # A model that says "tool_use" and asks for no tool has nothing left to do either.
+    state.progress.finish("end_turn" if reason == "tool_use" else reason, parse_output(state))
+
+
+def output_feedback(state: RunState) -> UserMessage | None:
+    """What the model is told about an answer that does not fit; None when it fits."""
+    try:
+        parse_output(state)
+    except OutputMismatch as mismatch:
+        return UserMessage(
+            (Text(f"That answer is not valid: {mismatch}. Answer again, with JSON that fits the schema."),)
+        )
+    return None

@@ -1,0 +1,70 @@
+"""How far a run has come: its phase, its turn, its tries, and whether it has finished or failed."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+from ..cancellation import CancellationToken, StopScope
+from ..phases import LEGAL, STOPS_AT, Phase
+from ..result import StopReason
+from .pause import PauseSwitch
+
+
+class Progress:
+    """Where the loop is. Written by the run's own task only, except for what says otherwise."""
+
+    def __init__(self, token: CancellationToken) -> None:
+        self.loop: Final = asyncio.get_running_loop()
+        self.phase = Phase.WAITING
+        self.turn_number = 0
+        self.attempt = 0
+        self.output_tries = 0
+        self.retry_delay = 0.0
+        self.work_token = token.child()
+        """A child of the run's token for the current work: cancelled with it, or alone when the run is steered."""
+        self.scope: StopScope | None = None
+        self.pause: Final = PauseSwitch(self.loop)
+        self.asked_during: Phase | None = None
+        """The phase in which a stop was first asked for. Written from any thread."""
+        self.finished: tuple[StopReason, Any] | None = None
+        self.error: Exception | None = None
+        token.watch(self._note_request)
+
+    def enter(self, phase: Phase) -> None:
+        """Go on to the next phase, and let the scope obey the stops that matter there."""
+        if phase not in LEGAL[self.phase]:
+            raise AssertionError(f"A run cannot go from {self.phase} to {phase}.")
+        self.phase = phase
+        if self.scope is not None and phase in STOPS_AT:
+            self.scope.react_at(STOPS_AT[phase])
+
+    @property
+    def stop_wanted(self) -> bool:
+        """Whether a stop was asked for that the current phase obeys."""
+        return self.work_token.wants(STOPS_AT[self.phase])
+
+    @property
+    def over(self) -> bool:
+        """Whether the run has finished or failed by itself, so that a stop comes too late."""
+        return self.finished is not None or self.error is not None
+
+    @property
+    def ended(self) -> bool:
+        """Whether the run is at rest."""
+        return self.phase is Phase.ENDED
+
+    def finish(self, reason: StopReason, output: Any = None) -> None:
+        """Note that the run has come to its own end. A stop from now on comes too late."""
+        self.finished = (reason, output)
+
+    def fail(self, error: Exception) -> None:
+        """End the run with an error, unless it is ending already; settling then says what was not saved."""
+        if self.phase not in (Phase.SETTLING, Phase.ENDED) and self.error is None:
+            self.error = error
+            if self.scope is not None:
+                self.scope.close()
+
+    def _note_request(self, _: object) -> None:
+        if self.asked_during is None:
+            self.asked_during = self.phase

@@ -1,0 +1,78 @@
+"""What a run spends: its bill, the bills of its side requests, and its count against limits."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final
+
+from ..billing.drain import Tail
+from ..billing.request_bill import Bill, Terms
+from ..cancellation import Mode
+from ..errors import ModelError
+from ..events import ModelCallEnded
+from ..models.base import ModelRequest
+from ..usage.budget import Tally, spending
+from ..usage.ledger import HowItEnded, Ledger, LedgerEntry
+
+if TYPE_CHECKING:
+    from .state import RunState
+
+
+class Spending:
+    """The money side of a run. Only for the run's own loop."""
+
+    def __init__(self, state: RunState, above: Ledger | None, terms: Terms) -> None:
+        ledger = Ledger() if above is None else Ledger(above)
+        self._state: Final = state
+        self.bill: Final = Bill(state.run_id, ledger, state.conversation, self.refresh_receipt, terms)
+        self.side_bills: Final[list[Bill]] = []
+        self.tally: Final = Tally()
+
+    def open_entry(self, request: ModelRequest) -> None:
+        """Book a request that is about to be sent."""
+        draft, progress = self._state.turn.draft, self._state.progress
+        assert draft is not None
+        self.bill.open(request, draft, turn=progress.turn_number, attempt=progress.attempt)
+
+    def close_entry(self, ended: HowItEnded, error: ModelError | None = None) -> None:
+        """Write down what the current request used and how it ended, once. What it taught is kept with the session."""
+        entry = self.bill.close(ended, error)
+        journal = self._state.saving.journal
+        if entry is not None and journal is not None:
+            lessons = self.bill.accounts.lessons(self._state.conversation)
+            if lessons is not None:
+                journal.set_value(*lessons)
+        self.book(entry)
+
+    def book(self, entry: LedgerEntry | None) -> None:
+        """Count what a request used against the limits, of the parents too, and tell the readers."""
+        if entry is None:
+            return
+        spent = spending(entry)
+        for state in self._state.lineage():
+            state.spending.tally.note(entry.id, spent)
+        self._state.emit(ModelCallEnded(entry))
+
+    def drain(self) -> Tail | None:
+        """What reads the model's stream on after a stop, to learn what is billed; None where hanging up is right."""
+        token = self._state.token
+        ending = token.cause is not None and token.cause.source == "shutdown"
+        return self.bill.tail(allowed=not ending and not token.wants(Mode.KILL))
+
+    def adopt_stream(self, stream: asyncio.Task[Any]) -> bool:
+        """Let the task that reads the model's stream go on, for the bill, instead of cancelling it."""
+        if stream.done() or self.drain() is None:
+            return False
+        self.bill.adopt(stream)
+        return True
+
+    def refresh_receipt(self) -> None:
+        """Put better figures on the receipts of the run and of its parents, or say that none will come."""
+        for state in self._state.lineage():
+            if state.result is not None:
+                state.result.receipt.usage = state.ledger.usage
+                state.result.receipt.still_running = state.still_running()
+
+    def followed(self) -> tuple[str, ...]:
+        """The names of the background tasks that learn what is billed."""
+        return tuple(name for bill in (self.bill, *self.side_bills) for name in bill.followed())

@@ -1,0 +1,162 @@
+"""The tool calls of a run: the batches of its turns, what can be undone, and what ended late."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from ..cancellation import CancellationToken
+from ..events import Event, LateOutcomeRecorded
+from ..hooks import AfterToolCall, BeforeToolCall, OnLateOutcome
+from ..interrupts import PendingTurn
+from ..messages import AssistantMessage, ToolCall, ToolResult
+from ..receipt import CallReceipt, LateOutcome
+from ..tools.batch import Batch
+from ..tools.questions import Asking
+from ..tools.undo.log import UndoLog
+
+if TYPE_CHECKING:
+    from .state import RunState
+
+
+class RunTools:
+    """What tool calls need of their run (`ToolHost`), and what the run knows of its calls."""
+
+    def __init__(self, state: RunState, above: UndoLog | None) -> None:
+        self._state: Final = state
+        self.batches: Final[list[Batch]] = []
+        self.undo_log: Final = UndoLog(above)
+        self.undo_wanted: bool | None = None
+        self.undo_token: Final = CancellationToken()
+        self.torn_calls: tuple[tuple[str, str], ...] = ()
+        """The id and the name of each call whose arguments a stop has cut."""
+        self.late: Final[list[LateOutcome]] = []
+
+    # --- Batches ------------------------------------------------------------------------------------------------
+
+    def begin_batch(self, calls: tuple[ToolCall, ...]) -> Batch:
+        """The calls that the current answer asks for; none has started."""
+        batch = self.new_batch(calls)
+        self._state.turn.use_tools(batch)
+        return batch
+
+    def new_batch(self, calls: tuple[ToolCall, ...], pending: PendingTurn | None = None) -> Batch:
+        """A batch of this run; `pending` is how far an earlier run has come with the same calls."""
+        config = self._state.config
+        batch = Batch(calls, config.tools, self, sequential=config.sequential, pending=pending)
+        self.batches.append(batch)
+        self.undo_log.begin_turn()
+        if pending is not None:
+            run_id, effects = self._state.conversation.undoable
+            self.undo_log.carry_on(batch.undoable_calls(), effects if run_id == pending.run_id else ())
+        return batch
+
+    def suspend(self, answer: AssistantMessage, batch: Batch) -> None:
+        """Keep the turn until a person has answered what its tools ask, and, in this process, what undoes it."""
+        state = self._state
+        state.conversation.undoable = (state.run_id, self.undo_log.of_turn)
+        pending = PendingTurn(state.run_id, answer, batch.pending(), handed=state.config.handoffs)
+        state.turn.suspend(pending, state.config.cut_note)
+
+    def cancel_call(self, call_id: str, reason: str) -> bool:
+        """Stop one call of the current turn. From any thread; whether there was one to stop."""
+        batch = self._state.turn.batch
+        if batch is None or not batch.has_call(call_id):
+            return False
+        why = f"This call was stopped on request ({reason})." if reason else "This call was stopped on request."
+        try:
+            self._state.progress.loop.call_soon_threadsafe(batch.cancel_call, call_id, why)
+        except RuntimeError:  # the loop has closed
+            return False
+        return True
+
+    def gave_up(self, call_id: str | None) -> bool:
+        """Whether a call was abandoned."""
+        return any(batch.gave_up(call_id) for batch in self.batches)
+
+    def receipts(self) -> tuple[CallReceipt, ...]:
+        """What became of every call of the run."""
+        return tuple(receipt for batch in self.batches for receipt in batch.receipts())
+
+    def still_running(self) -> tuple[str, ...]:
+        """The calls that could not be proved to have stopped."""
+        return tuple(name for batch in self.batches for name in batch.still_running())
+
+    # --- What a call needs of its run (`ToolHost`) --------------------------------------------------------------
+
+    @property
+    def run_id(self) -> str:
+        """The run's id."""
+        return self._state.run_id
+
+    @property
+    def token(self) -> CancellationToken:
+        """The run's token."""
+        return self._state.token
+
+    @property
+    def work_token(self) -> CancellationToken:
+        """The token of the current work: cancelled with the run's token, or alone when the run is steered."""
+        return self._state.progress.work_token
+
+    @property
+    def agent_state(self) -> dict[str, Any]:
+        """The agent's state."""
+        return self._state.config.state
+
+    def emit(self, event: Event) -> None:
+        """Tell the run's readers."""
+        self._state.emit(event)
+
+    async def before_start(self, call: ToolCall) -> None:
+        """Write down that a tool is about to run, before it does."""
+        journal = self._state.saving.journal
+        if journal is not None:
+            await journal.intend(call.id)
+
+    def idempotency_key(self, call: ToolCall) -> str:
+        """The same for the same call, whatever happens to the process in between."""
+        return f"{self._state.conversation.id}/{call.id}"
+
+    async def before_tool(self, call: ToolCall, asking: Asking) -> ToolResult | None:
+        """Ask the hooks; a result means that the tool need not run."""
+        state = self._state
+        if not state.config.hooks.wanting(BeforeToolCall):
+            return None
+        await state.saving.durable()
+        event = BeforeToolCall(state.run_id, state.token, call, asking)
+        await state.config.hooks.call(event, state.hook_failed)
+        return event.replacement
+
+    async def after_tool(self, call: ToolCall, result: ToolResult) -> ToolResult:
+        """Show the hooks a result; they may give another one."""
+        state = self._state
+        if not state.config.hooks.wanting(AfterToolCall):
+            return result
+        event = AfterToolCall(state.run_id, state.token, call, result)
+        await state.config.hooks.call(event, state.hook_failed)
+        return event.replacement or result
+
+    def record_late(self, outcome: LateOutcome) -> None:
+        """Note that an abandoned call has ended. From the loop, or from the tool's thread once the loop has closed.
+
+        The receipts of the parents said that the call was running: they get its end, too.
+        """
+        told = closed = self._state.progress.loop.is_closed()
+        for state in self._state.lineage():
+            state.tools.late.append(outcome)
+            journal = state.saving.journal
+            kept = journal is not None and journal.keep_late(outcome)
+            if not (told or kept or state.progress.ended):
+                state.emit(LateOutcomeRecorded(outcome))
+                told = True
+            if not closed:
+                state.tools._call_late_hooks(outcome)
+
+    def _call_late_hooks(self, outcome: LateOutcome) -> None:
+        state = self._state
+        if state.config.hooks.wanting(OnLateOutcome):
+            receipt = None if state.result is None else state.result.receipt
+            event = OnLateOutcome(state.run_id, state.token, outcome, receipt)
+            calls = state.config.hooks.call(event, state.hook_failed)
+            task = state.progress.loop.create_task(calls, name="hooks for OnLateOutcome")
+            state.foreign_tasks.abandoned.append(task)
