@@ -34,6 +34,7 @@ from .result import RunResult
 from .run import Run
 from .sessions import Conversation
 from .subagents import tool_name
+from .tools.environment import hide_environment
 
 # How many conversations a server remembers; the one that was used longest ago is forgotten first.
 KEPT_CONVERSATIONS: Final = 1000
@@ -243,8 +244,9 @@ def serve(
     """Serve some agents until the client leaves (stdio) or the process is told to end (http). Blocks.
 
     Over HTTP the address is http://host:port/mcp. There is no login: keep it on this machine, or put it behind
-    something that has one.
+    something that has one. Other processes can no longer read this one's environment: see `hide_environment`.
     """
+    hide_environment()  # from what tools start
     server = AgentServer(*agents, name=name)
     if transport == "stdio":
         asyncio.run(_serve_stdio(server))

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Final, cast
 
+from ..environment import interpreter_environment
 from .ended import ExitStatus
 from .frames import Decoder, encode
 from .handles import Handles
@@ -55,6 +56,8 @@ class Nursery:
                     [sys.executable, *flags, "-c", _START.format(number), "quiesce-nursery", *sys.path],
                     pass_fds=(number,),
                     stdin=subprocess.DEVNULL,
+                    # What it forks shows this environment to every tool; a worker is told of the host's with each call.
+                    env=interpreter_environment(),
                     start_new_session=True,
                 )
             self._socket = ours
