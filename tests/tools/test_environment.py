@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -12,7 +13,9 @@ import pytest
 from tool_runs import call, run_async
 
 from quiesce import ToolContext, tool
+from quiesce.errors import ConfigurationError
 from quiesce.tools.ready import make_python, make_shell, python, shell
+from quiesce.tools.tool import Tool
 
 pytestmark = pytest.mark.promise("P4")
 
@@ -87,6 +90,25 @@ def test_a_function_in_a_process_of_its_own_has_the_whole_environment() -> None:
         return os.environ["OPENAI_API_KEY"]
 
     assert run_async(call(look)).text == "sk-hush"
+
+
+def test_a_function_in_a_process_of_its_own_can_be_given_less() -> None:
+    def look() -> list[str]:
+        """Look."""
+        import subprocess
+
+        inherited = subprocess.run(["env"], capture_output=True, text=True, check=True).stdout
+        return [os.environ.get("OTHER", "none"), os.environ.get("OPENAI_API_KEY", "none"), str("hush" in inherited)]
+
+    async def main() -> None:
+        for inherit_env, seen in ((False, "none none False"), (["OTHER"], "shared none False"), (True, None)):
+            text = (await call(Tool(look, on_stop="kill", inherit_env=inherit_env))).text
+            assert json.loads(text) == (seen.split() if seen else ["shared", "sk-hush", "True"])
+
+    run_async(main())
+    for options in ({"inherit_env": False}, {"inherit_env": "OTHER", "on_stop": "kill"}):
+        with pytest.raises(ConfigurationError, match="inherit_env"):
+            Tool(look, **options)
 
 
 def test_an_own_tool_gets_a_small_environment() -> None:
