@@ -34,7 +34,7 @@ from .result import RunResult
 from .run import Run
 from .sessions import Conversation
 from .subagents import tool_name
-from .tools.environment import hide_environment
+from .environment import hide_environment
 
 # How many conversations a server remembers; the one that was used longest ago is forgotten first.
 KEPT_CONVERSATIONS: Final = 1000

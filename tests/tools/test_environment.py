@@ -122,7 +122,7 @@ def test_an_own_tool_gets_a_small_environment() -> None:
 
 HIDING = """
 import ctypes, os, subprocess, sys
-from quiesce.tools.environment import hide_environment
+from quiesce.environment import hide_environment
 
 os.environ["CHANGED"] = "changed"
 del os.environ["REMOVED"]

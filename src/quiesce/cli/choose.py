@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from ..agent import Agent
-from ..tools.environment import hide_environment
+from ..environment import hide_environment
 from .load import load_agent
 
 

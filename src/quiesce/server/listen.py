@@ -18,7 +18,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ..agent import Agent
 from ..errors import ConfigurationError
-from ..tools.environment import hide_environment
+from ..environment import hide_environment
 from .app import Application, create_app
 from .gate import is_loopback
 from .keys import Keys

@@ -24,7 +24,7 @@ from msgspec import Struct
 
 from ..cancellation import BoundedShield
 from ..errors import ConfigurationError
-from .environment import MARK, small_environment
+from ..environment import MARK, small_environment
 from .processes.reaper import LINUX, descendants, is_dead, process_ids
 
 # How long a server may take to leave by itself once its stdin is closed, to heed TERM, and to be gone after KILL.

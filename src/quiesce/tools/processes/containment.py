@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Final, cast
 
-from ..environment import interpreter_environment
+from ...environment import interpreter_environment
 from .ended import ExitStatus
 from .frames import Decoder, encode
 from .handles import Handles

@@ -40,7 +40,7 @@ class Surroundings(NamedTuple):
         if inherit_env is True:
             env = dict(_environment())
         else:
-            from ..environment import program_environment  # a worker has no use for it
+            from ...environment import program_environment  # a worker has no use for it
 
             env = _encoded(program_environment(None, inherit=inherit_env))
         return cls(cwd, env, [each for each in sys.path if isinstance(each, str)], _log_levels())  # pyright: ignore[reportUnnecessaryIsInstance]

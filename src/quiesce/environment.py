@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from ..errors import ToolError
+from .errors import ToolError
 
 MARK: Final = "QUIESCE_MCP_SERVER"
 """Marks what an MCP server starts, so that it can be ended with the server."""
