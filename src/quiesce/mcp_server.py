@@ -27,6 +27,7 @@ import anyio
 
 from .agent import Agent
 from .cancellation import CancellationToken, Source
+from .environment import hide_environment
 from .errors import ConfigurationError, QuiesceError
 from .events import MessageAdded, ToolStarted
 from .messages import AssistantMessage
@@ -34,7 +35,6 @@ from .result import RunResult
 from .run import Run
 from .sessions import Conversation
 from .subagents import tool_name
-from .environment import hide_environment
 
 # How many conversations a server remembers; the one that was used longest ago is forgotten first.
 KEPT_CONVERSATIONS: Final = 1000

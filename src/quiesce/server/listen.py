@@ -17,8 +17,8 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ..agent import Agent
-from ..errors import ConfigurationError
 from ..environment import hide_environment
+from ..errors import ConfigurationError
 from .app import Application, create_app
 from .gate import is_loopback
 from .keys import Keys

@@ -23,8 +23,8 @@ import anyio
 from msgspec import Struct
 
 from ..cancellation import BoundedShield
-from ..errors import ConfigurationError
 from ..environment import MARK, small_environment
+from ..errors import ConfigurationError
 from .processes.reaper import LINUX, descendants, is_dead, process_ids
 
 # How long a server may take to leave by itself once its stdin is closed, to heed TERM, and to be gone after KILL.

@@ -13,8 +13,8 @@ from typing import Any, Final
 from msgspec import Struct
 
 from ..cancellation import BoundedShield
-from ..errors import ToolError
 from ..environment import program_environment
+from ..errors import ToolError
 from .policy import REAPING
 
 _NO_PROCESSES: Final = "Programs cannot be run as a tool on Windows: their processes could not be ended for certain."
