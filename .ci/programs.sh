@@ -1,5 +1,5 @@
-# The programs that the tests use beside Python: a browser for the console, tmux for the terminal. Debian's are taken
-# where they are missing. Where they cannot be had, the tests that need them say loudly that they were skipped.
+# The programs that the tests use beside Python: a browser for the console, tmux for the terminal, bubblewrap for the
+# sandbox. Debian's are taken where they are missing. Where they cannot be had, the tests that need them say loudly that they were skipped.
 
 as_root() {
   if [ "$(id -u)" = 0 ]; then "$@"; else sudo -n "$@"; fi
@@ -17,6 +17,7 @@ missing_packages() {
     [ "$name" != google-chrome ] || echo chromium
   done
   is_there tmux || echo tmux
+  is_there bwrap || echo bubblewrap
 }
 
 install_missing() {

@@ -1,4 +1,4 @@
-"""The step of `.ci/run` that installs a browser and tmux, on machines that have them and on machines that do not."""
+"""The step of `.ci/run` that installs a browser, tmux and bubblewrap, on machines with and without them."""
 
 from __future__ import annotations
 
@@ -50,30 +50,30 @@ INSTALL = "apt-get install -y -qq --no-install-recommends"
 
 
 def test_nothing_is_installed_where_nothing_is_missing(tmp_path: Path):
-    assert install(machine(tmp_path, "chromium", "tmux")) == ([], "")
+    assert install(machine(tmp_path, "chromium", "tmux", "bwrap")) == ([], "")
 
 
 @pytest.mark.parametrize("browser", ["chromium-browser", "google-chrome"])
 def test_another_browser_will_do(tmp_path: Path, browser: str):
-    assert install(machine(tmp_path, browser, "tmux")) == ([], "")
+    assert install(machine(tmp_path, browser, "tmux", "bwrap")) == ([], "")
 
 
 def test_a_browser_that_is_named_will_do(tmp_path: Path):
-    assert install(machine(tmp_path, "my-browser", "tmux"), CHROMIUM="my-browser") == ([], "")
+    assert install(machine(tmp_path, "my-browser", "tmux", "bwrap"), CHROMIUM="my-browser") == ([], "")
 
 
 def test_what_is_missing_is_installed(tmp_path: Path):
     told, said = install(machine(tmp_path))
-    assert told == ["apt-get update -qq", f"{INSTALL} chromium", f"{INSTALL} tmux"]
+    assert told == ["apt-get update -qq", f"{INSTALL} chromium", f"{INSTALL} tmux", f"{INSTALL} bubblewrap"]
     assert said == ""
 
 
 def test_only_what_is_missing_is_installed(tmp_path: Path):
-    assert install(machine(tmp_path, "chromium"))[0] == ["apt-get update -qq", f"{INSTALL} tmux"]
+    assert install(machine(tmp_path, "chromium", "bwrap"))[0] == ["apt-get update -qq", f"{INSTALL} tmux"]
 
 
 def test_others_than_root_ask_sudo_and_are_never_asked_for_a_password(tmp_path: Path):
-    told, _ = install(machine(tmp_path, "chromium", user="1000"))
+    told, _ = install(machine(tmp_path, "chromium", "bwrap", user="1000"))
     assert [line for line in told if line.startswith("sudo")] == [
         "sudo -n apt-get update -qq",
         f"sudo -n {INSTALL} tmux",
@@ -89,4 +89,4 @@ def test_what_cannot_be_installed_is_said_and_the_rest_goes_on(tmp_path: Path):
 def test_a_machine_without_apt_says_what_is_missing(tmp_path: Path):
     told, said = install(machine(tmp_path, apt=None))
     assert told == []
-    assert said == "NOT INSTALLED, there is no apt-get here: chromium tmux\n"
+    assert said == "NOT INSTALLED, there is no apt-get here: chromium tmux bubblewrap\n"

@@ -1,55 +1,115 @@
 #!/usr/bin/env python3
-"""The numbers of the house: run it in the project's root. Counts modules, layers, objects, functions, and the walks of a run and of a stop.
+"""The numbers of the source tree: modules, layers, objects, functions, and the walks of one run and of one stop.
 
-The walks need Quiesce importable (the project's own virtual environment). A hop is a call that goes from one module of ours to another.
+Run it in the project's root. The walks need Quiesce importable. A hop is a call that goes from one module of the
+package to another. With `--check` it prints only what is over its limit, and exits with 1 then.
 """
+
+from __future__ import annotations
 
 import ast
 import asyncio
 import collections
+import itertools
 import pathlib
 import statistics
 import sys
 import tomllib
+from types import FrameType
+from typing import Any, Final
 
-SRC = pathlib.Path("src/quiesce")
+SRC: Final = pathlib.Path("src/quiesce")
+LIMITS: Final = {"modules in the root": 20, "layers": 16, "attributes of an object": 15, "lines of a function": 50}
 
 
 def attributes(node: ast.ClassDef) -> int:
+    """How many attributes a class assigns to `self`."""
+    assignments = (each for each in ast.walk(node) if isinstance(each, ast.Assign | ast.AnnAssign))
     targets = (
-        t
-        for x in ast.walk(node)
-        if isinstance(x, ast.Assign | ast.AnnAssign)
-        for t in (x.targets if isinstance(x, ast.Assign) else [x.target])
+        target for each in assignments for target in (each.targets if isinstance(each, ast.Assign) else [each.target])
     )
-    return len(
-        {
-            a.attr
-            for t in targets
-            for a in ast.walk(t)
-            if isinstance(a, ast.Attribute) and isinstance(a.value, ast.Name) and a.value.id == "self"
-        }
-    )
+    parts = (part for target in targets for part in ast.walk(target) if isinstance(part, ast.Attribute))
+    return len({part.attr for part in parts if isinstance(part.value, ast.Name) and part.value.id == "self"})
+
+
+def measure() -> tuple[list[tuple[int, str]], list[tuple[int, str]]]:
+    """The objects by their number of attributes, and the functions by their lines; the largest first."""
+    objects: list[tuple[int, str]] = []
+    functions: list[tuple[int, str]] = []
+    for file in SRC.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            name = f"{file.relative_to(SRC)}:{getattr(node, 'name', '')}"
+            if isinstance(node, ast.ClassDef):
+                objects.append((attributes(node), name))
+            elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                functions.append(((node.end_lineno or 0) - node.lineno + 1, name))
+    return sorted(objects, reverse=True), sorted(functions, reverse=True)
+
+
+def root_modules() -> int:
+    """How many modules lie in the root of the package."""
+    return len([file for file in SRC.glob("*.py") if not file.name.startswith("__")])
+
+
+def layers() -> int:
+    """How many layers import-linter keeps apart."""
+    contracts = tomllib.loads(pathlib.Path("pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    return max(len(contract.get("layers", ())) for contract in contracts)
+
+
+def check() -> int:
+    """Print what is over its limit. 1 when something is."""
+    objects, functions = measure()
+    found = [("modules in the root", root_modules(), ""), ("layers", layers(), "")]
+    found += [("attributes of an object", count, name) for count, name in objects]
+    found += [("lines of a function", count, name) for count, name in functions]
+    over = [(what, count, name) for what, count, name in found if count > LIMITS[what]]
+    for what, count, name in over:
+        print(f"{what}: {count}, at most {LIMITS[what]} {name}")
+    return 1 if over else 0
 
 
 def shape() -> None:
+    """Print the numbers of the tree."""
+    objects, functions = measure()
     files = list(SRC.rglob("*.py"))
-    objects, functions = [], []
-    for file in files:
-        for node in ast.walk(ast.parse(file.read_text())):
-            if isinstance(node, ast.ClassDef):
-                objects.append((attributes(node), f"{file.relative_to(SRC)}:{node.name}"))
-            elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                functions.append((node.end_lineno - node.lineno + 1, f"{file.relative_to(SRC)}:{node.name}"))
-    contracts = tomllib.loads(pathlib.Path("pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
-    print("modules in the root ", len([f for f in SRC.glob("*.py") if not f.name.startswith("__")]))
-    print("layers              ", max(len(c.get("layers", ())) for c in contracts))
-    print("lines of Python     ", sum(len(f.read_text().splitlines()) for f in files), "in", len(files), "files")
-    print("largest objects     ", sorted(objects, reverse=True)[:8])
-    print("function lines      ", "median", statistics.median(n for n, _ in functions), "longest", max(functions))
+    print("modules in the root ", root_modules())
+    print("layers              ", layers())
+    print("lines of Python     ", sum(len(file.read_text().splitlines()) for file in files), "in", len(files), "files")
+    print("largest objects     ", objects[:8])
+    print("function lines      ", "median", statistics.median(count for count, _ in functions), "longest", functions[0])
 
 
-def walk() -> None:
+class Walk:
+    """Writes down which modules of the package the interpreter visits."""
+
+    def __init__(self) -> None:
+        self.visited: list[str] = []
+
+    def begin(self) -> None:
+        """Start to write down."""
+        self.visited.clear()
+        sys.setprofile(self._visit)
+
+    def _visit(self, frame: FrameType, event: str, _: Any) -> None:
+        if event != "call" or "/src/quiesce/" not in frame.f_code.co_filename:
+            return
+        module = frame.f_code.co_filename.split("/src/quiesce/")[1][:-3]
+        if not frame.f_code.co_name.startswith("<") and "scripted" not in module:
+            self.visited.append(module)
+
+    def report(self, label: str) -> None:
+        """Stop, and print what was visited."""
+        sys.setprofile(None)
+        hops = sum(before != after for before, after in itertools.pairwise(self.visited))
+        most = collections.Counter(self.visited).most_common(5)
+        print(
+            f"{label:20} {len(self.visited)} calls, {len(set(self.visited))} modules, {hops} hops; most visited", most
+        )
+
+
+async def walks() -> None:
+    """Walk through one run with one tool and two turns, and through one stop in a tool."""
     from quiesce import Agent, tool
     from quiesce.events import ToolStarted
     from quiesce.models.scripted import Call, Say, ScriptedModel
@@ -65,41 +125,24 @@ def walk() -> None:
         await asyncio.sleep(3600)
         return x
 
-    visited: list[str] = []
-
-    def profile(frame, event, _):
-        if event == "call" and "/src/quiesce/" in frame.f_code.co_filename:
-            module = frame.f_code.co_filename.split("/src/quiesce/")[1][:-3]
-            if not frame.f_code.co_name.startswith("<") and "scripted" not in module:
-                visited.append(module)
-
-    def report(label: str) -> None:
-        sys.setprofile(None)
-        hops = sum(a != b for a, b in zip(visited, visited[1:]))
-        print(
-            f"{label:20} {len(visited)} calls, {len(set(visited))} modules, {hops} hops; most visited",
-            collections.Counter(visited).most_common(5),
-        )
-        visited.clear()
-
-    async def main() -> None:
-        agent = Agent(ScriptedModel([Say("I look. ", chunk=99), Call("look", {"x": "1"})], "Done."), tools=[look])
-        sys.setprofile(profile)
-        await agent.invoke_async("go")
-        report("one run")
-        agent = Agent(ScriptedModel([Call("linger", {"x": "1"})], "Done."), tools=[linger])
-        run = agent.start("go")
-        async for event in run:
-            if isinstance(event, ToolStarted):
-                await asyncio.sleep(0)
-                sys.setprofile(profile)
-                run.cancel("enough")
-        await run.stopped()
-        report("one stop")
-
-    asyncio.run(main())
+    walk = Walk()
+    agent = Agent(ScriptedModel([Say("I look. ", chunk=99), Call("look", {"x": "1"})], "Done."), tools=[look])
+    walk.begin()
+    await agent.invoke_async("go")
+    walk.report("one run")
+    agent = Agent(ScriptedModel([Call("linger", {"x": "1"})], "Done."), tools=[linger])
+    run = agent.start("go")
+    async for event in run:
+        if isinstance(event, ToolStarted):
+            await asyncio.sleep(0)
+            walk.begin()
+            run.cancel("enough")
+    await run.stopped()
+    walk.report("one stop")
 
 
 if __name__ == "__main__":
+    if "--check" in sys.argv:
+        sys.exit(check())
     shape()
-    walk()
+    asyncio.run(walks())

@@ -22,6 +22,7 @@ from quiesce.events import AnswerStart, Event, TextDelta
 from quiesce.models.providers.local import (
     WEIGHTS,
     Local,
+    LocalServer,
     Weights,
     address_of_server,
     close_local_servers,
@@ -190,6 +191,24 @@ def test_the_server_ends_with_the_process_that_started_it(weights: Path) -> None
     while Path(f"/proc/{child}").exists() and "Z" not in Path(f"/proc/{child}/stat").read_text().split()[2]:
         assert time.monotonic() < patience
         time.sleep(0.01)
+
+
+@pytest.mark.promise("P4")
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_the_server_shows_no_key_to_other_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-hush")
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    pipe = tmp_path / "weights"
+    os.mkfifo(pipe)
+    server = LocalServer(Weights("nothing", "1", "x/y.gguf", "0" * 64, "none"), pipe)
+    writer = pipe.open("wb")  # returns when the server reads: it has started then
+    shown = Path(f"/proc/{server.pid}/environ").read_bytes().split(b"\0")
+    writer.close()
+    with pytest.raises(ModelError, match="damaged"):
+        server.address.result(60)
+    server.close()
+    assert b"OMP_NUM_THREADS=1" in shown
+    assert not [each for each in shown if b"hush" in each]
 
 
 @needs_llamacpp

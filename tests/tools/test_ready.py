@@ -17,7 +17,6 @@ from quiesce.messages import Outcome
 from quiesce.models.scripted import Call
 from quiesce.tools.builtin import (
     Written,
-    http_get,
     make_files,
     make_http_get,
     make_shell,
@@ -159,6 +158,8 @@ def pages():
 
 
 def test_http_get(pages: str) -> None:
+    http_get = make_http_get(private_hosts=["127.0.0.1"])
+
     async def main() -> None:
         assert (await call(http_get, {"url": f"{pages}/x"})).text == "page /x"
         assert (await call(http_get, {"url": f"{pages}/missing"})).text == "[404 Not Found]\npage /missing"
@@ -168,7 +169,7 @@ def test_http_get(pages: str) -> None:
         assert "could not be fetched" in refused.text
         impossible = await call(http_get, {"url": "http://127.0.0.1:99999/"})
         assert impossible.text.startswith("http://127.0.0.1:99999/ could not be fetched: OverflowError")
-        short = make_http_get(max_size=4, name="short")
+        short = make_http_get(max_size=4, name="short", private_hosts=["127.0.0.1"])
         assert (await call(short, {"url": f"{pages}/x"})).text == "page\n[cut after 4 bytes]"
         agent = agent_with(http_get, calls=[Call("http_get", {"url": f"{pages}/slow"})])
         outcome, _ = await stop_when(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from ..agent import Agent
+from ..processes.environment import hide_environment
 from .load_agent import load_agent
 
 
@@ -21,6 +22,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def chosen_agent(options: argparse.Namespace) -> Agent:
     """The agent that the options name. Raises `ConfigurationError` when there is none."""
+    hide_environment()  # from what its tools start
     if options.agent is not None:
         return load_agent(options.agent)
     return Agent(options.model)

@@ -48,7 +48,7 @@ def run(options: argparse.Namespace) -> int:
     keys = gather(
         (
             {} if options.key_file is None else keys_from_file(options.key_file),
-            keys_from_environment(os.environ.get(ENVIRONMENT, "")),
+            keys_from_environment(os.environ.pop(ENVIRONMENT, "")),  # nobody else needs them
         )
     )
     if options.key_file is not None and keys is None:

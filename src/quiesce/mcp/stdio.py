@@ -24,6 +24,7 @@ from msgspec import Struct
 
 from ..cancellation import BoundedShield
 from ..errors import ConfigurationError
+from ..processes.environment import MARK, small_environment
 from ..processes.kill_tree import LINUX, descendants, is_dead, process_ids
 
 # How long a server may take to leave by itself once its stdin is closed, to heed TERM, and to be gone after KILL.
@@ -31,7 +32,6 @@ LEAVE_GRACE: Final = 1.0
 TERM_GRACE: Final = 1.0
 KILL_GRACE: Final = 1.0
 
-_MARK: Final = "QUIESCE_MCP_SERVER"
 _KEPT_STDERR: Final = 50
 _LONGEST_COMPLAINT: Final = 10_000
 # A server that is not read from must wait, not fill our memory.
@@ -81,12 +81,10 @@ class ServerProcess(asyncio.SubprocessProtocol):
                 "MCP servers cannot be started on Windows: they could not be ended there with all that they started.",
                 todo="Start the server yourself, and use MCPServer.http(...).",
             )
-        from mcp.client.stdio import get_default_environment
-
         loop = asyncio.get_running_loop()
         process = cls()
         # Only what is harmless is inherited: the keys in this process's environment are none of the server's business.
-        environment = {**get_default_environment(), **(command.env or {}), _MARK: process.mark}
+        environment = {**small_environment(), **(command.env or {}), MARK: process.mark}
         try:
             await loop.subprocess_exec(
                 lambda: process, *command.argv, env=environment, cwd=command.cwd, start_new_session=True
@@ -231,7 +229,7 @@ class Family:
 
     def __init__(self, leader: int, mark: str) -> None:
         self._leader: Final = leader
-        self._needle: Final = f"{_MARK}={mark}".encode()
+        self._needle: Final = f"{MARK}={mark}".encode()
         self._ends: Final[dict[int, tuple[int, asyncio.Future[None]]]] = {}
         for pid in descendants(leader) if LINUX else ():
             self._watch(pid)

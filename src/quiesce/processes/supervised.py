@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, cast
 
 from .descriptors import Handles
+from .environment import interpreter_environment
 from .exit_status import ExitStatus
 from .frames import Decoder, encode
 from .kill_tree import LINUX, children, send_group
@@ -55,6 +56,8 @@ class Nursery:
                     [sys.executable, *flags, "-c", _START.format(number), "quiesce-nursery", *sys.path],
                     pass_fds=(number,),
                     stdin=subprocess.DEVNULL,
+                    # What it forks shows this environment to every tool; a worker is told of the host's with each call.
+                    env=interpreter_environment(),
                     start_new_session=True,
                 )
             self._socket = ours

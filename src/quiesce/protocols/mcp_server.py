@@ -31,6 +31,7 @@ from ..cancellation import CancellationToken, Source
 from ..errors import ConfigurationError, QuiesceError
 from ..events import MessageAdded, ToolStarted
 from ..messages import AssistantMessage
+from ..processes.environment import hide_environment
 from ..result import RunResult
 from ..run.handle import Run
 from ..sessions import Conversation
@@ -243,8 +244,9 @@ def serve(
     """Serve some agents until the client leaves (stdio) or the process is told to end (http). Blocks.
 
     Over HTTP the address is http://host:port/mcp. There is no login: keep it on this machine, or put it behind
-    something that has one.
+    something that has one. Other processes can no longer read this one's environment: see `hide_environment`.
     """
+    hide_environment()  # from what tools start
     server = AgentServer(*agents, name=name)
     if transport == "stdio":
         asyncio.run(_serve_stdio(server))

@@ -18,6 +18,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ..agent import Agent
 from ..errors import ConfigurationError
+from ..processes.environment import hide_environment
 from .app import Application, create_app
 from .auth import is_loopback
 from .keys import Keys
@@ -45,13 +46,15 @@ def serve(
     """Serve agents until SIGTERM or SIGINT; then drain, and return.
 
     A tool that cannot be stopped at all does not keep the process alive: its receipt says `abandoned`, and the process
-    is ended with exit code 0. Raises `ConfigurationError` for a host that others can reach when there are no keys.
+    is ended with exit code 0. Other processes can no longer read this one's environment: see `hide_environment`. Raises
+    `ConfigurationError` for a host that others can reach when there are no keys.
     """
     if keys is None and not is_loopback(host):
         raise ConfigurationError(
             f"{host} can be reached from other machines, and there are no API keys.",
             todo="Start with --key-file (see `quiesce key`), or listen on 127.0.0.1.",
         )
+    hide_environment()  # from what tools start
     listening = server(
         create_app(*agents, settings=settings, keys=keys, store=store), host=host, port=port, log_level=log_level
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
@@ -150,6 +150,7 @@ class ToolContext:
         input: str | bytes | None = None,
         cwd: str | None = None,
         env: dict[str, str] | None = None,
+        inherit_env: bool | Collection[str] = False,
         timeout: float | None = None,  # noqa: ASYNC109  (what it ends is a process, with a grace)
         max_output: int = 1_000_000,
         max_memory: int | None = None,
@@ -164,7 +165,8 @@ class ToolContext:
         it leaves running when it ends is ended too. Cancelling the wait does the same as a stop.
 
         input        text or bytes for its standard input (else it is empty)
-        env          the whole environment, instead of this process's
+        env          variables on top of the small environment that it gets: PATH, HOME, the language and the like
+        inherit_env  names of variables of this process that it gets too; True for all, with every key among them
         timeout      seconds; the result then has `timed_out`
         max_output   characters kept of each stream: the first half and the last half of more
         max_memory   bytes, for each of its processes
@@ -179,6 +181,7 @@ class ToolContext:
             input=input,
             cwd=cwd,
             env=env,
+            inherit_env=inherit_env,
             timeout=timeout,
             max_output=max_output,
             max_memory=max_memory,

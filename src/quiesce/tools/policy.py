@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Collection
 from typing import Final, Literal, TypeAlias
 
 from msgspec import Struct
@@ -30,7 +31,8 @@ class StopPolicy(Struct, frozen=True):
     `kill`     run it in a process of its own; TERM it with all that it started, and KILL it after `grace`.
 
     `timeout` stops a call in the same way, and the turn goes on. `max_memory` (bytes) and `max_cpu` (seconds) are what
-    a call may use; they need a process, so they need `kill`.
+    a call may use; they need a process, so they need `kill`. So does `inherit_env`: the part of the environment that a
+    call finds, which is all of it (True), what is harmless (False), or that and some names.
     """
 
     on_stop: OnStop
@@ -38,6 +40,7 @@ class StopPolicy(Struct, frozen=True):
     timeout: float | None = None
     max_memory: int | None = None
     max_cpu: float | None = None
+    inherit_env: bool | tuple[str, ...] = True
 
 
 def stop_policy(
@@ -48,6 +51,7 @@ def stop_policy(
     timeout: float | None = None,
     max_memory: int | None = None,
     max_cpu: float | None = None,
+    inherit_env: bool | Collection[str] = True,
 ) -> StopPolicy:
     """A policy with the defaults filled in. Raises `ConfigurationError` for one that cannot work."""
     chosen = on_stop or ("cancel" if is_async else "abandon")
@@ -71,5 +75,13 @@ def stop_policy(
         raise ConfigurationError(
             "max_memory and max_cpu need a process of their own for the tool.", todo="Add on_stop='kill'."
         )
+    if chosen != "kill" and inherit_env is not True:
+        raise ConfigurationError(
+            "inherit_env needs a process of its own for the tool.",
+            todo="Add on_stop='kill'; programs of ctx.run_process have an inherit_env of their own.",
+        )
+    if isinstance(inherit_env, str):
+        raise ConfigurationError("inherit_env is a list of names, or True or False.", todo=f"Use [{inherit_env!r}].")
+    inherited = inherit_env if isinstance(inherit_env, bool) else tuple(inherit_env)
     seconds = _DEFAULT_GRACE[chosen] if grace is None else float(grace)
-    return StopPolicy(chosen, seconds, timeout, max_memory, max_cpu)  # pyright: ignore[reportArgumentType]
+    return StopPolicy(chosen, seconds, timeout, max_memory, max_cpu, inherited)  # pyright: ignore[reportArgumentType]

@@ -6,7 +6,7 @@ import asyncio
 import os
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from ..cancellation import BoundedShield
 from ..errors import ToolError
+from ..processes.environment import program_environment
 from .policy import REAPING
 
 _NO_PROCESSES: Final = "Programs cannot be run as a tool on Windows: their processes could not be ended for certain."
@@ -49,6 +50,7 @@ class Program:
         input: str | bytes | None = None,
         cwd: str | None = None,
         env: dict[str, str] | None = None,
+        inherit_env: bool | Collection[str] = False,
         timeout: float | None = None,
         max_output: int = 1_000_000,
         max_memory: int | None = None,
@@ -62,7 +64,7 @@ class Program:
         self.argv: Final = _checked(argv)
         self._input: Final = input.encode() if isinstance(input, str) else input or b""
         self._cwd: Final = _folder(cwd)
-        self._env: Final = dict(os.environ) if env is None else env
+        self._env: Final = program_environment(env, inherit=inherit_env)
         self._timeout: Final = timeout
         self._limits: Final = (max_memory, max_cpu)
         self._sandbox: Final = sandbox
@@ -180,6 +182,9 @@ def _checked(argv: Sequence[str]) -> tuple[str, ...]:
 
 def sandboxed(argv: Sequence[str], cwd: str) -> tuple[str, ...]:
     """The command that runs `argv` under bubblewrap: no network, read-only but for `cwd` and a /tmp of its own.
+
+    Its environment is the one that bwrap is started with, which has been cleared already. To say it again with
+    `--setenv` would show its values in the process table, to every user.
 
     Raises `ToolError` when `bwrap` is not installed, or when `cwd` is everything there is: what was to be confined is
     not run without it.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import (
     TYPE_CHECKING,
     Annotated,
@@ -59,6 +59,7 @@ class Tool:
         timeout: float | None = None,
         max_memory: int | None = None,
         max_cpu: float | None = None,
+        inherit_env: bool | Collection[str] = True,
         sequential: bool = False,
         requires_approval: RequiresApproval = False,
         approval_expires_in: float | None = None,
@@ -81,6 +82,7 @@ class Tool:
             timeout=timeout,
             max_memory=max_memory,
             max_cpu=max_cpu,
+            inherit_env=inherit_env,
         )
         self.sequential: Final = sequential
         self.requires_approval: Final = requires_approval
@@ -325,6 +327,7 @@ def tool(
     timeout: float | None = None,
     max_memory: int | None = None,
     max_cpu: float | None = None,
+    inherit_env: bool | Collection[str] = True,
     sequential: bool = False,
     requires_approval: RequiresApproval = False,
     approval_expires_in: float | None = None,
@@ -334,7 +337,8 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Tool 
 
     Sync functions run in a thread, async ones in a task; an async generator reports each value that it yields as
     progress, and the last one is its result. `on_stop` and `grace` say what a stop means for it (see `StopPolicy`);
-    with `on_stop="kill"` it runs in a process of its own, which `max_memory` (bytes) and `max_cpu` (seconds) can limit.
+    with `on_stop="kill"` it runs in a process of its own, which `max_memory` (bytes) and `max_cpu` (seconds) can limit,
+    and which finds this process's environment, or with `inherit_env` a part of it: names, or False for a small one.
     A call that takes longer than `timeout` seconds is stopped in the same way, and the model is told.
     `sequential=True` keeps it from running beside other sequential tools of the same turn.
 

@@ -28,6 +28,7 @@ from msgspec import Struct
 
 from ...cancellation import BoundedShield
 from ...errors import MissingExtra, ModelError, UnknownModel
+from ...processes.environment import interpreter_environment
 from ...usage.prices import Price
 from ..base import ModelRequest
 from ..wire.failures import Failures
@@ -58,6 +59,8 @@ WEIGHTS: Final[Mapping[str, Weights]] = {
 _SERVER: Final = SERVERS["llamacpp"]
 # How long a process that was killed may take to be gone.
 _LAST_BREATH: Final = 2.0
+# How the variables begin that say which processors llama.cpp uses, and how many threads.
+_NUMERIC: Final = ("CUDA_", "GGML_", "GOMP_", "HIP_", "HSA_", "KMP_", "MKL_", "OMP_", "OPENBLAS_", "ROCR_", "VK_")
 
 
 class Local(OpenAIChat):
@@ -200,6 +203,12 @@ def _matches(path: Path, weights: Weights) -> bool:
 # --- The server -------------------------------------------------------------------------------------------------------
 
 
+def _environment() -> dict[str, str]:
+    """Without this process's keys: other processes of the same user can read what a process is started with."""
+    numeric = {name: value for name, value in os.environ.items() if name.startswith(_NUMERIC)}
+    return {**interpreter_environment(), **numeric}
+
+
 class LocalServer:
     """One process that serves one model."""
 
@@ -212,6 +221,7 @@ class LocalServer:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
+            env=_environment(),
             start_new_session=True,  # so that Ctrl-C goes to the one who decides what it means
         )
         self.address: Final[Future[str]] = Future()

@@ -4,12 +4,14 @@ Their policy is `cancel`, with two seconds of grace: TERM goes to every process 
 its temporary files, and KILL follows, so that nothing can refuse. They do not need a worker of their own (`kill`),
 because the program is a process already. What was printed up to the cut is in the result.
 
-Nothing here keeps a program from doing harm while it runs: give `sandbox=True` where that matters.
+A program gets a small environment without the host's keys. Nothing else keeps it from doing harm while it runs, or
+from reading what its user may read: give `sandbox=True` where that matters.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Collection
 from typing import Final, TypedDict, Unpack
 
 from ..context import ToolContext
@@ -25,6 +27,7 @@ class ProgramOptions(TypedDict, total=False):
 
     cwd: str | None
     env: dict[str, str] | None
+    inherit_env: bool | Collection[str]
     timeout: float | None
     max_output: int
     max_memory: int | None

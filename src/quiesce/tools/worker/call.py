@@ -148,7 +148,7 @@ class WorkerCall:
             context_parameter=tool.context_parameter,
             asking=pickle.dumps(request.asking.pending(None)) if wants_context else b"",
             state=_picklable(request.state) if wants_context else b"",
-            surroundings=Surroundings.here(),
+            surroundings=Surroundings.here(inherit_env=tool.policy.inherit_env),
             allowance=Allowance(tool.policy.max_memory, tool.policy.max_cpu),
         )
 

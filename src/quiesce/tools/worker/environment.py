@@ -11,6 +11,7 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from typing import Any, Final, NamedTuple, Self
 
@@ -31,12 +32,18 @@ class Surroundings(NamedTuple):
     log_levels: dict[str, int]
 
     @classmethod
-    def here(cls) -> Self:
-        """Those of this process."""
+    def here(cls, *, inherit_env: bool | Collection[str] = True) -> Self:
+        """Those of this process; of the environment, what a call is to inherit."""
         cwd = None
         with suppress(OSError):
             cwd = os.getcwd()
-        return cls(cwd, dict(_environment()), [each for each in sys.path if isinstance(each, str)], _log_levels())  # pyright: ignore[reportUnnecessaryIsInstance]
+        if inherit_env is True:
+            env = dict(_environment())
+        else:
+            from ...processes.environment import program_environment  # a worker has no use for it
+
+            env = _encoded(program_environment(None, inherit=inherit_env))
+        return cls(cwd, env, [each for each in sys.path if isinstance(each, str)], _log_levels())  # pyright: ignore[reportUnnecessaryIsInstance]
 
     def go_there(self) -> None:
         """Enter the folder. Raises `OSError` when that is not possible."""
@@ -63,8 +70,12 @@ def _environment() -> dict[bytes, bytes]:
     """What `os.environ` is made of. To read it by its front door decodes all of it, a tenth of the time of a call."""
     inside: dict[bytes, bytes] | None = getattr(os.environ, "_data", None)
     if inside is None:  # somebody has put another mapping in its place
-        return {os.fsencode(name): os.fsencode(value) for name, value in os.environ.items()}
+        return _encoded(os.environ)
     return inside
+
+
+def _encoded(environment: Mapping[str, str]) -> dict[bytes, bytes]:
+    return {os.fsencode(name): os.fsencode(value) for name, value in environment.items()}
 
 
 def _log_levels() -> dict[str, int]:
