@@ -287,7 +287,7 @@ class Agent:
                 return steered
             held.queue(state.run_id, lambda: wake(state))
         run = Run(state, timeout=seconds, on_end=self._on_run_end)
-        self._active[run.id] = held.guests[run.id] = run
+        self._active[run.id] = held.runs[run.id] = run
         self._books.open(run.ledger)
         if self._telemetry is not None:
             run.tap(self._telemetry.follow(run.id, self.name, config.model.name))
@@ -298,7 +298,8 @@ class Agent:
 
     def _make_way(self, busy: ConversationBusy, held: Conversation, given: RunInput) -> Run | None:
         """What to do about the run that holds the conversation: the run, when the prompt was said there."""
-        holder: Run | None = held.guests.get(busy.holder)
+        found = held.runs.get(busy.holder)
+        holder = found if isinstance(found, Run) else None
         leaving = holder is not None and holder.mode is not None and holder.mode >= Mode.NOW
         policy = given.on_busy
         if given.prompt is None or (policy == "refuse" and not leaving):

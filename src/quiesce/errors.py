@@ -6,11 +6,47 @@ Each error says what happened, what was kept, and what to do.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from .cancellation.cause import Cause
-    from .result import RunResult
+from .messages import Message
+
+
+class StopCause(Protocol):
+    """Who or what asked for a stop, and why: a `Cause`."""
+
+    @property
+    def source(self) -> str:
+        """Who or what asked."""
+        ...
+
+    @property
+    def reason(self) -> str:
+        """Why, in free text."""
+        ...
+
+
+class KeptResult(Protocol):
+    """What a failed run has kept: a `RunResult`."""
+
+    @property
+    def run_id(self) -> str:
+        """The run's id."""
+        ...
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """The conversation, which is valid."""
+        ...
+
+    @property
+    def text(self) -> str:
+        """The words of the last answer."""
+        ...
+
+    @property
+    def receipt(self) -> object:
+        """The receipt of the run."""
+        ...
 
 
 class QuiesceError(Exception):
@@ -168,7 +204,7 @@ class InvalidAnswer(InterruptError, ValueError):
 class Cancelled(QuiesceError):
     """Raised by `token.raise_if_cancelled()`: the run was asked to stop. A tool lets it pass."""
 
-    def __init__(self, cause: Cause) -> None:
+    def __init__(self, cause: StopCause) -> None:
         self.cause = cause
         super().__init__(f"Stopped ({cause}).")
 
@@ -180,7 +216,7 @@ class RunError(QuiesceError):
     """A run ended because something failed. `result` holds everything up to the failure."""
 
     kept = "The prompt and everything streamed so far are in the conversation."
-    result: RunResult | None = None
+    result: KeptResult | None = None
 
 
 class OutputInvalid(RunError):

@@ -13,6 +13,7 @@ from quiesce.messages import Outcome
 from quiesce.run import settle
 from quiesce.run.events.fanout import EventFanout
 from quiesce.run.handle import Run
+from quiesce.run.spending import Spending
 from quiesce.run.state import RunState
 from quiesce.run.turn import TurnInProgress
 from quiesce.testing import StopViolation, stop_everywhere
@@ -84,7 +85,7 @@ def test_a_result_that_is_thrown_away_is_lost(monkeypatch: pytest.MonkeyPatch) -
 
     def commit(self: TurnInProgress, turn: Any) -> None:
         for record in self.batch.records if self.batch is not None else ():
-            if record._leg.cancelled and record.result is not None:
+            if record._work_token.cancelled and record.result is not None:
                 record.result = settled_result(record)
         original(self, self.so_far() or turn)
 
@@ -123,8 +124,8 @@ def test_a_task_that_is_left_is_not_quiet(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_an_entry_that_stays_open_is_not_accounted(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = RunState.close_entry
-    monkeypatch.setattr(RunState, "close_entry", lambda self, how: None if how == "hung_up" else original(self, how))
+    original = Spending.close_entry
+    monkeypatch.setattr(Spending, "close_entry", lambda self, how: None if how == "hung_up" else original(self, how))
     caught("P6", "text")
 
 

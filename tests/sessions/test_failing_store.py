@@ -164,3 +164,24 @@ def test_a_writer_that_was_fenced_off_ends_with_lease_lost() -> None:
         assert "Two" not in "".join(texts)
 
     run_virtual(main())
+
+
+@pytest.mark.parametrize("at", range(4))
+@pytest.mark.promise("P3")
+def test_a_prompt_that_was_accepted_is_returned_when_the_last_save_fails(at: int) -> None:
+    """The result is written a second time then; what the inbox held is in it all the same."""
+
+    async def main() -> None:
+        store = Failing(10**9, StoreFull("no room"))
+        model = ScriptedModel([Say("One two three.", pause=0.1), Pause(60)], then="Later.")
+        run = Agent(model, session="s", store=store).start("Go")
+        async for event in run:
+            if isinstance(event, TextDelta) and run.enqueue("And this"):
+                store.left = at
+                run.cancel("enough")
+        result = await run.outcome()
+        said = [message.text for message in result.messages]
+        unsent = [message.text for message in result.unsent]
+        assert [*said, *unsent].count("And this") == 1
+
+    run_virtual(main())

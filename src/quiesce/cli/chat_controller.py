@@ -10,7 +10,6 @@ from typing import Any, Final
 
 from ..agent import Agent
 from ..cancellation import CancellationToken, Mode
-from ..errors import RunError
 from ..events import Event, RunEnded, RunStarted, Steered, StopRequested, ToolEnded, ToolProgress, ToolStarted
 from ..hooks import OnLateOutcome
 from ..interrupts import Answers, Interrupt
@@ -182,13 +181,9 @@ class Talk:
     async def rest(self) -> str | None:
         """Wait until the run is at rest; returns what is to be said next without asking the person again."""
         assert self.run is not None
-        try:
-            result: RunResult | None = await self.run.result()
-        except RunError as error:
-            result = error.result
-        if result is not None:
-            self.session.said[-1].results.append(result)
-            self._put_back(result)
+        result = await self.run.outcome()
+        self.session.said[-1].results.append(result)
+        self._put_back(result)
         last = self.receipts[-1]
         was_stopped = last.cause is not None or last.stop_reason in ("error", "interrupt")
         self.run, self.asked, self.steering_since = None, None, None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 from msgspec import Struct
 
@@ -15,9 +15,13 @@ from ..messages import AssistantMessage, Message
 from .lock import Turnstile
 from .sealing import DEFAULT_CUT_NOTE, close, faults, resting_place, seal_pending
 
-if TYPE_CHECKING:
-    from ..sessions.journal.journal import Journal
-    from ..sessions.journal.run_host import RunHost
+
+class ConversationRun(Protocol):
+    """What a conversation needs of the handle of a run that holds it or waits for it."""
+
+    def cancel(self, reason: str = "", *, source: Source = "user") -> bool:
+        """Ask the run to stop."""
+        ...
 
 
 class ConversationState(Struct, frozen=True):
@@ -43,8 +47,8 @@ class Conversation:
         self._state = ConversationState(messages, pending)
         self._turnstile: Final = Turnstile(lambda: self.pending is not None)
         self._id: Final = uuid.uuid4().hex
-        self.guests: Final[dict[str, Any]] = {}
-        """The handles of the runs that hold the conversation or wait for it, by their ids, whoever started them."""
+        self.runs: Final[dict[str, ConversationRun]] = {}
+        """The run that holds the conversation and those that wait for it, by their ids."""
         self.undoable: tuple[str, tuple[Any, ...]] = ("", ())
         """The run whose turn waits for a person, and what that turn has done that can be undone, in this process."""
         self.values: dict[str, bytes] = {}
@@ -128,18 +132,13 @@ class Conversation:
 
     def release(self, run_id: str) -> None:
         """Give the conversation back, or leave the line."""
-        self.guests.pop(run_id, None)
+        self.runs.pop(run_id, None)
         self._turnstile.leave(run_id)
 
     def stop_all(self, reason: str, *, source: Source = "user") -> None:
         """Stop the run that holds the conversation, and those that wait for it. From any thread."""
-        for run in tuple(self.guests.copy().values()):
+        for run in tuple(self.runs.copy().values()):
             run.cancel(reason, source=source)
-
-    def journal(self, host: RunHost) -> Journal | None:
-        """Where a run that holds the conversation writes what happens; nowhere, for one that is only in memory."""
-        del host
-        return None
 
     # --- Writing: for the run that holds it ---------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ host disappears, even by kill -9, its socket closes, and the keeper ends its tre
 
 from __future__ import annotations
 
+import importlib
 import os
 import select
 import signal
@@ -43,7 +44,10 @@ _LOOK_AGAIN: Final = 0.01
 
 
 class WorkerJob(NamedTuple):
-    """Run `worker.serve`. Handles: its channel, its stop line, its output and its error output."""
+    """Call a function in a forked process, with its descriptors: channel, stop channel, output, error output."""
+
+    module: str
+    function: str
 
 
 class ProgramJob(NamedTuple):
@@ -110,7 +114,7 @@ class _Keeper:
         _, handles, _, _ = socket.recv_fds(self._control, 1, 4)
         job = receive(self._control)
         try:
-            self._child = self._start_worker(handles) if isinstance(job, WorkerJob) else self._start(job, handles)
+            self._child = self._start_worker(job, handles) if isinstance(job, WorkerJob) else self._start(job, handles)
         except BaseException as error:
             self._say("failed", f"{type(error).__name__}: {error}")
             return
@@ -124,9 +128,8 @@ class _Keeper:
             self._listen()
         self._say("gone", self._leftovers)
 
-    def _start_worker(self, handles: list[int]) -> int:
-        from ..tools.worker import main as worker
-
+    def _start_worker(self, job: WorkerJob, handles: list[int]) -> int:
+        serve = getattr(importlib.import_module(job.module), job.function)
         pid = _fork_unspared()
         if pid:
             return pid
@@ -137,7 +140,7 @@ class _Keeper:
             die_with_parent()
             for own in (self._control, self._wake, self._woken):
                 own.close()
-            worker.serve(*handles)
+            serve(*handles)
         finally:
             os._exit(70)
 

@@ -30,6 +30,9 @@ MOST_IDLE: Final = 4
 # Characters of the reason for a stop that a tool in a process sees: what surely passes in one piece.
 _LONGEST_REASON: Final = 4000
 
+# What each worker process runs.
+_SERVE: Final = WorkerJob("quiesce.tools.worker.main", "serve")
+
 
 class Worker:
     """One worker process with its keeper, as the host sees them."""
@@ -40,7 +43,7 @@ class Worker:
             line, their_line = ends.sockets()
             out_reader, out_writer = ends.output()
             err_reader, err_writer = ends.output()
-            self.containment: Final = Containment(WorkerJob(), (theirs, their_line, out_writer, err_writer))
+            self.containment: Final = Containment(_SERVE, (theirs, their_line, out_writer, err_writer))
         os.set_blocking(line.fileno(), False)
         self._line: Final = line
         self.containment.begin()
