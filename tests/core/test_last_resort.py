@@ -14,6 +14,7 @@ from quiesce.errors import ServerError
 from quiesce.events import AnswerEnd, Event, RunEnded, TextDelta
 from quiesce.hooks import BeforeRun, OnStop
 from quiesce.latch import Latch
+from quiesce.sync import portal
 from quiesce.testing import Fail, Raw, Say, ScriptedModel, Stall
 
 pytestmark = pytest.mark.promise("P7", "P8")
@@ -95,6 +96,7 @@ def test_ctrl_c_while_a_run_is_being_started_stops_it(monkeypatch: pytest.Monkey
     causes: list[Any] = []
     agent = Agent(ScriptedModel([Stall()]))
     agent.hook(OnStop)(lambda event: causes.append(event.cause))
+    portal()  # now, so that the next wait is the one for the run
     monkeypatch.setattr(Latch, "result", _interrupted_after_the_first(Latch.result))
     with pytest.raises(KeyboardInterrupt):
         agent.start("Go")
