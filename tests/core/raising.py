@@ -17,7 +17,8 @@ from typing import Any
 FILES = ("/quiesce/", "asyncio/base_events.py")
 # Seconds between two looks at whether the main thread is blocked.
 PATIENCE = 0.05
-NOP = dis.opmap["NOP"]
+# Instructions that call no handlers, and that the compiler may leave outside of the `try` around them.
+UNCOVERED = {dis.opmap["NOP"], dis.opmap["RETURN_VALUE"]}
 
 
 class Raiser:
@@ -52,8 +53,7 @@ class Raiser:
         return self._step
 
     def _step(self, frame: FrameType, event: str, argument: Any) -> Any:
-        # A NOP calls no handlers, and the one of a nested `try` is outside of all that the compiler covers.
-        if event == "opcode" and frame.f_code.co_code[frame.f_lasti] != NOP:
+        if event == "opcode" and frame.f_code.co_code[frame.f_lasti] not in UNCOVERED:
             now, self.steps = self.steps, self.steps + 1
             if self._due and now >= self._due[0][0]:
                 self.reached = True
