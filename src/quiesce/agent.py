@@ -31,9 +31,8 @@ from .retry import Retry
 from .run import Run
 from .sessions import Conversation, Session, Store
 from .setup import OnBusy, OnPrompt, Opening, Setup, changed, open_accounts, opening_of
-from .stream import EventStream, events_in_this_thread, interrupt
+from .stream import EventStream, events_in_this_thread, run_in_background
 from .subagents import agent_tool, parentage_of
-from .sync import portal
 from .telemetry import Telemetry
 from .tools.context import ToolContext
 from .tools.tool import Tool
@@ -200,9 +199,13 @@ class Agent:
     def __call__(self, prompt: Prompt | Answers | Continue, **options: Any) -> RunResult:
         """Run and wait for the result, with or without an event loop in this thread. Options as for `start`.
 
-        Raises what `start` and `Run.wait` raise. Ctrl-C stops the run, and is raised when it is at rest.
+        Raises what `start` and `Run.wait` raise. Any other exception that is raised in this thread meanwhile, such as
+        Ctrl-C or the time limit of a task queue, stops the run, and goes on when that is at rest.
         """
-        return portal().call(lambda: self.start(prompt, **options), if_interrupted=interrupt).wait()
+        return run_in_background(
+            lambda: self._start_or_join(prompt, options),
+            lambda run, is_mine: run.wait() if is_mine else run.wait_joined(),
+        )
 
     async def invoke_async(self, prompt: Prompt | Answers | Continue, **options: Any) -> RunResult:
         """Run and wait for the result. Options as for `start`.
@@ -271,9 +274,10 @@ class Agent:
         try:
             asyncio.get_running_loop()
         except RuntimeError:
-            options = {"timeout": timeout, "limits": limits, "token": token, "output_type": output_type}
+            options: dict[str, Any] = {"timeout": timeout, "limits": limits, "token": token, "output_type": output_type}
             options |= {"on_busy": on_busy, "on_prompt": on_prompt}
-            return portal().call(lambda: self.start(prompt, conversation=conversation, **options))  # pyright: ignore[reportArgumentType]
+            options |= {"conversation": conversation}
+            return run_in_background(lambda: self._start_or_join(prompt, options), lambda run, _: run)
         of_call = None if within is None else within.token.child()  # stopped with the call, and so with its run
         own_token = CancellationToken.any(*(each for each in (token, of_call) if each is not None))
         course = Course(uuid.uuid4().hex[:12], setup, held, opening, own_token, parent=parent)
