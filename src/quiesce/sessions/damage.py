@@ -48,7 +48,7 @@ def read_undamaged(snapshot: Snapshot) -> Reading:
         try:
             messages += decode_messages([payload])
         except StoreDamaged as error:
-            damage = str(error)
+            damage = error.what
             break
     if not damage and len(snapshot.messages) != snapshot.info.length:
         damage = f"It has {len(snapshot.messages)} of its {snapshot.info.length} messages."
@@ -74,7 +74,7 @@ def read_rows(payloads: Iterable[bytes]) -> tuple[list[JournalRow], str]:
         try:
             rows.append(decode_row(payload))
         except StoreDamaged as error:
-            return rows, str(error)
+            return rows, error.what
     return rows, ""
 
 

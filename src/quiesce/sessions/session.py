@@ -148,7 +148,7 @@ class Session(Conversation):
                 sealings, damage = seal_unfinished(self.name, found, snapshot.unfinished, _writer(snapshot, runs))
                 found = sealings[-1].after
             except StoreDamaged as error:
-                damage = str(error)
+                damage = error.what
         if damage:
             _log.warning("Session %r is damaged, and shown up to there. %s", self.name, damage)
         if self.holder is None and self._behind is None:
