@@ -56,7 +56,7 @@ async def play(order: Iterable[str], mode: str) -> None:
 
 def play_all(orders: Iterable[tuple[str, ...]], mode: str) -> int:
     count = 0
-    for count, order in enumerate(orders, 1):  # noqa: B007
+    for count, order in enumerate(orders, 1):
         try:
             run_virtual(play(order, mode))
         except BaseException as error:

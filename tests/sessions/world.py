@@ -103,7 +103,9 @@ class World:
         process = self.now
         process.run, process.model.words = None, asyncio.Queue()
         if result.receipt.saved:
-            self.promised += [each.text for each in result.new_messages if isinstance(each, AssistantMessage)]
+            self.promised += [
+                each.text for each in result.new_messages if isinstance(each, AssistantMessage) and each.text
+            ]
         elif self._mode == "stop":
             assert result.stop_reason != "end_turn", "it looks successful and is not saved"
         ends = [event for event in self.seen[result.run_id] if isinstance(event, RunEnded)]
@@ -219,7 +221,9 @@ class World:
         told = [event for event in events if not isinstance(event, RunEnded)]
         words = "".join(event.text for event in told if isinstance(event, TextDelta))
         if run_id in self.excused:
-            told = told[: next(at for at, event in enumerate(told) if isinstance(event, StoreFailed))]
+            return
+        if run_id not in {run.run_id for run in self.inner.runs(self.name).result()}:
+            assert not words, "it never got the session, and yet it spoke"
             return
         assert words in text, ("seen and lost", run_id, words, text)
         stored = [each.event for each in await Session(self.name, self.inner).events(run_id)]

@@ -96,7 +96,8 @@ class Store(Protocol):
     def write(self, lease: Lease, batch: Batch) -> Future[int]:
         """Put a batch into the store, all of it or nothing; gives the session's new revision.
 
-        May be repeated: a batch whose first row is there changes nothing, whatever was written after it.
+        May be repeated: a batch whose first row is there changes nothing, whatever was written after it. Nor does one
+        without rows that ends a run that has ended.
         """
         ...
 

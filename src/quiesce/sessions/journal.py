@@ -339,7 +339,7 @@ class Journal:
         self._last_failure = failure
         if not failure.retryable:
             self._stop_trying(failure)
-        if self.state is not State.FAILED:
+        if not self.failed:
             self._pause = min(self._pause * 2, _LONGEST_PAUSE)
             self._timer = self._loop.call_later(self._pause, self._send, batch)
 

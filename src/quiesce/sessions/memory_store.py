@@ -272,7 +272,7 @@ class MemoryStore:
         if batch.begin is not None:
             kept.runs.setdefault(run_id, RunRecord(run_id, batch.begin.agent, batch.begin.started, "running"))
         rows = kept.journal.setdefault(run_id, {})
-        if batch.rows() and batch.first_row in rows:  # it was written before, and perhaps others since
+        if _is_written(kept, batch):
             return kept.info.revision
         rows.update(enumerate(batch.rows(), batch.first_row))
         if batch.rewrites:
@@ -308,6 +308,14 @@ class MemoryStore:
         if busy is not None:
             raise busy
         del self._sessions[session]
+
+
+def _is_written(kept: _Kept, batch: Batch) -> bool:
+    """Whether a batch is there already. There may be others after it by now, which it must not undo."""
+    if batch.rows():
+        return batch.first_row in kept.journal[batch.run_id]
+    run = kept.runs.get(batch.run_id)
+    return batch.end is not None and run is not None and run.status != "running"
 
 
 def _in_order(rows: dict[int, _T]) -> list[_T]:

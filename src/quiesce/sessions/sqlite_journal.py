@@ -13,9 +13,12 @@ from .rows import A_MARK, LATE_ROWS, Row
 
 def is_written(db: sqlite3.Connection, session_id: str, batch: Batch) -> bool:
     """Whether a batch is there already. There may be others after it by now, which it must not undo."""
-    first = (session_id, batch.run_id, batch.first_row)
-    found = db.execute("SELECT 1 FROM journal WHERE session = ? AND run = ? AND seq = ?", first)
-    return bool(batch.rows()) and found.fetchone() is not None
+    run = (session_id, batch.run_id)
+    if batch.rows():
+        found = db.execute("SELECT 1 FROM journal WHERE session = ? AND run = ? AND seq = ?", (*run, batch.first_row))
+    else:  # one that only says how a run ended is there when that run has ended
+        found = db.execute("SELECT 1 FROM runs WHERE session = ? AND run = ? AND status <> 'running'", run)
+    return (bool(batch.rows()) or batch.end is not None) and found.fetchone() is not None
 
 
 def write_batch(db: sqlite3.Connection, session_id: str, batch: Batch) -> None:
