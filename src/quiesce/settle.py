@@ -12,7 +12,7 @@ import asyncio
 from contextlib import suppress
 from typing import Any, Final
 
-from .cancellation import Mode
+from .cancellation import BoundedShield, Mode
 from .course import Course
 from .errors import StoreUnavailable
 from .events import MessageAdded, RunEnded, StopRequested
@@ -22,7 +22,7 @@ from .messages import AssistantMessage, Message, Outcome
 from .output import OutputMismatch
 from .receipt import CallReceipt, Receipt, undo_note
 from .result import RunResult, StopReason
-from .sessions.journal import TOO_SOON, Journal
+from .sessions.journal import PATIENCE, TOO_SOON, Journal
 from .sessions.rows import encode
 from .state import Phase
 from .tools.policy import LAST_BREATH
@@ -34,8 +34,10 @@ HANG_UP_GRACE: Final = 0.5
 # What a child run may need, besides its tools' graces, to come to rest: hanging up, hooks, and a machine that is slow.
 SETTLING_SLACK: Final = 5.0
 KILL_SLACK: Final = 0.5
-# How long the end of a run waits for the store. What is not saved by then is said so on the receipt.
+# How long the end of a run that was stopped waits for the store. What is not saved by then is said so on the receipt.
 SAVE_GRACE: Final = 2.0
+# A journal gives up after its patience with each batch; at the end one may be on its way, and one is to come.
+_LONGEST_SAVE: Final = 3 * PATIENCE
 # How long hooks may take that hear of a stop, or of the end of a run that was stopped.
 STOP_HOOK_GRACE: Final = 1.0
 # How long hooks may take that hear of the end of a run that finished by itself. A stop ends that wait.
@@ -234,27 +236,44 @@ async def _save(course: Course) -> None:
     journal = course.journal
     if journal is not None and course.unsaved is None:
         if journal.opened:
-            await course.shield.wait((journal.attempted(),), seconds=SAVE_GRACE)
+            await _wait_for_store(course, journal.attempted())
         _note_unsaved(course, journal)
 
 
 async def _save_end(course: Course, result: RunResult) -> bool:
     """Write down how the run ended, and let the session go. False when that makes the result another one."""
     journal = course.journal
-    if journal is None or course.unsaved is not None:
+    if journal is None:
         return True
     saved = journal.finish(_last_event(result), encode(result.receipt))
-    await course.shield.wait((saved,), seconds=SAVE_GRACE)
+    if course.unsaved is not None:  # it was waited for already
+        return True
+    await _wait_for_store(course, saved)
     _note_unsaved(course, journal)
     return course.unsaved is None
 
 
+async def _wait_for_store(course: Course, saved: asyncio.Future[None]) -> None:
+    """Wait until the journal has saved this or given up, which it does by itself; but only a moment after a stop.
+
+    An outside cancellation is a stop here.
+    """
+    stopped, forget = when(course, Mode.AFTER_TURN)
+    shield = BoundedShield(f"saving run {course.run_id}", lambda: None if stopped.done() else stopped.set_result(None))
+    try:
+        await shield.wait((saved,), seconds=_LONGEST_SAVE, unless=stopped)
+        await shield.wait((saved,), seconds=SAVE_GRACE)
+    finally:
+        forget()
+        course.shield.interrupted |= shield.interrupted
+
+
 def _note_unsaved(course: Course, journal: Journal) -> None:
-    """What could not be saved is said; to a run that had finished, it is a failure."""
+    """What could not be saved is said; to a run that had finished, it is a failure unless it may go on in memory."""
     if not journal.all_saved:
         late = f"The store did not answer within {SAVE_GRACE:g} s."
         course.unsaved = journal.error or StoreUnavailable(late if journal.opened else TOO_SOON)
-        if course.finished and course.error is None and journal.failed:
+        if course.finished and course.error is None and (journal.failed or journal.must_save):
             course.error = course.unsaved
 
 
