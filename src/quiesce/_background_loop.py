@@ -1,20 +1,55 @@
 """The sync API's event loop: one background thread that runs the same core.
 
 One loop that stays, not a new one for each call: a provider's connections belong to the loop that opened them.
+
+A signal handler may raise in the thread that waits here, between any two instructions: Ctrl-C, the time limit of a task
+queue, an alarm. Then what was asked for is withdrawn or cancelled, and no lock is left held.
 """
 
 from __future__ import annotations
 
+import _thread
 import asyncio
 import atexit
+import concurrent.futures
 import contextvars
 import os
 import threading
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Future
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Generic, TypeVar
+
+from ._latch import Latch
 
 _T = TypeVar("_T")
+
+# Seconds that a coroutine has to end in when the thread that waits for it is interrupted.
+_ENDING: Final = 30.0
+
+
+class Request(Generic[_T]):
+    """A function that a portal's loop is to call, in the context of the thread that asks."""
+
+    def __init__(self, function: Callable[[], _T]) -> None:
+        self._function: Final = function
+        self._context: Final = contextvars.copy_context()
+        self._claims: Final[dict[str, object]] = {}
+        self.outcome: Final[Latch[_T]] = Latch()
+
+    def answer(self) -> None:
+        """Call the function, unless the request was withdrawn."""
+        if self._claim():
+            try:
+                self.outcome.set_result(self._context.run(self._function))
+            except BaseException as error:
+                self.outcome.set_exception(error)
+
+    def withdraw(self) -> bool:
+        """Whether the function was not called yet: then it never is."""
+        return self._claim()
+
+    def _claim(self) -> bool:
+        claim = object()
+        return self._claims.setdefault("claim", claim) is claim
 
 
 class Portal:
@@ -35,38 +70,46 @@ class Portal:
     @property
     def is_current(self) -> bool:
         """Whether the caller is in this very thread."""
-        return threading.current_thread() is self._thread
+        return threading.get_ident() == self._thread.ident
 
-    def call(self, function: Callable[[], _T], *, if_interrupted: Callable[[_T], object] | None = None) -> _T:
-        """Call a function in the loop's thread, in the caller's context, and wait for what it returns or raises.
+    def post(self, request: Request[Any]) -> None:
+        """Have the loop's thread answer a request. Returns at once."""
+        self._loop.call_soon_threadsafe(request.answer)
 
-        When Ctrl-C ends the wait, `if_interrupted` gets what the function returns after all.
-        """
-        outcome: Future[_T] = Future()
-        context = contextvars.copy_context()
-
-        def work() -> None:
-            try:
-                outcome.set_result(context.run(function))
-            except BaseException as error:
-                outcome.set_exception(error)
-
-        self._loop.call_soon_threadsafe(work)
+    def call(self, function: Callable[[], _T]) -> _T:
+        """Call a function in the loop's thread, in the caller's context, and wait for what it returns or raises."""
+        request = Request(function)
         try:
-            return outcome.result()
-        except KeyboardInterrupt:
-            if if_interrupted is not None:
-                hand_over = if_interrupted
-                outcome.add_done_callback(lambda late: None if late.exception() else hand_over(late.result()))
+            self.post(request)
+            return request.outcome.result()
+        except BaseException:
+            request.withdraw()
             raise
 
     def run(self, function: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
-        """Run a coroutine in the loop's thread and wait for it. Ctrl-C cancels it, and is raised when it has ended."""
-        work = asyncio.run_coroutine_threadsafe(function(), self._loop)
+        """Run a coroutine in the loop's thread and wait for it.
+
+        An exception in the thread that waits, such as Ctrl-C, cancels it, and is raised when it has ended; another one
+        meanwhile is raised at once.
+        """
+        ended: Latch[_T] = Latch()
+        tasks: list[asyncio.Task[_T]] = []
+
+        def begin() -> None:
+            task = self._loop.create_task(function())
+            tasks.append(task)
+            task.add_done_callback(lambda task: _copy(task, ended))
+
+        request = Request(begin)
         try:
-            return work.result()
-        except KeyboardInterrupt:
-            work.cancel()
+            self.post(request)
+            request.outcome.result()
+            return ended.result()
+        except BaseException as error:
+            began = not request.withdraw() and not request.outcome.raised(error) and not ended.raised(error)
+            if began and request.outcome.wait(_ENDING) and tasks:
+                self._loop.call_soon_threadsafe(tasks[0].cancel)
+                ended.wait(_ENDING)
             raise
 
     def close(self) -> None:
@@ -81,19 +124,53 @@ class Portal:
             runner.get_loop().run_forever()
 
 
+def _copy(task: asyncio.Task[_T], latch: Latch[_T]) -> None:
+    error = concurrent.futures.CancelledError() if task.cancelled() else task.exception()
+    if error is None:
+        latch.set_result(task.result())
+    else:
+        latch.set_exception(error)
+
+
 _portals: Final[list[Portal]] = []
 _starting: Final = threading.Lock()
 
 
 def portal() -> Portal:
     """A portal that this thread may block on: not the one it is in."""
-    with _starting:
-        _portals[:] = [each for each in _portals if each.usable]
-        for each in _portals:
-            if not each.is_current:
-                return each
-        _portals.append(Portal(f"quiesce-sync-{len(_portals) + 1}"))
-        return _portals[-1]
+    return _found() or _new()
+
+
+def _found() -> Portal | None:
+    return next((each for each in tuple(_portals) if each.usable and not each.is_current), None)
+
+
+def _new() -> Portal:
+    """Another portal, or one that somebody else has made meanwhile.
+
+    A thread of its own makes it: no signal handler raises there, in the middle of the locks of `threading`.
+    """
+    made: Latch[Portal] = Latch()
+    avoided = _current()
+
+    def make() -> None:
+        try:
+            with _starting:
+                _portals[:] = [each for each in _portals if each.usable]
+                fitting = [each for each in _portals if each is not avoided]
+                if not fitting:
+                    fitting = [Portal(f"quiesce-sync-{len(_portals) + 1}")]
+                    _portals.extend(fitting)
+            made.set_result(fitting[0])
+        except BaseException as error:
+            made.set_exception(error)
+
+    _thread.start_new_thread(make, ())
+    return made.result()
+
+
+def _current() -> Portal | None:
+    return next((each for each in tuple(_portals) if each.usable and each.is_current), None)
 
 
 def close_portals() -> None:

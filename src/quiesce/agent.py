@@ -10,7 +10,6 @@ from dataclasses import replace
 from os import PathLike
 from typing import Any, Final, Literal
 
-from ._background_loop import portal
 from .as_tool import agent_tool, parent_of
 from .cancellation import CancellationToken, Cause, Mode, Source
 from .cancellation.cause import parse_mode
@@ -29,7 +28,7 @@ from .result import RunResult
 from .retry import Retry
 from .run.argument_checks import Usable, check_choice, checked_seconds, session_of, tool_table
 from .run.config import OnBusy, OnPrompt, RunConfig, RunInput, open_accounts, run_input, with_options
-from .run.events.stream import EventStream, events_in_this_thread, interrupt
+from .run.events.stream import EventStream, events_in_this_thread, run_in_background
 from .run.handle import Run
 from .run.output import OutputSpec
 from .run.start import claim_conversation, wake
@@ -200,9 +199,13 @@ class Agent:
     def __call__(self, prompt: Prompt | Answers | Continue, **options: Any) -> RunResult:
         """Run and wait for the result, with or without an event loop in this thread. Options as for `start`.
 
-        Raises what `start` and `Run.wait` raise. Ctrl-C stops the run, and is raised when it is at rest.
+        Raises what `start` and `Run.wait` raise. Any other exception that is raised in this thread meanwhile, such as
+        Ctrl-C or the time limit of a task queue, stops the run, and goes on when that is at rest.
         """
-        return portal().call(lambda: self.start(prompt, **options), if_interrupted=interrupt).wait()
+        return run_in_background(
+            lambda: self._start_or_join(prompt, options),
+            lambda run, is_mine: run.wait() if is_mine else run.wait_joined(),
+        )
 
     async def invoke_async(self, prompt: Prompt | Answers | Continue, **options: Any) -> RunResult:
         """Run and wait for the result. Options as for `start`.
@@ -271,9 +274,10 @@ class Agent:
         try:
             asyncio.get_running_loop()
         except RuntimeError:
-            options = {"timeout": timeout, "limits": limits, "token": token, "output_type": output_type}
+            options: dict[str, Any] = {"timeout": timeout, "limits": limits, "token": token, "output_type": output_type}
             options |= {"on_busy": on_busy, "on_prompt": on_prompt}
-            return portal().call(lambda: self.start(prompt, conversation=conversation, **options))  # pyright: ignore[reportArgumentType]
+            options |= {"conversation": conversation}
+            return run_in_background(lambda: self._start_or_join(prompt, options), lambda run, _: run)
         of_call = None if within is None else within.token.child()  # stopped with the call, and so with its run
         own_token = CancellationToken.any(*(each for each in (token, of_call) if each is not None))
         state = RunState(uuid.uuid4().hex[:12], config, held, given, own_token, parent=parent)

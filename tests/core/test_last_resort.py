@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from quiesce import Agent, CancellationToken
-from quiesce._background_loop import Portal
+from quiesce._background_loop import portal
+from quiesce._latch import Latch
 from quiesce.errors import ServerError
 from quiesce.events import AnswerEnd, Event, RunEnded, TextDelta
-from quiesce.hooks import BeforeRun
+from quiesce.hooks import BeforeRun, OnStop
 from quiesce.run import handle as run_module
 from quiesce.testing import Fail, Raw, Say, ScriptedModel, Stall
 
@@ -91,33 +92,27 @@ def test_a_fork_has_hooks_of_its_own() -> None:
 
 
 def test_ctrl_c_while_a_run_is_being_started_stops_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    started: list[Any] = []
-    portal = Portal("quiesce-test")
+    """Whoever has no handle yet cannot stop it: `start()` does."""
+    causes: list[Any] = []
     agent = Agent(ScriptedModel([Stall()]))
-
-    def begin() -> Any:
-        started.append(agent.start("Go"))
-        return started[0]
-
-    from concurrent.futures import Future
-
-    monkeypatch.setattr(Future, "result", _interrupted_once(Future.result))
+    agent.hook(OnStop)(lambda event: causes.append(event.cause))
+    portal()  # now, so that the next wait is the one for the run
+    monkeypatch.setattr(Latch, "result", _interrupted_after_the_first(Latch.result))
     with pytest.raises(KeyboardInterrupt):
-        portal.call(begin, if_interrupted=lambda run: run.cancel("Ctrl-C", source="signal"))
-    receipt = portal.call(lambda: started[0]).wait_for_rest()
-    portal.close()
-    assert receipt.cause is not None
-    assert receipt.cause.source == "signal"
+        agent.start("Go")
+    assert agent.active_runs == ()
+    assert [cause.source for cause in causes] == ["signal"]
 
 
-def _interrupted_once(original: Any) -> Any:
+def _interrupted_after_the_first(original: Any) -> Any:
     calls: list[int] = []
 
     def result(self: Any, timeout: float | None = None) -> Any:
+        found = original(self, timeout)
         calls.append(1)
         if len(calls) == 1:
             raise KeyboardInterrupt
-        return original(self, timeout)
+        return found
 
     return result
 

@@ -135,7 +135,7 @@ def test_a_stop_waits_for_a_hung_store_no_longer_than_its_bound(at: int) -> None
     async def main() -> None:
         store = Failing(at, None)
         run = Agent(script(), tools=[echo], session="s", store=store).start("Go")
-        await asyncio.sleep(20)
+        await asyncio.sleep(5)
         loop = asyncio.get_running_loop()
         asked = loop.time()
         run.cancel("enough")

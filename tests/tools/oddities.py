@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from hazards import FOREVER, sign
@@ -237,3 +238,118 @@ def loaded_with_context(names: list[str], ctx: ToolContext) -> str:
     ctx.token.raise_if_cancelled()
     ctx.report("looked")
     return loaded(names)
+
+
+# --- Forks ---------------------------------------------------------------------------------------------------------
+
+
+def _catches_term() -> bool:
+    """Whether this process has a handler for TERM, as the kernel sees it."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    caught, blocked = (
+        int(line.split()[1], 16) for kind in ("SigCgt:", "SigBlk:") for line in lines if line.startswith(kind)
+    )
+    return bool((caught | blocked) >> (signal.SIGTERM - 1) & 1)
+
+
+def _fork_and_say(fork: Callable[[], int]) -> bool:
+    child = fork()
+    if child == 0:
+        os._exit(_catches_term() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) != 0
+
+
+def _exit_with(function: Callable[[], bool]) -> None:
+    os._exit(function())
+
+
+def term_in_forks() -> str:
+    """Which ways of forking give a child that handles or blocks TERM; and whether this process still handles it."""
+    import multiprocessing
+    import subprocess
+    from concurrent.futures import ProcessPoolExecutor
+    from threading import Thread
+
+    context = multiprocessing.get_context("fork")
+    found: dict[str, bool] = {"os.fork": _fork_and_say(os.fork)}
+    found["os.forkpty"] = _fork_and_say(lambda: os.forkpty()[0])
+    in_thread = Thread(target=lambda: found.update({"a thread": _fork_and_say(os.fork)}))
+    in_thread.start()
+    in_thread.join()
+    process = context.Process(target=_exit_with, args=(_catches_term,))
+    process.start()
+    process.join()
+    found["multiprocessing"] = process.exitcode != 0
+    with context.Pool(1) as pool:
+        found["Pool"] = pool.apply(_catches_term)
+    with ProcessPoolExecutor(1, mp_context=context) as executor:
+        found["ProcessPoolExecutor"] = executor.submit(_catches_term).result()
+    program = subprocess.run(
+        [sys.executable, "-c", ""],
+        check=False,
+        preexec_fn=lambda: _exit_with(_catches_term),
+    )
+    found["preexec_fn"] = program.returncode != 0
+    names = " ".join(name for name, catches in found.items() if catches)
+    return f"{names or 'none'}; itself: {_catches_term()}"
+
+
+def end_children_at_once(count: int) -> str:
+    """TERM for each child in the moment that it is there. Which was the first that ended otherwise."""
+    for number in range(count):
+        child = os.fork()
+        if child == 0:
+            signal.alarm(2)  # for one that the signal does not end
+            signal.pause()
+            os._exit(0)
+        os.kill(child, signal.SIGTERM)
+        if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) != -signal.SIGTERM:
+            return f"not number {number}"
+    return "all"
+
+
+def pools(count: int) -> str:
+    """One pool of processes after the other, each ended while its processes begin to wait."""
+    import multiprocessing
+
+    context = multiprocessing.get_context("fork")
+    total = 0
+    for number in range(count):
+        with context.Pool(2) as pool:
+            total += pool.apply(abs, (number % 2,))
+    return str(total)
+
+
+def fork_until_terminated(book: str, ctx: ToolContext) -> str:
+    """Does nothing but fork, so that TERM nearly always comes in a fork; and writes down that it could clean up."""
+    try:
+        ctx.report("ready")
+        while True:
+            child = os.fork()
+            if child == 0:
+                os._exit(0)
+            os.waitpid(child, 0)
+    finally:
+        Path(book).write_text("cleaned up")
+
+
+def told_in_a_fork(book: str) -> str:
+    """TERM comes in the middle of a fork: while a hook of the standard library runs."""
+    import logging
+
+    class Telling:
+        def acquire(self) -> None:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+        def release(self) -> None: ...
+
+    before, logging._lock = logging._lock, Telling()  # type: ignore[attr-defined]
+    try:
+        if os.fork() == 0:
+            os._exit(0)
+        signal.alarm(10)
+        time.sleep(FOREVER)
+    finally:
+        logging._lock = before  # type: ignore[attr-defined]
+        Path(book).write_text("cleaned up")
+    return "never"

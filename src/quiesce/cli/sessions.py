@@ -1,4 +1,4 @@
-"""`quiesce sessions list | show | export | import | delete`."""
+"""`quiesce sessions list | show | export | import | repair | delete`."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from ..messages import AssistantMessage, CutNote, Message, Reasoning, Text, ToolCall, ToolMessage, UserMessage
 from ..receipt import late_line
 from ..sessions.export import export_session, import_session
 from ..sessions.journal.rows import late_outcomes
 from ..sessions.records import RunRecord, SessionInfo
+from ..sessions.repair import repair_session
 from ..sessions.session import Session
 from ..sessions.store import Store
 from ..sessions.stores.resolve import default_path, resolve_store
@@ -41,6 +43,9 @@ def add_parser(subparsers: Subparsers) -> None:
     imported = action("import", _import, "a session from JSON Lines")
     imported.add_argument("file", type=Path, nargs="?", help="a file (default: standard input)")
     imported.add_argument("--name", help="what to call it (default: as it was called)")
+    repair = action("repair", _repair, "a damaged session: keep what is whole, and a copy of the rest in a file")
+    repair.add_argument("name")
+    repair.add_argument("-o", "--output", type=Path, help="the file (default: NAME.damaged-TIME.jsonl)")
     delete = action("delete", _delete, "one session, for good")
     delete.add_argument("name")
 
@@ -68,7 +73,8 @@ def _list(options: argparse.Namespace) -> int:
 
 def _show(options: argparse.Namespace) -> int:
     with _opened(options) as store:
-        messages = Session(options.name, store).load_sync()
+        session = Session(options.name, store)
+        messages = session.load_sync()
         runs = store.runs(options.name).result()
         late = {run.run_id: late_outcomes(store.rows(options.name, run.run_id, marks=True).result()) for run in runs}
     for run in runs:
@@ -78,6 +84,8 @@ def _show(options: argparse.Namespace) -> int:
     for message in messages:
         print()
         print(_plain(message))
+    if session.damage:
+        print(f"\nDAMAGED from here on. {session.damage} `quiesce sessions repair` keeps what is above.")
     return 0
 
 
@@ -97,6 +105,25 @@ def _import(options: argparse.Namespace) -> int:
     with _opened(options) as store:
         name = import_session(store, data.splitlines(), name=options.name)
     print(f"Imported {name!r}.")
+    return 0
+
+
+def _repair(options: argparse.Namespace) -> int:
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    file = options.output or Path(f"{quote(options.name, safe=' @')}.damaged-{stamp}.jsonl")
+
+    def keep(lines: list[bytes]) -> None:
+        with file.open("xb") as copy:
+            copy.writelines(line + b"\n" for line in lines)
+
+    with _opened(options) as store:
+        repaired = repair_session(store, options.name, keep)
+    if repaired is None:
+        print(f"Nothing is wrong with {options.name!r}.")
+        return 0
+    print(repaired.damage)
+    rest = f"what was cut away ({len(repaired.cut)}) is in {file}" if repaired.cut else "nothing was cut away"
+    print(f"Repaired {options.name!r}: {repaired.kept} messages are kept; {rest}.")
     return 0
 
 

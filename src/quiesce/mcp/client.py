@@ -183,8 +183,12 @@ class MCPServer:
 
     def __enter__(self) -> Self:
         self._portal = portal()
-        self._portal.run(self.connect)
-        return self
+        try:
+            self._portal.run(self.connect)
+            return self
+        except BaseException:  # also one that a signal handler raised when it was connected already
+            self._portal.run(self.close)
+            raise
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

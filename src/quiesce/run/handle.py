@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 from collections.abc import Callable, Generator
-from contextlib import suppress
 from types import TracebackType
 from typing import Any, Final, Self
 
 import anyio
 
+from .._latch import Latch
 from ..cancellation import BoundedShield, Cause, Mode, Source, StopScope, TokenView
 from ..cancellation.cause import parse_mode
 from ..conversation.sealing import user_message
@@ -45,8 +44,7 @@ class Run:
     def __init__(self, state: RunState, *, timeout: float | None, on_end: Callable[[Run], None]) -> None:
         self._state: Final = state
         self._on_end: Final = on_end
-        self._ended: Final[concurrent.futures.Future[RunResult]] = concurrent.futures.Future()
-        self._ended.set_running_or_notify_cancel()  # so that a waiter who is cancelled cannot cancel it for the others
+        self._ended: Final[Latch[RunResult]] = Latch()
         self._deadline: Final = (
             None if timeout is None else state.progress.loop.call_later(timeout, self.deadline_passed, timeout)
         )
@@ -229,13 +227,15 @@ class Run:
     def wait(self, timeout: float | None = None) -> RunResult:
         """Block this thread until the run has ended. Not in the run's own loop.
 
-        Raises `TimeoutError` when it has not ended by then, and the `RunError` of a run that failed. Ctrl-C stops the
-        run, waits for it, and is then raised; each further Ctrl-C is more urgent.
+        Raises `TimeoutError` when it has not ended by then, and the `RunError` of a run that failed. Any other
+        exception that is raised in this thread meanwhile, such as Ctrl-C or the time limit of a task queue, stops the
+        run and goes on when it is at rest; each further one is more urgent.
         """
-        with suppress(RuntimeError):
-            if asyncio.get_running_loop() is self._state.progress.loop:
-                raise ConfigurationError("Run.wait() in the run's own loop would wait for ever.", todo="Use await.")
         return _raise_failure(self._wait_with_interrupts(timeout))
+
+    def wait_joined(self) -> RunResult:
+        """`wait()` for a thread whose prompt joined somebody else's run: an exception there leaves it running."""
+        return _raise_failure(self._ended.result())
 
     def wait_for_rest(self) -> Receipt:
         """Block this thread until the run is at rest; returns the receipt. Never raises the run's failure."""
@@ -243,16 +243,31 @@ class Run:
 
     def _wait_with_interrupts(self, timeout: float | None) -> RunResult:
         try:
-            return self._ended.result(timeout)
-        except KeyboardInterrupt:
-            self.cancel("Ctrl-C", source="signal")
+            in_own_loop = _running_loop() is self._state.progress.loop
+            ended = not in_own_loop and self._ended.wait(timeout)
+        except BaseException as error:
+            raise self.end_with_thread(error)  # noqa: B904  # most often this one itself
+        if in_own_loop:
+            raise ConfigurationError("Run.wait() in the run's own loop would wait for ever.", todo="Use await.")
+        return self._ended.result(None if ended else 0)
+
+    def end_with_thread(self, error: BaseException) -> BaseException:
+        """Stop because an exception was raised in the thread that waits, and wait for the rest. Returns what to raise.
+
+        A second exception meanwhile is a `kill`, a third ends the wait. The first one is raised, unless a later one is
+        graver: a Ctrl-C after a time limit.
+        """
+        raised = error
+        for mode, grace in ((Mode.NOW, self._longest_grace()), (Mode.KILL, 0.0)):
             try:
-                self._ended.result(_SLACK + self._longest_grace())
-            except KeyboardInterrupt:
-                self.cancel("Ctrl-C again", mode=Mode.KILL, source="signal")
-                with suppress(TimeoutError):
-                    self._ended.result(_SLACK)
-            raise
+                self.cancel(_told(error, mode), mode=mode, source=_source(error))
+                self._ended.wait(_SLACK + grace)
+                break
+            except BaseException as further:
+                error = further
+                if isinstance(raised, Exception) and not isinstance(further, Exception):
+                    raised = further
+        return raised
 
     def __await__(self) -> Generator[Any, None, RunResult]:
         return self.result().__await__()
@@ -271,7 +286,7 @@ class Run:
 
     def at_rest(self) -> asyncio.Future[RunResult]:
         """A future that is done when the run is at rest, for those who wait for several. Cancelling it does nothing."""
-        return asyncio.wrap_future(self._ended)
+        return self._ended.future()
 
     async def end_with_caller(self) -> None:
         """Wait for the end although the caller is being cancelled. For those who re-raise the cancellation."""
@@ -344,15 +359,15 @@ class Run:
         try:
             if self._state.progress.phase is not Phase.ENDED:
                 self._end_anyway(None if task.cancelled() else task.exception())
+            self._on_end(self)  # first, so that whoever has waited finds no active run
         except Exception as error:  # a bug of ours; whoever waits must hear of it rather than wait for ever
             self._state.conversation.release(self.id)
+            self._on_end(self)
             self._ended.set_exception(error)
         else:
             result = self._state.result
             assert result is not None
             self._ended.set_result(result)
-        finally:
-            self._on_end(self)
 
     def _end_anyway(self, error: BaseException | None) -> None:
         """The task was cancelled before its first step, or is broken: the run must come to rest all the same."""
@@ -361,6 +376,24 @@ class Run:
         else:
             self._state.token.cancel("The task was cancelled before it began", source="task")
         settle_at_once(self._state)
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
+def _source(error: BaseException) -> Source:
+    return "signal" if isinstance(error, KeyboardInterrupt) else "task"
+
+
+def _told(error: BaseException, mode: Mode) -> str:
+    """The reason of a stop because of an exception in the thread that waits."""
+    if isinstance(error, KeyboardInterrupt):
+        return "Ctrl-C" if mode is Mode.NOW else "Ctrl-C again"
+    return f"{type(error).__name__} in the thread that waited"
 
 
 def _raise_failure(result: RunResult) -> RunResult:

@@ -12,7 +12,7 @@ import asyncio
 from contextlib import suppress
 from typing import Any, Final
 
-from ..cancellation import Mode
+from ..cancellation import BoundedShield, Mode
 from ..conversation.sealing import close
 from ..errors import StoreUnavailable
 from ..events import MessageAdded, StopRequested
@@ -21,7 +21,7 @@ from ..messages import Message
 from ..phases import Phase
 from ..receipt import undo_note
 from ..result import RunResult
-from ..sessions.journal.journal import TOO_SOON, Journal
+from ..sessions.journal.journal import PATIENCE, TOO_SOON, Journal
 from ..sessions.journal.rows import encode
 from ..tools.policy import LAST_BREATH
 from .ending import Ending, build_result, last_event, latency, write_ending
@@ -34,8 +34,10 @@ HANG_UP_GRACE: Final = 0.5
 # What a child run may need, besides its tools' graces, to come to rest: hanging up, hooks, and a machine that is slow.
 SETTLING_SLACK: Final = 5.0
 KILL_SLACK: Final = 0.5
-# How long the end of a run waits for the store. What is not saved by then is said so on the receipt.
+# How long the end of a run that was stopped waits for the store. What is not saved by then is said so on the receipt.
 SAVE_GRACE: Final = 2.0
+# A journal gives up after its patience with each batch; at the end one may be on its way, and one is to come.
+_LONGEST_SAVE: Final = 3 * PATIENCE
 # How long hooks may take that hear of a stop, or of the end of a run that was stopped.
 STOP_HOOK_GRACE: Final = 1.0
 # How long hooks may take that hear of the end of a run that finished by itself. A stop ends that wait.
@@ -240,29 +242,46 @@ async def _save(state: RunState) -> None:
     journal = state.saving.journal
     if journal is not None and state.saving.unsaved is None:
         if journal.opened:
-            await state.shield.wait((journal.attempted(),), seconds=SAVE_GRACE)
+            await _wait_for_store(state, journal.attempted())
         _note_unsaved(state, journal)
 
 
 async def _save_end(state: RunState, ending: Ending, result: RunResult) -> None:
     """Write down how the run ended, and let the session go. What cannot be saved makes the result another one."""
     journal = state.saving.journal
-    if journal is None or state.saving.unsaved is not None:
+    if journal is None:
         return
     saved = journal.finish(last_event(result), encode(result.receipt))
-    await state.shield.wait((saved,), seconds=SAVE_GRACE)
+    if state.saving.unsaved is not None:  # it was waited for already
+        return
+    await _wait_for_store(state, saved)
     _note_unsaved(state, journal)
     if state.saving.unsaved is not None:
         unsaved = ending.not_saved(state.saving.unsaved, failed=state.progress.error is not None)
         state.result = build_result(state, unsaved)
 
 
+async def _wait_for_store(state: RunState, saved: asyncio.Future[None]) -> None:
+    """Wait until the journal has saved this or given up, which it does by itself; but only a moment after a stop.
+
+    An outside cancellation is a stop here.
+    """
+    stopped, forget = when(state, Mode.AFTER_TURN)
+    shield = BoundedShield(f"saving run {state.run_id}", lambda: None if stopped.done() else stopped.set_result(None))
+    try:
+        await shield.wait((saved,), seconds=_LONGEST_SAVE, unless=stopped)
+        await shield.wait((saved,), seconds=SAVE_GRACE)
+    finally:
+        forget()
+        state.shield.interrupted |= shield.interrupted
+
+
 def _note_unsaved(state: RunState, journal: Journal) -> None:
-    """What could not be saved is said; to a run that had finished, it is a failure."""
+    """Note what could not be saved; for a finished run that is a failure, unless it may go on in memory."""
     if not journal.all_saved:
         late = f"The store did not answer within {SAVE_GRACE:g} s."
         state.saving.unsaved = journal.error or StoreUnavailable(late if journal.opened else TOO_SOON)
-        if state.progress.finished and state.progress.error is None and journal.failed:
+        if state.progress.finished and state.progress.error is None and (journal.failed or journal.must_save):
             state.progress.error = state.saving.unsaved
 
 

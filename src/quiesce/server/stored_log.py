@@ -7,7 +7,7 @@ import logging
 from collections.abc import Sequence
 from typing import Final
 
-from ..errors import StoreError
+from ..errors import StoreDamaged, StoreError
 from ..events import Event, RunEnded
 from ..sessions import Session
 from ..sessions.journal.rows import NumberedEvent, unpack
@@ -28,9 +28,18 @@ class StoredEvents:
         self._run_id: Final = run_id
 
     async def after(self, number: int, *, most: int | None = _ROWS) -> list[NumberedEvent]:
-        """Some events after this number; none when there are no more. Raises a `StoreError`."""
+        """Some events after this number, up to one that cannot be read; none when there are no more.
+
+        Raises a `StoreError`.
+        """
         rows = self._session.store.rows(self._session.name, self._run_id, after=number, most=most)
-        return list(unpack(await asyncio.wrap_future(rows), number))
+        found: list[NumberedEvent] = []
+        try:
+            for each in unpack(await asyncio.wrap_future(rows), number):
+                found.append(each)  # noqa: PERF402 - what came before the damage is kept
+        except StoreDamaged as error:
+            _log.warning("run %s is shown up to where it is damaged: %s", self._run_id, error)
+        return found
 
 
 class StoredLog:

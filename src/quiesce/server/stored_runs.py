@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final
 from urllib.parse import quote, unquote
 
@@ -12,7 +13,7 @@ import msgspec
 
 from ..agent import Agent
 from ..cancellation import Mode
-from ..errors import StoreError
+from ..errors import StoreDamaged, StoreError
 from ..events import Event, MessageAdded, ModelCallEnded, RunEnded, TextDelta
 from ..interrupts import Interrupt
 from ..messages import Message, Outcome, UserMessage
@@ -69,7 +70,7 @@ class PastRun:
         self.ended_at: Final = stored.ended or stored.started
         self.entries: Final = tuple(event.entry for event in events if isinstance(event, ModelCallEnded))
         self.receipt: Final = _receipt(stored, self.entries)
-        self.state: Final[RunState] = "crashed" if stored.status == "crashed" else "ended"
+        self.state: Final[RunState] = "ended" if stored.status == "ended" else "crashed"
         self.readers = 0
         self.on_disconnect: Final[OnDisconnect] = "continue"
         self.mode: Final = Mode.NOW
@@ -162,10 +163,14 @@ class Archive:
     ) -> tuple[Agent, Session, list[PastRun]] | None:
         session = Session(stored_as, self.store)
         runs = await asyncio.wrap_future(self.store.runs(stored_as))
-        if any(run.status == "running" for run in runs):
-            await _bring_to_rest(session)
-            runs = await asyncio.wrap_future(self.store.runs(stored_as))
-        else:
+        try:
+            if any(run.status == "running" for run in runs):
+                await _bring_to_rest(session)
+                runs = await asyncio.wrap_future(self.store.runs(stored_as))
+            else:
+                await session.load()
+        except StoreDamaged as error:
+            _log.warning("session %s is shown up to its damage: %s", stored_as, error)
             await session.load()
         agent = agents.get(runs[-1].agent) if runs else None
         if agent is None:
@@ -190,7 +195,8 @@ class Archive:
         """What became of calls that had been given up may have been written down after the receipt."""
         if any(call.outcome is Outcome.ABANDONED for call in run.receipt.calls):
             rows = await asyncio.wrap_future(self.store.rows(stored_as, run.id, marks=True))
-            run.receipt.late.extend(late_outcomes(rows))
+            with suppress(StoreDamaged):
+                run.receipt.late.extend(late_outcomes(rows))
 
 
 async def _bring_to_rest(session: Session) -> None:
@@ -217,12 +223,12 @@ def _receipt(stored: RunRecord, entries: tuple[LedgerEntry, ...]) -> Receipt:
         except msgspec.MsgspecError:
             pass  # one that was saved late has none
     unknown: tuple[CallReceipt, ...] = ()
-    if stored.status == "crashed":
+    with suppress(msgspec.MsgspecError):
         crash = msgspec.json.decode(stored.detail, type=Crash)
         unknown = tuple(CallReceipt(call.id, call.name, Outcome.UNKNOWN, ok=False) for call in crash.unknown)
     return Receipt(
         run_id=stored.run_id,
-        stop_reason=stored.reason or stored.status,
+        stop_reason=stored.reason or "crashed",
         cause=None,
         mode=None,
         phase=Phase.ENDED,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from msgspec import Struct
 
@@ -195,6 +196,16 @@ class Snapshot(Struct, frozen=True):
     messages: list[bytes]
     unfinished: dict[str, list[bytes]]
     values: dict[str, bytes]
+    in_order: int | None = None
+    """How many of the messages are in their places, when some after them are not."""
+
+
+def placed(rows: Sequence[Sequence[Any]]) -> tuple[int, list[bytes]]:
+    """Messages from (position, payload), sorted: how many are in their places, counted from 0, and all of them."""
+    in_order = 0
+    while in_order < len(rows) and rows[in_order][0] == in_order:
+        in_order += 1
+    return in_order, [row[1] for row in rows]
 
 
 class Entry(Struct, frozen=True):

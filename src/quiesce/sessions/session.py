@@ -3,34 +3,46 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 import uuid
 from collections.abc import Iterable
-from typing import Final, Literal, TypeAlias, get_args
+from typing import Final, Literal, NamedTuple, TypeAlias, get_args
 
 import msgspec
 
 from ..conversation.conversation import Conversation, ConversationState
-from ..conversation.sealing import DEFAULT_CUT_NOTE, faults
-from ..errors import ConfigurationError, SessionNotFound, StoreDamaged, StoreError
+from ..conversation.sealing import DEFAULT_CUT_NOTE
+from ..errors import ConfigurationError, SessionNotFound, StoreDamaged, StoreError, StoreUnavailable
 from ..interrupts import Answers, Interrupt, PendingTurn
 from ..messages import Message
 from ..receipt import Receipt
+from .damage import PENDING, Found, damaged, read_undamaged, read_whole
+from .journal import journal
+from .journal.buffer import WRITER
 from .journal.journal import Journal
-from .journal.recovery import Crash, Torn
-from .journal.rows import NumberedEvent, Row, decode_messages, decode_row, encode, late_outcomes, unpack
+from .journal.recovery import Crash, Sealing, seal_unfinished
+from .journal.rows import NumberedEvent, Row, encode, late_outcomes, unpack
 from .journal.run_host import RunHost
 from .queue.waiting import Applicant, Wish
-from .records import Batch, Lease, RunBegin, RunEnd, RunRecord, Said, Snapshot
+from .records import Batch, Lease, RunEnd, RunRecord, Said, Snapshot
 from .store import Store
 from .stores.resolve import resolve_store
 
 OnStoreFailure: TypeAlias = Literal["stop", "continue"]
 
-# Where a turn that waits for a person is kept.
-PENDING: Final = "conversation.pending"
 # A lease is renewed while a run goes on; after a crash, others wait this long unless they can see that it is dead.
 LEASE: Final = 30.0
+# Seconds between attempts to write what an earlier run left.
+_PAUSE: Final = 0.25
+_log: Final = logging.getLogger("quiesce")
+
+
+class Unsaved(NamedTuple):
+    """What a run that went on without its store could not save."""
+
+    run_id: str
+    batches: list[Batch]
 
 
 class Session(Conversation):
@@ -64,12 +76,14 @@ class Session(Conversation):
         self.on_store_failure: Final[OnStoreFailure] = on_store_failure
         self.crashes: tuple[Crash, ...] = ()
         """The runs that were found to have crashed when the session was last opened here."""
+        self.damage = ""
+        """What is wrong with the stored conversation, as it was last read; empty when nothing is."""
         self._saved: tuple[Message, ...] = ()
         self._stored_id: str | None = None
         self._owner: Final = uuid.uuid4().hex
         self._revision: int | None = None
-        self._fence = 0
-        self._behind: str | None = None
+        self._stored_writer: bytes | None = None
+        self._behind: Unsaved | None = None
         self._not_pending = False
         self._journal: Journal | None = None
         self._applicant: Applicant | None = None
@@ -97,13 +111,15 @@ class Session(Conversation):
     async def load(self) -> tuple[Message, ...]:
         """Read the conversation as it is stored now. What a run left that is not at rest is shown as if sealed.
 
-        Raises a `StoreError`. Changes nothing in the store; while a run of this process holds it, nothing at all.
+        One that is damaged is shown up to there, and `damage` says what it is. Raises a `StoreError`. Changes nothing
+        in the store; while a run of this process holds it, nothing at all.
         """
-        return self._show(await asyncio.wrap_future(self.store.load(self.name)))
+        snapshot = await asyncio.wrap_future(self.store.load(self.name))
+        return self._show(snapshot, await asyncio.wrap_future(self.store.runs(self.name)))
 
     def load_sync(self) -> tuple[Message, ...]:
         """`load()`, for code without an event loop. It blocks."""
-        return self._show(self.store.load(self.name).result())
+        return self._show(self.store.load(self.name).result(), self.store.runs(self.name).result())
 
     async def events(self, run_id: str, *, after: int = 0) -> list[NumberedEvent]:
         """The events of a run that are stored, after number `after`: each with the number that live readers got it by.
@@ -125,15 +141,20 @@ class Session(Conversation):
                 return stored_receipt(run, rows)
         return None
 
-    def _show(self, snapshot: Snapshot) -> tuple[Message, ...]:
-        messages, pending = decode_messages(snapshot.messages), _pending_in(snapshot)
-        for run_id, rows in snapshot.unfinished.items():
-            torn = Torn(run_id, messages, pending, map(decode_row, rows))
-            messages, pending = torn.conversation()
+    def _show(self, snapshot: Snapshot, runs: list[RunRecord]) -> tuple[Message, ...]:
+        found, damage = read_undamaged(snapshot)
+        if not damage and snapshot.unfinished:
+            try:
+                sealings, damage = seal_unfinished(self.name, found, snapshot.unfinished, _writer(snapshot, runs))
+                found = sealings[-1].after
+            except StoreDamaged as error:
+                damage = error.what
+        if damage:
+            _log.warning("Session %r is damaged, and shown up to there. %s", self.name, damage)
         if self.holder is None and self._behind is None:
-            self._state, self._revision = ConversationState(messages, pending), None
-            self._stored_id = snapshot.info.id
-        return messages
+            self._state, self._revision = ConversationState(*found), None
+            self._stored_id, self.damage = snapshot.info.id, damage
+        return found.messages
 
     # --- Writing: for the run that holds it ---------------------------------------------------------------------
 
@@ -182,7 +203,7 @@ class Session(Conversation):
             if left is not None and not left.all_saved:
                 self._revision = None
                 if left.opened and self.on_store_failure == "continue":
-                    self._behind = run_id
+                    self._behind = Unsaved(run_id, left.left_over())
                 elif self._behind is None:
                     self._state = ConversationState(self._saved)
         super().release(run_id)
@@ -206,7 +227,7 @@ class Session(Conversation):
             self._applicant.stop_watching()
             self.store.release(taken.lease)
             raise
-        self._stored_id, self._fence = taken.lease.session_id, taken.lease.fence
+        self._stored_id = taken.lease.session_id
         return taken.lease
 
     def stop_watching(self) -> bool:
@@ -232,39 +253,67 @@ class Session(Conversation):
 
     async def _take_over(self, lease: Lease, snapshot: Snapshot) -> None:
         """What is stored, sealed where a crash has torn it, becomes what is here."""
-        revision = snapshot.info.revision
-        crashes: list[Crash] = []
-        if self._behind is not None and lease.fence == self._fence + 1:
-            revision = await self._catch_up(lease, self._behind)
-            snapshot.unfinished.pop(self._behind, None)
-            stored, pending = self._state.messages, self._state.pending
+        revision, behind = snapshot.info.revision, self._behind
+        if behind is not None and self._goes_on_from(snapshot, behind):
+            revision = await self._catch_up(lease, snapshot, behind)
+            found = Found(self._state.messages, self._state.pending)
         else:
-            stored, pending = decode_messages(snapshot.messages), _pending_in(snapshot)
-        for run_id, rows in snapshot.unfinished.items():
-            torn = Torn(run_id, stored, pending, map(decode_row, rows))
-            crash = Crash(run_id, torn.unknown, torn.kept_text)
-            batch = _rewriting(run_id, stored, torn.conversation())
-            batch.end = RunEnd("crashed", "crashed", time.time(), encode(crash))
-            revision = await asyncio.wrap_future(self.store.write(lease, batch))
-            stored, pending = torn.conversation()
-            crashes.append(crash)
-        found = faults(stored)
-        if found:
-            raise StoreDamaged(f"Session {self.name!r} is not a valid conversation: {'; '.join(found[:3])}.")
-        self._state, self._saved = ConversationState(stored, pending), stored
-        self._revision, self._behind = revision, None
-        self.crashes, self.values = tuple(crashes), dict(snapshot.values)
+            found = read_whole(snapshot)
+            if behind is not None:
+                _log.warning("Run %s: what it could not save is dropped; others have gone on.", behind.run_id)
+        sealings: list[Sealing] = []
+        if snapshot.unfinished:
+            runs = await asyncio.wrap_future(self.store.runs(self.name))
+            sealings, damage = seal_unfinished(self.name, found, snapshot.unfinished, _writer(snapshot, runs))
+            if damage:
+                raise damaged(self.name, damage)
+        for each in sealings:  # written only when all of them are known to make sense
+            revision, found = await self._write(lease, each.batch()), each.after
+        self._state, self._saved = ConversationState(*found), found.messages
+        self._revision, self._behind, self.damage = revision, None, ""
+        self._stored_writer = snapshot.values.get(WRITER)
+        self.crashes, self.values = tuple(each.crash for each in sealings), dict(snapshot.values)
 
-    async def _catch_up(self, lease: Lease, run_id: str) -> int:
-        """Save what an earlier run left in memory only. For when nobody else has written since."""
-        batch = _rewriting(run_id, self._saved, (self._state.messages, self._state.pending))
-        batch.begin = RunBegin("", time.time())
-        batch.end = RunEnd("ended", "saved late", time.time())
-        return await asyncio.wrap_future(self.store.write(lease, batch))
+    def _goes_on_from(self, snapshot: Snapshot, behind: Unsaved) -> bool:
+        """Whether nobody else has written since the run that is not wholly saved, nor sealed it."""
+        writer = snapshot.values.get(WRITER)
+        if snapshot.info.id != self._stored_id:
+            return False
+        if writer == behind.run_id.encode():
+            return behind.run_id in snapshot.unfinished
+        return writer == self._stored_writer
+
+    async def _catch_up(self, lease: Lease, snapshot: Snapshot, behind: Unsaved) -> int:
+        """Save what an earlier run left in memory only."""
+        revision = snapshot.info.revision
+        for batch in behind.batches:
+            batch.release = False  # that was for the lease of the earlier run
+            if batch is behind.batches[-1] and batch.end is None:
+                batch.end = RunEnd("ended", "saved late", time.time())
+            revision = await self._write(lease, batch)
+            snapshot.values.update(batch.values)
+        snapshot.unfinished.pop(behind.run_id, None)
+        return revision
+
+    async def _write(self, lease: Lease, batch: Batch) -> int:
+        """Write a batch, and try again for a while."""
+        loop = asyncio.get_running_loop()
+        give_up = loop.time() + journal.PATIENCE
+        while True:
+            try:
+                async with asyncio.timeout_at(give_up):
+                    return await asyncio.shield(asyncio.wrap_future(self.store.write(lease, batch)))
+            except TimeoutError:
+                raise StoreUnavailable(f"The store did not answer within {journal.PATIENCE:g} s.") from None
+            except StoreError as error:
+                if not error.retryable or loop.time() >= give_up:
+                    raise
+            await asyncio.sleep(_PAUSE)
 
     def wrote(self, batch: Batch, revision: int) -> None:
         """A batch is in the store."""
         self._revision = revision
+        self._stored_writer = batch.values.get(WRITER, self._stored_writer)
         if batch.rewrites:
             self._saved = (*self._saved[: batch.first_message], *batch.messages)
 
@@ -282,27 +331,10 @@ def stored_receipt(run: RunRecord, rows: Iterable[Row]) -> Receipt | None:
     return receipt
 
 
-def _pending_in(snapshot: Snapshot) -> PendingTurn | None:
-    found = snapshot.values.get(PENDING, b"null")
-    try:
-        return msgspec.json.decode(found, type=PendingTurn | None)
-    except (msgspec.MsgspecError, UnicodeError) as error:
-        raise StoreDamaged(f"What waits for a person cannot be read: {error}.") from error
-
-
-def _rewriting(
-    run_id: str, before: tuple[Message, ...], after: tuple[tuple[Message, ...], PendingTurn | None]
-) -> Batch:
-    """A batch that makes of one state of the conversation another."""
-    messages, pending = after
-    same = 0
-    while same < min(len(before), len(messages)) and before[same] is messages[same]:
-        same += 1
-    batch = Batch(run_id)
-    batch.first_message, batch.messages = same, list(messages[same:])
-    batch.cuts = same < len(before)
-    batch.values = {PENDING: encode(pending)}
-    return batch
+def _writer(snapshot: Snapshot, runs: list[RunRecord]) -> str:
+    """The run that wrote to a session last; sessions from before that was noted have only the times of their runs."""
+    noted = snapshot.values.get(WRITER)
+    return noted.decode() if noted is not None else runs[-1].run_id
 
 
 def _checked_name(name: str) -> str:

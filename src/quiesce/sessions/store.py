@@ -17,8 +17,8 @@ class Store(Protocol):
 
     Every method returns at once, with a future that any thread, or any event loop through `asyncio.wrap_future`, can
     wait for. Calls are carried out in order. A future that is done means that the change is durable. Failures are
-    `StoreError`s. Writing needs a lease; a lease that was superseded by a newer one, or let go, is refused with
-    `LeaseLost`, and then nothing is written.
+    `StoreError`s. Writing needs a lease; a lease that was superseded by a newer one is refused with `LeaseLost`, and
+    then nothing is written.
     """
 
     @property
@@ -94,7 +94,11 @@ class Store(Protocol):
         ...
 
     def write(self, lease: Lease, batch: Batch) -> Future[int]:
-        """Put a batch into the store, all of it or nothing; gives the session's new revision. May be repeated."""
+        """Put a batch into the store, all of it or nothing; gives the session's new revision.
+
+        May be repeated: a batch whose first row is there changes nothing, whatever was written after it. Nor does one
+        without rows that ends a run that has ended.
+        """
         ...
 
     def add_late(self, session_id: str, run_id: str, payload: bytes) -> Future[bool]:

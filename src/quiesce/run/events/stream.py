@@ -6,12 +6,17 @@ import asyncio
 from collections.abc import Callable, Iterator
 from queue import SimpleQueue
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Self, TypeVar
 
-from ..._background_loop import portal
+from ..._background_loop import Request, portal
 from ...events import Event, RunEnded
 from ..handle import Run
 from .fanout import Reader
+
+_T = TypeVar("_T")
+
+# Seconds that a run has to be started in when the thread that started it is interrupted.
+_STARTING: Final = 30.0
 
 
 class EventStream:
@@ -80,36 +85,78 @@ class EventStream:
             run.cancel("The reader left", source="disconnect")
 
 
+class Background:
+    """A run that a thread starts in the background, and that does not go on when an exception ends what it does there.
+
+    The exception may come between any two instructions, for a signal handler may raise it. So the handle is kept where
+    both threads find it, and is not only returned.
+    """
+
+    def __init__(self, start: Callable[[], tuple[Run, bool]]) -> None:
+        self._request: Final = Request(start)
+
+    def run(self) -> tuple[Run, bool]:
+        """Start it: the run, and whether it is the caller's. Raises what starting raises."""
+        portal().post(self._request)
+        return self._request.outcome.result()
+
+    def end_with(self, error: BaseException) -> BaseException:
+        """After an exception in this thread: the run is not started any more, or stops. Returns what to raise."""
+        request = self._request
+        if request.withdraw() or request.outcome.raised(error):
+            return error
+        try:
+            run, is_mine = request.outcome.result(_STARTING)
+        except BaseException as other:
+            if not request.outcome.done() or request.outcome.raised(other):  # it could not be started
+                return error
+            run, is_mine = request.outcome.result()
+        stops = is_mine or isinstance(error, KeyboardInterrupt)
+        return run.end_with_thread(error) if stops and not run.done else error
+
+
+def run_in_background(start: Callable[[], tuple[Run, bool]], use: Callable[[Run, bool], _T]) -> _T:
+    """Start a run in the background, and use its handle in this thread; the other argument is whether it is ours.
+
+    An exception that is raised here stops a run that is the caller's, and goes on when that is at rest.
+    """
+    background = Background(start)
+    try:
+        return use(*background.run())
+    except BaseException as error:
+        raise background.end_with(error)  # noqa: B904  # most often this one itself
+
+
 def events_in_this_thread(start: Callable[[], tuple[Run, bool]]) -> Iterator[Event]:
     """What `stream` returns: the same for a thread that waits, with or without an event loop in it.
 
-    Ctrl-C while an event is waited for is a stop too (cause: `signal`).
+    An exception while an event is waited for, such as Ctrl-C, is a stop too.
     """
     events: SimpleQueue[Event] = SimpleQueue()
+    leave: list[Callable[[], None]] = []
 
-    def begin() -> tuple[Run, bool, Callable[[], None]]:
+    def begin() -> tuple[Run, bool]:
         run, is_mine = start()
-        return run, is_mine, run.tap(events.put)
+        leave.append(run.tap(events.put))
+        return run, is_mine
 
-    run, is_mine, leave = portal().call(begin, if_interrupted=lambda begun: interrupt(begun[0]))
+    background = Background(begin)
     try:
-        event = events.get()
-        while not isinstance(event, RunEnded):
+        run, is_mine = background.run()
+        try:
+            while not isinstance(event := events.get(), RunEnded):
+                yield event
             yield event
-            event = events.get()
-        yield event
-    except KeyboardInterrupt:
-        interrupt(run)
+        except GeneratorExit:
+            if is_mine:
+                run.cancel("The reader left", source="disconnect")
+                run.wait_for_rest()
+            raise
+        run.wait()
+    except GeneratorExit:
         raise
+    except BaseException as error:
+        raise background.end_with(error)  # noqa: B904  # most often this one itself
     finally:
-        if is_mine:
-            run.cancel("The reader left", source="disconnect")
-            run.wait_for_rest()
-        else:
-            leave()
-    run.wait()
-
-
-def interrupt(run: Run) -> None:
-    """Ctrl-C was pressed in a thread that waits for the run."""
-    run.cancel("Ctrl-C", source="signal")
+        for each in leave:
+            each()

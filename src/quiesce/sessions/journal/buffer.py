@@ -10,6 +10,9 @@ from ...messages import Message
 from ..records import Batch, RunBegin, RunEnd
 from .rows import JournalRow
 
+WRITER: Final = "conversation.writer"
+"""The session's value that names the run that wrote to it last: only that one's journal says how it goes on."""
+
 
 class Page:
     """Everything that was taken since the last batch. The first page says that the run has begun."""

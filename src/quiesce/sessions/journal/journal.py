@@ -18,10 +18,11 @@ from ...errors import LeaseLost, SessionBusy, StoreError, StoreUnavailable
 from ...events import RunEnded, SessionRecovered, StoreFailed
 from ...messages import Message
 from ...receipt import LateOutcome
+from ..deadline import Deadline
 from ..queue.inbox import Mailbox
 from ..queue.lease import Tenure
 from ..records import Batch, Said
-from .buffer import Page
+from .buffer import WRITER, Page
 from .delivery import Readership
 from .rows import Commit, JournalRow, ToolIntended
 from .run_host import RunHost
@@ -69,7 +70,8 @@ class Journal:
         self.idle = False
         self._wrote_at = 0.0
         self._linger = LINGER
-        self._failing_since: float | None = None
+        self._deadline: Final = Deadline(self._on_deadline)
+        self._last_failure: StoreError | None = None
         self._pause = _FIRST_PAUSE
         self._closing: tuple[RunEnded, bytes] | None = None
         self._ended = False
@@ -108,6 +110,7 @@ class Journal:
             self._tenure.mailbox.fetch()
         self.state = State.OPEN
         self.idle = True
+        self.set_value(WRITER, self._host.run_id.encode())
         self._session.opened()
         for crash in self._session.crashes:
             self.take(SessionRecovered(crash.run_id, crash.unknown))
@@ -209,6 +212,11 @@ class Journal:
         return self.state is State.FAILED
 
     @property
+    def must_save(self) -> bool:
+        """Whether a run that is not saved has failed."""
+        return self.opened and self._session.on_store_failure == "stop"
+
+    @property
     def all_saved(self) -> bool:
         """Whether everything that was taken is in the store."""
         if self.said_in is not None:
@@ -268,6 +276,7 @@ class Journal:
         self._on_its_way = batch
         self._wrote_at = self._loop.time()
         self._tenure.written()
+        self._deadline.set(PATIENCE)
         # Encoded here, where thousands of small events are still warm; another thread would have to fetch each one.
         batch.rows()
         batch.payloads()
@@ -279,13 +288,17 @@ class Journal:
         self._session.store.write(self._tenure.lease, batch).add_done_callback(tell)
 
     def _on_written(self, batch: Batch, future: Future[int]) -> None:
+        """A write was answered. After the end of the run that counts no more: the next run reads what is stored."""
+        if self.state is State.CLOSED:
+            return
         error = future.exception()
         if error is not None:
             self._on_failure(batch, error)
             return
         self._on_its_way = None
         self._linger = min(LONGEST_LINGER, max(LINGER, _SLOWNESS * (self._loop.time() - self._wrote_at)))
-        self._failing_since, self._pause = None, _FIRST_PAUSE
+        self._deadline.clear()
+        self._last_failure, self._pause = None, _FIRST_PAUSE
         told_up_to, self._written = self._written, self._written + batch.count
         self._readers.tell(batch.entries, told_up_to, batch.marks)
         self._session.wrote(batch, future.result())
@@ -318,22 +331,28 @@ class Journal:
     def _on_failure(self, batch: Batch, error: BaseException) -> None:
         """Try again for a while if that can help; else stop the run, or let it go on in memory."""
         failure = error if isinstance(error, StoreError) else StoreError(f"The store failed: {error!r}.")
-        now = self._loop.time()
-        if self._failing_since is None:
-            self._failing_since = now
-        lost = isinstance(failure, LeaseLost)
-        if not lost and self.state is not State.CLOSED:
-            patient = failure.retryable and now - self._failing_since < PATIENCE
-            if self.state is State.OPEN and not patient and self._session.on_store_failure == "continue":
-                self._degrade(failure)
-            if patient or self.state is State.DEGRADED:
-                self._pause = min(self._pause * 2, _LONGEST_PAUSE)
-                self._timer = self._loop.call_later(self._pause, self._send, batch)
-                return
-        self._on_its_way = None
-        # It goes back to where it came from, so that readers can be told in the end.
-        self.queue[:0] = batch.entries
-        self._end_with(failure)
+        if self.state is State.FAILED:
+            return
+        if isinstance(failure, LeaseLost):
+            self._end_with(failure)
+            return
+        self._last_failure = failure
+        if not failure.retryable:
+            self._stop_trying(failure)
+        if not self.failed:
+            self._pause = min(self._pause * 2, _LONGEST_PAUSE)
+            self._timer = self._loop.call_later(self._pause, self._send, batch)
+
+    def _on_deadline(self) -> None:
+        failure = self._last_failure or StoreUnavailable(f"The store did not answer within {PATIENCE:g} s.")
+        self._stop_trying(failure)
+
+    def _stop_trying(self, failure: StoreError) -> None:
+        """The store stays away. What is on its way may land yet, or not; nobody is told that it has."""
+        if self.state is State.OPEN and self._session.on_store_failure == "continue":
+            self._degrade(failure)
+        elif self.state is State.OPEN:
+            self._end_with(failure)
 
     def _degrade(self, failure: StoreError) -> None:
         """Go on in memory. Readers get what happens at once, and writing is tried again now and then."""
@@ -345,6 +364,8 @@ class Journal:
     def _end_with(self, failure: StoreError) -> None:
         if self.state is not State.CLOSED:
             self.state, self.error = State.FAILED, failure
+            self._stop_timer()
+            self._deadline.clear()
             self._wake(float("inf"))
             self._host.fail(failure)
 
@@ -356,10 +377,10 @@ class Journal:
         Everything that is queued goes with it, in one step. When something is on its way, that comes first.
         """
         done: asyncio.Future[None] = self._loop.create_future()
+        self._closing = (last, detail)
         if self.state is not State.OPEN:
             done.set_result(None)
             return done
-        self._closing = (last, detail)
         self._waiting.append((self._taken + 1, done))
         if self._on_its_way is None:
             self._write_end()
@@ -372,15 +393,19 @@ class Journal:
             self._send(self._page.turn(self._session.saved, self._closing))
 
     def close(self) -> None:
-        """The run is over. Readers get what they have not had, saved or not, and the lease is let go.
+        """The run is over, and the lease is let go. Readers are not shown what is not saved.
 
-        What came when the end was written down already comes too late: the end is the last event, here as in the store.
+        Unless nothing was to be saved, because the session was never open, or the run went on in memory and has said
+        so. What came when the end was written down already comes too late: the end is the last event, here as in the
+        store.
         """
         if self._ended:
             self.queue.clear()
-        self._tell_all()
+        if self.state is State.DEGRADED or not self.opened:
+            self._tell_all()
         self.state = State.CLOSED
         self._stop_timer()
+        self._deadline.clear()
         if self._tenure is not None:
             self._tenure.close()
         self.hurry()
@@ -389,3 +414,14 @@ class Journal:
             self.opening.cancel()
         if self._tenure is not None and not self._ended:
             self._tenure.let_go()
+
+    def left_over(self) -> list[Batch]:
+        """Once closed: what is not known to be in the store, in order, with the run's end. May be written again."""
+        batches: list[Batch] = []
+        saved, last = self._session.saved, self._on_its_way
+        if last is not None:
+            batches.append(last)
+            saved = last.first_message + len(last.messages) if last.rewrites else saved
+        if last is None or last.closing is None:
+            batches.append(self._page.turn(saved, self._closing))
+        return batches

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Final
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
 
 from msgspec import Struct
 
 from ...conversation.answer import Draft
 from ...conversation.continuation import continued
-from ...conversation.sealing import close, seal_answer, seal_turn, unfinished
+from ...conversation.sealing import close, faults, seal_answer, seal_turn, unfinished
 from ...events import (
     AnswerEnd,
     AnswerStart,
@@ -26,7 +27,9 @@ from ...events import (
 )
 from ...interrupts import PendingTurn
 from ...messages import AssistantContent, AssistantMessage, Message, Outcome, ToolCall, ToolResult
-from .rows import Commit, JournalRow, ToolIntended
+from ..damage import PENDING, Found, damaged, read_rows
+from ..records import Batch, RunEnd
+from .rows import Commit, JournalRow, ToolIntended, encode
 
 CRASH_NOTE: Final = "(This answer ended here because the program was interrupted.)"
 UNKNOWN_SENTENCE: Final = "No result: the program ended while this was running. Whether it did its work is not known."
@@ -117,6 +120,50 @@ class Torn:
         goes_on = turn and self._before and isinstance(self._before[-1], AssistantMessage)
         before = self._before[:-1] if goes_on else self._before  # it went on with the last answer, and stands for it
         return (*before, *close(turn, before, CRASH_NOTE)), None
+
+
+class Sealing(NamedTuple):
+    """What becomes of a conversation when a run that never ended is sealed."""
+
+    crash: Crash
+    before: Found
+    after: Found
+
+    def batch(self) -> Batch:
+        """What to write for it."""
+        before, after = self.before.messages, self.after.messages
+        same = 0
+        while same < min(len(before), len(after)) and before[same] is after[same]:
+            same += 1
+        batch = Batch(self.crash.run_id)
+        batch.first_message, batch.messages = same, list(after[same:])
+        batch.cuts = same < len(before)
+        if self.after is not self.before:
+            batch.values = {PENDING: encode(self.after.pending)}
+        batch.end = RunEnd("crashed", "crashed", time.time(), encode(self.crash))
+        return batch
+
+
+def seal_unfinished(
+    name: str, found: Found, unfinished: Mapping[str, Sequence[bytes]], writer: str
+) -> tuple[list[Sealing], str]:
+    """How the runs that never ended are sealed, in order, and what of their journals could not be read.
+
+    Only the run that wrote last may add to the conversation: what came after the others is not theirs to change.
+    """
+    sealings: list[Sealing] = []
+    damage = ""
+    for run_id, payloads in unfinished.items():
+        rows, unread = read_rows(payloads)
+        damage = damage or unread
+        torn = Torn(run_id, *found, rows)
+        after = Found(*torn.conversation()) if run_id == writer else found
+        wrong = faults(after.messages)
+        if wrong:
+            raise damaged(name, f"It is not a valid conversation: {'; '.join(wrong[:3])}.")
+        sealings.append(Sealing(Crash(run_id, torn.unknown, torn.kept_text if run_id == writer else 0), found, after))
+        found = after
+    return sealings, damage
 
 
 def _call_ids(messages: Iterable[Message]) -> set[str]:

@@ -38,6 +38,9 @@ JournalRow: TypeAlias = Event | Commit | ToolIntended
 A_MARK: Final = 0
 """The number of a row that is only for recovery and was never told to anybody."""
 
+LATE_ROWS: Final = 1 << 40
+"""Where rows are that were added after a run's end: out of the way of those that its own batches may yet bring."""
+
 
 class Row(NamedTuple):
     """A row as it is stored.

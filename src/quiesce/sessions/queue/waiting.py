@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from msgspec import Struct
 
-from ...errors import SessionBusy, StoreError
+from ...errors import SessionBusy, StoreError, StoreUnavailable
 from ...messages import UserMessage
 from ..journal import journal
 from ..journal.rows import encode
@@ -108,10 +108,14 @@ class Applicant:
         else:
             asked = store.acquire_place(session.name, self._holder, self.place, seconds=seconds, known=known)
         try:
-            taken: Taken | Said = await asyncio.shield(asyncio.wrap_future(asked))
+            async with asyncio.timeout(journal.PATIENCE):
+                taken: Taken | Said = await asyncio.shield(asyncio.wrap_future(asked))
         except asyncio.CancelledError:
             asked.add_done_callback(self._give_back)
             raise
+        except TimeoutError:
+            asked.add_done_callback(self._give_back)
+            raise StoreUnavailable(f"The store did not answer within {journal.PATIENCE:g} s.") from None
         if isinstance(taken, Taken):  # else the place is given up in the end, now that this is known
             self.place = None
         self.in_line = False

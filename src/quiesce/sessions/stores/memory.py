@@ -12,10 +12,10 @@ from typing import Any, Final, TypeVar
 from msgspec import Struct, field, structs
 
 from ...errors import LeaseLost, SessionNotFound
-from ..journal.rows import A_MARK, Row
+from ..journal.rows import A_MARK, LATE_ROWS, Row
 from ..queue.prompts import Letter, Request, admission
 from ..queue.subscribers import Watchers
-from ..records import Batch, Entry, Holder, Lease, RunRecord, Said, SessionInfo, Snapshot, Taken
+from ..records import Batch, Entry, Holder, Lease, RunRecord, Said, SessionInfo, Snapshot, Taken, placed
 
 _T = TypeVar("_T")
 # When the place of a sender who has left expired, on any clock.
@@ -146,7 +146,7 @@ class MemoryStore:
                 if kept.info.id == session_id and run_id in kept.runs:
                     rows = kept.journal.setdefault(run_id, {})
                     if payload not in _payloads(rows):
-                        rows[max(rows, default=-1) + 1] = Row(payload, A_MARK)
+                        rows[max((LATE_ROWS, *rows)) + 1] = Row(payload, A_MARK)
                     return True
             return False
 
@@ -272,8 +272,9 @@ class MemoryStore:
         if batch.begin is not None:
             kept.runs.setdefault(run_id, RunRecord(run_id, batch.begin.agent, batch.begin.started, "running"))
         rows = kept.journal.setdefault(run_id, {})
-        for number, row in enumerate(batch.rows(), batch.first_row):
-            rows.setdefault(number, row)
+        if _is_written(kept, batch):
+            return kept.info.revision
+        rows.update(enumerate(batch.rows(), batch.first_row))
         if batch.rewrites:
             kept.messages = {at: kept.messages[at] for at in kept.messages if at < batch.first_message}
             kept.messages.update(enumerate(batch.payloads(), batch.first_message))
@@ -299,13 +300,22 @@ class MemoryStore:
         kept = self._kept(session)
         running = sorted((run for run in kept.runs.values() if run.status == "running"), key=lambda run: run.started)
         unfinished = {run.run_id: _payloads(kept.journal.get(run.run_id, {})) for run in running}
-        return Snapshot(self._info(session), _in_order(kept.messages), unfinished, dict(kept.values))
+        in_order, messages = placed(sorted(kept.messages.items()))
+        return Snapshot(self._info(session), messages, unfinished, dict(kept.values), in_order)
 
     def _delete(self, session: str) -> None:
         busy = admission(self._info(session), (), None, None).busy
         if busy is not None:
             raise busy
         del self._sessions[session]
+
+
+def _is_written(kept: _Kept, batch: Batch) -> bool:
+    """Whether a batch is there already. There may be others after it by now, which it must not undo."""
+    if batch.rows():
+        return batch.first_row in kept.journal[batch.run_id]
+    run = kept.runs.get(batch.run_id)
+    return batch.end is not None and run is not None and run.status != "running"
 
 
 def _in_order(rows: dict[int, _T]) -> list[_T]:

@@ -14,15 +14,14 @@ from ...errors import (
     LeaseLost,
     SessionBusy,
     SessionNotFound,
-    StoreDamaged,
     StoreError,
 )
 from ..journal.rows import Row, encode
 from ..queue.prompts import Letter, Request, admission
 from ..queue.subscribers import Watchers
-from ..records import Batch, Entry, Holder, Lease, RunRecord, Said, SessionInfo, Snapshot, Taken
+from ..records import Batch, Entry, Holder, Lease, RunRecord, Said, SessionInfo, Snapshot, Taken, placed
 from .postgres_database import PostgresDatabase
-from .postgres_journal import add_late, payloads_of, rows_after, write_batch
+from .postgres_journal import add_late, is_written, payloads_of, rows_after, write_batch
 from .postgres_listener import PostgresLookout
 from .postgres_queue import (
     NOW,
@@ -272,16 +271,14 @@ class PostgresStore(PostgresDatabase):
         return revision
 
     async def _write(self, db: Any, lease: Lease, batch: Batch) -> int:
-        kept = "holder = NULL, expires = $4" if batch.release else f"expires = {NOW} + $4"
-        revision = await self._hold(
-            db,
-            lease,
-            f"revision = revision + 1, updated = {NOW}, length = coalesce($3, length), {kept}",
-            batch.first_message + len(batch.payloads()) if batch.rewrites else None,
-            0.0 if batch.release else lease.seconds,
-        )
-        await write_batch(db, lease.session_id, batch)
-        await note_said(db, lease.session_id, batch.answers)
+        kept = "holder = NULL, expires = $3" if batch.release else f"expires = {NOW} + $3"
+        change = f"revision = revision + 1, updated = {NOW}, {kept}"
+        revision = await self._hold(db, lease, change, 0.0 if batch.release else lease.seconds)
+        if not await is_written(db, lease.session_id, batch):
+            if batch.rewrites:
+                await self._hold(db, lease, "length = $3", batch.first_message + len(batch.payloads()))
+            await write_batch(db, lease.session_id, batch)
+            await note_said(db, lease.session_id, batch.answers)
         if batch.release or batch.answers:
             await tell(db, lease.session)
         return revision
@@ -303,15 +300,16 @@ class PostgresStore(PostgresDatabase):
         return _session(row)
 
     async def _snapshot(self, db: Any, info: SessionInfo) -> Snapshot:
-        found = await db.fetch("SELECT payload FROM quiesce_messages WHERE session = $1 ORDER BY position", info.id)
-        if len(found) != info.length:
-            raise StoreDamaged(f"Session {info.name!r} has {len(found)} of its {info.length} messages.")
+        found = await db.fetch(
+            "SELECT position, payload FROM quiesce_messages WHERE session = $1 ORDER BY position", info.id
+        )
+        in_order, payloads = placed(found)
         running = await db.fetch(
             "SELECT run FROM quiesce_runs WHERE session = $1 AND status = 'running' ORDER BY started, run", info.id
         )
         values = await db.fetch("SELECT key, value FROM quiesce_session_values WHERE session = $1", info.id)
         unfinished = {run["run"]: await payloads_of(db, info.id, run["run"]) for run in running}
-        return Snapshot(info, [row["payload"] for row in found], unfinished, dict(values))
+        return Snapshot(info, payloads, unfinished, dict(values), in_order)
 
     # --- The thread -------------------------------------------------------------------------------------------
 

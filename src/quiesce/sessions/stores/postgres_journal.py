@@ -7,8 +7,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..journal.rows import A_MARK, Row
+from ..journal.rows import A_MARK, LATE_ROWS, Row
 from ..records import Batch
+
+
+async def is_written(db: Any, session_id: str, batch: Batch) -> bool:
+    """Whether a batch is there already. There may be others after it by now, which it must not undo."""
+    run = (session_id, batch.run_id)
+    if batch.rows():
+        query = "SELECT EXISTS (SELECT FROM quiesce_journal WHERE session = $1 AND run = $2 AND seq = $3)"
+        return await db.fetchval(query, *run, batch.first_row)
+    # One that only says how a run ended is there when that run has ended.
+    query = "SELECT EXISTS (SELECT FROM quiesce_runs WHERE session = $1 AND run = $2 AND status <> 'running')"
+    return batch.end is not None and await db.fetchval(query, *run)
 
 
 async def write_batch(db: Any, session_id: str, batch: Batch) -> None:
@@ -22,8 +33,7 @@ async def write_batch(db: Any, session_id: str, batch: Batch) -> None:
     rows = batch.rows()
     if rows:
         await db.executemany(
-            "INSERT INTO quiesce_journal (session, run, seq, payload, number, lengths)"
-            " VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT DO NOTHING",
+            "INSERT INTO quiesce_journal (session, run, seq, payload, number, lengths) VALUES ($1, $2, $3, $4, $5, $6)",
             [(*run, batch.first_row + n, *row) for n, row in enumerate(rows)],
         )
     if batch.rewrites:
@@ -61,9 +71,9 @@ async def add_late(db: Any, session_id: str, run_id: str, payload: bytes) -> boo
         return False
     await db.execute(
         "INSERT INTO quiesce_journal (session, run, seq, payload, number)"
-        " SELECT $1, $2, coalesce(max(seq), -1) + 1, $3, $4 FROM quiesce_journal"
+        " SELECT $1, $2, greatest(max(seq), $5) + 1, $3, $4 FROM quiesce_journal"
         " WHERE session = $1 AND run = $2 HAVING count(*) FILTER (WHERE payload = $3) = 0",
-        *(*run, payload, A_MARK),
+        *(*run, payload, A_MARK, LATE_ROWS),
     )
     return True
 

@@ -17,14 +17,13 @@ from ...errors import (
     LeaseLost,
     SessionBusy,
     SessionNotFound,
-    StoreDamaged,
 )
 from ..journal.rows import Row, encode
 from ..queue.prompts import Letter, Request, admission
 from ..queue.subscribers import Watchers
-from ..records import Batch, Entry, Holder, Lease, RunRecord, Said, SessionInfo, Snapshot, Taken
+from ..records import Batch, Entry, Holder, Lease, RunRecord, Said, SessionInfo, Snapshot, Taken, placed
 from .sqlite_file import SQLiteFile
-from .sqlite_journal import add_late, payloads_of, rows_after, write_batch
+from .sqlite_journal import add_late, is_written, payloads_of, rows_after, write_batch
 from .sqlite_listener import SQLiteLookout
 from .sqlite_queue import (
     add_letter,
@@ -243,14 +242,16 @@ class SQLiteStore(SQLiteFile):
         now = time.time()
         kept = "holder = NULL, expires = 0" if batch.release else f"expires = {now + lease.seconds!r}"
         with self._transaction(durable=batch.urgent) as db:
+            is_new = not is_written(db, lease.session_id, batch)
             revision = self._hold(
                 db,
                 lease,
-                f"revision = revision + 1, updated = ?, length = CASE WHEN ? THEN ? ELSE length END, {kept}",
-                (now, batch.rewrites, length),
+                f"revision = revision + ?, updated = ?, length = CASE WHEN ? THEN ? ELSE length END, {kept}",
+                (is_new, now, is_new and batch.rewrites, length),
             )
-            write_batch(db, lease.session_id, batch)
-            note_said(db, lease.session_id, batch.answers)
+            if is_new:
+                write_batch(db, lease.session_id, batch)
+                note_said(db, lease.session_id, batch.answers)
         if batch.release or batch.answers:
             self._watchers.tell(lease.session)
         return revision
@@ -280,15 +281,14 @@ class SQLiteStore(SQLiteFile):
             return self._snapshot(db, self._info(db, session))
 
     def _snapshot(self, db: sqlite3.Connection, info: SessionInfo) -> Snapshot:
-        messages = db.execute("SELECT payload FROM messages WHERE session = ? ORDER BY position", (info.id,))
-        payloads = [row[0] for row in messages]
-        if len(payloads) != info.length:
-            raise StoreDamaged(f"Session {info.name!r} has {len(payloads)} of its {info.length} messages.")
+        found = db.execute("SELECT position, payload FROM messages WHERE session = ? ORDER BY position", (info.id,))
+        in_order, payloads = placed(found.fetchall())
         open_runs = db.execute(
             "SELECT run FROM runs WHERE session = ? AND status = 'running' ORDER BY started, run", (info.id,)
         ).fetchall()
         values = db.execute("SELECT key, value FROM session_values WHERE session = ?", (info.id,)).fetchall()
-        return Snapshot(info, payloads, {run: payloads_of(db, info.id, run) for (run,) in open_runs}, dict(values))
+        unfinished = {run: payloads_of(db, info.id, run) for (run,) in open_runs}
+        return Snapshot(info, payloads, unfinished, dict(values), in_order)
 
     def _sessions(self) -> list[SessionInfo]:
         with self._transaction(reading=True) as db:

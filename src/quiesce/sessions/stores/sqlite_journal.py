@@ -7,8 +7,18 @@ from __future__ import annotations
 
 import sqlite3
 
-from ..journal.rows import A_MARK, Row
+from ..journal.rows import A_MARK, LATE_ROWS, Row
 from ..records import Batch
+
+
+def is_written(db: sqlite3.Connection, session_id: str, batch: Batch) -> bool:
+    """Whether a batch is there already. There may be others after it by now, which it must not undo."""
+    run = (session_id, batch.run_id)
+    if batch.rows():
+        found = db.execute("SELECT 1 FROM journal WHERE session = ? AND run = ? AND seq = ?", (*run, batch.first_row))
+    else:  # one that only says how a run ended is there when that run has ended
+        found = db.execute("SELECT 1 FROM runs WHERE session = ? AND run = ? AND status <> 'running'", run)
+    return (bool(batch.rows()) or batch.end is not None) and found.fetchone() is not None
 
 
 def write_batch(db: sqlite3.Connection, session_id: str, batch: Batch) -> None:
@@ -22,7 +32,7 @@ def write_batch(db: sqlite3.Connection, session_id: str, batch: Batch) -> None:
     rows = batch.rows()
     if rows:
         db.executemany(
-            "INSERT OR IGNORE INTO journal (session, run, seq, payload, number, lengths) VALUES (?, ?, ?, ?, ?, ?)",
+            "INSERT INTO journal (session, run, seq, payload, number, lengths) VALUES (?, ?, ?, ?, ?, ?)",
             [(*run, batch.first_row + n, *row) for n, row in enumerate(rows)],
         )
     if batch.rewrites:
@@ -56,9 +66,9 @@ def add_late(db: sqlite3.Connection, session_id: str, run_id: str, payload: byte
         return False
     db.execute(
         "INSERT INTO journal (session, run, seq, payload, number)"
-        " SELECT ?, ?, coalesce(max(seq), -1) + 1, ?, ? FROM journal WHERE session = ? AND run = ?"
+        " SELECT ?, ?, max(coalesce(max(seq), 0), ?) + 1, ?, ? FROM journal WHERE session = ? AND run = ?"
         " HAVING coalesce(sum(payload = ?), 0) = 0",
-        (*run, payload, A_MARK, *run, payload),
+        (*run, LATE_ROWS, payload, A_MARK, *run, payload),
     )
     return True
 

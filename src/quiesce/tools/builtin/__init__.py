@@ -1,6 +1,6 @@
 """Tools worth having, each with a stop policy chosen on purpose.
 
-    from quiesce.tools.ready import http_get, python, read_file, shell, write_file
+    from quiesce.tools.builtin import http_get, python, read_file, shell, write_file
 
     Agent(..., tools=[shell, read_file])
 

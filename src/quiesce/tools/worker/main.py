@@ -19,6 +19,7 @@ import traceback
 from types import AsyncGeneratorType, CoroutineType, FrameType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
+from ...processes.forks import Forks
 from ...processes.frames import encode, receive
 from ...processes.limits import Allowance
 from ...processes.loaded_types import is_a
@@ -87,27 +88,33 @@ class _Worker:
         self._shields = 0
         self._forward: Final = _Forward(self)
         signal.signal(signal.SIGTERM, self.on_term)
+        self._forks: Final = Forks(self)
         self._lasting = lasting()
 
     # --- Being stopped ------------------------------------------------------------------------------------------
 
     def on_term(self, _: int, frame: FrameType | None) -> None:
         """TERM: end at once while the function has not begun, and else let the tool clean up first."""
-        if os.getpid() != self.pid:  # a child that the tool has forked: TERM ends it, as in any other program
+        if os.getpid() != self.pid:  # a child that C code of the tool has forked, so that `Forks` did not see it
             _end_by_term()
         if not self.begun:
             os._exit(0)
-        if self._terminated:  # once is enough: the tool is cleaning up
+        if self._raised:  # once is enough: the tool is cleaning up
             return
         self._terminated = True
         # Not in this file's own frames: there the tool has already returned, and its result is not to be lost, or a
-        # message is being written, and is not to be torn; `send` makes up for it.
-        if frame is not None and frame.f_code.co_filename != __file__:
+        # message is being written, and is not to be torn; `send` makes up for it. Nor in a fork, whose hooks lose it.
+        if frame is not None and frame.f_code.co_filename != __file__ and not self._forks.holds(frame):
             self.raise_if_terminated()
+
+    @property
+    def owes_terminated(self) -> bool:
+        """Whether TERM has come, and `Terminated` is still to be raised in the tool."""
+        return self._terminated and not self._raised and self.inside and not self._shields
 
     def raise_if_terminated(self) -> None:
         """Raises `Terminated` in the tool, once, when TERM has come and no shield holds it back."""
-        if self._terminated and not self._raised and self.inside and not self._shields:
+        if self.owes_terminated:
             self._raised = True
             raise Terminated("stopped")
 

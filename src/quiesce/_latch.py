@@ -1,0 +1,102 @@
+"""A value that is set once and waited for, without a lock that the one who waits could take along.
+
+A signal handler may raise between any two instructions of the main thread. In the middle of a
+`concurrent.futures.Future`, that leaves the future's lock held for ever, and whoever then sets the result hangs: here,
+the thread in which all runs live. Every step below is one atomic operation on a built-in container, as in the token.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final, Generic, TypeVar, cast
+
+_T = TypeVar("_T")
+_keys: Final = itertools.count()
+
+
+class Latch(Generic[_T]):
+    """A result or an exception: set once, from any thread; waited for by any number of threads and tasks."""
+
+    __slots__ = ("_outcome", "_waiters")
+
+    def __init__(self) -> None:
+        self._outcome: Final[dict[str, tuple[_T | None, BaseException | None]]] = {}
+        self._waiters: Final[dict[int, Callable[[], None]]] = {}
+
+    def set_result(self, result: _T) -> None:
+        """Set the result, unless something was set before."""
+        self._set((result, None))
+
+    def set_exception(self, error: BaseException) -> None:
+        """Set an exception, unless something was set before."""
+        self._set((None, error))
+
+    def _set(self, outcome: tuple[_T | None, BaseException | None]) -> None:
+        self._outcome.setdefault("set", outcome)
+        for key in tuple(self._waiters):
+            self._wake(key)
+
+    def _wake(self, key: int) -> None:
+        waiter = self._waiters.pop(key, None)
+        if waiter is not None:
+            waiter()
+
+    def done(self) -> bool:
+        """Whether it is set."""
+        return "set" in self._outcome
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Block this thread until it is set, or for `timeout` seconds. Whether it is."""
+        # A plain lock of this one wait: it harms nobody when an exception leaves it held.
+        waiting = threading.Lock()
+        waiting.acquire()
+        key = next(_keys)
+        try:
+            self._add(key, waiting.release)
+            return waiting.acquire(timeout=-1 if timeout is None else max(0.0, timeout))
+        finally:
+            self._waiters.pop(key, None)
+
+    def _add(self, key: int, waiter: Callable[[], None]) -> None:
+        self._waiters[key] = waiter
+        if self.done():
+            self._wake(key)
+
+    def result(self, timeout: float | None = None) -> _T:
+        """Wait, and return the result or raise the exception. Raises `TimeoutError` when it is not set by then."""
+        if not self.done() and not self.wait(timeout):
+            raise TimeoutError
+        result, error = self._outcome["set"]
+        if error is not None:
+            raise error
+        return cast("_T", result)
+
+    def raised(self, error: BaseException) -> bool:
+        """Whether this very exception was set, rather than raised by a signal handler in the thread that waited."""
+        return self.done() and self._outcome["set"][1] is error
+
+    def future(self) -> asyncio.Future[_T]:
+        """A future of the running loop with the same outcome. Cancelling it changes nothing here."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[_T] = loop.create_future()
+        key = next(_keys)
+
+        def fill() -> None:
+            if future.done():  # cancelled
+                return
+            try:
+                future.set_result(self.result())
+            except BaseException as error:
+                future.set_exception(error)
+
+        def wake() -> None:
+            with suppress(RuntimeError):  # that loop has closed, and with it the one who waited
+                loop.call_soon_threadsafe(fill)
+
+        future.add_done_callback(lambda _: self._waiters.pop(key, None) and None)
+        self._add(key, wake)
+        return future

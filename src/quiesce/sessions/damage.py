@@ -1,0 +1,98 @@
+"""What of a stored session can be read, and what is wrong with the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+import msgspec
+
+from ..conversation.sealing import faults, resting_place
+from ..errors import StoreDamaged
+from ..interrupts import PendingTurn
+from ..messages import Message
+from .journal.rows import JournalRow, decode_messages, decode_row
+from .records import Snapshot
+
+# Where a turn that waits for a person is kept.
+PENDING: Final = "conversation.pending"
+
+
+class Found(NamedTuple):
+    """A conversation, with the turn in it that waits for a person."""
+
+    messages: tuple[Message, ...]
+    pending: PendingTurn | None = None
+
+
+class Reading(NamedTuple):
+    """A stored conversation up to the first thing that is wrong with it, and what that is; empty when nothing is."""
+
+    found: Found
+    damage: str = ""
+
+
+def read_whole(snapshot: Snapshot) -> Found:
+    """The stored conversation. Raises `StoreDamaged` when anything is wrong with it."""
+    found, damage = read_undamaged(snapshot)
+    if damage:
+        raise damaged(snapshot.info.name, damage)
+    return found
+
+
+def read_undamaged(snapshot: Snapshot) -> Reading:
+    """As much of the stored conversation as makes sense."""
+    messages: list[Message] = []
+    damage = ""
+    for payload in snapshot.messages[: snapshot.in_order]:
+        try:
+            messages += decode_messages([payload])
+        except StoreDamaged as error:
+            damage = error.what
+            break
+    if not damage and len(snapshot.messages) != snapshot.info.length:
+        damage = f"It has {len(snapshot.messages)} of its {snapshot.info.length} messages."
+    elif not damage and len(messages) < len(snapshot.messages):
+        damage = f"Message {len(messages)} is missing."
+    said = tuple(messages)
+    wrong = faults(said)
+    if wrong:
+        damage = f"It is not a valid conversation: {'; '.join(wrong[:3])}."
+    if damage:
+        return Reading(Found(_valid_part(said)), damage)
+    try:
+        pending = msgspec.json.decode(snapshot.values.get(PENDING, b"null"), type=PendingTurn | None)
+    except (msgspec.MsgspecError, UnicodeError) as error:
+        return Reading(Found(said), f"What waits for a person cannot be read: {error}.")
+    return Reading(Found(said, pending))
+
+
+def read_rows(payloads: Iterable[bytes]) -> tuple[list[JournalRow], str]:
+    """The rows of a journal up to the first that cannot be read, and why."""
+    rows: list[JournalRow] = []
+    for payload in payloads:
+        try:
+            rows.append(decode_row(payload))
+        except StoreDamaged as error:
+            return rows, error.what
+    return rows, ""
+
+
+def damaged(session: str, what: str) -> StoreDamaged:
+    """The error for a session that cannot be gone on with."""
+    return StoreDamaged(
+        f"Session {session!r} is damaged. {what}",
+        todo=f"`quiesce sessions repair {session}` keeps what is whole and a copy of the rest.",
+    )
+
+
+def _valid_part(messages: tuple[Message, ...]) -> tuple[Message, ...]:
+    """The longest beginning that is a valid conversation and ends with a whole turn."""
+    valid, invalid = 0, len(messages) + 1
+    while invalid - valid > 1:
+        middle = (valid + invalid) // 2
+        if faults(resting_place(messages, middle)):
+            invalid = middle
+        else:
+            valid = middle
+    return resting_place(messages, valid)

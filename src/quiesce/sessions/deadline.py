@@ -1,0 +1,41 @@
+"""How long a store may take to save one batch, however often that is tried."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+# A timer that is later than this was not late because of the store: the program itself stood still.
+_SUSPENDED: Final = 1.0
+
+
+class Deadline:
+    """Calls `on_missed` when some seconds have passed since it was set, unless it is cleared. Only for one loop."""
+
+    def __init__(self, on_missed: Callable[[], None]) -> None:
+        self._on_missed: Final = on_missed
+        self._loop: Final = asyncio.get_running_loop()
+        self._seconds = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def set(self, seconds: float) -> None:
+        """Begin to count, unless that has begun."""
+        if self._timer is None:
+            self._seconds = seconds
+            self._timer = self._loop.call_later(seconds, self._on_timer)
+
+    def clear(self) -> None:
+        """Count no more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _on_timer(self) -> None:
+        assert self._timer is not None
+        late = self._loop.time() - self._timer.when()
+        self._timer = None
+        if late > _SUSPENDED:  # the store has had no time to answer
+            self.set(self._seconds)
+        else:
+            self._on_missed()

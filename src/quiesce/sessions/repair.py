@@ -1,0 +1,75 @@
+"""Repairing a session that is damaged: what is whole stays, and the rest is handed out before it is cut away."""
+
+from __future__ import annotations
+
+import base64
+import uuid
+from collections.abc import Callable
+from typing import NamedTuple
+
+import msgspec
+
+from .damage import PENDING, read_rows, read_undamaged
+from .journal.buffer import WRITER
+from .journal.recovery import Crash
+from .journal.rows import encode
+from .records import Batch, Lease, RunEnd, Snapshot, holder
+from .store import Store
+
+
+class Repair(NamedTuple):
+    """What is wrong with a session, how many of its messages stay, and what is cut away, one JSON value each."""
+
+    damage: str
+    kept: int
+    cut: list[bytes]
+
+
+def repair_session(store: Store, name: str, keep: Callable[[list[bytes]], None]) -> Repair | None:
+    """Make a damaged session whole again; None when nothing is wrong with it.
+
+    `keep` is called with what is cut away, before it is. Runs that never ended count as crashed, and their journals
+    stay. Blocks. Raises `SessionNotFound`, `SessionBusy` or another `StoreError`.
+    """
+    store.load(name).result()  # one that is not there is not made
+    taken = store.acquire(name, holder(uuid.uuid4().hex), seconds=60).result()
+    try:
+        assert taken.snapshot is not None
+        return _repair(store, taken.lease, taken.snapshot, keep)
+    finally:
+        store.release(taken.lease).result()
+
+
+def _repair(store: Store, lease: Lease, snapshot: Snapshot, keep: Callable[[list[bytes]], None]) -> Repair | None:
+    (messages, _), damage = read_undamaged(snapshot)
+    if not damage:
+        unread = (read_rows(rows)[1] for rows in snapshot.unfinished.values())
+        damage = next((what for what in unread if what), "")
+    if not damage:
+        return None
+    kept = len(messages)
+    cut = [_as_json(payload) for payload in snapshot.messages[kept:]]
+    pending = snapshot.values.get(PENDING, b"null")
+    if pending != b"null":
+        cut.append(_as_json(pending))
+    if cut:
+        keep(cut)
+    runs = store.runs(lease.session).result()
+    for run_id in snapshot.unfinished:
+        ending = Batch(run_id)
+        ending.end = RunEnd("crashed", "crashed", runs[-1].started, encode(Crash(run_id)))
+        store.write(lease, ending).result()
+    cutting = Batch(runs[-1].run_id if runs else "repair")
+    cutting.first_message, cutting.cuts = kept, True
+    cutting.values = {PENDING: b"null", WRITER: f"repair-{uuid.uuid4().hex}".encode()}
+    store.write(lease, cutting).result()
+    return Repair(damage, kept, cut)
+
+
+def _as_json(payload: bytes) -> bytes:
+    """A stored value as it is, or in base64 when it is not JSON."""
+    try:
+        msgspec.json.decode(payload)
+    except (msgspec.MsgspecError, UnicodeError):
+        return msgspec.json.encode({"base64": base64.b64encode(payload).decode()})
+    return payload

@@ -1,0 +1,239 @@
+"""Processes that share a session in a store that fails, and readers who remember what they saw."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from quiesce import Agent, Session
+from quiesce.conversation.sealing import faults
+from quiesce.errors import SessionBusy
+from quiesce.events import AnswerEnd, AnswerStart, Event, RunEnded, StoreFailed, TextDelta
+from quiesce.messages import AssistantMessage
+from quiesce.models.base import ModelRequest
+from quiesce.result import RunResult
+from quiesce.run.handle import Run
+from quiesce.sessions.journal.rows import decode_messages
+from quiesce.sessions.store import Store
+from quiesce.testing import ScriptedModel
+
+from .faulty_store import Fate, FaultyStore
+
+# More than the end of a stopped run may take, and more than that of one whose store stays away.
+A_STOP = 6.0
+AN_END = 65.0
+
+
+class Puppet(ScriptedModel):
+    """Says a word when it is told to, and ends its answer when it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words: asyncio.Queue[str | None] = asyncio.Queue()
+
+    @asynccontextmanager
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[AsyncIterator[Any]]:
+        self.words = asyncio.Queue() if self.words.empty() else self.words
+        yield self._say()
+
+    async def _say(self) -> AsyncIterator[Any]:
+        yield AnswerStart("puppet", "puppet")
+        while (word := await self.words.get()) is not None:
+            yield TextDelta(word)
+        yield AnswerEnd("end_turn")
+
+
+class Process:
+    """One that has the session open, through a store of its own."""
+
+    def __init__(self, inner: Store, name: str, on_store_failure: Any) -> None:
+        self.store = FaultyStore(inner)
+        self.model = Puppet()
+        session = Session(name, self.store, on_store_failure=on_store_failure)
+        self.session = session
+        self.agent = Agent(self.model, session=session)
+        self.run: Run | None = None
+
+
+class World:
+    """A session, the process that uses it now and those that did, and all that readers have seen."""
+
+    def __init__(self, inner: Store, *, name: str = "s", on_store_failure: Any = "stop") -> None:
+        self.inner = inner
+        self.name = name
+        self._mode = on_store_failure
+        self._numbers = itertools.count(1)
+        self.processes = [Process(inner, name, on_store_failure)]
+        self.seen: dict[str, list[Event]] = {}
+        self.excused: set[str] = set()
+        """Runs that went on in memory, and said so, in a process that is gone or was overtaken."""
+        self.promised: list[str] = []
+        """The answers of runs that were reported as saved."""
+        self.stored: tuple[Any, ...] = ()
+
+    @property
+    def now(self) -> Process:
+        return self.processes[-1]
+
+    # --- What can happen ----------------------------------------------------------------------------------------
+
+    async def say(self, fate: Fate | None = None) -> None:
+        """A word, in a new run unless one goes on; and what becomes of the write that it causes."""
+        process = self.now
+        number = next(self._numbers)
+        if fate is not None:
+            process.store.fates.append(fate)
+        if process.run is None:
+            process.run = process.agent.start(f"Prompt {number}.")
+            self.seen[process.run.id] = events = []
+            process.run.tap(events.append)
+        process.model.words.put_nowait(f"<word {number}>")
+        await asyncio.sleep(1)
+        await self._notice_end()
+
+    async def _notice_end(self) -> None:
+        process = self.now
+        if process.run is not None and process.run.done:
+            self._note(await process.run.at_rest())
+
+    def _note(self, result: RunResult) -> None:
+        process = self.now
+        process.run, process.model.words = None, asyncio.Queue()
+        if result.receipt.saved:
+            self.promised += [
+                each.text for each in result.new_messages if isinstance(each, AssistantMessage) and each.text
+            ]
+        elif self._mode == "stop":
+            assert result.stop_reason != "end_turn", "it looks successful and is not saved"
+        ends = [event for event in self.seen[result.run_id] if isinstance(event, RunEnded)]
+        assert len(ends) == 1
+
+    async def stop(self) -> None:
+        if self.now.run is not None:
+            self.now.run.cancel("enough")
+            self._note(await asyncio.wait_for(self.now.run.at_rest(), A_STOP))
+
+    async def end(self) -> None:
+        if self.now.run is not None:
+            self.now.model.words.put_nowait(None)
+            self._note(await asyncio.wait_for(self.now.run.at_rest(), AN_END))
+
+    async def lock(self) -> None:
+        """The store takes nothing more; or does so again."""
+        store = self.now.store
+        store.usual = "lands" if store.usual == "fails" else "fails"
+        await asyncio.sleep(1)
+        await self._notice_end()
+
+    async def wait(self) -> None:
+        """Longer than anybody is patient."""
+        await asyncio.sleep(15)
+        await self._notice_end()
+
+    async def land(self, *, backwards: bool = False) -> None:
+        """What is still on its way arrives, from those who have crashed as well."""
+        for process in self.processes:
+            process.store.land(backwards=backwards)
+            process.store.answer()
+        await asyncio.sleep(0.5)
+        await self._notice_end()
+
+    async def crash(self) -> None:
+        process = self.now
+        process.store.dead = True
+        if process.run is not None:
+            self._excuse(process.run.id)
+            seen = self.seen[process.run.id]
+            self.seen[process.run.id] = list(seen)  # what the dead process says is not heard
+            process.run.cancel("gone")
+            await asyncio.wait_for(process.run.at_rest(), A_STOP)
+        for run_id in self.seen:
+            self._excuse(run_id)
+        self._let_lease_expire()
+        self.processes.append(Process(self.inner, self.name, self._mode))
+
+    def _excuse(self, run_id: str) -> None:
+        if any(isinstance(event, StoreFailed) for event in self.seen[run_id]):
+            self.excused.add(run_id)
+
+    def _let_lease_expire(self) -> None:
+        """By giving it back for its holder, who cannot."""
+        from quiesce.sessions.records import Lease
+
+        for info in self.inner.sessions().result():
+            if info.name == self.name and info.holder is not None:
+                lease = Lease(info.name, info.id, info.fence, info.revision, 30.0, info.holder.owner)
+                self.inner.release(lease).result()
+
+    async def recover(self) -> None:
+        """Another process, whose store does not fail, has a run in the session, if it is free."""
+        answer = f"<answer {next(self._numbers)}>"
+        agent = Agent(ScriptedModel(answer), session=self.name, store=self.inner)
+        try:
+            result = await agent.invoke_async("What was that?")
+        except SessionBusy:
+            assert self.now.run is not None
+            return
+        assert result.receipt.saved
+        self.promised.append(answer)
+        for run_id in self.seen:
+            self._excuse(run_id)
+
+    # --- What must hold -----------------------------------------------------------------------------------------
+
+    async def look(self) -> None:
+        """Nothing that was stored is changed or gone, and whoever reads it gets a valid conversation."""
+        if not any(info.name == self.name for info in self.inner.sessions().result()):
+            return
+        stored = decode_messages(self.inner.load(self.name).result().messages)
+        assert stored[: len(self.stored)] == self.stored, "something was overwritten"
+        self.stored = stored
+        session = Session(self.name, self.inner)
+        assert faults(await session.load()) == ()
+        assert not session.damage
+
+    async def check(self) -> None:
+        """In the end: everything has landed, everybody has let go, and the session goes on, here and elsewhere."""
+        await self.land(backwards=True)
+        await self.look()
+        await self.stop()
+        store = self.now.store
+        store.fates.clear()
+        store.usual = "lands"
+        await self.land(backwards=True)
+        await self.look()
+        await self.say()
+        await self.end()
+        assert self.promised, "the last run is saved"
+        await self.recover()
+        await self.look()
+        text = "".join(message.text for message in self.stored if isinstance(message, AssistantMessage))
+        for answer in self.promised:
+            assert text.count(answer) == 1, (answer, text)
+        for run_id, events in self.seen.items():
+            await self._check_seen(run_id, events, text)
+        assert {run.status for run in self.inner.runs(self.name).result()} <= {"ended", "crashed"}
+
+    async def _check_seen(self, run_id: str, events: list[Event], text: str) -> None:
+        told = [event for event in events if not isinstance(event, RunEnded)]
+        words = "".join(event.text for event in told if isinstance(event, TextDelta))
+        if run_id in self.excused:
+            return
+        if run_id not in {run.run_id for run in self.inner.runs(self.name).result()}:
+            assert not words, "it never got the session, and yet it spoke"
+            return
+        assert words in text, ("seen and lost", run_id, words, text)
+        stored = [each.event for each in await Session(self.name, self.inner).events(run_id)]
+        shown = [event for event in told if not isinstance(event, StoreFailed)]
+        kept = [event for event in stored if not isinstance(event, StoreFailed)]
+        assert kept[: len(shown)] == shown, ("shown and not stored", run_id)
+
+    async def close(self) -> None:
+        """Leave nothing behind."""
+        for process in self.processes:
+            if process.run is not None and not process.run.done:
+                process.run.cancel("over")
+                await process.run.at_rest()
