@@ -31,35 +31,35 @@ def _script() -> ScriptedModel:
     return ScriptedModel(Say("word " * CHUNKS, chunk=5))
 
 
-class Taken(NamedTuple):
+class AcquiredSession(NamedTuple):
     """What an answer took: by the clock, and by the processor, in all threads."""
 
     wall: float
     cpu: float
 
 
-async def _answer(store: Store | None) -> Taken:
+async def _answer(store: Store | None) -> AcquiredSession:
     agent = Agent(_script()) if store is None else Agent(_script(), session="bench", store=store)
     gc.collect()
     wall, cpu = time.perf_counter(), time.process_time()
     async for _ in agent.stream_async("go"):
         pass
-    taken = Taken(time.perf_counter() - wall, time.process_time() - cpu)
+    taken = AcquiredSession(time.perf_counter() - wall, time.process_time() - cpu)
     if store is not None:
         await asyncio.wrap_future(store.delete("bench"))
     return taken
 
 
-def _measure(stores: dict[str, Store | None]) -> dict[str, list[Taken]]:
+def _measure(stores: dict[str, Store | None]) -> dict[str, list[AcquiredSession]]:
     """One after the other, round by round, so that a slow moment of the machine hits them all."""
-    times: dict[str, list[Taken]] = {name: [] for name in stores}
+    times: dict[str, list[AcquiredSession]] = {name: [] for name in stores}
     for _ in range(ROUNDS):
         for name, store in stores.items():
             times[name].append(asyncio.run(_answer(store)))
     return times
 
 
-def _compare(times: dict[str, list[Taken]]) -> None:
+def _compare(times: dict[str, list[AcquiredSession]]) -> None:
     base = times["memory"]
     for name, taken in times.items():
         wall = statistics.median(each.wall for each in taken)

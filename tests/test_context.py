@@ -44,9 +44,9 @@ def conversation(shape: list[int], words: int = 3) -> tuple[Message, ...]:
     return tuple(said)
 
 
-def weigher(agent: Agent) -> Any:
+def message_sizer(agent: Agent) -> Any:
     assert agent.config.accounts is not None
-    return agent.config.accounts.weigher(agent.conversation)
+    return agent.config.accounts.message_sizer(agent.conversation)
 
 
 @given(
@@ -110,7 +110,7 @@ def test_a_summary_stands_for_what_is_left_out_and_is_used_again() -> None:
         assert sent.messages[0].text.startswith(HEADING)
         assert "They asked four times." in sent.messages[0].text
         assert faults(sent.messages) == ()
-        assert weight(sent.messages, weigher(agent)) <= 230
+        assert weight(sent.messages, message_sizer(agent)) <= 230
         booked = [event.entry for event in events if isinstance(event, ModelCallEnded)]
         assert [entry.usage.input.value for entry in booked] == [200, 90]
         assert all(entry.cost is not None for entry in booked)
@@ -130,7 +130,7 @@ def test_a_summary_that_fails_leaves_the_oldest_out() -> None:
         agent = Agent(model, messages=conversation([0] * 10), context=Summarise(120))
         result = await agent.invoke_async("Go")
         assert result.text == "Yes."
-        assert weight(model.requests[1].messages, weigher(agent)) <= 120
+        assert weight(model.requests[1].messages, message_sizer(agent)) <= 120
         assert [entry.ended for entry in result.usage.entries] == ["failed", "completed"]
 
     asyncio.run(main())
@@ -216,8 +216,8 @@ def test_a_model_with_a_vocabulary_is_counted_in_it() -> None:
 
 def test_each_message_is_counted_once() -> None:
     from quiesce.usage.estimate.calibration import Calibration
-    from quiesce.usage.estimate.message_size import Weigher
-    from quiesce.usage.estimate.ratio import Scale
+    from quiesce.usage.estimate.message_size import MessageSizer
+    from quiesce.usage.estimate.ratio import TokenRatio
 
     class Slow:
         name, slow, counted = "slow", False, 0
@@ -227,11 +227,11 @@ def test_each_message_is_counted_once() -> None:
             return len(text)
 
     vocabulary = Slow()
-    weigher = Weigher(Scale("m", vocabulary, Calibration()))  # type: ignore[arg-type]
+    message_sizer = MessageSizer(TokenRatio("m", vocabulary, Calibration()))  # type: ignore[arg-type]
     messages = conversation([1, 2])
-    first = [weigher(message) for message in messages]
+    first = [message_sizer(message) for message in messages]
     counted = vocabulary.counted
-    assert [weigher(message) for message in messages] == first
+    assert [message_sizer(message) for message in messages] == first
     assert vocabulary.counted == counted
 
 

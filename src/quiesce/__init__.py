@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ._lazy_names import names_from
+from ._lazy_names import lazy_names
 from ._version import __version__
 
 if TYPE_CHECKING:
@@ -115,4 +115,4 @@ __all__ = [
     "tool",
 ]
 
-__getattr__, __dir__ = names_from(__name__, globals(), _HOMES)
+__getattr__, __dir__ = lazy_names(__name__, globals(), _HOMES)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 
-def names_from(
+def lazy_names(
     package: str, space: dict[str, Any], homes: Mapping[str, tuple[str, ...]]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """A package's `__getattr__` and `__dir__`. `space` is its globals, `homes` the names by the module they are in."""

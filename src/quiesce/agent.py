@@ -26,8 +26,8 @@ from .models.base import Model
 from .models.resolve import resolve_model
 from .result import RunResult
 from .retry import Retry
-from .run.argument_checks import Usable, check_choice, checked_seconds, session_of, tool_table
-from .run.config import OnBusy, OnPrompt, RunConfig, RunInput, open_accounts, run_input, with_options
+from .run.argument_checks import ToolSource, check_choice, checked_seconds, session_of, tool_table
+from .run.config import OnBusy, OnPrompt, RunConfig, RunInput, open_estimator, run_input, with_options
 from .run.events.stream import EventStream, events_in_this_thread, run_in_background
 from .run.handle import Run
 from .run.output import OutputSpec
@@ -37,7 +37,7 @@ from .sessions import Conversation, Session, Store
 from .telemetry import Telemetry
 from .tools.context import ToolContext
 from .tools.tool import Tool
-from .usage.agent_usage import Books
+from .usage.agent_usage import AgentUsage
 from .usage.estimate.calibration import Calibration
 from .usage.live import LiveUsage
 from .usage.stop_policy import StopAction, StopPolicy, policy_for
@@ -76,7 +76,7 @@ class Agent:
         self,
         model: Model | str | None = None,
         *,
-        tools: Iterable[Usable] = (),
+        tools: Iterable[ToolSource] = (),
         instructions: str | None = None,
         name: str = "agent",
         timeout: float | None = None,
@@ -122,7 +122,7 @@ class Agent:
         self._active: Final[dict[str, Run]] = {}
         self._armed: Final[dict[str, Cause]] = {}
         self._telemetry: Final = telemetry
-        self._books: Final = Books()
+        self._books: Final = AgentUsage()
         resolved = resolve_model(model)
         self._config = RunConfig(
             agent=name,
@@ -138,7 +138,7 @@ class Agent:
             cut_note=cut_note,
             state=self.state,
             settings=settings,
-            accounts=open_accounts(resolved, calibration),
+            accounts=open_estimator(resolved, calibration),
             stop_policy=policy_for(resolved.name, getattr(resolved, "stop_policy", None), stop_policy),
             context=context,
         )
@@ -401,7 +401,7 @@ class Agent:
 
         return register
 
-    def add_tools(self, *tools: Usable) -> None:
+    def add_tools(self, *tools: ToolSource) -> None:
         """Give the agent more tools: for agents that need each other, such as two that hand over to one another.
 
         Runs that have begun go on with the tools that they have. Raises `DuplicateTool`, and what a tool that cannot
@@ -419,7 +419,7 @@ class Agent:
         hooks = self._hooks.copy()
         twin._conversation = self._conversation.branch(at)
         twin.__dict__.update(
-            _active={}, _armed={}, _books=Books(), _hooks=hooks, _config=replace(self._config, hooks=hooks)
+            _active={}, _armed={}, _books=AgentUsage(), _hooks=hooks, _config=replace(self._config, hooks=hooks)
         )
         return twin
 

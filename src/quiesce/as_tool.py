@@ -40,7 +40,7 @@ _CUT_SHORT: Final = "(The answer ends here because it reached the greatest lengt
 _ILLEGAL: Final = re.compile(r"[^a-zA-Z0-9_-]+")
 
 
-class Delegate(Protocol):
+class DelegateAgent(Protocol):
     """What the tool needs of the agent behind it."""
 
     @property
@@ -63,7 +63,7 @@ class Delegate(Protocol):
         ...
 
 
-def agent_tool(agent: Delegate, *, name: str | None, description: str | None, memory: bool) -> Tool:
+def agent_tool(agent: DelegateAgent, *, name: str | None, description: str | None, memory: bool) -> Tool:
     """A tool whose call is a run of `agent`. See `Agent.as_tool`."""
 
     async def ask(prompt: str, context: ToolContext) -> ToolResult:
@@ -90,7 +90,7 @@ def agent_tool(agent: Delegate, *, name: str | None, description: str | None, me
     return tool
 
 
-def _tools_of(agent: Delegate) -> list[Tool]:
+def _tools_of(agent: DelegateAgent) -> list[Tool]:
     """The tools that a run of the agent may come to use: its own, and those of the agents that it may hand over to."""
     agents: list[HandoffTarget] = [agent]
     for each in agents:

@@ -14,7 +14,7 @@ from typing import Final, Protocol, TypeAlias
 import msgspec
 from msgspec import Struct
 
-from .conversation.answer import Draft
+from .conversation.answer import AnswerBuilder
 from .errors import ConfigurationError, ModelError
 from .messages import (
     AssistantMessage,
@@ -53,7 +53,7 @@ class Summary(Struct, frozen=True):
     text: str
 
 
-class ContextHost(Protocol):
+class CompactionHost(Protocol):
     """What fitting a conversation needs of the run."""
 
     def weigh(self, message: Message) -> int:
@@ -68,7 +68,7 @@ class ContextHost(Protocol):
     def keep_summary(self, summary: Summary) -> None:
         """Remember a summary, with the session where there is one."""
 
-    async def ask(self, request: ModelRequest, model: Model | None) -> Draft:
+    async def ask(self, request: ModelRequest, model: Model | None) -> AnswerBuilder:
         """Ask a model something on the side: stoppable, and booked in the ledger. Raises a `ModelError`."""
         ...
 
@@ -76,7 +76,7 @@ class ContextHost(Protocol):
 class Context(Protocol):
     """A way to keep a conversation inside the window."""
 
-    async def fit(self, messages: tuple[Message, ...], host: ContextHost) -> tuple[Message, ...]:
+    async def fit(self, messages: tuple[Message, ...], host: CompactionHost) -> tuple[Message, ...]:
         """What to send of these messages: a valid conversation that ends as they do."""
         ...
 
@@ -93,7 +93,7 @@ class Trim:
         if tokens is None and messages is None:
             raise ConfigurationError("Trim() without a size.", todo="Use Trim(tokens=...) or Trim(messages=...).")
 
-    async def fit(self, messages: tuple[Message, ...], host: ContextHost) -> tuple[Message, ...]:
+    async def fit(self, messages: tuple[Message, ...], host: CompactionHost) -> tuple[Message, ...]:
         """See `Context.fit`."""
         return trimmed(messages, self._tokens, self._messages, host.weigh)
 
@@ -116,7 +116,7 @@ class Summarise:
         self._model: Final = model
         self._instructions: Final = instructions
 
-    async def fit(self, messages: tuple[Message, ...], host: ContextHost) -> tuple[Message, ...]:
+    async def fit(self, messages: tuple[Message, ...], host: CompactionHost) -> tuple[Message, ...]:
         """See `Context.fit`."""
         summary = _valid(host.summary, messages)
         current = _with_summary(summary, messages)
@@ -135,7 +135,7 @@ class Summarise:
                 current = _with_summary(summary, messages)
         return trimmed(current, self._tokens, None, host.weigh)
 
-    async def _summarise(self, messages: tuple[Message, ...], host: ContextHost) -> str:
+    async def _summarise(self, messages: tuple[Message, ...], host: CompactionHost) -> str:
         asked = UserMessage((Text(self._instructions),))
         draft = await host.ask(ModelRequest(messages=(*messages, asked)), self._model)
         return draft.text().strip() if draft.complete else ""

@@ -202,7 +202,7 @@ class ChildEvent(Struct, frozen=True, tag="child"):
     event: Event
 
 
-class HandedOver(Struct, frozen=True, tag="handed_over"):
+class HandedOff(Struct, frozen=True, tag="handed_over"):
     """Another agent continues the conversation, in the same run."""
 
     previous: str
@@ -269,7 +269,7 @@ Event: TypeAlias = (
     | RunPaused
     | RunResumed
     | ChildEvent
-    | HandedOver
+    | HandedOff
     | LateOutcomeRecorded
     | ContextReduced
     | SessionRecovered

@@ -27,7 +27,7 @@ from .models.base import ModelRequest
 from .receipt import LateOutcome, Receipt
 from .result import RunResult
 from .tools.output import completed, fitting
-from .tools.questions import Asking
+from .tools.questions import CallQuestions
 
 
 class HookEvent:
@@ -96,9 +96,11 @@ class _ToolHookEvent(HookEvent):
 class BeforeToolCall(_ToolHookEvent):
     """A tool is about to start. With `replace()` it does not."""
 
-    def __init__(self, run_id: str, token: CancellationToken, call: ToolCall, asking: Asking | None = None) -> None:
+    def __init__(
+        self, run_id: str, token: CancellationToken, call: ToolCall, asking: CallQuestions | None = None
+    ) -> None:
         super().__init__(run_id, token, call)
-        self._asking: Final = asking or Asking(call)
+        self._asking: Final = asking or CallQuestions(call)
 
     def interrupt(self, name: str, reason: Any = None, *, expires_in: float | None = None) -> Any:
         """Ask a person about this call, and return the answer. See `ToolContext.interrupt`.

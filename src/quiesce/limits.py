@@ -8,8 +8,8 @@ from typing import Final, Literal, Protocol
 
 from .cancellation import CancellationToken, Mode
 from .errors import ConfigurationError
-from .usage.budget import Spending, Tally
-from .usage.estimate.answer_count import AnswerTally, Block
+from .usage.budget import BudgetUse, Spending
+from .usage.estimate.answer_count import AnswerCounter, Block
 from .usage.estimate.figures import UsageReport
 from .usage.figure import Figure
 from .usage.ledger import Usage
@@ -72,7 +72,7 @@ class AnswerMeter:
     """
 
     def __init__(
-        self, meters: list[Meter | SharedMeter], price: Price | None, count: AnswerTally, input_estimate: int
+        self, meters: list[Meter | SharedMeter], price: Price | None, count: AnswerCounter, input_estimate: int
     ) -> None:
         self._meters: Final = meters
         self._price: Final = price
@@ -131,7 +131,7 @@ class SharedMeter:
     """
 
     def __init__(
-        self, limits: Limits, tally: Tally, price: Price | None, token: CancellationToken, entry_id: str
+        self, limits: Limits, tally: BudgetUse, price: Price | None, token: CancellationToken, entry_id: str
     ) -> None:
         self._limits: Final = limits
         self._tally: Final = tally

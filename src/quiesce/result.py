@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeAlias
 
 from ._background_loop import portal
 from .cancellation import CancellationToken
-from .conversation.sealing import resting_place
+from .conversation.sealing import last_complete_turn
 from .interrupts import Interrupt
 from .messages import AssistantMessage, Message, UserMessage
 from .receipt import Receipt, UndoReceipt
@@ -80,7 +80,7 @@ class RunResult:
         Where that is the middle of a turn, it ends before the turn. Use it with `agent.start(..., conversation=...)`.
         """
         before = len(self.messages) - len(self.new_messages)
-        return Conversation(resting_place(self.messages, before if to is None else to))
+        return Conversation(last_complete_turn(self.messages, before if to is None else to))
 
     async def undo(self, token: CancellationToken | None = None) -> tuple[UndoReceipt, ...]:
         """Take back what the run, and the runs below it, did: the `@tool.undo`s of the completed calls, last one first.

@@ -12,7 +12,7 @@ from typing import Any
 from playwright.sync_api import sync_playwright
 
 from quiesce import Agent
-from quiesce.cli.chat_controller import Talk
+from quiesce.cli.chat_controller import ChatController
 from quiesce.cli.chat_screen import ChatApp
 
 from ..console.browser import ARGUMENTS, find_chromium
@@ -51,7 +51,7 @@ class Sitting:
 
 
 async def tour(agent: Callable[[], Agent], act: Any, size: tuple[int, int] = (100, 30)) -> None:
-    app = ChatApp(Talk(agent()))
+    app = ChatApp(ChatController(agent()))
     async with app.run_test(size=size) as pilot:
         await act(Sitting(app, pilot), app._talk)
         while app._talk.is_running:
@@ -59,7 +59,7 @@ async def tour(agent: Callable[[], Agent], act: Any, size: tuple[int, int] = (10
             await pilot.pause(0.1)
 
 
-async def answering(chat: Sitting, talk: Talk) -> None:
+async def answering(chat: Sitting, talk: ChatController) -> None:
     await chat.shoot("1-empty")
     await chat.say("how is bread made")
     await chat.wait(lambda: talk.run is not None and talk.run.phase == "streaming")
@@ -71,7 +71,7 @@ async def answering(chat: Sitting, talk: Talk) -> None:
     await chat.shoot("3-stopped")
 
 
-async def building(chat: Sitting, talk: Talk) -> None:
+async def building(chat: Sitting, talk: ChatController) -> None:
     await chat.say("build everything please")
     await chat.wait(lambda: any(tool.progress and tool.progress["done"] == 3 for tool in talk.tools.values()))
     await chat.press(*"later", "tab")
@@ -84,14 +84,14 @@ async def building(chat: Sitting, talk: Talk) -> None:
     await chat.shoot("6-forced")
 
 
-async def asking(chat: Sitting, talk: Talk) -> None:
+async def asking(chat: Sitting, talk: ChatController) -> None:
     await chat.say("clean up")
     await chat.wait(lambda: talk.asking)
     await chat.at_rest()
     await chat.shoot("7-question")
 
 
-async def undoing(chat: Sitting, _: Talk) -> None:
+async def undoing(chat: Sitting, _: ChatController) -> None:
     await chat.say("write them")
     await chat.at_rest()
     await chat.say("/undo")
@@ -100,18 +100,18 @@ async def undoing(chat: Sitting, _: Talk) -> None:
     await chat.shoot("8-undone")
 
 
-async def helping(chat: Sitting, _: Talk) -> None:
+async def helping(chat: Sitting, _: ChatController) -> None:
     await chat.say("/help")
     await chat.shoot("9-help-small")
 
 
-async def failing(chat: Sitting, _: Talk) -> None:
+async def failing(chat: Sitting, _: ChatController) -> None:
     await chat.say("hello")
     await chat.at_rest()
     await chat.shoot("10-failed")
 
 
-async def narrow(chat: Sitting, talk: Talk) -> None:
+async def narrow(chat: Sitting, talk: ChatController) -> None:
     await chat.say("build everything please")
     await chat.wait(lambda: any(tool.progress and tool.progress["done"] == 3 for tool in talk.tools.values()))
     await chat.press("escape")

@@ -8,7 +8,7 @@ from typing import Any, get_args
 import pytest
 
 from quiesce import Agent
-from quiesce.cli.chat_controller import RunningTool, Talk
+from quiesce.cli.chat_controller import ChatController, RunningTool
 from quiesce.cli.chat_text import ENDINGS, answer_command, bar, fraction, hint, progress_words
 from quiesce.cli.sanitize import clean, one_line
 from quiesce.models.scripted import Say, ScriptedModel, Stall
@@ -63,7 +63,7 @@ def test_nothing_that_a_terminal_obeys_is_left() -> None:
 )
 @pytest.mark.case("claude-code#16905")
 async def test_the_hint_says_what_esc_will_do_in_every_state(on_stop: OnStop, says: str) -> None:
-    talk = Talk(Agent(ScriptedModel([Say("Well"), Stall()], then="Good.")))
+    talk = ChatController(Agent(ScriptedModel([Say("Well"), Stall()], then="Good.")))
     assert hint(talk) == "At rest: Esc has nothing to stop"
     run = talk.say("hi")
     reader = run.events()

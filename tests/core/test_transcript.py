@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quiesce.conversation.answer import Draft, parse_arguments, well_formed
+from quiesce.conversation.answer import AnswerBuilder, parse_arguments, well_formed
 from quiesce.conversation.sealing import SENTENCES, check, close, faults, seal_turn, unfinished
 from quiesce.errors import InvalidConversation, ModelProtocolError
 from quiesce.events import (
@@ -128,15 +128,15 @@ def test_closing():
 # --- Drafts ---------------------------------------------------------------------------------------------------------
 
 
-def draft_of(*deltas) -> Draft:
-    draft = Draft()
+def draft_of(*deltas) -> AnswerBuilder:
+    draft = AnswerBuilder()
     for delta in deltas:
         draft.add(delta)
     return draft
 
 
 def test_an_empty_draft():
-    draft = Draft()
+    draft = AnswerBuilder()
     assert (draft.content(), draft.complete, draft.has_content, draft.is_torn, draft.text()) == (
         (),
         False,
@@ -226,7 +226,7 @@ deltas = st.one_of(
 @given(st.lists(deltas, max_size=25), st.lists(st.sampled_from(["a", "b"])))
 @settings(max_examples=400, deadline=None)
 def test_whatever_a_model_sends_and_wherever_it_is_cut_the_conversation_is_valid(sent, taken):
-    draft = Draft(taken)
+    draft = AnswerBuilder(taken)
     before: tuple[Message, ...] = (USER,)
     said = ""
     for delta in sent:

@@ -10,7 +10,7 @@ import pytest
 from quiesce import Agent, Limits, handoff, tool
 from quiesce.conversation.sealing import faults
 from quiesce.errors import DuplicateTool
-from quiesce.events import HandedOver, RunStarted, TextDelta, ToolStarted
+from quiesce.events import HandedOff, RunStarted, TextDelta, ToolStarted
 from quiesce.hooks import AfterRun, BeforeModelCall
 from quiesce.messages import Outcome
 from quiesce.models.scripted import Call, Say, ScriptedModel, Stall
@@ -45,7 +45,7 @@ def test_the_other_agent_continues_the_conversation():
         triage = Agent(ScriptedModel([Say("One moment."), Call("hand_over_to_french")]), tools=[handoff(french)],
                        name="triage", instructions="Route.", hooks=[ended])  # fmt: skip
         events = [event async for event in triage.stream_async("Salut")]
-        assert HandedOver("triage", "french") in events
+        assert HandedOff("triage", "french") in events
         assert french_model.requests[0].instructions == "Parle."
         assert [type(m).__name__ for m in french_model.requests[0].messages] == [
             "UserMessage", "AssistantMessage", "ToolMessage"]  # fmt: skip
@@ -184,7 +184,7 @@ def test_who_asked_a_person_goes_on_when_they_have_answered(another_process, tmp
         assert result.text == "Paid."
         assert result.messages[6].results[0].text == "paid"
         assert seen[0] is RunStarted
-        assert HandedOver not in seen
+        assert HandedOff not in seen
         assert not faults(agent.messages)
 
     asyncio.run(main())
@@ -263,7 +263,7 @@ def test_there_and_back_again():
                              hooks=[hears("french", heard)])  # fmt: skip
         triage.add_tools(handoff(french))
         run = triage.start("Salut")
-        moves = [(event.previous, event.agent) async for event in run if isinstance(event, HandedOver)]
+        moves = [(event.previous, event.agent) async for event in run if isinstance(event, HandedOff)]
         result = await run.result()
         assert (result.text, result.agent) == ("It is me again.", "triage")
         assert moves == [("triage", "french"), ("french", "triage")]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from quiesce.cancellation import CancellationToken, Mode, StopScope
-from quiesce.conversation.answer import Draft
+from quiesce.conversation.answer import AnswerBuilder
 from quiesce.messages import Outcome
 from quiesce.run import settle
 from quiesce.run.events.fanout import EventFanout
@@ -17,7 +17,7 @@ from quiesce.run.spending import Spending
 from quiesce.run.state import RunState
 from quiesce.run.turn import TurnInProgress
 from quiesce.testing import StopViolation, stop_everywhere
-from quiesce.tools.call import CallRecord
+from quiesce.tools.call import CallInProgress
 from quiesce.tools.thread import ThreadCall
 
 from .workloads import WORKLOADS
@@ -38,8 +38,8 @@ def test_a_stop_that_the_scope_ignores_is_late(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_grace_that_is_not_kept_is_late(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(CallRecord, "request_stop", lambda self, mode: None)
-    monkeypatch.setattr(CallRecord, "grace", lambda self, mode: 60.0)
+    monkeypatch.setattr(CallInProgress, "request_stop", lambda self, mode: None)
+    monkeypatch.setattr(CallInProgress, "grace", lambda self, mode: 60.0)
     caught("P1", "one_tool")
 
 
@@ -70,13 +70,13 @@ def test_a_turn_that_is_committed_in_two_steps_is_invalid(monkeypatch: pytest.Mo
 
 
 def test_words_that_are_told_before_they_are_kept_are_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = Draft.content
-    monkeypatch.setattr(Draft, "content", lambda self: original(self) if self.complete else ())
+    original = AnswerBuilder.content
+    monkeypatch.setattr(AnswerBuilder, "content", lambda self: original(self) if self.complete else ())
     caught("P3", "text")
 
 
 def test_a_result_that_is_thrown_away_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    def settled_result(self: CallRecord) -> Any:
+    def settled_result(self: CallInProgress) -> Any:
         from quiesce.conversation.sealing import unfinished
 
         return unfinished(self.call, Outcome.CANCELLED)
@@ -94,16 +94,16 @@ def test_a_result_that_is_thrown_away_is_lost(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_cancelled_for_what_never_started_is_a_lie(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = CallRecord.receipt
+    original = CallInProgress.receipt
 
-    def receipt(self: CallRecord) -> Any:
+    def receipt(self: CallInProgress) -> Any:
         from msgspec import structs
 
         line = original(self)
         lie = line.outcome is Outcome.NEVER_STARTED
         return structs.replace(line, outcome=Outcome.CANCELLED) if lie else line
 
-    monkeypatch.setattr(CallRecord, "receipt", receipt)
+    monkeypatch.setattr(CallInProgress, "receipt", receipt)
     caught("P4", "sequential_tools")
 
 

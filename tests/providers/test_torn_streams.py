@@ -62,7 +62,7 @@ async def one_trial(agent: Agent, provider: Provider, server: Wire, *plays: Play
         again = await agent.invoke_async("Go on.")
     assert again.text == ANSWER
     assert not faults(agent.messages)
-    return run._course.result  # type: ignore[return-value]
+    return run.inspect().result  # type: ignore[return-value]
 
 
 def place_of_the_end(recording: Recording) -> int:

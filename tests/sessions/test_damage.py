@@ -86,12 +86,12 @@ def test_a_damaged_session_is_read_up_to_the_damage_and_repaired(
 
 
 def test_a_server_shows_a_damaged_session(damaged: tuple[Path, int]) -> None:
-    from quiesce.server.stored_runs import Archive
+    from quiesce.server.stored_runs import StoredRuns
 
     path, whole = damaged
     store = SQLiteStore(path)
     agent = Agent(ScriptedModel(), name="agent")
-    restored = asyncio.run(Archive(store).restore({"agent": agent}, 10))
+    restored = asyncio.run(StoredRuns(store).restore({"agent": agent}, 10))
     store.close().result()
     ((owner, name, _, session, runs),) = restored
     assert (owner, name, len(session.messages), len(runs)) == ("ann", "s", whole, 3)

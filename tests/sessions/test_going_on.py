@@ -12,7 +12,7 @@ from quiesce.conversation.sealing import faults
 from quiesce.events import ModelCallStarted, TextDelta
 from quiesce.interrupts import PendingCall, PendingTurn
 from quiesce.messages import AssistantMessage, CutNote, Outcome, Text, ToolCall, ToolMessage, UserMessage
-from quiesce.sessions.journal.recovery import Torn
+from quiesce.sessions.journal.recovery import TornRun
 from quiesce.sessions.journal.rows import Commit, ToolIntended, decode_messages
 from quiesce.sessions.store import Store
 from quiesce.testing import Call, Say, ScriptedModel, Stall
@@ -123,7 +123,7 @@ PROMPT = UserMessage((Text("Pay"),))
 
 def test_a_crash_after_a_question_leaves_the_question() -> None:
     pending = PendingTurn("r", ANSWER, tuple(PendingCall(call) for call in CALLS))
-    torn = Torn("r", (PROMPT,), pending, [ModelCallStarted(1, 1, "m"), TextDelta("I pay."), Commit(0)])
+    torn = TornRun("r", (PROMPT,), pending, [ModelCallStarted(1, 1, "m"), TextDelta("I pay."), Commit(0)])
     assert torn.conversation() == ((PROMPT,), pending)
 
 
@@ -134,7 +134,7 @@ def test_a_crash_while_a_pending_turn_goes_on_keeps_what_is_known() -> None:
     pending = PendingTurn("r1", ANSWER, tuple(PendingCall(call) for call in CALLS), taken_by="r2")
     done = completed(CALLS[0], "paid")
     rows = [Commit(0), ToolIntended("a"), ToolEnded(done), ToolIntended("b")]
-    torn = Torn("r2", (PROMPT,), pending, rows)
+    torn = TornRun("r2", (PROMPT,), pending, rows)
     messages, left = torn.conversation()
     assert left is None
     assert faults(messages) == ()
@@ -145,10 +145,10 @@ def test_a_crash_while_a_pending_turn_goes_on_keeps_what_is_known() -> None:
 
 def test_a_crash_while_an_answer_goes_on_keeps_both_halves() -> None:
     cut = AssistantMessage((Text("One two ", cut=True), CutNote("(stopped)")), cut=True)
-    torn = Torn("r2", (PROMPT, cut), None, [ModelCallStarted(1, 1, "m"), TextDelta("three")])
+    torn = TornRun("r2", (PROMPT, cut), None, [ModelCallStarted(1, 1, "m"), TextDelta("three")])
     messages, _ = torn.conversation()
     assert faults(messages) == ()
     assert len(messages) == 2
     assert "".join(messages[-1].text.split()) == "Onetwothree"
-    untouched = Torn("r2", (PROMPT, cut), None, [])
+    untouched = TornRun("r2", (PROMPT, cut), None, [])
     assert untouched.conversation() == ((PROMPT, cut), None)

@@ -96,7 +96,7 @@ def test_a_late_outcome_is_in_the_stored_receipt(new_store: StoreMaker) -> None:
 
 
 def test_a_server_that_comes_back_shows_it(tmp_path: Path) -> None:
-    from quiesce.server.stored_runs import Archive
+    from quiesce.server.stored_runs import StoredRuns
 
     async def main() -> None:
         store, stubborn = SQLiteStore(tmp_path / "s.db"), Stubborn()
@@ -106,7 +106,7 @@ def test_a_server_that_comes_back_shows_it(tmp_path: Path) -> None:
         async with asyncio.timeout(20):
             while not (receipt := await Session("ann/s", store).receipt(run_id)) or not receipt.late:
                 await asyncio.sleep(0.01)
-        ((*_, runs),) = await Archive(store).restore({"agent": agent}, 10)
+        ((*_, runs),) = await StoredRuns(store).restore({"agent": agent}, 10)
         assert runs[0].receipt.late == receipt.late
         await asyncio.wrap_future(store.close())
 

@@ -13,7 +13,7 @@ from quiesce.conversation.sealing import faults
 from quiesce.errors import SessionBusy
 from quiesce.events import TextDelta
 from quiesce.messages import UserMessage
-from quiesce.sessions.queue.prompts import Letter, Request, admission
+from quiesce.sessions.queue.prompts import QueuedPrompt, Request, admission
 from quiesce.sessions.records import Holder, SessionInfo, holder
 from quiesce.sessions.store import Store
 from quiesce.testing import Call, Say, ScriptedModel, Stall
@@ -190,7 +190,7 @@ def test_a_line_does_not_hold_up_its_own_owner_or_a_delete(store: Store) -> None
     place = store.post("s", Request("queue", you, 60)).result()
     with pytest.raises(SessionBusy):
         store.acquire("s", me, seconds=60).result()
-    lease = store.acquire_place("s", you, place, seconds=60).result().lease
+    lease = store.acquire_queued("s", you, place, seconds=60).result().lease
     assert lease.since == place
     store.release(lease).result()
     store.post("s", Request("queue", you, 60)).result()
@@ -208,7 +208,7 @@ def test_one_who_waits_and_died_is_passed_over(store: Store) -> None:
     store.post("s", Request("queue", holder("slow"), -1)).result()
     place = store.post("s", Request("queue", holder("you"), 60)).result()
     store.release(lease).result()
-    taken = store.acquire_place("s", holder("you"), place, seconds=60).result()
+    taken = store.acquire_queued("s", holder("you"), place, seconds=60).result()
     assert [letter.sender.owner for letter in store.letters(taken.lease).result()] == ["slow"]
 
 
@@ -219,8 +219,8 @@ def info(held_by: Holder | None = None) -> SessionInfo:
     return SessionInfo("s", "id", 0.0, 0.0, 0, 0, 7, held_by, 10.0)
 
 
-def letter(place: int, owner: str = "x", kind: Any = "queue", said_in: str = "") -> Letter:
-    return Letter(place, kind, holder(owner), 7, 10.0, b"", said_in)
+def letter(place: int, owner: str = "x", kind: Any = "queue", said_in: str = "") -> QueuedPrompt:
+    return QueuedPrompt(place, kind, holder(owner), 7, 10.0, b"", said_in)
 
 
 def test_admission() -> None:

@@ -137,7 +137,7 @@ def child(job: dict[str, Any]) -> None:
         fuse("tool:done")
         return f"did {job}"
 
-    class Watched(ScriptedModel):
+    class WatchedRun(ScriptedModel):
         def stream(self, request: Any) -> Any:
             fuse("model:called")
             return super().stream(request)
@@ -149,7 +149,7 @@ def child(job: dict[str, Any]) -> None:
             label = f"{job['label']}.{turn}"
             calls = [Call("work", {"job": f"{label}.{n}"}, id=f"call_{label}_{n}".replace(".", "_")) for n in range(2)]
             begin = Say(f"<{label}> here it comes, word by word. " + more, chunk=200 if more else 6, pause=0.0005)
-            model = Watched([begin, *calls], Say(f"<{label}> and that was all.", chunk=6, pause=0.0005))
+            model = WatchedRun([begin, *calls], Say(f"<{label}> and that was all.", chunk=6, pause=0.0005))
             session = Session(job["session"], store, wait=20, on_store_failure=job.get("failure", "stop"))
             agent = Agent(model, tools=[work], session=session)
             run = agent.start(f"prompt {label}")

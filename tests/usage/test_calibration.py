@@ -11,8 +11,8 @@ from quiesce.models.scripted import Say, ScriptedModel, Stall, Used
 from quiesce.usage import Calibration, Provenance, register_vocabulary
 from quiesce.usage.estimate.answer_count import Block
 from quiesce.usage.estimate.content import Preamble
-from quiesce.usage.estimate.estimator import Accounts
-from quiesce.usage.estimate.figures import Heard, Sent
+from quiesce.usage.estimate.estimator import UsageEstimator
+from quiesce.usage.estimate.figures import ReceivedAnswer, SentRequest
 from tests.usage.kit import WORDS, cut_after
 
 pytestmark = pytest.mark.promise("P6")
@@ -77,12 +77,12 @@ def test_another_conversation_has_no_anchor() -> None:
 
 @pytest.mark.case("litellm#37185")
 def test_a_vocabulary_that_is_off_is_corrected() -> None:
-    accounts, talk = Accounts("custom:tuned", tokenizer="o200k_base"), Conversation()
-    sent = Sent((UserMessage((Text("hi"),)),), Preamble(None))
+    accounts, talk = UsageEstimator("custom:tuned", tokenizer="o200k_base"), Conversation()
+    sent = SentRequest((UserMessage((Text("hi"),)),), Preamble(None))
     blocks = (Block("text", [WORDS * 40]),)
     for _ in range(3):
-        accounts.record(talk, sent, Heard(UsageDelta(9, 880, final=True), blocks, complete=True))
-    usage = accounts.usage(talk, sent, Heard(None, blocks))
+        accounts.record(talk, sent, ReceivedAnswer(UsageDelta(9, 880, final=True), blocks, complete=True))
+    usage = accounts.usage(talk, sent, ReceivedAnswer(None, blocks))
     assert usage.output.source is Provenance.CALIBRATED
     assert abs(usage.output.value - 880) < 10
 

@@ -93,13 +93,13 @@ def test_a_long_text_without_seams_is_not_searched_over_and_over(monkeypatch: py
     searched = 0
     seam = counting._SEAM
 
-    class Watched:
+    class WatchedRun:
         def finditer(self, text: str, start: int):
             nonlocal searched
             searched += len(text) - start
             return seam.finditer(text, start)
 
-    monkeypatch.setattr(counting, "_SEAM", Watched())
+    monkeypatch.setattr(counting, "_SEAM", WatchedRun())
     counter = VocabularyCounter(Vocabulary("letters", len))
     for number in range(20_000):
         counter.add(f" word{number % 10}")  # a digit before each space, so there is no seam

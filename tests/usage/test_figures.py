@@ -16,8 +16,8 @@ from quiesce.retry import Retry
 from quiesce.usage import Figure, Price, Provenance, Usage, register_vocabulary
 from quiesce.usage.estimate.answer_count import Block
 from quiesce.usage.estimate.content import Preamble
-from quiesce.usage.estimate.estimator import Accounts
-from quiesce.usage.estimate.figures import Heard, Sent
+from quiesce.usage.estimate.estimator import UsageEstimator
+from quiesce.usage.estimate.figures import ReceivedAnswer, SentRequest
 from quiesce.usage.figure import NONE, reported, total
 from quiesce.usage.ledger import TokenUsage
 from tests.usage.kit import WORDS, cut_after, figures
@@ -134,16 +134,16 @@ def test_what_a_server_writes_before_it_notices_the_hang_up_is_reckoned_with() -
 def test_what_surrounds_an_answer_is_told_from_the_answer(end: int, per_call: int) -> None:
     """A constant is no ratio, and what one call costs is known after the first."""
     register_vocabulary("words", lambda text: len(text.split()))
-    accounts = Accounts("mine", tokenizer="words")
-    sent = Sent((UserMessage((Text("hi"),)),), Preamble(None))
+    accounts = UsageEstimator("mine", tokenizer="words")
+    sent = SentRequest((UserMessage((Text("hi"),)),), Preamble(None))
     call = (Block("arguments", ["a b c"], "look "),)
     for blocks, calls in (((Block("text", ["w " * 30]),), 0), (call, 1), ((Block("text", ["w " * 300]),), 0)):
         words = sum(len(f"{block.name}{''.join(block.parts)}".split()) for block in blocks)
         report = UsageDelta(10, words + end + per_call * calls, final=True)
-        accounts.record(Conversation(), sent, Heard(report, blocks, complete=True))
-    cut = accounts.usage(Conversation(), sent, Heard(None, (Block("text", ["w " * 100]),))).output
+        accounts.record(Conversation(), sent, ReceivedAnswer(report, blocks, complete=True))
+    cut = accounts.usage(Conversation(), sent, ReceivedAnswer(None, (Block("text", ["w " * 100]),))).output
     assert cut.value == 100
-    with_call = accounts.usage(Conversation(), sent, Heard(None, (Block("text", ["w " * 100]), *call))).output
+    with_call = accounts.usage(Conversation(), sent, ReceivedAnswer(None, (Block("text", ["w " * 100]), *call))).output
     assert with_call.value is not None
     assert abs(with_call.value - (104 + per_call)) <= 1
 

@@ -9,7 +9,7 @@ from quiesce import Agent
 from quiesce.events import TextDelta
 from quiesce.models.scripted import Say, ScriptedModel, Used
 from quiesce.usage import Price
-from quiesce.usage.agent_usage import Books
+from quiesce.usage.agent_usage import AgentUsage
 from quiesce.usage.figure import reported
 from quiesce.usage.ledger import Ledger, TokenUsage
 from tests.usage.kit import WORDS
@@ -36,7 +36,7 @@ def test_usage_is_live() -> None:
 
 
 def test_books_show_what_runs_have_used_as_it_is() -> None:
-    books, ledger = Books(), Ledger()
+    books, ledger = AgentUsage(), Ledger()
     below = Ledger(ledger)
     books.open(ledger)
     books.open(below)  # a part of the other one already
@@ -55,7 +55,7 @@ def test_books_show_what_runs_have_used_as_it_is() -> None:
 
 
 def test_books_that_grow_old_keep_the_sum_and_the_newest_entries() -> None:
-    books = Books(kept=10)
+    books = AgentUsage(kept=10)
     price = Price(Decimal(1), Decimal(2))
     for number in range(100):
         ledger = Ledger()

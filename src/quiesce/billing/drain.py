@@ -9,11 +9,11 @@ from typing import Any, Final
 from ..conversation.answer import newer
 from ..events import AnswerEnd, Delta, ReasoningDelta, TextDelta, ToolCallArguments, ToolCallStart, UsageDelta
 from ..usage.estimate.answer_count import Block, BlockKind
-from ..usage.estimate.figures import Heard
+from ..usage.estimate.figures import ReceivedAnswer
 from ..usage.stop_policy import StopPolicy
 
 
-class Tail:
+class UnseenAnswer:
     """The rest of an answer whose reader has left: its usage is kept, its words are counted, nobody sees them."""
 
     def __init__(self, report: UsageDelta | None, most_bytes: int) -> None:
@@ -66,12 +66,12 @@ class Tail:
                 blocks.append(Block(kind, []))
             blocks[-1].parts.append(text)
 
-    def heard(self, before: Heard) -> Heard:
+    def heard(self, before: ReceivedAnswer) -> ReceivedAnswer:
         """The whole answer: what was heard before the stop, and this."""
         since = tuple(self._since)
         if not self._reported:
             since = None if before.since is None else _join(before.since, since)
-        return Heard(
+        return ReceivedAnswer(
             report=self._report,
             blocks=_join(before.blocks, tuple(self._blocks)),
             since=since,
@@ -90,7 +90,7 @@ def _join(before: tuple[Block, ...], after: tuple[Block, ...]) -> tuple[Block, .
     return (*before[:-1], Block(last.kind, [*last.parts, *first.parts], last.name, last.context), *after[1:])
 
 
-class Drains:
+class DrainPool:
     """The requests of one agent that are followed at the moment. Each ends by itself, at its cap, or with its loop."""
 
     def __init__(self) -> None:

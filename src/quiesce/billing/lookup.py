@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 from ..events import UsageDelta
 from ..messages import Text, UserMessage
 from ..models.base import Model, ModelRequest
-from ..usage.estimate.figures import Heard
+from ..usage.estimate.figures import ReceivedAnswer
 from ..usage.stop_policy import StopAction
 
 # A provider may need a moment before it can say anything about a request that was cut.
@@ -43,8 +43,8 @@ class Question(NamedTuple):
     name: str
 
 
-def question_about(
-    model: Model, action: StopAction, *, request_id: str | None, request: ModelRequest, heard: Heard
+def usage_lookup(
+    model: Model, action: StopAction, *, request_id: str | None, request: ModelRequest, heard: ReceivedAnswer
 ) -> Question | None:
     """What there is to ask about a request that was cut, under a stop policy; None when that is nothing."""
     look_up: _ById | None = getattr(model, "lookup_usage", None)
@@ -76,7 +76,7 @@ async def _cancel(cancel: _ById, look_up: _ById | None, request_id: str) -> Repl
     return Reply(report, cancelled=True)
 
 
-async def _have_counted(model: Model, count: _Count, request: ModelRequest, heard: Heard) -> Reply:
+async def _have_counted(model: Model, count: _Count, request: ModelRequest, heard: ReceivedAnswer) -> Reply:
     """Have the provider count the request, unless it has said what that cost, and the words of the answer."""
     told = heard.report is not None and heard.report.input is not None
     sent = None if told else await count(request)

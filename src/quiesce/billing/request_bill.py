@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from msgspec import structs
 
-from ..conversation.answer import Draft
+from ..conversation.answer import AnswerBuilder
 from ..errors import (
     AuthenticationFailed,
     ModelError,
@@ -23,15 +23,15 @@ from ..errors import (
 )
 from ..events import Delta
 from ..models.base import Model, ModelRequest
-from ..usage.estimate.answer_count import AnswerTally
+from ..usage.estimate.answer_count import AnswerCounter
 from ..usage.estimate.content import Preamble
-from ..usage.estimate.estimator import Accounts
-from ..usage.estimate.figures import Heard, Sent, refused
+from ..usage.estimate.estimator import UsageEstimator
+from ..usage.estimate.figures import ReceivedAnswer, SentRequest, refused
 from ..usage.figure import Provenance
 from ..usage.ledger import HowItEnded, Ledger, LedgerEntry, TokenUsage, Usage, cost_of_tokens, summarise
 from ..usage.stop_policy import StopPolicy
-from .drain import Drains, Tail
-from .lookup import Reply, question_about
+from .drain import DrainPool, UnseenAnswer
+from .lookup import Reply, usage_lookup
 
 # Errors by which a provider turns a request away before it does any work: nothing is billed.
 _REFUSALS: Final = (
@@ -46,20 +46,20 @@ _REFUSALS: Final = (
 )
 
 
-class Terms(NamedTuple):
+class BillingTerms(NamedTuple):
     """Whose requests are billed, and what a stop does about them."""
 
     model: Model
-    accounts: Accounts
+    accounts: UsageEstimator
     policy: StopPolicy
-    drains: Drains
+    drains: DrainPool
 
 
-class Bill:
+class RequestBill:
     """Opens an entry before a request is sent and closes it when it has ended, one at a time."""
 
     def __init__(
-        self, run_id: str, ledger: Ledger, conversation: object, on_change: Callable[[], None], terms: Terms
+        self, run_id: str, ledger: Ledger, conversation: object, on_change: Callable[[], None], terms: BillingTerms
     ) -> None:
         self.ledger: Final = ledger
         self._run_id: Final = run_id
@@ -69,21 +69,21 @@ class Bill:
         self._preamble: Preamble | None = None
         self._open: str | None = None
         self._request: ModelRequest | None = None
-        self._sent: Sent | None = None
-        self._draft: Draft | None = None
-        self._tally: AnswerTally | None = None
-        self._tail: Tail | None = None
-        self._overheard: Tail | None = None
+        self._sent: SentRequest | None = None
+        self._draft: AnswerBuilder | None = None
+        self._tally: AnswerCounter | None = None
+        self._tail: UnseenAnswer | None = None
+        self._overheard: UnseenAnswer | None = None
         self._stream: asyncio.Task[Any] | None = None
         self._followers: Final[list[asyncio.Task[Any]]] = []
 
-    def deal_with(self, terms: Terms) -> None:
+    def switch_model(self, terms: BillingTerms) -> None:
         """From now on, requests go to another model."""
         self._terms = terms
         self._preamble = None
 
     @property
-    def accounts(self) -> Accounts:
+    def accounts(self) -> UsageEstimator:
         """The accounts with the model."""
         return self._terms.accounts
 
@@ -94,12 +94,12 @@ class Bill:
 
     # --- A request ----------------------------------------------------------------------------------------------
 
-    def open(self, request: ModelRequest, draft: Draft, *, turn: int, attempt: int) -> None:
+    def open(self, request: ModelRequest, draft: AnswerBuilder, *, turn: int, attempt: int) -> None:
         """Book a request that is about to be sent."""
         if self._preamble is None:
             self._preamble = Preamble(request.instructions, request.tools, request.output_schema)
         self._open = self.ledger.open(run_id=self._run_id, model=self._terms.model.name, turn=turn, attempt=attempt)
-        self._sent = Sent(request.messages, self._preamble, _most_tokens(request))
+        self._sent = SentRequest(request.messages, self._preamble, _most_tokens(request))
         self._request = request
         self._draft = draft
         self._tally = None
@@ -107,7 +107,7 @@ class Bill:
         self._overheard = None
         self._stream = None
 
-    def tally(self) -> AnswerTally:
+    def tally(self) -> AnswerCounter:
         """The tally of the current answer. Once it was asked for, the answer is counted in it."""
         if self._tally is None:
             self._tally = self.accounts.tally()
@@ -152,8 +152,8 @@ class Bill:
             entry = self._ask_provider(entry, sent, heard)
         return entry
 
-    def _heard(self, draft: Draft, *, bill_goes_on: bool) -> Heard:
-        heard = Heard(
+    def _heard(self, draft: AnswerBuilder, *, bill_goes_on: bool) -> ReceivedAnswer:
+        heard = ReceivedAnswer(
             report=draft.usage,
             blocks=draft.blocks(),
             since=draft.blocks_since_report(),
@@ -163,19 +163,19 @@ class Bill:
         )
         return heard if self._overheard is None else self._overheard.heard(heard)
 
-    def overhear(self, delta: Delta) -> None:
+    def count_unseen(self, delta: Delta) -> None:
         """Count a delta that came with the stop: nobody saw it, but it was sent and is billed."""
         if self._open is not None and self._draft is not None:
-            self._overheard = Tail(self._draft.usage, 0)
+            self._overheard = UnseenAnswer(self._draft.usage, 0)
             self._overheard.take(delta)
 
     # --- Draining: the stream goes on, for the receipt ----------------------------------------------------------
 
-    def tail(self, *, allowed: bool) -> Tail | None:
+    def tail(self, *, allowed: bool) -> UnseenAnswer | None:
         """Who reads on after the stop; None where hanging up is right. Decided once for each request."""
         wanted = allowed and self._terms.policy.action == "drain" and self._terms.drains.has_room(self._terms.policy)
         if wanted and self._tail is None and self._draft is not None and self._open is not None:
-            self._tail = Tail(self._draft.usage, self._terms.policy.bytes)
+            self._tail = UnseenAnswer(self._draft.usage, self._terms.policy.bytes)
         return self._tail
 
     def adopt(self, stream: asyncio.Task[Any]) -> None:
@@ -186,7 +186,7 @@ class Bill:
         self._followers.append(stream)
 
     def _close_followed(
-        self, entry_id: str, sent: Sent, draft: Draft, stream: asyncio.Task[Any], tail: Tail
+        self, entry_id: str, sent: SentRequest, draft: AnswerBuilder, stream: asyncio.Task[Any], tail: UnseenAnswer
     ) -> LedgerEntry:
         heard = self._heard(draft, bill_goes_on=True)
         usage = self.accounts.usage(self._conversation, sent, heard)
@@ -199,7 +199,7 @@ class Bill:
         stream.add_done_callback(lambda _: self._drained(entry_id, sent, heard, tail))
         return structs.replace(entry, provisional=True)
 
-    def _drained(self, entry_id: str, sent: Sent, heard: Heard, tail: Tail) -> LedgerEntry:
+    def _drained(self, entry_id: str, sent: SentRequest, heard: ReceivedAnswer, tail: UnseenAnswer) -> LedgerEntry:
         """The stream has come to its end, or was cut."""
         ended: HowItEnded = "drained" if tail.complete else "hung_up"
         if tail.began:
@@ -209,10 +209,10 @@ class Bill:
 
     # --- Asking the provider about a request that was cut -------------------------------------------------------
 
-    def _ask_provider(self, entry: LedgerEntry, sent: Sent, heard: Heard) -> LedgerEntry:
+    def _ask_provider(self, entry: LedgerEntry, sent: SentRequest, heard: ReceivedAnswer) -> LedgerEntry:
         assert self._request is not None
         model, policy = self._terms.model, self._terms.policy
-        question = question_about(model, policy.action, request_id=entry.request_id, request=self._request, heard=heard)
+        question = usage_lookup(model, policy.action, request_id=entry.request_id, request=self._request, heard=heard)
         if question is None or _loop_is_ending() or not self._terms.drains.has_room(policy):
             return entry
         task = asyncio.create_task(question.ask(), name=f"{question.name} ({model.name})")
@@ -222,7 +222,7 @@ class Bill:
         task.add_done_callback(lambda done: self._answered(entry.id, sent, heard, done))
         return structs.replace(entry, provisional=True)
 
-    def _answered(self, entry_id: str, sent: Sent, heard: Heard, task: asyncio.Task[Reply]) -> None:
+    def _answered(self, entry_id: str, sent: SentRequest, heard: ReceivedAnswer, task: asyncio.Task[Reply]) -> None:
         if task.cancelled() or task.exception() is not None:
             self._settle(entry_id, None)
             return
@@ -231,7 +231,7 @@ class Bill:
         usage: TokenUsage | None = None
         if reply.report is not None:
             final = structs.replace(reply.report, final=True)
-            usage = self.accounts.record(self._conversation, sent, Heard(final, heard.blocks, complete=False))
+            usage = self.accounts.record(self._conversation, sent, ReceivedAnswer(final, heard.blocks, complete=False))
         elif reply.input is not None or reply.output is not None:
             counted = replace(heard, counted_input=reply.input, counted_output=reply.output)
             usage = self.accounts.usage(self._conversation, sent, counted)
@@ -256,7 +256,7 @@ class Bill:
         entry_id, sent, draft = self._open, self._sent, self._draft
         if entry_id is None or sent is None or draft is None:
             return self.ledger.usage
-        heard = Heard(draft.usage, draft.blocks(), draft.blocks_since_report(), complete=draft.complete)
+        heard = ReceivedAnswer(draft.usage, draft.blocks(), draft.blocks_since_report(), complete=draft.complete)
         so_far = self.accounts.usage(self._conversation, sent, heard)
         entries = [
             structs.replace(entry, usage=so_far, cost=cost_of_tokens(self.accounts.price, so_far))

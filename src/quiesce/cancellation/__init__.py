@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .._lazy_names import names_from
+from .._lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from .cause import Cause, Mode, Source
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["BoundedShield", "CancellationToken", "Cause", "Mode", "Source", "StopScope", "TokenView", "stop_on_signals"]
 
 # Some of these need an event loop, and a tool's worker process does without most of them.
-__getattr__, __dir__ = names_from(
+__getattr__, __dir__ = lazy_names(
     __name__,
     globals(),
     {

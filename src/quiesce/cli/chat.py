@@ -12,7 +12,7 @@ from .agent_options import add_options, chosen_agent
 from .main import Subparsers
 
 if TYPE_CHECKING:
-    from .chat_controller import Talk
+    from .chat_controller import ChatController
 
 
 def add_parser(subparsers: Subparsers) -> None:
@@ -29,20 +29,20 @@ def add_parser(subparsers: Subparsers) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Talk until the person leaves."""
-    from .chat_controller import Talk
+    from .chat_controller import ChatController
     from .chat_sessions import ChatSessions
 
     agent = chosen_agent(options)
     is_saved = options.session is not None or options.store is not None
     store = resolve_store(options.store) if is_saved else None
     try:
-        return _chat(options, Talk(agent, ChatSessions(agent, store, options.session)))
+        return _chat(options, ChatController(agent, ChatSessions(agent, store, options.session)))
     finally:
         if store is not None:
             store.close().result()
 
 
-def _chat(options: argparse.Namespace, talk: Talk) -> int:
+def _chat(options: argparse.Namespace, talk: ChatController) -> int:
     if not options.plain and all(each.isatty() for each in (sys.stdin, sys.stdout, sys.stderr)):
         if find_spec("textual") is not None:
             from .chat_screen import ChatApp

@@ -45,7 +45,7 @@ class Undone:
     messages: int
 
 
-class Talk:
+class ChatController:
     """One person and one agent. Lives in one event loop; a front end calls it and shows what it says.
 
     `on_late` is called with what a tool that was left behind came to, whenever that is.

@@ -16,7 +16,7 @@ from ..errors import QuiesceError
 from ..events import Event, RetryScheduled, RunEnded, StopRequested, TextDelta, ToolEnded, ToolStarted
 from ..interrupts import Answers
 from ..messages import Outcome
-from .chat_controller import Talk
+from .chat_controller import ChatController
 from .chat_text import answer_command, begin, hint, late_line, question
 from .sanitize import call_line, clean, one_line
 
@@ -28,7 +28,7 @@ _TWICE: Final = 2.0
 class PlainChat:
     """A chat on standard input and output. A line that comes while the agent runs steers it; from a pipe, it waits."""
 
-    def __init__(self, talk: Talk) -> None:
+    def __init__(self, talk: ChatController) -> None:
         self._talk: Final = talk
         talk.on_late = lambda outcome: self._print(f"  {late_line(outcome)}")
         self._is_terminal: Final = sys.stdin.isatty()

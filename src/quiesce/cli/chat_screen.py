@@ -33,7 +33,7 @@ from ..events import (
 from ..interrupts import Answers
 from ..messages import ToolCall
 from ..receipt import LateOutcome
-from .chat_controller import Talk
+from .chat_controller import ChatController
 from .chat_driver import lenient
 from .chat_text import ENDINGS, WELCOME, answer_command, begin, hint, late_line, question
 from .chat_widgets import Answer, Composer, HintLine, Note, Said, Thinking, ToolLine
@@ -80,7 +80,7 @@ class ChatApp(App[None]):
         Binding("pagedown", "page(1)", "forth", priority=True),
     ]
 
-    def __init__(self, talk: Talk) -> None:
+    def __init__(self, talk: ChatController) -> None:
         super().__init__()
         self.driver_class = lenient(self.driver_class)
         self._talk: Final = talk
@@ -146,7 +146,7 @@ class ChatApp(App[None]):
 
     # --- What the person does ---------------------------------------------------------------------------------------
 
-    async def on_composer_sent(self, message: Composer.Sent) -> None:
+    async def on_composer_sent(self, message: Composer.SentRequest) -> None:
         """Enter: a command, a prompt, or a new direction for what runs."""
         text = message.text.strip()
         if text.startswith("/") and not message.text.startswith(" "):

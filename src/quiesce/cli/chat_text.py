@@ -10,7 +10,7 @@ from ..errors import QuiesceError
 from ..interrupts import Approve, Deny
 from ..phases import Phase
 from ..receipt import LateOutcome, Undone, UndoReceipt
-from .chat_controller import RunningTool, Talk
+from .chat_controller import ChatController, RunningTool
 from .sanitize import call_line, clean, one_line
 
 HELP: Final = """\
@@ -58,7 +58,7 @@ ENDINGS: Final = {
 # --- The hint line --------------------------------------------------------------------------------------------------
 
 
-def hint(talk: Talk, stop_key: str = "Esc") -> str:
+def hint(talk: ChatController, stop_key: str = "Esc") -> str:
     """One line that says what is going on and what the stop key will do now."""
     if talk.undoing is not None:
         more = "Esc can do no more" if talk.undoing.cancelled else "Esc stops that; what is not undone then stays"
@@ -79,13 +79,13 @@ def hint(talk: Talk, stop_key: str = "Esc") -> str:
     return f"{stop_key} {_would_stop(talk)}"
 
 
-def _stopping(talk: Talk) -> str:
+def _stopping(talk: ChatController) -> str:
     names = ", ".join(dict.fromkeys(tool.name for tool in talk.tools.values()))
     waiting = f"waiting for {names}, {time.monotonic() - talk.asked_at:.0f} s" if names else "settling"
     return f"{'Stopping by force' if talk.asked is Mode.KILL else 'Stopping'}: {clean(waiting)}"
 
 
-def _again(talk: Talk, stop_key: str) -> str:
+def _again(talk: ChatController, stop_key: str) -> str:
     match talk.next_mode:
         case Mode.NOW:
             return f"{stop_key} stops what is still running"
@@ -95,7 +95,7 @@ def _again(talk: Talk, stop_key: str) -> str:
             return f"{stop_key} can do no more"
 
 
-def _would_stop(talk: Talk) -> str:
+def _would_stop(talk: ChatController) -> str:
     assert talk.run is not None
     if talk.tools:
         return f"stops {'; '.join(dict.fromkeys(_tool_stop(tool) for tool in talk.tools.values()))}"
@@ -155,7 +155,7 @@ def progress_words(progress: Any) -> str:
 # --- Commands -------------------------------------------------------------------------------------------------------
 
 
-async def answer_command(talk: Talk, line: str) -> str | None:
+async def answer_command(talk: ChatController, line: str) -> str | None:
     """What a line that begins with a slash does and says; None means that the person wants to leave."""
     try:
         return await _obey(talk, line)
@@ -163,7 +163,7 @@ async def answer_command(talk: Talk, line: str) -> str | None:
         return f"! {clean(str(error))}"
 
 
-async def _obey(talk: Talk, line: str) -> str | None:
+async def _obey(talk: ChatController, line: str) -> str | None:
     name, _, rest = line[1:].strip().partition(" ")
     rest = rest.strip()
     match name:
@@ -189,7 +189,7 @@ async def _obey(talk: Talk, line: str) -> str | None:
             )
 
 
-def _ps(talk: Talk) -> str:
+def _ps(talk: ChatController) -> str:
     lines: list[str] = []
     if talk.run is not None:
         lines.append(f"run {talk.run.id}  {'stopping' if talk.asked else talk.run.phase.value}")
@@ -201,7 +201,7 @@ def _ps(talk: Talk) -> str:
     return "\n".join(lines) or "Nothing is running."
 
 
-def _stop(talk: Talk, what: str) -> str:
+def _stop(talk: ChatController, what: str) -> str:
     if talk.undoing is not None:
         return "The undo is being stopped." if talk.stop("/stop") else "There is nothing more to ask for."
     if talk.run is None:
@@ -216,7 +216,7 @@ def _stop(talk: Talk, what: str) -> str:
     return "There is nothing more to ask for." if mode is None else f"Stop asked for, mode {mode}."
 
 
-def question(talk: Talk) -> str:
+def question(talk: ChatController) -> str:
     """What the person is asked first."""
     first = talk.asking[0]
     call = call_line(first.tool_name, first.arguments)
@@ -226,7 +226,7 @@ def question(talk: Talk) -> str:
     return f"{call} asks: /answer it, or /deny.{reason}"
 
 
-def _answer(talk: Talk, how: str, words: str) -> str:
+def _answer(talk: ChatController, how: str, words: str) -> str:
     if not talk.asking:
         return "Nothing is asked."
     first = talk.asking[0]
@@ -240,7 +240,7 @@ def _answer(talk: Talk, how: str, words: str) -> str:
     return f"{said}\n{question(talk)}" if talk.asking else said
 
 
-async def _undo(talk: Talk) -> str:
+async def _undo(talk: ChatController) -> str:
     if talk.is_running:
         return "A run is going on: stop it first." if talk.undoing is None else "That is being undone already."
     undone = await talk.undo()
@@ -269,14 +269,14 @@ def late_line(late: LateOutcome) -> str:
     return f"{clean(late.name)}, which was left behind, {word}, {late.after:.1f} s after the end{said}"
 
 
-def _usage(talk: Talk) -> str:
+def _usage(talk: ChatController) -> str:
     parts = [str(talk.agent.usage)]
     if talk.run is not None:
         parts.append(f"and in the run that is going on:\n{talk.run.usage}")
     return "\n".join(parts)
 
 
-async def begin(talk: Talk) -> str:
+async def begin(talk: ChatController) -> str:
     """Read the conversation that is gone on with; what there is to say about it."""
     try:
         await talk.sessions.load()
@@ -286,7 +286,7 @@ async def begin(talk: Talk) -> str:
     return f"Session {clean(talk.sessions.name)} goes on.\n{last}" if last else ""
 
 
-async def _sessions(talk: Talk, name: str) -> str:
+async def _sessions(talk: ChatController, name: str) -> str:
     if not name:
         return clean("\n".join(await talk.sessions.lines()))
     if talk.is_running:

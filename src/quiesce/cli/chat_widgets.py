@@ -31,7 +31,7 @@ _WORDS: Final = {
 class Composer(TextArea):
     """The draft. Only sending or queueing it ever clears it."""
 
-    class Sent(Message):
+    class SentRequest(Message):
         """Enter."""
 
         def __init__(self, text: str) -> None:
@@ -60,7 +60,7 @@ class Composer(TextArea):
     async def _on_key(self, event: events.Key) -> None:
         match event.key:
             case "enter":
-                self.post_message(self.Sent(self.text))
+                self.post_message(self.SentRequest(self.text))
             case "tab":
                 self.post_message(self.Queued(self.text))
             case "ctrl+j" | "shift+enter" | "alt+enter":

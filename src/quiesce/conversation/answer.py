@@ -30,7 +30,7 @@ _LONGEST_NAME: Final = 64
 _CONTEXT: Final = 8
 
 
-class Draft:
+class AnswerBuilder:
     """Takes a model's deltas in order and can say at any moment what they amount to.
 
     `taken` are the call ids that the conversation has used already. Once `close()` was called, nothing more is taken:
@@ -192,7 +192,7 @@ class Draft:
         self._taken.add(name)
         return name
 
-    _TAKE: ClassVar[dict[type, Callable[[Draft, Any], Delta]]] = {
+    _TAKE: ClassVar[dict[type, Callable[[AnswerBuilder, Any], Delta]]] = {
         AnswerStart: _answer_start,
         ReasoningDelta: _reasoning,
         ToolCallStart: _call_start,

@@ -12,8 +12,8 @@ from ..cancellation import Source
 from ..errors import InvalidConversation, UnknownInterrupt
 from ..interrupts import Answers, Interrupt, PendingTurn, answer_turn
 from ..messages import AssistantMessage, Message
-from .lock import Turnstile
-from .sealing import DEFAULT_CUT_NOTE, close, faults, resting_place, seal_pending
+from .lock import ConversationLock
+from .sealing import DEFAULT_CUT_NOTE, close, faults, last_complete_turn, seal_pending
 
 
 class ConversationRun(Protocol):
@@ -45,7 +45,7 @@ class Conversation:
         if found:
             raise InvalidConversation(found)
         self._state = ConversationState(messages, pending)
-        self._turnstile: Final = Turnstile(lambda: self.pending is not None)
+        self._turnstile: Final = ConversationLock(lambda: self.pending is not None)
         self._id: Final = uuid.uuid4().hex
         self.runs: Final[dict[str, ConversationRun]] = {}
         """The run that holds the conversation and those that wait for it, by their ids."""
@@ -190,4 +190,4 @@ class Conversation:
         Where that is the middle of a turn, it begins with what came before the turn. An open question to a person stays
         with the original.
         """
-        return Conversation(resting_place(self.sealed(), at))
+        return Conversation(last_complete_turn(self.sealed(), at))

@@ -9,7 +9,7 @@ from typing import Final
 from ..errors import ConversationBusy
 
 
-class Turnstile:
+class ConversationLock:
     """Lets one run in, and keeps the others in line. For any thread.
 
     `blocked` says that the line must not move, although nobody is inside: the conversation waits for a person.

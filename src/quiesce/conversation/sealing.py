@@ -34,7 +34,7 @@ from ..messages import (
     ToolResult,
     UserMessage,
 )
-from .answer import Draft
+from .answer import AnswerBuilder
 
 DEFAULT_CUT_NOTE: Final = "(This answer was stopped here.)"
 DEFAULT_FAILED_NOTE: Final = "(This answer ended here because of an error.)"
@@ -158,7 +158,7 @@ def _encodes(text: str) -> bool:
 # --- Sealed --------------------------------------------------------------------------------------------------------
 
 
-def seal_turn(draft: Draft | None, results: Mapping[str, ToolResult]) -> tuple[Message, ...]:
+def seal_turn(draft: AnswerBuilder | None, results: Mapping[str, ToolResult]) -> tuple[Message, ...]:
     """What a turn adds to the conversation, however far it came: the answer, and a result for each of its calls.
 
     A call with no result in `results` did not start, and its result says so.
@@ -207,7 +207,7 @@ def close(turn: tuple[Message, ...], before: tuple[Message, ...], note: str) -> 
             return (*turn, AssistantMessage((CutNote(note),), cut=True))
 
 
-def resting_place(messages: tuple[Message, ...], at: int | None = None) -> tuple[Message, ...]:
+def last_complete_turn(messages: tuple[Message, ...], at: int | None = None) -> tuple[Message, ...]:
     """The first `at` messages (all, unless given; negative from the end), without a turn that would be torn there."""
     kept = messages if at is None else messages[:at]
     while kept and not (isinstance(kept[-1], AssistantMessage) and not kept[-1].tool_calls):

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Final, Self
 
 
-class Handles:
+class DescriptorPairs:
     """A block in which pairs are opened. At its end the children's ends are closed here; after a failure, all are.
 
     Where too many files are open already, opening a pair fails with those before it open: they must not stay so.

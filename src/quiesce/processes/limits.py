@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 
-class Allowance(NamedTuple):
+class ResourceLimits(NamedTuple):
     """What one call may use: bytes of memory on top of what its process has already, seconds of processor time."""
 
     memory: int | None = None

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final
 
 
-class Printed:
+class CapturedOutput:
     """The text of one stream. Of more than `limit` characters, the first half and the last half are kept."""
 
     def __init__(self, limit: int, on_text: Callable[[str], None] | None = None) -> None:

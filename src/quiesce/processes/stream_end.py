@@ -11,7 +11,7 @@ from typing import Final
 _PIECE: Final = 65536
 
 
-class Link:
+class StreamEnd:
     """A non-blocking handle that can move from loop to loop. For the thread of the loop that it is attached to."""
 
     def __init__(self, end: socket.socket | int) -> None:

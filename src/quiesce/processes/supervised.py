@@ -11,12 +11,12 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Final, cast
 
-from .descriptors import Handles
+from .descriptors import DescriptorPairs
 from .environment import interpreter_environment
 from .exit_status import ExitStatus
 from .frames import Decoder, encode
 from .kill_tree import LINUX, children, send_group
-from .stream_end import Link
+from .stream_end import StreamEnd
 from .supervisor import ProgramJob, WorkerJob
 
 _START: Final = "import sys; sys.path[:] = sys.argv[2:]; from quiesce.processes.fork_server import main; main({})"
@@ -24,7 +24,7 @@ _START: Final = "import sys; sys.path[:] = sys.argv[2:]; from quiesce.processes.
 _NURSERY_GRACE: Final = 5.0
 
 
-class Nursery:
+class ForkServer:
     """The one program per host process that forks keepers. Started when first needed; safe from any thread."""
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ class Nursery:
 
     def _started(self) -> socket.socket:
         if self._socket is None:
-            with Handles() as handles:
+            with DescriptorPairs() as handles:
                 ours, number = handles.sockets()
                 flags = cast(list[str], subprocess._args_from_interpreter_flags())  # pyright: ignore
                 self._process = subprocess.Popen(
@@ -99,20 +99,20 @@ class Nursery:
         self._socket = self._process = None
 
 
-nursery: Final = Nursery()
-live_processes: Final[set[Containment]] = set()
+nursery: Final = ForkServer()
+live_processes: Final[set[SupervisedProcess]] = set()
 """The workers and programs that somebody waits for right now, in this process."""
 
 
-class Containment:
+class SupervisedProcess:
     """A worker or a program with its keeper. From `start` until `gone`; the handles are closed at the end of both."""
 
     def __init__(self, job: WorkerJob | ProgramJob, handles: Sequence[int]) -> None:
-        with Handles() as ends:
+        with DescriptorPairs() as ends:
             ours, theirs = ends.sockets()
             nursery.adopt(theirs)
             socket.send_fds(ours, [b"j"], list(handles))
-        self._link: Final = Link(ours)
+        self._link: Final = StreamEnd(ours)
         self._decoder: Final = Decoder()
         self._on_change: Callable[[], None] = _ignore
         self._job: Final = encode(job)

@@ -35,7 +35,7 @@ from .kill_tree import (
     send,
     terminate_tree,
 )
-from .limits import Allowance
+from .limits import ResourceLimits
 
 # What ends most programs, and neither the nursery nor a keeper: they are there to the last. Their children are told.
 SPARED: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -56,7 +56,7 @@ class ProgramJob(NamedTuple):
     argv: tuple[str, ...]
     cwd: str | None = None
     env: dict[str, str] | None = None
-    allowance: Allowance = Allowance()
+    allowance: ResourceLimits = ResourceLimits()
 
 
 def keep(control: socket.socket) -> NoReturn:

@@ -21,10 +21,10 @@ class ToolLike(Protocol):
         ...
 
 
-Usable: TypeAlias = "Tool | Toolset | ToolLike | Callable[..., Any]"
+ToolSource: TypeAlias = "Tool | Toolset | ToolLike | Callable[..., Any]"
 
 
-def tool_table(tools: Iterable[Usable]) -> dict[str, Tool]:
+def tool_table(tools: Iterable[ToolSource]) -> dict[str, Tool]:
     """The tools by name. Raises `DuplicateTool`, and what a tool without a schema raises."""
     table: dict[str, Tool] = {}
     for each in _each_tool(tools):
@@ -35,7 +35,7 @@ def tool_table(tools: Iterable[Usable]) -> dict[str, Tool]:
     return table
 
 
-def _each_tool(tools: Iterable[Usable]) -> Iterator[Tool]:
+def _each_tool(tools: Iterable[ToolSource]) -> Iterator[Tool]:
     for given in tools:
         if isinstance(given, Tool):
             yield given

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from ..billing.drain import Drains
-from ..billing.request_bill import Terms
+from ..billing.drain import DrainPool
+from ..billing.request_bill import BillingTerms
 from ..compaction import Context
 from ..conversation.continuation import Continue
 from ..conversation.sealing import DEFAULT_CUT_NOTE, DEFAULT_FAILED_NOTE, user_message
@@ -21,7 +21,7 @@ from ..retry import Retry
 from ..sessions.queue.waiting import OnBusy
 from ..tools.tool import Tool
 from ..usage.estimate.calibration import Calibration
-from ..usage.estimate.estimator import Accounts
+from ..usage.estimate.estimator import UsageEstimator
 from ..usage.price_list import published_price
 from ..usage.prices import Price
 from ..usage.stop_policy import StopPolicy, policy_for
@@ -34,7 +34,7 @@ __all__ = [
     "RunConfig",
     "RunInput",
     "billing_terms",
-    "open_accounts",
+    "open_estimator",
     "price_of",
     "run_input",
     "with_options",
@@ -60,16 +60,16 @@ class RunConfig:
     state: dict[str, Any] = field(default_factory=dict)
     settings: dict[str, Any] | None = None
     context: Context | None = None
-    accounts: Accounts | None = None
+    accounts: UsageEstimator | None = None
     stop_policy: StopPolicy | None = None
-    drains: Drains = field(default_factory=Drains)
+    drains: DrainPool = field(default_factory=DrainPool)
     handoffs: tuple[str, ...] = ()
     """The tools by which the conversation has come to this agent."""
 
 
-def open_accounts(model: Model, calibration: Calibration | None = None) -> Accounts:
+def open_estimator(model: Model, calibration: Calibration | None = None) -> UsageEstimator:
     """Accounts with a model: at its own price, or at the published one."""
-    return Accounts(
+    return UsageEstimator(
         model.name,
         tokenizer=getattr(model, "tokenizer", None),
         price=model.price or published_price(model.name),
@@ -99,11 +99,11 @@ def price_of(config: RunConfig) -> Price | None:
     return config.model.price if config.accounts is None else config.accounts.price
 
 
-def billing_terms(config: RunConfig) -> Terms:
+def billing_terms(config: RunConfig) -> BillingTerms:
     """On what terms a run's requests are billed."""
     model = config.model
     policy = config.stop_policy or policy_for(model.name, getattr(model, "stop_policy", None))
-    return Terms(model, config.accounts or open_accounts(model), policy, config.drains)
+    return BillingTerms(model, config.accounts or open_estimator(model), policy, config.drains)
 
 
 class Handoff(NamedTuple):

@@ -6,9 +6,9 @@ from typing import Final
 
 import msgspec
 
-from ..billing.request_bill import Bill
+from ..billing.request_bill import RequestBill
 from ..compaction import Summary, by_rule_of_thumb, is_summarised, media_weight
-from ..conversation.answer import Draft
+from ..conversation.answer import AnswerBuilder
 from ..conversation.sealing import check
 from ..errors import ModelError, ModelProtocolError
 from ..events import ContextReduced
@@ -28,15 +28,15 @@ async def fit(state: RunState) -> tuple[Message, ...]:
     messages = state.turn.request_messages()
     if state.config.context is None:
         return messages
-    sending = await state.config.context.fit(messages, Window(state))
+    sending = await state.config.context.fit(messages, RequestWindow(state))
     if sending is not messages:
         check(sending)
         state.emit(ContextReduced(len(messages) - len(sending), is_summarised(sending)))
     return sending
 
 
-class Window:
-    """What a strategy for long conversations can do with the run that it serves (`ContextHost`)."""
+class RequestWindow:
+    """What a strategy for long conversations can do with the run that it serves (`CompactionHost`)."""
 
     def __init__(self, state: RunState) -> None:
         self._state: Final = state
@@ -46,7 +46,7 @@ class Window:
         accounts = self._state.config.accounts
         if accounts is None:
             return by_rule_of_thumb(message)
-        return accounts.weigher(self._state.conversation)(message) + media_weight(message)
+        return accounts.message_sizer(self._state.conversation)(message) + media_weight(message)
 
     @property
     def summary(self) -> Summary | None:
@@ -61,14 +61,14 @@ class Window:
         if self._state.saving.journal is not None:
             self._state.saving.journal.set_value(_SUMMARY, written)
 
-    async def ask(self, request: ModelRequest, model: Model | None) -> Draft:
+    async def ask(self, request: ModelRequest, model: Model | None) -> AnswerBuilder:
         """Ask a model something on the side: stoppable, and booked in the ledger. Raises a `ModelError`."""
         state, config = self._state, self._state.config
         asked = model or config.model
         terms = billing_terms(config if model is None else RunConfig(config.agent, model, drains=config.drains))
-        draft = Draft()
+        draft = AnswerBuilder()
         # What it teaches about tokens is not about this conversation, so it is booked as another one.
-        bill = Bill(state.run_id, state.ledger, draft, state.spending.refresh_receipt, terms)
+        bill = RequestBill(state.run_id, state.ledger, draft, state.spending.refresh_receipt, terms)
         state.spending.side_bills.append(bill)
         await state.saving.durable()
         bill.open(request, draft, turn=state.progress.turn_number, attempt=state.progress.attempt)
@@ -88,7 +88,7 @@ class Window:
         return draft
 
 
-async def _collect(model: Model, request: ModelRequest, draft: Draft, foreign_tasks: ForeignTasks) -> None:
+async def _collect(model: Model, request: ModelRequest, draft: AnswerBuilder, foreign_tasks: ForeignTasks) -> None:
     """Take a whole answer, for nobody to read."""
     current_run.set(None)  # a connection that is kept for later keeps its context, and would keep the run
     try:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..cancellation import Cause, Mode
-from ..conversation.sealing import resting_place
+from ..conversation.sealing import last_complete_turn
 from ..errors import StoreError
 from ..events import RunEnded
 from ..messages import AssistantMessage, Message, Outcome, UserMessage
@@ -49,7 +49,7 @@ def write_ending(state: RunState, phase: Phase, waited_for: tuple[str, ...]) -> 
     reason, output = _verdict(state)
     stopped = reason in ("cancelled", "limit")
     claim, saving = state.claim, state.saving
-    messages = state.turn.messages if claim.held else resting_place(claim.conversation.messages)
+    messages = state.turn.messages if claim.held else last_complete_turn(claim.conversation.messages)
     unsent = state.prompts.unsent()
     if claim.prompt is not None and not claim.held and reason != "steered":
         unsent = (claim.prompt, *unsent)

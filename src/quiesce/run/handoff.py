@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Protocol, runtime_checkable
 
 from ..errors import ToolError
-from ..events import HandedOver
+from ..events import HandedOff
 from ..tools.tool import HandoffTarget
 from .config import Handoff, RunConfig, billing_terms, price_of
 from .state import RunState
@@ -59,6 +59,6 @@ def complete_handoff(state: RunState) -> None:
         hooks=before.hooks.joined(after.hooks),
         handoffs=(*before.handoffs, handoff.tool_name),
     )
-    state.spending.bill.deal_with(billing_terms(state.config))
+    state.spending.bill.switch_model(billing_terms(state.config))
     if state.claim.held:  # else the handoff was made in an earlier run
-        state.emit(HandedOver(before.agent, after.agent))
+        state.emit(HandedOff(before.agent, after.agent))

@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from typing import Final
 
-from ..conversation.answer import Draft
+from ..conversation.answer import AnswerBuilder
 from ..errors import ConnectionFailed, EmptyAnswer, ModelError, ModelProtocolError, OutputInvalid, StreamBroken
 from ..events import (
     Delta,
@@ -46,7 +46,7 @@ from .start import begin
 from .state import RunState
 
 # Between the results of tools and a message that the person sent meanwhile. Nothing was cut there.
-SPEAKS_NEXT: Final = "(Before I go on: the user has sent a message.)"
+NEW_PROMPT_NOTE: Final = "(Before I go on: the user has sent a message.)"
 
 
 async def run_phases(state: RunState) -> None:
@@ -160,7 +160,7 @@ async def call_model(state: RunState) -> Phase | None:
     return Phase.ANSWERED
 
 
-async def listen(state: RunState, draft: Draft, request: ModelRequest) -> None:
+async def listen(state: RunState, draft: AnswerBuilder, request: ModelRequest) -> None:
     """Send the request and take the answer. Leaving the context hangs up, which is not to be cut once it has begun."""
     current_run.set(None)  # a connection that is kept for later keeps its context, and would keep the run
     try:
@@ -175,7 +175,7 @@ async def listen(state: RunState, draft: Draft, request: ModelRequest) -> None:
         raise ModelProtocolError(f"The model raised {type(error).__name__}: {error}.") from error
 
 
-async def read_deltas(state: RunState, draft: Draft, deltas: AsyncIterator[Delta]) -> None:
+async def read_deltas(state: RunState, draft: AnswerBuilder, deltas: AsyncIterator[Delta]) -> None:
     """Take the model's deltas: into the draft first, then to the readers."""
     token, broadcast, meter = state.progress.work_token, state.events, build_meter(state)
     idle = True
@@ -197,13 +197,13 @@ async def hang_up(state: RunState, delta: Delta, deltas: AsyncIterator[Delta]) -
     """A stop has come: nobody is shown this delta. Hang up, or read on in the background where that tells the bill."""
     drain = state.spending.drain()
     if drain is None:
-        state.spending.bill.overhear(delta)
+        state.spending.bill.count_unseen(delta)
     else:
         with suppress(Exception):  # a stream that breaks while nobody listens is no news
             await drain.read(delta, deltas)
 
 
-def check_answer(draft: Draft) -> None:
+def check_answer(draft: AnswerBuilder) -> None:
     """Raises a `ModelError` unless the answer is complete and says something."""
     if not draft.complete:
         if draft.has_content:
@@ -310,7 +310,7 @@ def what_follows(state: RunState) -> tuple[Message, ...]:
     if not state.prompts.take():
         return ()
     queued = state.prompts.next_message(state.saving.journal)
-    return (queued,) if state.turn.batch is None else (AssistantMessage((CutNote(SPEAKS_NEXT),)), queued)
+    return (queued,) if state.turn.batch is None else (AssistantMessage((CutNote(NEW_PROMPT_NOTE),)), queued)
 
 
 async def after_steering(state: RunState) -> Phase | None:

@@ -11,7 +11,7 @@ from ..errors import StoreError
 from ..messages import Message, UserMessage
 from ..sessions import Conversation
 from ..sessions.journal.journal import Journal
-from ..sessions.queue.inbox import Mailbox
+from ..sessions.queue.inbox import SessionInbox
 from .inbox import Inbox, join
 
 
@@ -63,23 +63,23 @@ class PendingPrompts:
         own = (each for each in messages if not any(each is message for message, _ in self._remote))
         return (*own, *self._orphaned)
 
-    # --- Prompts of other processes (`Addressee`) ---------------------------------------------------------------
+    # --- Prompts of other processes (`PromptReceiver`) ---------------------------------------------------------------
 
-    def steer_from_afar(self, message: UserMessage, place: int) -> None:
+    def steer_remotely(self, message: UserMessage, place: int) -> None:
         """Send this, unless it is too late."""
         self._remote.append((message, place))
         if self.inbox.put(message, urgent=True):
             self._steer(Mode.NOW)
 
-    def stop_from_afar(self) -> None:
+    def stop_remotely(self) -> None:
         """Stop the run, and those here that wait for the conversation: a newer prompt asks for it."""
         self._conversation.stop_all("A newer prompt came", source="remote")
 
-    def stop_taking(self, mailbox: Mailbox) -> bool:
+    def stop_taking(self, mailbox: SessionInbox) -> bool:
         """Accept no more prompts of other processes. Whether there are some that were not sent."""
         return mailbox.stop_taking(self._sent)
 
-    async def hand_back(self, mailbox: Mailbox) -> None:
+    async def hand_back(self, mailbox: SessionInbox) -> None:
         """Give prompts that were not sent back to the processes that they came from, if those still wait."""
         with suppress(StoreError):  # then nothing is known; the other process finds out when it asks for its place
             self._orphaned = await mailbox.hand_back(self._sent)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
-from ..billing.drain import Tail
-from ..billing.request_bill import Bill, Terms
+from ..billing.drain import UnseenAnswer
+from ..billing.request_bill import BillingTerms, RequestBill
 from ..cancellation import Mode
 from ..errors import ModelError
 from ..events import ModelCallEnded
 from ..models.base import ModelRequest
-from ..usage.budget import Tally, spending
+from ..usage.budget import BudgetUse, spending
 from ..usage.ledger import HowItEnded, Ledger, LedgerEntry
 
 if TYPE_CHECKING:
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 class Spending:
     """The money side of a run. Only for the run's own loop."""
 
-    def __init__(self, state: RunState, above: Ledger | None, terms: Terms) -> None:
+    def __init__(self, state: RunState, above: Ledger | None, terms: BillingTerms) -> None:
         ledger = Ledger() if above is None else Ledger(above)
         self._state: Final = state
-        self.bill: Final = Bill(state.run_id, ledger, state.conversation, self.refresh_receipt, terms)
-        self.side_bills: Final[list[Bill]] = []
-        self.tally: Final = Tally()
+        self.bill: Final = RequestBill(state.run_id, ledger, state.conversation, self.refresh_receipt, terms)
+        self.side_bills: Final[list[RequestBill]] = []
+        self.tally: Final = BudgetUse()
 
     def open_entry(self, request: ModelRequest) -> None:
         """Book a request that is about to be sent."""
@@ -53,7 +53,7 @@ class Spending:
             state.spending.tally.note(entry.id, spent)
         self._state.emit(ModelCallEnded(entry))
 
-    def drain(self) -> Tail | None:
+    def drain(self) -> UnseenAnswer | None:
         """What reads the model's stream on after a stop, to learn what is billed; None where hanging up is right."""
         token = self._state.token
         ending = token.cause is not None and token.cause.source == "shutdown"

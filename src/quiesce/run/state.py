@@ -12,7 +12,7 @@ from ..events import ChildEvent, Event, HookFailed
 from ..hooks import HookEvent
 from ..result import RunResult
 from ..sessions import Conversation
-from ..sessions.queue.waiting import Wish
+from ..sessions.queue.waiting import BusyPolicy
 from ..usage.ledger import Ledger
 from .claim import Claim
 from .config import RunConfig, RunInput, billing_terms
@@ -130,9 +130,9 @@ class RunState:
         return self.config.agent
 
     @property
-    def wish(self) -> Wish:
+    def wish(self) -> BusyPolicy:
         """What to do when another process holds the session."""
-        return Wish(self.claim.input.on_busy, self.claim.input.prompt)
+        return BusyPolicy(self.claim.input.on_busy, self.claim.input.prompt)
 
     @property
     def correspondence(self) -> PendingPrompts:

@@ -11,7 +11,7 @@ from ..interrupts import PendingTurn
 from ..messages import AssistantMessage, ToolCall, ToolResult
 from ..receipt import CallReceipt, LateOutcome
 from ..tools.batch import Batch
-from ..tools.questions import Asking
+from ..tools.questions import CallQuestions
 from ..tools.undo.log import UndoLog
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ class RunTools:
         """The same for the same call, whatever happens to the process in between."""
         return f"{self._state.conversation.id}/{call.id}"
 
-    async def before_tool(self, call: ToolCall, asking: Asking) -> ToolResult | None:
+    async def before_tool(self, call: ToolCall, asking: CallQuestions) -> ToolResult | None:
         """Ask the hooks; a result means that the tool need not run."""
         state = self._state
         if not state.config.hooks.wanting(BeforeToolCall):

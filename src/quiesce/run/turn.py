@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from ..conversation.answer import Draft
+from ..conversation.answer import AnswerBuilder
 from ..conversation.continuation import prefill_message
 from ..conversation.sealing import seal_answer, seal_turn
 from ..interrupts import PendingTurn
@@ -14,14 +14,14 @@ from ..tools.batch import Batch
 from .config import Handoff
 
 
-class View(NamedTuple):
+class TurnView(NamedTuple):
     """What there is to see of a conversation while a run adds to it; replaced whole, so that any thread may look.
 
     `answer` is that of a turn which an earlier run began and this one goes on with.
     """
 
     settled: tuple[Message, ...]
-    draft: Draft | None = None
+    draft: AnswerBuilder | None = None
     batch: Batch | None = None
     answer: AssistantMessage | None = None
 
@@ -42,7 +42,7 @@ class TurnInProgress:
         self._continued: tuple[AssistantContent, ...] | None = None
         self.handoff: Handoff | None = None
         """The agent that continues after this turn, if one of its tools asked for a handoff."""
-        self._view = View(())
+        self._view = TurnView(())
 
     # --- Looking ------------------------------------------------------------------------------------------------
 
@@ -53,7 +53,7 @@ class TurnInProgress:
         return (*view.settled, *view.turn(unsettled=Outcome.UNKNOWN))
 
     @property
-    def draft(self) -> Draft | None:
+    def draft(self) -> AnswerBuilder | None:
         """The answer that is being written, or was written last in this turn."""
         return self._view.draft
 
@@ -88,20 +88,20 @@ class TurnInProgress:
 
     def begin(self) -> None:
         """A new turn: all there is to see is the conversation."""
-        self._view = View(self._conversation.messages)
+        self._view = TurnView(self._conversation.messages)
 
     def take_up(self, answer: AssistantMessage, batch: Batch) -> None:
         """Go on with a turn that an earlier run began."""
-        self._view = View(self._conversation.messages, None, batch, answer)
+        self._view = TurnView(self._conversation.messages, None, batch, answer)
 
     def go_on_from(self, said: tuple[AssistantContent, ...]) -> None:
         """The next answer is the rest of the conversation's last one, which began with this."""
         self._continued = said
 
-    def begin_answer(self) -> Draft:
+    def begin_answer(self) -> AnswerBuilder:
         """A new answer; whatever a failed try had begun is gone."""
-        draft = Draft(self._call_ids(), self._continued or ())
-        self._view = View(self.settled, draft)
+        draft = AnswerBuilder(self._call_ids(), self._continued or ())
+        self._view = TurnView(self.settled, draft)
         return draft
 
     def forget_answer(self) -> None:
@@ -122,7 +122,7 @@ class TurnInProgress:
     def suspend(self, pending: PendingTurn, note: str) -> None:
         """Keep the turn beside the conversation, until a person has answered what its tools ask."""
         self._conversation.suspend(pending, replacing=self._replacing)
-        self._view = View(self._conversation.sealed(note))
+        self._view = TurnView(self._conversation.sealed(note))
 
     def speak(self, message: UserMessage) -> None:
         """Say something in the person's name, in a conversation where that may follow."""

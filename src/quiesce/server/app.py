@@ -26,7 +26,7 @@ from .endpoint import Endpoints, answer
 from .keys import Keys
 from .openapi import document
 from .problems import HANDLERS
-from .registry import Desk
+from .registry import RunRegistry
 from .settings import Settings
 from .streams import stream_changes, stream_events
 
@@ -58,7 +58,7 @@ class Application(Starlette):
         owner_of: OwnerOf | None,
         store: Store | None,
     ) -> None:
-        self.desk: Final = Desk(agents, settings, store)
+        self.desk: Final = RunRegistry(agents, settings, store)
         self.drain: Final = Drain(self.desk)
         middleware = [Middleware(_SafeHeaders)]
         if settings.cors_origins:
@@ -114,7 +114,7 @@ async def _lifespan(app: Starlette) -> AsyncGenerator[None]:
         yield
 
 
-def _routes(desk: Desk, gate: Gate) -> list[BaseRoute]:
+def _routes(desk: RunRegistry, gate: Gate) -> list[BaseRoute]:
     api = Endpoints(desk, gate)
 
     async def healthz(_: Request) -> Response:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from ..cancellation import Mode
 from ..run.handle import Run
-from .registry import Desk
+from .registry import RunRegistry
 
 # Each stop, and the share of the time after which it is asked for. What `kill` needs is little, and must be left.
 _LADDER: Final = ((0.0, Mode.AFTER_TURN), (0.5, Mode.NOW), (0.8, Mode.KILL))
@@ -18,7 +18,7 @@ _REASON: Final = "the server is shutting down"
 class Drain:
     """The end of a server. `begin()` may be called often; `hurry()` skips to the least patient stop."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: RunRegistry) -> None:
         self._desk: Final = desk
         self._task: asyncio.Task[None] | None = None
         self._hurry: asyncio.Event | None = None

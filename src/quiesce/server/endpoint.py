@@ -14,7 +14,7 @@ from ..errors import QuiesceError
 from .auth import Gate
 from .event_log import to_json
 from .problems import Problem, problem_of
-from .registry import Desk, Record
+from .registry import Record, RunRegistry
 
 _T = TypeVar("_T")
 _CLOSE: Final = {"Connection": "close"}
@@ -23,7 +23,7 @@ _CLOSE: Final = {"Connection": "close"}
 class Call:
     """One request: whose it is, and what it asks of the desk."""
 
-    def __init__(self, request: Request, owner: str, desk: Desk, body: bytes) -> None:
+    def __init__(self, request: Request, owner: str, desk: RunRegistry, body: bytes) -> None:
         self.request: Final = request
         self.owner: Final = owner
         self.desk: Final = desk
@@ -67,7 +67,7 @@ def answer(value: Any, status: int = 200, headers: dict[str, str] | None = None)
 class Endpoints:
     """Turns handlers into what Starlette calls: everything passes the gate, and every error has the same shape."""
 
-    def __init__(self, desk: Desk, gate: Gate) -> None:
+    def __init__(self, desk: RunRegistry, gate: Gate) -> None:
         self._desk: Final = desk
         self._gate: Final = gate
 

@@ -25,12 +25,12 @@ from ..sessions import Session, Store
 from .event_log import MemoryLog, to_json
 from .live_run import RunRecord
 from .problems import Problem, no_run
-from .run_list import Changes
+from .run_list import RunListChanges
 from .schemas import StartRun
 from .sessions import Sessions
 from .settings import Settings
 from .stored_log import JournaledLog, StoredEvents
-from .stored_runs import Archive
+from .stored_runs import StoredRuns
 from .usage import Record, UsageBook
 
 # Idempotency keys that are remembered, of all API keys together.
@@ -39,14 +39,14 @@ _log: Final = logging.getLogger("quiesce.server")
 _RETRY_AFTER: Final = {"Retry-After": "1"}
 
 
-class Desk:
+class RunRegistry:
     """The agents of a server and the runs of all its keys. Only for the server's own loop."""
 
     def __init__(self, agents: Sequence[Agent], settings: Settings, store: Store | None = None) -> None:
         self.agents: Final = _by_name(agents)
         self.settings: Final = settings
         self.sessions: Final = Sessions(settings.keep_sessions, store)
-        self._archive: Final = None if store is None else Archive(store)
+        self._archive: Final = None if store is None else StoredRuns(store)
         self.usage: Final = UsageBook()
         self.draining = False
         self.shutdown: Final = CancellationToken()
@@ -56,7 +56,7 @@ class Desk:
         self._active: Final[dict[str, RunRecord]] = {}
         self._kept_bytes = 0
         self._streams: Final[dict[str, int]] = {}
-        self._changes: Final[dict[str, Changes]] = {}
+        self._changes: Final[dict[str, RunListChanges]] = {}
         self._starts: Final[OrderedDict[tuple[str, str], tuple[bytes, str]]] = OrderedDict()
 
     # --- Earlier processes --------------------------------------------------------------------------------------
@@ -238,7 +238,7 @@ class Desk:
 
     def changes(self, owner: str, place: str) -> AsyncIterator[bytes]:
         """The changes in the runs of one key as server-sent events, from `place` on."""
-        noted = self._changes.setdefault(owner, Changes())
+        noted = self._changes.setdefault(owner, RunListChanges())
         if self.draining:
             noted.close()
         return noted.read(place, self._of.setdefault(owner, {}))
@@ -366,4 +366,4 @@ def _words(wanted: StartRun) -> str:
     return "".join(part.text for part in wanted.prompt if isinstance(part, Text))
 
 
-__all__ = ["Desk", "Record"]
+__all__ = ["Record", "RunRegistry"]

@@ -16,7 +16,7 @@ from ..interrupts import Approve, Deny
 from ..run.handle import Run
 from .endpoint import Call, answer
 from .problems import Problem
-from .registry import Desk, Record
+from .registry import Record, RunRegistry
 from .schemas import (
     Accepted,
     AgentList,
@@ -204,7 +204,7 @@ async def list_agents(call: Call) -> Response:
     return answer(AgentList(tuple(_agent_view(call.desk, name) for name in call.desk.agents)))
 
 
-def _agent_view(desk: Desk, name: str) -> AgentView:
+def _agent_view(desk: RunRegistry, name: str) -> AgentView:
     config = desk.agents[name].config
     tools = (
         ToolView(tool.name, tool.description, str(tool.policy.on_stop), tool.policy.grace)
@@ -213,7 +213,7 @@ def _agent_view(desk: Desk, name: str) -> AgentView:
     return AgentView(name, config.model.name, tuple(tools))
 
 
-def health(desk: Desk) -> Response:
+def health(desk: RunRegistry) -> Response:
     """`GET /healthz`, for load balancers: no key is needed, and 503 means that new runs should go elsewhere."""
     state = Health("draining" if desk.draining else "ok", len(desk.active), __version__)
     return answer(state, 503 if desk.draining else 200)

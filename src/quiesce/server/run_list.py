@@ -26,7 +26,7 @@ _LISTED: Final = 200
 PACE: Final = 0.3
 
 
-class Changes:
+class RunListChanges:
     """The changes in one key's runs. Only for the server's own loop."""
 
     def __init__(self) -> None:

@@ -44,7 +44,7 @@ def owner_and_name(stored: str) -> tuple[str, str] | None:
     return (unquote(owner), name) if slash and owner and name else None
 
 
-class PastRun:
+class StoredRun:
     """A run of an earlier process. It has ended, or crashed and was brought to rest when the store was opened again."""
 
     run = None
@@ -130,7 +130,7 @@ class PastRun:
         self.readers -= 1
 
 
-class Archive:
+class StoredRuns:
     """The sessions and runs that a store has of servers before this one."""
 
     def __init__(self, store: Store) -> None:
@@ -138,12 +138,12 @@ class Archive:
 
     async def restore(
         self, agents: dict[str, Agent], most: int
-    ) -> list[tuple[str, str, Agent, Session, list[PastRun]]]:
+    ) -> list[tuple[str, str, Agent, Session, list[StoredRun]]]:
         """Owner, name, agent, session and runs of what is stored for these agents, the oldest first.
 
         What a crash left is sealed. A session that another living process has is left to it.
         """
-        found: list[tuple[str, str, Agent, Session, list[PastRun]]] = []
+        found: list[tuple[str, str, Agent, Session, list[StoredRun]]] = []
         infos = await asyncio.wrap_future(self.store.sessions())
         for info in reversed(infos[:most]):
             whose = owner_and_name(info.name)
@@ -160,7 +160,7 @@ class Archive:
 
     async def _restore_one(
         self, stored_as: str, owner: str, name: str, agents: dict[str, Agent]
-    ) -> tuple[Agent, Session, list[PastRun]] | None:
+    ) -> tuple[Agent, Session, list[StoredRun]] | None:
         session = Session(stored_as, self.store)
         runs = await asyncio.wrap_future(self.store.runs(stored_as))
         try:
@@ -176,7 +176,7 @@ class Archive:
         if agent is None:
             return None
         past = [
-            PastRun(
+            StoredRun(
                 run,
                 await StoredEvents(session, run.run_id).after(0, most=None),
                 session,
@@ -191,7 +191,7 @@ class Archive:
             await self._add_late(stored_as, each)
         return agent, session, past
 
-    async def _add_late(self, stored_as: str, run: PastRun) -> None:
+    async def _add_late(self, stored_as: str, run: StoredRun) -> None:
         """What became of calls that had been given up may have been written down after the receipt."""
         if any(call.outcome is Outcome.ABANDONED for call in run.receipt.calls):
             rows = await asyncio.wrap_future(self.store.rows(stored_as, run.id, marks=True))

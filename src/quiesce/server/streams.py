@@ -12,7 +12,7 @@ from starlette.types import Receive, Scope, Send
 
 from .endpoint import Call
 from .problems import Problem
-from .registry import Desk, Record
+from .registry import Record, RunRegistry
 
 # Where the protocol leaves the way to cut a connection whose client does not read: closing would wait for it for ever.
 ABORT: Final = "quiesce.abort"
@@ -25,7 +25,9 @@ class EventResponse(EventSourceResponse):
     nothing for a while.
     """
 
-    def __init__(self, desk: Desk, owner: str, frames: AsyncIterator[bytes], on_close: Callable[[], None]) -> None:
+    def __init__(
+        self, desk: RunRegistry, owner: str, frames: AsyncIterator[bytes], on_close: Callable[[], None]
+    ) -> None:
         desk.stream_opened(owner)
         self._desk: Final = desk
         self._owner: Final = owner

@@ -13,9 +13,9 @@ from ..usage.ledger import TokenUsage, Usage, summarise
 from ..usage.prices import total_cost
 from .live_run import RunRecord
 from .schemas import DayUsage, UsageReport, UsageView, usage_view
-from .stored_runs import PastRun
+from .stored_runs import StoredRun
 
-Record: TypeAlias = RunRecord | PastRun
+Record: TypeAlias = RunRecord | StoredRun
 _Place: TypeAlias = tuple[str, str]
 _FIGURES: Final = TokenUsage.__struct_fields__
 # Longer ago than this only the total is kept.

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from ..conversation.sealing import faults, resting_place
+from ..conversation.sealing import faults, last_complete_turn
 from ..errors import StoreDamaged
 from ..interrupts import PendingTurn
 from ..messages import Message
@@ -91,8 +91,8 @@ def _valid_part(messages: tuple[Message, ...]) -> tuple[Message, ...]:
     valid, invalid = 0, len(messages) + 1
     while invalid - valid > 1:
         middle = (valid + invalid) // 2
-        if faults(resting_place(messages, middle)):
+        if faults(last_complete_turn(messages, middle)):
             invalid = middle
         else:
             valid = middle
-    return resting_place(messages, valid)
+    return last_complete_turn(messages, valid)

@@ -217,7 +217,7 @@ class Entry(Struct, frozen=True):
     place: int | None = None
 
 
-class Taken(Struct, frozen=True):
+class AcquiredSession(Struct, frozen=True):
     """A session that was taken: the lease, and what is stored unless the taker has that already."""
 
     lease: Lease

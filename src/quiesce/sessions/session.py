@@ -24,7 +24,7 @@ from .journal.journal import Journal
 from .journal.recovery import Crash, Sealing, seal_unfinished
 from .journal.rows import NumberedEvent, Row, encode, late_outcomes, unpack
 from .journal.run_host import RunHost
-from .queue.waiting import Applicant, Wish
+from .queue.waiting import BusyPolicy, SessionWaiter
 from .records import Batch, Lease, RunEnd, RunRecord, Said, Snapshot
 from .store import Store
 from .stores.resolve import resolve_store
@@ -86,7 +86,7 @@ class Session(Conversation):
         self._behind: Unsaved | None = None
         self._not_pending = False
         self._journal: Journal | None = None
-        self._applicant: Applicant | None = None
+        self._applicant: SessionWaiter | None = None
 
     def __repr__(self) -> str:
         return f"<Session {self.name!r} in {self.store.url}>"
@@ -208,13 +208,13 @@ class Session(Conversation):
                     self._state = ConversationState(self._saved)
         super().release(run_id)
 
-    async def open(self, patient: asyncio.Future[None], wish: Wish | None = None) -> Lease | Said:
+    async def open(self, patient: asyncio.Future[None], wish: BusyPolicy | None = None) -> Lease | Said:
         """Take the lease, and bring what is here up to date with the store. `patient` is done when time is up.
 
         `wish` says what to do when somebody else has it; `Said` means that the words of it were said by them. Seals
         what a crash has torn. Raises `SessionBusy` or another `StoreError`.
         """
-        self._applicant = Applicant(self, self._owner, self._revision, wish or Wish())
+        self._applicant = SessionWaiter(self, self._owner, self._revision, wish or BusyPolicy())
         taken = await self._applicant.get(patient)
         if wish is None or isinstance(taken, Said):
             self._applicant.stop_watching()

@@ -7,8 +7,8 @@ from concurrent.futures import Future
 from typing import Protocol, runtime_checkable
 
 from .journal.rows import Row
-from .queue.prompts import Letter, Request
-from .records import Batch, Holder, Lease, RunRecord, Said, SessionInfo, Snapshot, Taken
+from .queue.prompts import QueuedPrompt, Request
+from .records import AcquiredSession, Batch, Holder, Lease, RunRecord, Said, SessionInfo, Snapshot
 
 
 @runtime_checkable
@@ -26,7 +26,9 @@ class Store(Protocol):
         """Where this is, for people; without passwords."""
         ...
 
-    def acquire(self, session: str, holder: Holder, *, seconds: float, known: int | None = None) -> Future[Taken]:
+    def acquire(
+        self, session: str, holder: Holder, *, seconds: float, known: int | None = None
+    ) -> Future[AcquiredSession]:
         """Take the session, which is made if there is none. Fails with `SessionBusy` while somebody else has it.
 
         Comes with everything that is stored, unless that is still at the revision `known`. A lease that has expired,
@@ -43,9 +45,9 @@ class Store(Protocol):
         """
         ...
 
-    def acquire_place(
+    def acquire_queued(
         self, session: str, holder: Holder, place: int, *, seconds: float, known: int | None = None
-    ) -> Future[Taken | Said]:
+    ) -> Future[AcquiredSession | Said]:
         """Take the session if it is the turn of this place, which is given up then; else hold the place, and fail.
 
         `Said` when the words that came with it were said by a run that had the session. Fails with `SessionBusy`; its
@@ -57,18 +59,18 @@ class Store(Protocol):
         """Give a place up. `Said` when the words that came with it were taken, and so are said, or will be."""
         ...
 
-    def letters(self, lease: Lease) -> Future[list[Letter]]:
+    def letters(self, lease: Lease) -> Future[list[QueuedPrompt]]:
         """The line behind the holder of a lease, in order."""
         ...
 
-    def take_letter(self, lease: Lease, place: int, run_id: str) -> Future[bool]:
+    def take_prompt(self, lease: Lease, place: int, run_id: str) -> Future[bool]:
         """Take the words of a letter, to be said in a run. False when the sender has left, and they are not to be said.
 
         They are said with a `Batch` that has this place among its `answers`.
         """
         ...
 
-    def return_letters(self, lease: Lease, places: Sequence[int]) -> Future[list[int]]:
+    def return_prompts(self, lease: Lease, places: Sequence[int]) -> Future[list[int]]:
         """Give letters back whose words a run has taken and will not say; gives those whose sender has left since."""
         ...
 

@@ -27,9 +27,9 @@ from ..models.scripted import (
 from .conformance import check_model
 from .injector import Injector, Shot
 from .invariants import violations
-from .scenario import Stage, Watched
+from .scenario import Stage, WatchedRun
 from .stop_everywhere import ALL_SOURCES, StopReport, StopViolation, stop_everywhere
-from .tool_log import Witness
+from .tool_log import ToolLog
 from .virtual_time import Gate, Stuck, VirtualLoop, run_virtual
 
 __all__ = [
@@ -52,11 +52,11 @@ __all__ = [
     "StopViolation",
     "Stuck",
     "Think",
+    "ToolLog",
     "TornCall",
     "Used",
     "VirtualLoop",
-    "Watched",
-    "Witness",
+    "WatchedRun",
     "check_model",
     "run_virtual",
     "stop_everywhere",

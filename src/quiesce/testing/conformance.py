@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from ..conversation.answer import Draft
+from ..conversation.answer import AnswerBuilder
 from ..errors import ModelProtocolError
 from ..messages import Text, UserMessage
 from ..models.base import Model, ModelRequest
@@ -27,7 +27,7 @@ async def check_model(model: Model, request: ModelRequest = _GREETING) -> None:
 
 
 async def _play_to_the_end(model: Model, request: ModelRequest) -> None:
-    draft = Draft()
+    draft = AnswerBuilder()
     async with model.stream(request) as deltas:
         async for delta in deltas:
             draft.add(delta)

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from ..cancellation import Mode
 from ..hooks import HookEvent
-from .scenario import Stage, Watched
+from .scenario import Stage, WatchedRun
 from .virtual_time import VirtualLoop
 
 _PACKAGE: Final = str(Path(__file__).parent.parent)
@@ -35,36 +35,36 @@ class Shot(Struct, frozen=True):
 # --- Sources: each stops the victim in its own way ------------------------------------------------------------------
 
 
-def _from_loop(_: Stage, victim: Watched) -> None:
+def _from_loop(_: Stage, victim: WatchedRun) -> None:
     victim.run.cancel("injected")
 
 
-def _from_thread(_: Stage, victim: Watched) -> None:
+def _from_thread(_: Stage, victim: WatchedRun) -> None:
     thread = threading.Thread(target=victim.run.cancel, args=("injected",))
     thread.start()
     thread.join()
 
 
-def _from_caller(stage: Stage, _: Watched) -> None:
+def _from_caller(stage: Stage, _: WatchedRun) -> None:
     if stage.caller is not None:
         stage.caller.cancel()
 
 
-def _from_own_task(_: Stage, victim: Watched) -> None:
+def _from_own_task(_: Stage, victim: WatchedRun) -> None:
     for task in asyncio.all_tasks():
         if task.get_name() == f"quiesce run {victim.run.id}":
             task.cancel()
 
 
-def _from_deadline(_: Stage, victim: Watched) -> None:
+def _from_deadline(_: Stage, victim: WatchedRun) -> None:
     victim.run.deadline_passed(0.0)
 
 
-def _from_parent(stage: Stage, _: Watched) -> None:
+def _from_parent(stage: Stage, _: WatchedRun) -> None:
     stage.parent.cancel("injected")
 
 
-def _from_signal(_: Stage, victim: Watched) -> None:
+def _from_signal(_: Stage, victim: WatchedRun) -> None:
     if threading.current_thread() is not threading.main_thread():
         victim.run.cancel("injected", source="signal")
         return
@@ -79,19 +79,19 @@ def _from_signal(_: Stage, victim: Watched) -> None:
         signal.signal(signal.SIGUSR1, before)
 
 
-def _kill(_: Stage, victim: Watched) -> None:
+def _kill(_: Stage, victim: WatchedRun) -> None:
     victim.run.cancel("injected", mode="kill")
 
 
-def _after_tools(_: Stage, victim: Watched) -> None:
+def _after_tools(_: Stage, victim: WatchedRun) -> None:
     victim.run.cancel("injected", mode="after_tools")
 
 
-def _after_turn(_: Stage, victim: Watched) -> None:
+def _after_turn(_: Stage, victim: WatchedRun) -> None:
     victim.run.cancel("injected", mode="after_turn")
 
 
-SOURCES: Final[dict[str, Callable[[Stage, Watched], None]]] = {
+SOURCES: Final[dict[str, Callable[[Stage, WatchedRun], None]]] = {
     "loop": _from_loop,
     "thread": _from_thread,
     "task": _from_caller,
@@ -108,7 +108,7 @@ SOURCES: Final[dict[str, Callable[[Stage, Watched], None]]] = {
 """Stops before the k-th callback. `hook` stops in the k-th hook call and `line` before the k-th line of Quiesce."""
 
 # What follows a first shot, and so many steps later.
-_FOLLOW_UPS: Final[dict[str, dict[int, Callable[[Stage, Watched], None]]]] = {
+_FOLLOW_UPS: Final[dict[str, dict[int, Callable[[Stage, WatchedRun], None]]]] = {
     "escalate": {2: _from_loop, 4: _kill},
     "twice": {1: _from_thread, 2: _from_caller, 3: _kill},
 }
@@ -142,8 +142,8 @@ class Injector:
         self._steps_since: int | None = None
         self.points = 0
         self.fired_at: float | None = None
-        self.on_fire: Callable[[Watched], None] | None = None
-        self.after_step: Callable[[Watched], None] | None = None
+        self.on_fire: Callable[[WatchedRun], None] | None = None
+        self.after_step: Callable[[WatchedRun], None] | None = None
 
     def arm(self) -> None:
         """Begin to count."""
@@ -159,7 +159,7 @@ class Injector:
         if self._counts == "line":
             sys.settrace(None)
 
-    def _living_victim(self) -> Watched | None:
+    def _living_victim(self) -> WatchedRun | None:
         victim = self._stage.victim
         return None if victim is None or victim.run.done else victim
 
@@ -181,13 +181,13 @@ class Injector:
         if self._counts == "step":
             self._point(victim)
 
-    def _point(self, victim: Watched) -> None:
+    def _point(self, victim: WatchedRun) -> None:
         self.points += 1
         if self._shot is not None and self.points == self._shot.point:
             self._mark(victim)
             SOURCES[self._shot.source](self._stage, victim)
 
-    def _mark(self, victim: Watched) -> None:
+    def _mark(self, victim: WatchedRun) -> None:
         self.fired_at = self._loop.time()
         self._steps_since = 0
         if self.on_fire is not None:
@@ -195,7 +195,7 @@ class Injector:
 
     # --- Hooks: a stop from inside the k-th call of a hook -------------------------------------------------------
 
-    def _hook_into(self, watched: Watched) -> None:
+    def _hook_into(self, watched: WatchedRun) -> None:
         if not watched.victim:
             return
 

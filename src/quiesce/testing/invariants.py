@@ -15,10 +15,10 @@ from ..result import RunResult
 from ..tools.policy import LAST_BREATH
 from ..tools.thread import live_threads
 from ..usage.figure import Figure, Provenance
-from .scenario import Watched
+from .scenario import WatchedRun
 
 
-def violations(watched: Watched) -> list[str]:
+def violations(watched: WatchedRun) -> list[str]:
     """Everything that is wrong with a run that has ended, whether it was stopped or not."""
     result = watched.run.inspect().result
     if result is None or not watched.run.done:
@@ -33,7 +33,7 @@ def violations(watched: Watched) -> list[str]:
     ]
 
 
-def late_end(watched: Watched, fired_at: float, allowance: float) -> Iterator[str]:
+def late_end(watched: WatchedRun, fired_at: float, allowance: float) -> Iterator[str]:
     """P1: the time, by the loop's clock, from the stop to the end."""
     mode = watched.run.mode
     if watched.ended_at is None or mode is None or mode < Mode.NOW:
@@ -43,7 +43,7 @@ def late_end(watched: Watched, fired_at: float, allowance: float) -> Iterator[st
         yield f"P1: the run ended {took:g} s after the stop; {allowance:g} s were allowed"
 
 
-def grace_now(watched: Watched, mode: str, patience: float) -> float:
+def grace_now(watched: WatchedRun, mode: str, patience: float) -> float:
     """How long a stop in this instant may take: the longest grace of the tools that run, and no time without any."""
     graces = [0.0 if mode == "kill" else tool.policy.grace for tool in watched.running_tools()]
     return (max(graces) + LAST_BREATH if graces else 0.0) + patience
@@ -56,7 +56,7 @@ def valid(result: RunResult) -> Iterator[str]:
         yield "a user message could not follow this conversation"
 
 
-def nothing_lost(watched: Watched, result: RunResult) -> Iterator[str]:
+def nothing_lost(watched: WatchedRun, result: RunResult) -> Iterator[str]:
     """P3: every word that was streamed, and the result of every tool that finished."""
     streamed = watched.run.inspect().continued_text
     streamed += "".join(event.text for event in watched.events if isinstance(event, TextDelta))
@@ -87,7 +87,7 @@ def nothing_lost(watched: Watched, result: RunResult) -> Iterator[str]:
             yield f"{name} returned {count} times; {finished[name]} results are kept, {late[name]} came late"
 
 
-def honest(watched: Watched, result: RunResult) -> Iterator[str]:
+def honest(watched: WatchedRun, result: RunResult) -> Iterator[str]:
     """P4: each call has one line on the receipt that says the same as its result, and no result claims too much."""
     lines = {line.call_id: line for line in result.receipt.calls}
     for each in _results(result):
@@ -115,7 +115,7 @@ def honest(watched: Watched, result: RunResult) -> Iterator[str]:
             yield f"{entered} tools ran, the receipt says {ran}"
 
 
-def quiet(watched: Watched, result: RunResult) -> Iterator[str]:
+def quiet(watched: WatchedRun, result: RunResult) -> Iterator[str]:
     """P5: what is left is what the receipt names. Tasks are checked by whoever knows which were there before."""
     model = watched.agent.config.model
     drained = len(watched.agent.config.drains)  # streams that are read to their end for the bill, and named
@@ -132,7 +132,7 @@ def quiet(watched: Watched, result: RunResult) -> Iterator[str]:
             yield f"thread {call.name} still runs"
 
 
-def accounted(watched: Watched, result: RunResult) -> Iterator[str]:
+def accounted(watched: WatchedRun, result: RunResult) -> Iterator[str]:
     """P6: an entry for each request, closed, with figures that can be true."""
     entries = result.usage.entries
     for entry in entries:
@@ -150,7 +150,7 @@ def accounted(watched: Watched, result: RunResult) -> Iterator[str]:
         yield f"{len(model.requests)} requests were sent, {len(entries)} are booked"
 
 
-def one_end(watched: Watched, result: RunResult) -> Iterator[str]:
+def one_end(watched: WatchedRun, result: RunResult) -> Iterator[str]:
     """P7: one terminal event, the last; a reason that fits what is there."""
     ends = [event for event in watched.events if isinstance(event, RunEnded)]
     if len(ends) != 1 or watched.events[-1] is not ends[0]:

@@ -14,13 +14,13 @@ from ..result import RunResult
 from ..run.events.stream import EventStream
 from ..run.handle import Run
 from ..tools.tool import Tool
-from .tool_log import Witness
+from .tool_log import ToolLog
 
 
-class Watched:
+class WatchedRun:
     """A run, everything that it said, and when it ended."""
 
-    def __init__(self, run: Run, agent: Agent, witness: Witness, stage: Stage, *, victim: bool) -> None:
+    def __init__(self, run: Run, agent: Agent, witness: ToolLog, stage: Stage, *, victim: bool) -> None:
         self._stage: Final = stage
         self.run: Final = run
         self.agent: Final = agent
@@ -56,12 +56,12 @@ class Stage:
     def __init__(self) -> None:
         self.parent: Final = CancellationToken()
         self.caller: asyncio.Task[Any] | None = None
-        self.watched: Final[list[Watched]] = []
+        self.watched: Final[list[WatchedRun]] = []
         self.own_causes: Final[set[str]] = set()
         self.patience = 0.0
-        self._witnesses: Final[dict[int, Witness]] = {}
+        self._witnesses: Final[dict[int, ToolLog]] = {}
         self._on_close: Final[list[Callable[[], object]]] = []
-        self._on_start: Final[list[Callable[[Watched], None]]] = []
+        self._on_start: Final[list[Callable[[WatchedRun], None]]] = []
 
     # --- For scenarios ------------------------------------------------------------------------------------------
 
@@ -104,12 +104,12 @@ class Stage:
 
     # --- For the kit --------------------------------------------------------------------------------------------
 
-    def on_start(self, function: Callable[[Watched], None]) -> None:
+    def on_start(self, function: Callable[[WatchedRun], None]) -> None:
         """Call `function` with each run that is started."""
         self._on_start.append(function)
 
     @property
-    def victim(self) -> Watched | None:
+    def victim(self) -> WatchedRun | None:
         """The run that is to be stopped, once it has started."""
         return next((watched for watched in self.watched if watched.victim), None)
 
@@ -118,14 +118,16 @@ class Stage:
         for clean_up in self._on_close:
             clean_up()
 
-    def _watch(self, agent: Agent, begin: Callable[[CancellationToken | None], Run], *, victim: bool | None) -> Watched:
+    def _watch(
+        self, agent: Agent, begin: Callable[[CancellationToken | None], Run], *, victim: bool | None
+    ) -> WatchedRun:
         is_victim = self.victim is None if victim is None else victim
         witness = self._witnesses.get(id(agent))
         if witness is None:
-            witness = self._witnesses[id(agent)] = Witness()
+            witness = self._witnesses[id(agent)] = ToolLog()
             witness.watch(cast("dict[str, Tool]", agent.config.tools))
         run = begin(self.parent if is_victim else None)
-        watched = Watched(run, agent, witness, self, victim=is_victim)
+        watched = WatchedRun(run, agent, witness, self, victim=is_victim)
         self.watched.append(watched)
         for function in self._on_start:
             function(watched)

@@ -14,7 +14,7 @@ from ..agent import Agent
 from ..messages import Prompt
 from .injector import SOURCES, Shot
 from .scenario import Stage
-from .trial import Performance, Scenario, Take
+from .trial import Scenario, Take, Trial
 
 ALL_SOURCES: Final = (*SOURCES, "hook")
 REPLAY: Final = "QUIESCE_REPLAY"
@@ -85,7 +85,7 @@ class _Programme:
 
     def _take(self, shot: Shot | None, kind: str) -> Take:
         random.seed(self._seed)
-        take = Performance(shot, kind).play(self._play, self._follow_up, self._unstopped.get(kind))
+        take = Trial(shot, kind).play(self._play, self._follow_up, self._unstopped.get(kind))
         if take.faults:
             raise StopViolation(self._explain(shot, take))
         return take

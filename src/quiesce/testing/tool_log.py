@@ -11,7 +11,7 @@ from ..messages import Outcome, ToolResult
 from ..tools.tool import Tool
 
 
-class Witness:
+class ToolLog:
     """Stands between a run and its tools and counts, per tool, how often each was entered and how that ended."""
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ class Witness:
 class _Entry:
     """One call, from entering the tool to leaving it."""
 
-    def __init__(self, witness: Witness, name: str) -> None:
+    def __init__(self, witness: ToolLog, name: str) -> None:
         self._witness: Final = witness
         self._name: Final = name
         self._cut = False

@@ -13,7 +13,7 @@ from ..conversation.sealing import faults
 from ..messages import Prompt
 from .injector import EXPECTED_CAUSE, Injector, Shot
 from .invariants import grace_now, late_end, violations
-from .scenario import Stage, Watched
+from .scenario import Stage, WatchedRun
 from .virtual_time import Stuck, VirtualLoop
 
 Scenario: TypeAlias = Callable[[Stage], Awaitable[object]]
@@ -30,7 +30,7 @@ class Take(Struct):
     ends: list[tuple[str, str]]
 
 
-class Performance:
+class Trial:
     """A stage with an injector on a virtual loop."""
 
     def __init__(self, shot: Shot | None, kind: str) -> None:
@@ -60,11 +60,11 @@ class Performance:
 
     # --- While it plays -----------------------------------------------------------------------------------------
 
-    def _on_fire(self, victim: Watched) -> None:
+    def _on_fire(self, victim: WatchedRun) -> None:
         mode = "kill" if self._shot is not None and self._shot.source == "kill" else "now"
         self._allowance = grace_now(victim, mode, self._stage.patience)
 
-    def _after_step(self, victim: Watched) -> None:
+    def _after_step(self, victim: WatchedRun) -> None:
         fired = self._injector.fired_at is not None
         if self._shot is None or fired:
             self._faults.extend(f"P2: while running: {fault}" for fault in faults(victim.run.messages))
@@ -133,7 +133,7 @@ class Performance:
         named = {name for result in results if result is not None for name in result.receipt.still_running}
         return [f"P5: task {name!r} is left" for name in left if not _is_named(name, named)]
 
-    def _check_victim(self, victim: Watched) -> list[str]:
+    def _check_victim(self, victim: WatchedRun) -> list[str]:
         """P1 and P7: it ended in time, and gives the right cause."""
         shot, stage, result = self._shot, self._stage, victim.run.inspect().result
         if shot is None or self._injector.fired_at is None or result is None:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final, TypeVar
 
 from ..processes.supervised import live_processes
-from ..sessions.stores.worker_thread import busy_workers
+from ..sessions.stores.worker_thread import busy_threads
 from ..tools.thread import live_threads
 
 _T = TypeVar("_T")
@@ -140,7 +140,7 @@ class _VirtualSelector(selectors.BaseSelector):
 
 def wait_for_threads() -> None:
     """Wait until each thread that runs a tool has ended or stands at a gate, and no store has work to do."""
-    if not live_threads and not busy_workers:
+    if not live_threads and not busy_threads:
         return
     give_up = time.monotonic() + THREAD_PATIENCE
     while _busy_threads() and time.monotonic() < give_up:
@@ -148,7 +148,7 @@ def wait_for_threads() -> None:
 
 
 def _busy_threads() -> bool:
-    return bool(busy_workers) or any(call.identity not in _at_a_gate for call in live_threads.copy().values())
+    return bool(busy_threads) or any(call.identity not in _at_a_gate for call in live_threads.copy().values())
 
 
 def run_virtual(coroutine: Coroutine[Any, Any, _T]) -> _T:

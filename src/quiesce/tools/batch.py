@@ -11,7 +11,7 @@ from ..cancellation import BoundedShield, Mode
 from ..interrupts import PendingCall, PendingTurn
 from ..messages import ToolCall, ToolResult
 from ..receipt import CallReceipt
-from .call import CallRecord
+from .call import CallInProgress
 from .host import ToolHost
 from .tool import Tool
 
@@ -30,7 +30,7 @@ class Batch:
     ) -> None:
         self._work_token: Final = host.work_token
         self.records: Final = tuple(
-            CallRecord(call, tools.get(call.name), host, None if pending is None else pending.call(call.id))
+            CallInProgress(call, tools.get(call.name), host, None if pending is None else pending.call(call.id))
             for call in calls
         )
         self._lanes: Final = _lanes(self.records, sequential=sequential)
@@ -45,7 +45,7 @@ class Batch:
         # asyncio.wait, unlike a plain await, leaves the future alone when this task is cancelled.
         await asyncio.wait((self._all_done,))
 
-    def _advance(self, lane: deque[CallRecord]) -> None:
+    def _advance(self, lane: deque[CallInProgress]) -> None:
         """Start the lane's next call, unless a stop was asked for. A call that waits for a person holds up its lane."""
         while lane and lane[0].result is not None:  # finished before the turn had to wait, or cancelled before its turn
             lane.popleft()
@@ -69,7 +69,7 @@ class Batch:
         over = self._all_done is not None and self._all_done.done()
         return not over and any(record.call.id == call_id and record.result is None for record in self.records)
 
-    def _on_rest(self, lane: deque[CallRecord], record: CallRecord) -> None:
+    def _on_rest(self, lane: deque[CallInProgress], record: CallInProgress) -> None:
         if lane and lane[0] is record and not record.suspended:
             lane.popleft()
             self._advance(lane)
@@ -79,7 +79,7 @@ class Batch:
         if self._all_done is not None and not self._all_done.done() and not self._running():
             self._all_done.set_result(None)
 
-    def _running(self) -> list[CallRecord]:
+    def _running(self) -> list[CallInProgress]:
         return [record for record in self.records if record.running]
 
     async def stop(self, shield: BoundedShield, urgent: asyncio.Future[None], *, give_way: bool = False) -> None:
@@ -101,7 +101,7 @@ class Batch:
                 deadlines = self._request_stops(mode)
             await self._give_up([record for record in self._running() if clock() >= deadlines[record]], shield)
 
-    def _request_stops(self, mode: Mode) -> dict[CallRecord, float]:
+    def _request_stops(self, mode: Mode) -> dict[CallInProgress, float]:
         """Ask every running call to stop; when to give each of them up."""
         clock = asyncio.get_running_loop().time
         running = self._running()
@@ -109,7 +109,7 @@ class Batch:
             record.request_stop(mode)
         return {record: clock() + record.grace(mode) for record in running}
 
-    async def _give_up(self, records: list[CallRecord], shield: BoundedShield) -> None:
+    async def _give_up(self, records: list[CallInProgress], shield: BoundedShield) -> None:
         """The grace is over. A task that was allowed to finish is cancelled now; what still runs is left behind."""
         cancelled = [record.task for record in records if record.cancel_at_last() and record.task is not None]
         await shield.wait(cancelled, seconds=max((record.last_breath for record in records), default=0.0))
@@ -162,9 +162,9 @@ class Batch:
         return tuple(record.label for record in self._running())
 
 
-def _lanes(records: tuple[CallRecord, ...], *, sequential: bool) -> list[deque[CallRecord]]:
-    one_by_one: deque[CallRecord] = deque()
-    lanes: list[deque[CallRecord]] = []
+def _lanes(records: tuple[CallInProgress, ...], *, sequential: bool) -> list[deque[CallInProgress]]:
+    one_by_one: deque[CallInProgress] = deque()
+    lanes: list[deque[CallInProgress]] = []
     for record in records:
         if sequential or (record.tool is not None and record.tool.sequential):
             one_by_one.append(record)

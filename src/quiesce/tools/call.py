@@ -20,7 +20,7 @@ from .host import ToolHost
 from .invocation import Invocation
 from .output import completed, describe, failed, with_note
 from .policy import LAST_BREATH, REAPING
-from .questions import Asking
+from .questions import CallQuestions
 from .result_text import died, note, raised, stopped
 from .stop_rules import grace_of, is_cancelled_at_last, is_spared, patience_with
 from .thread import ThreadOutcome
@@ -39,13 +39,13 @@ class Stage(Enum):
     DONE = "done"
 
 
-class CallRecord:
+class CallInProgress:
     """The life of one call. Its result is written in one step, the moment that it is known, and never lost after."""
 
     def __init__(self, call: ToolCall, tool: Tool | None, host: ToolHost, before: PendingCall | None = None) -> None:
         self.call: Final = call
         self.tool: Final = tool
-        self.asking: Final = Asking(call, before)
+        self.asking: Final = CallQuestions(call, before)
         self._host: Final = host
         self._work_token: Final = host.work_token
         self._loop: Final = asyncio.get_running_loop()

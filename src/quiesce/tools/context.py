@@ -58,8 +58,8 @@ async def _no_programs(*_: Any, **__: Any) -> Any:
     raise ToolError("ctx.run_process is not available here: in an on_stop='kill' tool, use subprocess; it ends too.")
 
 
-class Asks(Protocol):
-    """What one call asks a person, and what was answered: an `Asking`, or what stands for one in a worker process."""
+class AskQuestions(Protocol):
+    """What one call asks a person, and what was answered: `CallQuestions`, or its stand-in in a worker process."""
 
     @property
     def kept(self) -> Any:
@@ -108,7 +108,7 @@ class ToolContext:
         cancel: Callable[[str], None],
         shield: Callable[[str], Shield] = _no_shield,
         run_process: Callable[..., Awaitable[ProcessResult]] = _no_programs,
-        asking: Asks | None = None,
+        asking: AskQuestions | None = None,
         idempotency_key: str = "",
     ) -> None:
         self.run_id: Final = run_id

@@ -8,7 +8,7 @@ from typing import Final, Protocol
 from ..errors import ConfigurationError
 
 
-class ParentRun(Protocol):
+class CurrentRun(Protocol):
     """What a run is to the runs that its tools start."""
 
     @property
@@ -17,11 +17,11 @@ class ParentRun(Protocol):
         ...
 
 
-current_run: Final[ContextVar[ParentRun | None]] = ContextVar("quiesce_current_run", default=None)
+current_run: Final[ContextVar[CurrentRun | None]] = ContextVar("quiesce_current_run", default=None)
 """The run whose task, or whose tool, is the caller. Tasks and threads that a tool starts inherit it."""
 
 
-def run_of_call(run_id: str) -> ParentRun:
+def run_of_call(run_id: str) -> CurrentRun:
     """The run with this id, if the caller is one of its tools. Raises `ConfigurationError` when it is not."""
     parent = current_run.get()
     if parent is None or parent.run_id != run_id:

@@ -10,7 +10,7 @@ from ..messages import ToolCall, ToolResult
 from ..receipt import LateOutcome
 
 if TYPE_CHECKING:
-    from .questions import Asking
+    from .questions import CallQuestions
     from .undo.log import UndoLog
 
 
@@ -52,7 +52,7 @@ class ToolHost(Protocol):
         """The same for the same call, whatever happens to the process in between."""
         ...
 
-    async def before_tool(self, call: ToolCall, asking: Asking) -> ToolResult | None:
+    async def before_tool(self, call: ToolCall, asking: CallQuestions) -> ToolResult | None:
         """Ask the hooks; a result means that the tool need not run. A hook may raise `InterruptSignal`."""
 
     async def after_tool(self, call: ToolCall, result: ToolResult) -> ToolResult:

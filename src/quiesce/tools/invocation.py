@@ -14,12 +14,12 @@ from ..messages import Outcome
 from .context import Shield, ToolContext
 from .host import ToolHost
 from .program import ProcessResult, Program
-from .questions import Asking
+from .questions import CallQuestions
 from .thread import ThreadCall, ThreadOutcome
 from .tool import Tool
 
 if TYPE_CHECKING:
-    from ..processes.output import Printed
+    from ..processes.output import CapturedOutput
     from .worker.call import WorkerCall
 
 
@@ -33,7 +33,7 @@ class Invocation:
 
     def __init__(
         self,
-        asking: Asking,
+        asking: CallQuestions,
         host: ToolHost,
         token: CancellationToken,
         *,
@@ -183,7 +183,7 @@ class Invocation:
             return Outcome.NEVER_STARTED
         return Outcome.KILLED if self.worker is not None or self._programs else Outcome.CANCELLED
 
-    def printed(self) -> list[Printed]:
+    def printed(self) -> list[CapturedOutput]:
         """What its processes have printed."""
         sources: list[WorkerCall | Program] = [*self._programs]
         if self.worker is not None:

@@ -59,7 +59,7 @@ class Program:
         report: Callable[[Any], None] | None = None,
         grace: Callable[[], float],
     ) -> None:
-        from ..processes.output import Printed
+        from ..processes.output import CapturedOutput
 
         self.argv: Final = _checked(argv)
         self._input: Final = input.encode() if isinstance(input, str) else input or b""
@@ -73,8 +73,12 @@ class Program:
         self._loop: Final = asyncio.get_running_loop()
         self._gone: Final[asyncio.Future[None]] = self._loop.create_future()
         self._timed_out = False
-        self.stdout: Final = Printed(max_output, None if report is None else lambda text: report({"stdout": text}))
-        self.stderr: Final = Printed(max_output, None if report is None else lambda text: report({"stderr": text}))
+        self.stdout: Final = CapturedOutput(
+            max_output, None if report is None else lambda text: report({"stdout": text})
+        )
+        self.stderr: Final = CapturedOutput(
+            max_output, None if report is None else lambda text: report({"stderr": text})
+        )
 
     async def run(self) -> ProcessResult:
         """Run it to its end. Raises `ToolError` when it cannot be started. Cancelling this ends it first."""
@@ -110,23 +114,23 @@ class Program:
     def _start(self) -> tuple[Any, Any, Any]:
         if sys.platform == "win32":
             raise ToolError(_NO_PROCESSES)
-        from ..processes.descriptors import Handles
-        from ..processes.limits import Allowance
-        from ..processes.stream_end import Link
-        from ..processes.supervised import Containment
+        from ..processes.descriptors import DescriptorPairs
+        from ..processes.limits import ResourceLimits
+        from ..processes.stream_end import StreamEnd
+        from ..processes.supervised import SupervisedProcess
         from ..processes.supervisor import ProgramJob
 
         argv = sandboxed(self.argv, self._cwd) if self._sandbox else self.argv
-        job = ProgramJob(argv, self._cwd, self._env, Allowance(*self._limits))
+        job = ProgramJob(argv, self._cwd, self._env, ResourceLimits(*self._limits))
         try:
-            with Handles() as ends:
+            with DescriptorPairs() as ends:
                 in_writer, in_reader = ends.input()
                 out_reader, out_writer = ends.output()
                 err_reader, err_writer = ends.output()
-                self._containment = Containment(job, (in_reader, out_writer, err_writer))
+                self._containment = SupervisedProcess(job, (in_reader, out_writer, err_writer))
         except OSError as error:
             raise ToolError(f"{self.argv[0]} could not be started ({error}).") from None
-        stdin, stdout, stderr = Link(in_writer), Link(out_reader), Link(err_reader)
+        stdin, stdout, stderr = StreamEnd(in_writer), StreamEnd(out_reader), StreamEnd(err_reader)
         self._containment.attach(self._loop, self._on_change)
         stdout.attach(self._loop, self.stdout.add)
         stderr.attach(self._loop, self.stderr.add)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from .tool import Tool
 
 
-class Asking:
+class CallQuestions:
     """Kept for each call: the answers that it was given, and what it waits for. `before` is from an earlier run."""
 
     def __init__(self, call: ToolCall, before: PendingCall | None = None) -> None:

@@ -13,13 +13,13 @@ from .policy import StopPolicy
 
 if TYPE_CHECKING:
     from ..processes.exit_status import ProcessEnded
-    from ..processes.output import Printed
+    from ..processes.output import CapturedOutput
 
 # Characters of what a stopped call had printed that its result quotes.
 _QUOTED: Final = 10_000
 
 
-def stopped(call: ToolCall, outcome: Outcome, why: str, printed: Iterable[Printed]) -> ToolResult:
+def stopped(call: ToolCall, outcome: Outcome, why: str, printed: Iterable[CapturedOutput]) -> ToolResult:
     """The result of a call that was stopped: why, if it was stopped alone, what became of it, what it had printed."""
     sentence = SENTENCES[outcome]
     if why and outcome is Outcome.NEVER_STARTED:
@@ -41,7 +41,7 @@ def raised(call: ToolCall, error: BaseException, policy: StopPolicy | None, *, s
     return failed(call, str(error) if isinstance(error, ToolError) else describe(error))
 
 
-def died(call: ToolCall, ended: ProcessEnded, policy: StopPolicy, printed: Iterable[Printed]) -> ToolResult:
+def died(call: ToolCall, ended: ProcessEnded, policy: StopPolicy, printed: Iterable[CapturedOutput]) -> ToolResult:
     """The result of a call whose process ended though nobody had asked it to."""
     if ended.exit is None and ended.failure is None:
         return stopped(call, Outcome.UNKNOWN, "Its process ended before anything was heard of it.", printed)

@@ -29,7 +29,7 @@ from .undo.compensation import DEFAULT_UNDO_TIMEOUT, Compensation
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
-    from .worker.function_transfer import Parcel
+    from .worker.function_transfer import TransferredFunction
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 Kind: TypeAlias = Literal["sync", "async", "generator"]
@@ -109,23 +109,23 @@ class Tool:
             self._check_travel()
         return ToolSpec(self.name, self.description, self._arguments[0].json_schema())
 
-    def parcel(self) -> Parcel:
+    def parcel(self) -> TransferredFunction:
         """The function as it goes to a worker process. Raises `InvalidTool` when it cannot."""
-        from .worker.function_transfer import CannotTravel, pack
+        from .worker.function_transfer import NotTransferable, pack
 
         try:
             return pack(self.function)
-        except CannotTravel as error:
+        except NotTransferable as error:
             raise _cannot_travel(self.name, error) from None
 
     def _check_travel(self) -> None:
-        from .worker.function_transfer import CannotTravel, check_types
+        from .worker.function_transfer import NotTransferable, check_types
 
         self.parcel()
         hints, parameters = _signature(self.function, self.name)
         try:
             check_types({each.name: hints[each.name] for each in parameters if each.name in hints})
-        except CannotTravel as error:
+        except NotTransferable as error:
             raise _cannot_travel(self.name, error) from None
 
     @functools.cached_property

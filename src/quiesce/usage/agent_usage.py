@@ -17,7 +17,7 @@ from .prices import total_cost
 KEPT: Final = 10_000
 
 
-class Books:
+class AgentUsage:
     """The ledgers of many runs as one. Reading and writing are safe from any thread."""
 
     def __init__(self, kept: int = KEPT) -> None:

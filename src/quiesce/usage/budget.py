@@ -18,7 +18,7 @@ class Spending(Struct, frozen=True):
     cost: Decimal = Decimal(0)
 
 
-class Tally:
+class BudgetUse:
     """The sums over a run and everything below it, with the requests that are under way."""
 
     def __init__(self) -> None:

@@ -6,7 +6,7 @@ import concurrent.futures
 from collections.abc import Callable
 from typing import Final
 
-from .agent_usage import Books
+from .agent_usage import AgentUsage
 from .figure import Figure
 from .ledger import Ledger, LedgerEntry, TokenUsage, Usage
 from .prices import Cost
@@ -22,7 +22,7 @@ class LiveUsage:
     request is looked up. `await usage.final()` waits for that; `snapshot()` does not.
     """
 
-    def __init__(self, ledger: Ledger | Books, read: Callable[[], Usage] | None = None) -> None:
+    def __init__(self, ledger: Ledger | AgentUsage, read: Callable[[], Usage] | None = None) -> None:
         self._ledger: Final = ledger
         self._read: Final = read or (lambda: ledger.usage)
 

@@ -14,7 +14,7 @@ WRITER: Final = "conversation.writer"
 """The session's value that names the run that wrote to it last: only that one's journal says how it goes on."""
 
 
-class Page:
+class WriteBuffer:
     """Everything that was taken since the last batch. The first page says that the run has begun."""
 
     def __init__(self, run_id: str, agent: str) -> None:

@@ -9,7 +9,7 @@ from ...events import Event
 from .rows import Commit, JournalRow, ToolIntended
 
 
-class Readership:
+class EventDelivery:
     """Hands entries on to the readers by `deliver`, and knows how many they have had."""
 
     def __init__(self, deliver: Callable[[Sequence[Event]], None]) -> None:

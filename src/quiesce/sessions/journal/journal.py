@@ -19,11 +19,11 @@ from ...events import RunEnded, SessionRecovered, StoreFailed
 from ...messages import Message
 from ...receipt import LateOutcome
 from ..deadline import Deadline
-from ..queue.inbox import Mailbox
-from ..queue.lease import Tenure
+from ..queue.inbox import SessionInbox
+from ..queue.lease import HeldLease
 from ..records import Batch, Said
-from .buffer import WRITER, Page
-from .delivery import Readership
+from .buffer import WRITER, WriteBuffer
+from .delivery import EventDelivery
 from .rows import Commit, JournalRow, ToolIntended
 from .run_host import RunHost
 
@@ -58,9 +58,9 @@ class Journal:
         self._session: Final = session
         self._host: Final = host
         self._loop: Final = asyncio.get_running_loop()
-        self._page: Final = Page(host.run_id, host.agent)
+        self._page: Final = WriteBuffer(host.run_id, host.agent)
         self.queue: Final = self._page.entries
-        self._readers: Final = Readership(host.deliver)
+        self._readers: Final = EventDelivery(host.deliver)
         self.said_in: str | None = None
         """The run, in another process, that has said this run's prompt."""
         self._written = 0
@@ -75,7 +75,7 @@ class Journal:
         self._pause = _FIRST_PAUSE
         self._closing: tuple[RunEnded, bytes] | None = None
         self._ended = False
-        self._tenure: Tenure | None = None
+        self._tenure: HeldLease | None = None
         self._patient: Final[asyncio.Future[None]] = self._loop.create_future()
         self.state = State.OPENING
         self.error: StoreError | None = None
@@ -90,7 +90,7 @@ class Journal:
         except StoreError as error:
             if isinstance(error, SessionBusy) and error.overtaken:
                 self.state = State.FAILED
-                self._host.correspondence.stop_from_afar()
+                self._host.correspondence.stop_remotely()
             else:
                 self._end_with(StoreUnavailable(TOO_SOON) if self._patient.done() else error)
             return
@@ -105,7 +105,7 @@ class Journal:
             self._session.store.release(lease)
             self._end_with(StoreUnavailable(TOO_SOON))
             return
-        self._tenure = Tenure(self._session.store, lease, self._host.correspondence, self._end_with)
+        self._tenure = HeldLease(self._session.store, lease, self._host.correspondence, self._end_with)
         if self._session.stop_watching():
             self._tenure.mailbox.fetch()
         self.state = State.OPEN
@@ -155,7 +155,7 @@ class Journal:
         self._page.set_value(key, value)
 
     @property
-    def mailbox(self) -> Mailbox | None:
+    def mailbox(self) -> SessionInbox | None:
         """What other processes say to the run, once the session is open."""
         return None if self._tenure is None else self._tenure.mailbox
 

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from msgspec import Struct
 
-from ...conversation.answer import Draft
+from ...conversation.answer import AnswerBuilder
 from ...conversation.continuation import continued
 from ...conversation.sealing import close, faults, seal_answer, seal_turn, unfinished
 from ...events import (
@@ -43,7 +43,7 @@ class Crash(Struct, frozen=True):
     kept_text: int = 0
 
 
-class Torn:
+class TornRun:
     """The turn that a crashed run was in, read from its journal, and from the turn that it had taken up again."""
 
     def __init__(
@@ -52,7 +52,7 @@ class Torn:
         self._before: Final = tuple(before)
         self._pending: Final = pending
         self._taken_up: Final = pending is not None and pending.taken_by == run_id
-        self._draft: Draft | None = None
+        self._draft: AnswerBuilder | None = None
         self._results: Final[dict[str, ToolResult]] = {}
         self._intended: Final[set[str]] = set()
         for row in rows:
@@ -78,7 +78,7 @@ class Torn:
             case Commit() | RetryScheduled():
                 self._begin(None)
             case ModelCallStarted():
-                self._begin(Draft(_call_ids(self._before), self._gone_on_from()))
+                self._begin(AnswerBuilder(_call_ids(self._before), self._gone_on_from()))
             case (
                 AnswerStart()
                 | TextDelta()
@@ -105,7 +105,7 @@ class Torn:
         last = self._before[-1] if self._before else None
         return (continued(last, prefill=True) or ()) if isinstance(last, AssistantMessage) else ()
 
-    def _begin(self, draft: Draft | None) -> None:
+    def _begin(self, draft: AnswerBuilder | None) -> None:
         self._draft = draft
         self._results.clear()
         self._intended.clear()
@@ -156,7 +156,7 @@ def seal_unfinished(
     for run_id, payloads in unfinished.items():
         rows, unread = read_rows(payloads)
         damage = damage or unread
-        torn = Torn(run_id, *found, rows)
+        torn = TornRun(run_id, *found, rows)
         after = Found(*torn.conversation()) if run_id == writer else found
         wrong = faults(after.messages)
         if wrong:

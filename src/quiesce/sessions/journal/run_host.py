@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Protocol
 
 from ...errors import StoreError
 from ...events import Event
-from ..queue.inbox import Addressee
+from ..queue.inbox import PromptReceiver
 
 if TYPE_CHECKING:
-    from ..queue.waiting import Wish
+    from ..queue.waiting import BusyPolicy
 
 
 class RunHost(Protocol):
@@ -27,12 +27,12 @@ class RunHost(Protocol):
         ...
 
     @property
-    def wish(self) -> Wish:
+    def wish(self) -> BusyPolicy:
         """What to do when another process has the session."""
         ...
 
     @property
-    def correspondence(self) -> Addressee:
+    def correspondence(self) -> PromptReceiver:
         """Where to bring what other processes say to the run."""
         ...
 

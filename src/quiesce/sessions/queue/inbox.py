@@ -13,12 +13,12 @@ import msgspec
 from ...messages import UserMessage
 from ..records import Lease
 from ..store import Store
-from .prompts import Letter
+from .prompts import QueuedPrompt
 
 _words: Final = msgspec.json.Decoder(UserMessage)
 
 
-class Addressee(Protocol):
+class PromptReceiver(Protocol):
     """A run that can be spoken to."""
 
     @property
@@ -26,19 +26,19 @@ class Addressee(Protocol):
         """The run's id."""
         ...
 
-    def steer_from_afar(self, message: UserMessage, place: int) -> None:
+    def steer_remotely(self, message: UserMessage, place: int) -> None:
         """Say this, if it is not too late; the letter at this place is answered when it is said."""
         ...
 
-    def stop_from_afar(self) -> None:
+    def stop_remotely(self) -> None:
         """A newer prompt wants everything before it to stop."""
         ...
 
 
-class Mailbox:
+class SessionInbox:
     """Brings the letters for the holder of a lease to its run. Only for the run's own loop."""
 
-    def __init__(self, store: Store, lease: Lease, addressee: Addressee) -> None:
+    def __init__(self, store: Store, lease: Lease, addressee: PromptReceiver) -> None:
         self._store: Final = store
         self._lease: Final = lease
         self._addressee: Final = addressee
@@ -64,12 +64,12 @@ class Mailbox:
         if not self._closed:
             self._store.letters(self._lease).add_done_callback(self._on_letters)
 
-    def _on_letters(self, future: Future[list[Letter]]) -> None:
+    def _on_letters(self, future: Future[list[QueuedPrompt]]) -> None:
         if future.exception() is None:  # a store that is away shows that elsewhere; those who wait ask again
             with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._hand_over, future.result())
 
-    def _hand_over(self, letters: list[Letter]) -> None:
+    def _hand_over(self, letters: list[QueuedPrompt]) -> None:
         for letter in letters:
             if self._closed or letter.place in self._read:
                 continue
@@ -77,11 +77,11 @@ class Mailbox:
             if letter.place <= self._lease.since or letter.withdrawn:
                 continue  # from before, and its sender was not there when it was their turn; or they have left
             if letter.kind == "cancel":
-                self._addressee.stop_from_afar()
+                self._addressee.stop_remotely()
             elif letter.kind == "steer" and letter.fence == self._lease.fence:
                 self._take(letter)
 
-    def _take(self, letter: Letter) -> None:
+    def _take(self, letter: QueuedPrompt) -> None:
         """Once the words are taken, their sender cannot take them back; so they are said once, or not at all."""
         if self._handing_back:
             return
@@ -95,13 +95,13 @@ class Mailbox:
                 with suppress(RuntimeError):
                     self._loop.call_soon_threadsafe(self._accept, letter.place, message)
 
-        taking = self._store.take_letter(self._lease, letter.place, self._addressee.run_id)
+        taking = self._store.take_prompt(self._lease, letter.place, self._addressee.run_id)
         self._taken[letter.place] = (message, taking)
         taking.add_done_callback(on_taken)
 
     def _accept(self, place: int, message: UserMessage) -> None:
         if not self._handing_back:
-            self._addressee.steer_from_afar(message, place)
+            self._addressee.steer_remotely(message, place)
 
     def stop_taking(self, said: Collection[int]) -> bool:
         """Take nothing more. Whether something was taken that is not said."""
@@ -114,7 +114,7 @@ class Mailbox:
         Raises a `StoreError`.
         """
         left = {place: taken for place, taken in self._taken.items() if place not in said}
-        gone = await asyncio.wrap_future(self._store.return_letters(self._lease, tuple(left)))
+        gone = await asyncio.wrap_future(self._store.return_prompts(self._lease, tuple(left)))
         # The store works in order, so it is known by now which were really taken.
         return tuple(left[place][0] for place in gone if _is_true(left[place][1]))
 

@@ -15,23 +15,25 @@ from ...receipt import LateOutcome
 from ..journal.rows import encode
 from ..records import Lease
 from ..store import Store
-from .inbox import Addressee, Mailbox
+from .inbox import PromptReceiver, SessionInbox
 
 _log: Final = logging.getLogger("quiesce")
 
 
-class Tenure:
+class HeldLease:
     """A lease, from when it was taken until it is let go. Only for the run's own loop.
 
     `on_lost` is called when somebody else has taken the session.
     """
 
-    def __init__(self, store: Store, lease: Lease, addressee: Addressee, on_lost: Callable[[LeaseLost], None]) -> None:
+    def __init__(
+        self, store: Store, lease: Lease, addressee: PromptReceiver, on_lost: Callable[[LeaseLost], None]
+    ) -> None:
         self.lease: Final = lease
         self._store: Final = store
         self._on_lost: Final = on_lost
         self._loop: Final = asyncio.get_running_loop()
-        self.mailbox: Final = Mailbox(store, lease, addressee)
+        self.mailbox: Final = SessionInbox(store, lease, addressee)
         self._written_at = 0.0
         self._timer = self._loop.call_later(lease.seconds / 3, self._beat)
 

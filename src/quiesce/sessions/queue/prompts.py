@@ -18,7 +18,7 @@ from ..records import Holder, SessionInfo
 # queue    waits for its turn
 # steer    has words for the run that holds the session, and waits for its turn in case they are not said
 # cancel   asks all who came before to stop, and waits for them to be at rest
-LetterKind: TypeAlias = Literal["queue", "steer", "cancel"]
+PromptKind: TypeAlias = Literal["queue", "steer", "cancel"]
 
 # A sender whose place has expired is passed over, and finds it again when it comes back before this many seconds.
 FORGOTTEN: Final = 3600.0
@@ -30,14 +30,14 @@ class Request(Struct, frozen=True):
     `key` is another for each letter, so that one that is sent again is there once.
     """
 
-    kind: LetterKind
+    kind: PromptKind
     sender: Holder
     seconds: float
     body: bytes = b""
     key: str = field(default_factory=lambda: uuid.uuid4().hex)
 
 
-class Letter(Struct, frozen=True):
+class QueuedPrompt(Struct, frozen=True):
     """A letter as it is stored. `body` is the words to be said; `said_in` the run that has said them.
 
     `taken_by` is the run that is going to: from then on the sender cannot take them back.
@@ -45,7 +45,7 @@ class Letter(Struct, frozen=True):
     """
 
     place: int
-    kind: LetterKind
+    kind: PromptKind
     sender: Holder
     fence: int
     expires_in: float
@@ -64,7 +64,7 @@ class Letter(Struct, frozen=True):
         return self.expires_in > 0 and not self.sender.is_gone
 
     @property
-    def is_litter(self) -> bool:
+    def is_orphaned(self) -> bool:
         """Whether nobody will ever come back for it."""
         return self.withdrawn or self.sender.is_gone
 
@@ -82,9 +82,11 @@ class Admission(NamedTuple):
     since: int
 
 
-def admission(info: SessionInfo, letters: Sequence[Letter], wanted_by: Holder | None, place: int | None) -> Admission:
+def admission(
+    info: SessionInfo, letters: Sequence[QueuedPrompt], wanted_by: Holder | None, place: int | None
+) -> Admission:
     """Who holds a session has it; then those in line, in order; then whoever comes by."""
-    litter = tuple(letter.place for letter in letters if letter.is_litter and letter.place != place)
+    litter = tuple(letter.place for letter in letters if letter.is_orphaned and letter.place != place)
     mine = next((letter for letter in letters if letter.place == place), None)
     since = max((letter.place for letter in letters), default=0) if place is None else place
     if mine is not None and mine.said_in:
@@ -99,7 +101,7 @@ def admission(info: SessionInfo, letters: Sequence[Letter], wanted_by: Holder | 
     return Admission(busy, "", litter, since)
 
 
-def _busy(info: SessionInfo, wanted_by: Holder | None, first: Letter | None) -> SessionBusy | None:
+def _busy(info: SessionInfo, wanted_by: Holder | None, first: QueuedPrompt | None) -> SessionBusy | None:
     holder = info.holder
     is_mine = holder is not None and wanted_by is not None and holder.owner == wanted_by.owner
     if holder is not None and not is_mine and info.expires_in > 0 and not holder.is_gone:
@@ -109,6 +111,6 @@ def _busy(info: SessionInfo, wanted_by: Holder | None, first: Letter | None) -> 
     return None
 
 
-def _first_in_line(letters: Iterable[Letter], place: int | None) -> Letter | None:
+def _first_in_line(letters: Iterable[QueuedPrompt], place: int | None) -> QueuedPrompt | None:
     ahead = (letter for letter in letters if place is None or letter.place < place)
     return next((letter for letter in ahead if letter.waits and not letter.said_in), None)

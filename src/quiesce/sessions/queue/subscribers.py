@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final
 
 
-class Watchers:
+class Subscribers:
     """Functions to call when something about a session has changed. For any thread."""
 
     def __init__(self) -> None:

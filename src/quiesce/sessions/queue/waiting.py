@@ -13,15 +13,15 @@ from ...errors import SessionBusy, StoreError, StoreUnavailable
 from ...messages import UserMessage
 from ..journal import journal
 from ..journal.rows import encode
-from ..records import Said, Taken, holder
-from .prompts import LetterKind, Request
+from ..records import AcquiredSession, Said, holder
+from .prompts import PromptKind, Request
 
 if TYPE_CHECKING:
     from ..session import Session
 
 OnBusy: TypeAlias = Literal["refuse", "queue", "steer", "cancel_previous"]
 
-_KINDS: Final[dict[OnBusy, LetterKind]] = {
+_KINDS: Final[dict[OnBusy, PromptKind]] = {
     "refuse": "queue",
     "queue": "queue",
     "steer": "steer",
@@ -31,17 +31,17 @@ _KINDS: Final[dict[OnBusy, LetterKind]] = {
 ASK_AGAIN: Final = 1.0
 
 
-class Wish(Struct, frozen=True):
+class BusyPolicy(Struct, frozen=True):
     """What to do about a session that somebody else has; `prompt` is what is to be said there with "steer"."""
 
     on_busy: OnBusy = "refuse"
     prompt: UserMessage | None = None
 
 
-class Applicant:
+class SessionWaiter:
     """Somebody who wants a session. Used once."""
 
-    def __init__(self, session: Session, owner: str, known: int | None, wish: Wish) -> None:
+    def __init__(self, session: Session, owner: str, known: int | None, wish: BusyPolicy) -> None:
         self._session: Final = session
         self._holder: Final = holder(owner)
         self._known: Final = known
@@ -57,7 +57,7 @@ class Applicant:
         self.in_line = False
         """Whether this may have a place in the line: others may have read what came with it."""
 
-    async def get(self, patient: asyncio.Future[None]) -> Taken | Said:
+    async def get(self, patient: asyncio.Future[None]) -> AcquiredSession | Said:
         """Take the session, or wait for it as long as is wanted and `patient` is not done.
 
         Raises `SessionBusy` or another `StoreError`; the place in the line is given up then.
@@ -98,7 +98,7 @@ class Applicant:
         self._unwatch()
         return self._changed.is_set()
 
-    async def _ask(self) -> Taken | Said:
+    async def _ask(self) -> AcquiredSession | Said:
         """Ask for the session; whoever is cancelled here gives back what came too late."""
         session = self._session
         store, seconds, known = session.store, session.lease, self._known
@@ -106,17 +106,17 @@ class Applicant:
         if self.place is None:
             asked = store.acquire(session.name, self._holder, seconds=seconds, known=known)
         else:
-            asked = store.acquire_place(session.name, self._holder, self.place, seconds=seconds, known=known)
+            asked = store.acquire_queued(session.name, self._holder, self.place, seconds=seconds, known=known)
         try:
             async with asyncio.timeout(journal.PATIENCE):
-                taken: Taken | Said = await asyncio.shield(asyncio.wrap_future(asked))
+                taken: AcquiredSession | Said = await asyncio.shield(asyncio.wrap_future(asked))
         except asyncio.CancelledError:
             asked.add_done_callback(self._give_back)
             raise
         except TimeoutError:
             asked.add_done_callback(self._give_back)
             raise StoreUnavailable(f"The store did not answer within {journal.PATIENCE:g} s.") from None
-        if isinstance(taken, Taken):  # else the place is given up in the end, now that this is known
+        if isinstance(taken, AcquiredSession):  # else the place is given up in the end, now that this is known
             self.place = None
         self.in_line = False
         return taken
@@ -156,7 +156,7 @@ class Applicant:
         """Nobody waits for this lease any more."""
         if not asked.cancelled() and asked.exception() is None:
             taken = asked.result()
-            if isinstance(taken, Taken):
+            if isinstance(taken, AcquiredSession):
                 self._session.store.release(taken.lease)
 
     def _take_back(self, posted: Future[int]) -> None:

@@ -13,9 +13,9 @@ from msgspec import Struct, field, structs
 
 from ...errors import LeaseLost, SessionNotFound
 from ..journal.rows import A_MARK, LATE_ROWS, Row
-from ..queue.prompts import Letter, Request, admission
-from ..queue.subscribers import Watchers
-from ..records import Batch, Entry, Holder, Lease, RunRecord, Said, SessionInfo, Snapshot, Taken, placed
+from ..queue.prompts import QueuedPrompt, Request, admission
+from ..queue.subscribers import Subscribers
+from ..records import AcquiredSession, Batch, Entry, Holder, Lease, RunRecord, Said, SessionInfo, Snapshot, placed
 
 _T = TypeVar("_T")
 # When the place of a sender who has left expired, on any clock.
@@ -31,7 +31,7 @@ class _Kept(Struct):
     runs: dict[str, RunRecord] = field(default_factory=dict[str, RunRecord])
     journal: dict[str, dict[int, Row]] = field(default_factory=dict[str, dict[int, Row]])
     values: dict[str, bytes] = field(default_factory=dict[str, bytes])
-    letters: dict[int, tuple[Letter, float]] = field(default_factory=dict[int, tuple[Letter, float]])
+    letters: dict[int, tuple[QueuedPrompt, float]] = field(default_factory=dict[int, tuple[QueuedPrompt, float]])
 
 
 class MemoryStore:
@@ -42,7 +42,7 @@ class MemoryStore:
         self._lock: Final = threading.Lock()
         self._sessions: Final[dict[str, _Kept]] = {}
         self._values: Final[dict[str, bytes]] = {}
-        self._watchers: Final = Watchers()
+        self._watchers: Final = Subscribers()
         self._places = 0
 
     @property
@@ -62,7 +62,9 @@ class MemoryStore:
             outcome.set_exception(error)
         return outcome
 
-    def acquire(self, session: str, holder: Holder, *, seconds: float, known: int | None = None) -> Future[Taken]:
+    def acquire(
+        self, session: str, holder: Holder, *, seconds: float, known: int | None = None
+    ) -> Future[AcquiredSession]:
         """See `Store.acquire`."""
         return self._done(self._acquire, session, Entry(holder, seconds, known))  # pyright: ignore[reportReturnType]
 
@@ -70,22 +72,22 @@ class MemoryStore:
         """See `Store.post`."""
         return self._telling(session, self._post, session, request)
 
-    def acquire_place(
+    def acquire_queued(
         self, session: str, holder: Holder, place: int, *, seconds: float, known: int | None = None
-    ) -> Future[Taken | Said]:
-        """See `Store.acquire_place`."""
+    ) -> Future[AcquiredSession | Said]:
+        """See `Store.acquire_queued`."""
         return self._done(self._acquire, session, Entry(holder, seconds, known, place))
 
     def withdraw(self, session: str, place: int) -> Future[Said | None]:
         """See `Store.withdraw`."""
         return self._telling(session, self._withdraw, session, place)
 
-    def letters(self, lease: Lease) -> Future[list[Letter]]:
+    def letters(self, lease: Lease) -> Future[list[QueuedPrompt]]:
         """See `Store.letters`."""
         return self._done(lambda: self._letters(self._held(lease)))
 
-    def take_letter(self, lease: Lease, place: int, run_id: str) -> Future[bool]:
-        """See `Store.take_letter`."""
+    def take_prompt(self, lease: Lease, place: int, run_id: str) -> Future[bool]:
+        """See `Store.take_prompt`."""
 
         def take() -> bool:
             letters = self._held(lease).letters
@@ -97,8 +99,8 @@ class MemoryStore:
 
         return self._done(take)
 
-    def return_letters(self, lease: Lease, places: Sequence[int]) -> Future[list[int]]:
-        """See `Store.return_letters`."""
+    def return_prompts(self, lease: Lease, places: Sequence[int]) -> Future[list[int]]:
+        """See `Store.return_prompts`."""
 
         def give_back() -> list[int]:
             letters = self._held(lease).letters
@@ -218,14 +220,14 @@ class MemoryStore:
             self._sessions[session] = _Kept(SessionInfo(session, uuid.uuid4().hex, now, now, 0, 0, 0))
         return self._sessions[session]
 
-    def _letters(self, kept: _Kept) -> list[Letter]:
+    def _letters(self, kept: _Kept) -> list[QueuedPrompt]:
         now = self._clock()
         return [structs.replace(letter, expires_in=expires - now) for letter, expires in kept.letters.values()]
 
     def _post(self, session: str, request: Request) -> int:
         kept = self._made(session)
         self._places += 1
-        letter = Letter(self._places, request.kind, request.sender, kept.info.fence, 0.0, request.body)
+        letter = QueuedPrompt(self._places, request.kind, request.sender, kept.info.fence, 0.0, request.body)
         kept.letters[letter.place] = (letter, self._clock() + request.seconds)
         return letter.place
 
@@ -237,7 +239,7 @@ class MemoryStore:
         kept.letters[place] = (letter, -_LONG_AGO)
         return Said(letter.taken_by) if letter.taken_by else None
 
-    def _acquire(self, session: str, entry: Entry) -> Taken | Said:
+    def _acquire(self, session: str, entry: Entry) -> AcquiredSession | Said:
         kept, now, place = self._made(session), self._clock(), entry.place
         busy, said_in, litter, since = admission(self._info(session), self._letters(kept), entry.holder, place)
         for each in litter:
@@ -254,7 +256,7 @@ class MemoryStore:
         kept.expires = now + entry.seconds
         info = kept.info
         lease = Lease(session, info.id, info.fence, info.revision, entry.seconds, entry.holder.owner, since)
-        return Taken(lease, None if lease.revision == entry.known else self._load(session))
+        return AcquiredSession(lease, None if lease.revision == entry.known else self._load(session))
 
     def _renew(self, lease: Lease) -> None:
         self._held(lease).expires = self._clock() + lease.seconds

@@ -17,21 +17,21 @@ from ...errors import (
     StoreError,
 )
 from ..journal.rows import Row, encode
-from ..queue.prompts import Letter, Request, admission
-from ..queue.subscribers import Watchers
-from ..records import Batch, Entry, Holder, Lease, RunRecord, Said, SessionInfo, Snapshot, Taken, placed
+from ..queue.prompts import QueuedPrompt, Request, admission
+from ..queue.subscribers import Subscribers
+from ..records import AcquiredSession, Batch, Entry, Holder, Lease, RunRecord, Said, SessionInfo, Snapshot, placed
 from .postgres_database import PostgresDatabase
 from .postgres_journal import add_late, is_written, payloads_of, rows_after, write_batch
-from .postgres_listener import PostgresLookout
+from .postgres_listener import PostgresListener
 from .postgres_queue import (
     NOW,
-    add_letter,
+    add_prompt,
     keep_place,
-    letters_of,
     note_said,
-    remove_letter,
-    return_letters,
-    take_letter,
+    prompts_of,
+    remove_prompt,
+    return_prompts,
+    take_prompt,
     tell,
     withdraw,
 )
@@ -50,8 +50,8 @@ class PostgresStore(PostgresDatabase):
 
     def __init__(self, url: str) -> None:
         super().__init__(url)
-        self._watchers: Final = Watchers()
-        self._lookout: Final = PostgresLookout(self._watchers, self._own_loop, self._reach)
+        self._watchers: Final = Subscribers()
+        self._lookout: Final = PostgresListener(self._watchers, self._own_loop, self._reach)
         self._worker: Final = Worker("quiesce-store-postgres", self._lookout)
 
     def __repr__(self) -> str:
@@ -59,7 +59,9 @@ class PostgresStore(PostgresDatabase):
 
     # --- The protocol: each hands its work to the store's thread ------------------------------------------------
 
-    def acquire(self, session: str, holder: Holder, *, seconds: float, known: int | None = None) -> Future[Taken]:
+    def acquire(
+        self, session: str, holder: Holder, *, seconds: float, known: int | None = None
+    ) -> Future[AcquiredSession]:
         """See `Store.acquire`."""
         return self._submit(lambda db: self._acquire(db, session, holder, seconds, known), urgent=False)
 
@@ -67,10 +69,10 @@ class PostgresStore(PostgresDatabase):
         """See `Store.post`."""
         return self._submit(lambda db: self._post(db, session, request), urgent=False)
 
-    def acquire_place(
+    def acquire_queued(
         self, session: str, holder: Holder, place: int, *, seconds: float, known: int | None = None
-    ) -> Future[Taken | Said]:
-        """See `Store.acquire_place`."""
+    ) -> Future[AcquiredSession | Said]:
+        """See `Store.acquire_queued`."""
 
         entry = Entry(holder, seconds, known, place)
         return self._worker.submit(lambda: _raised(self._run(lambda db: self._enter(db, session, entry), urgent=False)))
@@ -85,22 +87,22 @@ class PostgresStore(PostgresDatabase):
 
         return self._submit(work, urgent=False)
 
-    def letters(self, lease: Lease) -> Future[list[Letter]]:
+    def letters(self, lease: Lease) -> Future[list[QueuedPrompt]]:
         """See `Store.letters`."""
-        return self._submit(lambda db: letters_of(db, lease.session_id))
+        return self._submit(lambda db: prompts_of(db, lease.session_id))
 
-    def take_letter(self, lease: Lease, place: int, run_id: str) -> Future[bool]:
-        """See `Store.take_letter`."""
+    def take_prompt(self, lease: Lease, place: int, run_id: str) -> Future[bool]:
+        """See `Store.take_prompt`."""
 
         async def work(db: Any) -> bool:
             await self._hold(db, lease, "fence = fence")
-            return await take_letter(db, lease.session_id, place, run_id)
+            return await take_prompt(db, lease.session_id, place, run_id)
 
         return self._submit(work, urgent=False)
 
-    def return_letters(self, lease: Lease, places: Sequence[int]) -> Future[list[int]]:
-        """See `Store.return_letters`."""
-        return self._submit(lambda db: return_letters(db, lease.session_id, places), urgent=False)
+    def return_prompts(self, lease: Lease, places: Sequence[int]) -> Future[list[int]]:
+        """See `Store.return_prompts`."""
+        return self._submit(lambda db: return_prompts(db, lease.session_id, places), urgent=False)
 
     def watch(self, session: str, function: Callable[[], None]) -> Callable[[], None]:
         """See `Store.watch`."""
@@ -207,18 +209,20 @@ class PostgresStore(PostgresDatabase):
 
     # --- Writing ------------------------------------------------------------------------------------------------
 
-    async def _acquire(self, db: Any, session: str, holder: Holder, seconds: float, known: int | None) -> Taken:
+    async def _acquire(
+        self, db: Any, session: str, holder: Holder, seconds: float, known: int | None
+    ) -> AcquiredSession:
         taken = _raised(await self._enter(db, session, Entry(holder, seconds, known)))
-        assert isinstance(taken, Taken)
+        assert isinstance(taken, AcquiredSession)
         return taken
 
-    async def _enter(self, db: Any, session: str, entry: Entry) -> Taken | Said | SessionBusy:
+    async def _enter(self, db: Any, session: str, entry: Entry) -> AcquiredSession | Said | SessionBusy:
         """Take the session, with a place in its line or without one. What is in the way is returned, not raised."""
         place = entry.place
         info = await self._made(db, session)
-        busy, said_in, litter, since = admission(info, await letters_of(db, info.id), entry.holder, place)
+        busy, said_in, litter, since = admission(info, await prompts_of(db, info.id), entry.holder, place)
         for each in litter:
-            await remove_letter(db, each)
+            await remove_prompt(db, each)
         if busy is not None:
             if place is not None:
                 await keep_place(db, place, entry.seconds)
@@ -226,7 +230,7 @@ class PostgresStore(PostgresDatabase):
         if said_in:  # the letter stays until its sender has heard that, and leaves
             return Said(said_in)
         if place is not None:
-            await remove_letter(db, place)
+            await remove_prompt(db, place)
         await db.execute(
             f"UPDATE quiesce_sessions SET fence = fence + 1, holder = $2, expires = {NOW} + $3 WHERE id = $1",
             info.id,
@@ -234,7 +238,7 @@ class PostgresStore(PostgresDatabase):
             entry.seconds,
         )
         lease = Lease(session, info.id, info.fence + 1, info.revision, entry.seconds, entry.holder.owner, since)
-        return Taken(lease, None if info.revision == entry.known else await self._snapshot(db, info))
+        return AcquiredSession(lease, None if info.revision == entry.known else await self._snapshot(db, info))
 
     async def _made(self, db: Any, session: str) -> SessionInfo:
         await db.execute(
@@ -248,7 +252,7 @@ class PostgresStore(PostgresDatabase):
     async def _post(self, db: Any, session: str, request: Request) -> int:
         info = await self._made(db, session)  # locked, so that places are given in the order in which they count
         await tell(db, session)
-        return await add_letter(db, info, request)
+        return await add_prompt(db, info, request)
 
     async def _renew(self, db: Any, lease: Lease) -> None:
         await self._hold(db, lease, f"expires = {NOW} + $3", lease.seconds)

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from ...errors import StoreError
-from ..queue.subscribers import Watchers
+from ..queue.subscribers import Subscribers
 from .postgres_queue import CHANNEL
 from .worker_thread import Job, Jobs
 
@@ -17,12 +17,12 @@ from .worker_thread import Job, Jobs
 _TRY_AGAIN: Final = 1.0
 
 
-class PostgresLookout:
+class PostgresListener:
     """Waits for jobs and for what the database says, on the store's own connection."""
 
     def __init__(
         self,
-        watchers: Watchers,
+        watchers: Subscribers,
         loop: Callable[[], asyncio.AbstractEventLoop],
         connected: Callable[[], Awaitable[Any]],
     ) -> None:

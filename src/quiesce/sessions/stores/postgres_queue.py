@@ -8,14 +8,14 @@ from typing import Any, Final
 import msgspec
 
 from ..journal.rows import encode
-from ..queue.prompts import Letter, Request
+from ..queue.prompts import QueuedPrompt, Request
 from ..records import Holder, Said, SessionInfo
 
 NOW: Final = "extract(epoch FROM clock_timestamp())::float8"
 CHANNEL: Final = "quiesce"
 
 
-async def letters_of(db: Any, session_id: str) -> list[Letter]:
+async def prompts_of(db: Any, session_id: str) -> list[QueuedPrompt]:
     """The line, in order."""
     found = await db.fetch(
         f"SELECT place, kind, sender, fence, expires - {NOW} AS expires_in, body, said_in FROM quiesce_letters"
@@ -23,12 +23,12 @@ async def letters_of(db: Any, session_id: str) -> list[Letter]:
         session_id,
     )
     return [
-        Letter(place, kind, msgspec.json.decode(sender, type=Holder), fence, expires_in, body, said_in)
+        QueuedPrompt(place, kind, msgspec.json.decode(sender, type=Holder), fence, expires_in, body, said_in)
         for place, kind, sender, fence, expires_in, body, said_in in found
     ]
 
 
-async def add_letter(db: Any, info: SessionInfo, request: Request) -> int:
+async def add_prompt(db: Any, info: SessionInfo, request: Request) -> int:
     """Get in line. Gives the place."""
     await db.execute(
         "INSERT INTO quiesce_letters (session, kind, sender, fence, expires, body, key)"
@@ -38,7 +38,7 @@ async def add_letter(db: Any, info: SessionInfo, request: Request) -> int:
     return await db.fetchval("SELECT place FROM quiesce_letters WHERE key = $1", request.key)
 
 
-async def remove_letter(db: Any, place: int) -> None:
+async def remove_prompt(db: Any, place: int) -> None:
     """Throw a letter away."""
     await db.execute("DELETE FROM quiesce_letters WHERE place = $1", place)
 
@@ -49,7 +49,7 @@ async def withdraw(db: Any, place: int) -> Said | None:
     return Said(taken_by) if taken_by else None
 
 
-async def take_letter(db: Any, session_id: str, place: int, run_id: str) -> bool:
+async def take_prompt(db: Any, session_id: str, place: int, run_id: str) -> bool:
     """Take the words of a letter, to be said. False when its sender has left."""
     taken = await db.fetchval(
         "UPDATE quiesce_letters SET taken_by = $3 WHERE place = $1 AND session = $2 AND expires > 0 RETURNING place",
@@ -58,7 +58,7 @@ async def take_letter(db: Any, session_id: str, place: int, run_id: str) -> bool
     return taken is not None
 
 
-async def return_letters(db: Any, session_id: str, places: Sequence[int]) -> list[int]:
+async def return_prompts(db: Any, session_id: str, places: Sequence[int]) -> list[int]:
     """Give back what was taken from these places; gives those whose sender has left."""
     found = await db.fetch(
         "UPDATE quiesce_letters SET taken_by = '' WHERE session = $1 AND place = ANY($2) AND expires > 0"

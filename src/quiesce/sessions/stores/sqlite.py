@@ -19,20 +19,20 @@ from ...errors import (
     SessionNotFound,
 )
 from ..journal.rows import Row, encode
-from ..queue.prompts import Letter, Request, admission
-from ..queue.subscribers import Watchers
-from ..records import Batch, Entry, Holder, Lease, RunRecord, Said, SessionInfo, Snapshot, Taken, placed
+from ..queue.prompts import QueuedPrompt, Request, admission
+from ..queue.subscribers import Subscribers
+from ..records import AcquiredSession, Batch, Entry, Holder, Lease, RunRecord, Said, SessionInfo, Snapshot, placed
 from .sqlite_file import SQLiteFile
 from .sqlite_journal import add_late, is_written, payloads_of, rows_after, write_batch
-from .sqlite_listener import SQLiteLookout
+from .sqlite_listener import SQLiteListener
 from .sqlite_queue import (
-    add_letter,
+    add_prompt,
     keep_place,
-    letters_of,
     note_said,
-    remove_letter,
-    return_letters,
-    take_letter,
+    prompts_of,
+    remove_prompt,
+    return_prompts,
+    take_prompt,
     withdraw,
 )
 from .worker_thread import Worker
@@ -49,8 +49,8 @@ class SQLiteStore(SQLiteFile):
 
     def __init__(self, path: str | os.PathLike[str], *, power_safe: bool = False) -> None:
         super().__init__(path, power_safe=power_safe)
-        self._watchers: Final = Watchers()
-        self._lookout: Final = SQLiteLookout(self._watchers, self._connected)
+        self._watchers: Final = Subscribers()
+        self._lookout: Final = SQLiteListener(self._watchers, self._connected)
         self._worker: Final = Worker(f"quiesce-store-{self.path.name}", self._lookout)
 
     @property
@@ -63,7 +63,9 @@ class SQLiteStore(SQLiteFile):
 
     # --- The protocol: each hands its work to the store's thread ------------------------------------------------
 
-    def acquire(self, session: str, holder: Holder, *, seconds: float, known: int | None = None) -> Future[Taken]:
+    def acquire(
+        self, session: str, holder: Holder, *, seconds: float, known: int | None = None
+    ) -> Future[AcquiredSession]:
         """See `Store.acquire`."""
         return self._worker.submit(self._acquire, session, holder, seconds, known)
 
@@ -71,26 +73,26 @@ class SQLiteStore(SQLiteFile):
         """See `Store.post`."""
         return self._worker.submit(self._post, session, request)
 
-    def acquire_place(
+    def acquire_queued(
         self, session: str, holder: Holder, place: int, *, seconds: float, known: int | None = None
-    ) -> Future[Taken | Said]:
-        """See `Store.acquire_place`."""
+    ) -> Future[AcquiredSession | Said]:
+        """See `Store.acquire_queued`."""
         return self._worker.submit(self._enter, session, Entry(holder, seconds, known, place))
 
     def withdraw(self, session: str, place: int) -> Future[Said | None]:
         """See `Store.withdraw`."""
         return self._worker.submit(self._withdraw, session, place)
 
-    def letters(self, lease: Lease) -> Future[list[Letter]]:
+    def letters(self, lease: Lease) -> Future[list[QueuedPrompt]]:
         """See `Store.letters`."""
         return self._worker.submit(self._letters, lease)
 
-    def take_letter(self, lease: Lease, place: int, run_id: str) -> Future[bool]:
-        """See `Store.take_letter`."""
+    def take_prompt(self, lease: Lease, place: int, run_id: str) -> Future[bool]:
+        """See `Store.take_prompt`."""
         return self._worker.submit(self._take_letter, lease, place, run_id)
 
-    def return_letters(self, lease: Lease, places: Sequence[int]) -> Future[list[int]]:
-        """See `Store.return_letters`."""
+    def return_prompts(self, lease: Lease, places: Sequence[int]) -> Future[list[int]]:
+        """See `Store.return_prompts`."""
         return self._worker.submit(self._return_letters, lease, places)
 
     def watch(self, session: str, function: Callable[[], None]) -> Callable[[], None]:
@@ -153,35 +155,35 @@ class SQLiteStore(SQLiteFile):
 
     # --- Writing ------------------------------------------------------------------------------------------------
 
-    def _acquire(self, session: str, holder: Holder, seconds: float, known: int | None) -> Taken:
+    def _acquire(self, session: str, holder: Holder, seconds: float, known: int | None) -> AcquiredSession:
         taken = self._enter(session, Entry(holder, seconds, known))
-        assert isinstance(taken, Taken)
+        assert isinstance(taken, AcquiredSession)
         return taken
 
-    def _enter(self, session: str, entry: Entry) -> Taken | Said:
+    def _enter(self, session: str, entry: Entry) -> AcquiredSession | Said:
         """Take the session, with a place in its line or without one."""
         with self._transaction(durable=False) as db:
             info = self._made(db, session)
             place = entry.place
-            busy, said_in, litter, since = admission(info, letters_of(db, info.id), entry.holder, place)
+            busy, said_in, litter, since = admission(info, prompts_of(db, info.id), entry.holder, place)
             for each in litter:
-                remove_letter(db, each)
+                remove_prompt(db, each)
             if busy is not None and place is not None:
                 keep_place(db, place, entry.seconds)
             elif place is not None and not said_in:  # else it stays until its sender has heard that, and leaves
-                remove_letter(db, place)
+                remove_prompt(db, place)
             outcome = busy or (Said(said_in) if said_in else self._grant(db, info, entry, since))
         if isinstance(outcome, SessionBusy):  # raised here, because the place is kept
             raise outcome
         return outcome
 
-    def _grant(self, db: sqlite3.Connection, info: SessionInfo, entry: Entry, since: int) -> Taken:
+    def _grant(self, db: sqlite3.Connection, info: SessionInfo, entry: Entry, since: int) -> AcquiredSession:
         db.execute(
             "UPDATE sessions SET fence = fence + 1, holder = ?, expires = ? WHERE id = ?",
             (encode(entry.holder), time.time() + entry.seconds, info.id),
         )
         lease = Lease(info.name, info.id, info.fence + 1, info.revision, entry.seconds, entry.holder.owner, since)
-        return Taken(lease, None if info.revision == entry.known else self._snapshot(db, info))
+        return AcquiredSession(lease, None if info.revision == entry.known else self._snapshot(db, info))
 
     def _made(self, db: sqlite3.Connection, session: str) -> SessionInfo:
         now = time.time()
@@ -194,7 +196,7 @@ class SQLiteStore(SQLiteFile):
     def _post(self, session: str, request: Request) -> int:
         with self._transaction(durable=False) as db:
             info = self._made(db, session)
-            place = add_letter(db, info, request)
+            place = add_prompt(db, info, request)
         self._watchers.tell(session)
         return place
 
@@ -204,18 +206,18 @@ class SQLiteStore(SQLiteFile):
         self._watchers.tell(session)
         return said
 
-    def _letters(self, lease: Lease) -> list[Letter]:
+    def _letters(self, lease: Lease) -> list[QueuedPrompt]:
         with self._transaction(reading=True) as db:
-            return letters_of(db, lease.session_id)
+            return prompts_of(db, lease.session_id)
 
     def _return_letters(self, lease: Lease, places: Sequence[int]) -> list[int]:
         with self._transaction(durable=False) as db:
-            return return_letters(db, lease.session_id, places)
+            return return_prompts(db, lease.session_id, places)
 
     def _take_letter(self, lease: Lease, place: int, run_id: str) -> bool:
         with self._transaction(durable=False) as db:
             self._hold(db, lease, "fence = fence", ())
-            return take_letter(db, lease.session_id, place, run_id)
+            return take_prompt(db, lease.session_id, place, run_id)
 
     def _renew(self, lease: Lease) -> None:
         with self._transaction(durable=False) as db:

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Final
 
 from ...errors import StoreError
-from ..queue.subscribers import Watchers
+from ..queue.subscribers import Subscribers
 from .sqlite_queue import standing
 from .worker_thread import Job, Jobs
 
@@ -17,10 +17,10 @@ from .worker_thread import Job, Jobs
 LOOK_EVERY: Final = 0.05
 
 
-class SQLiteLookout:
+class SQLiteListener:
     """Looks now and then whether another process has written, while somebody here watches a session."""
 
-    def __init__(self, watchers: Watchers, connected: Callable[[], sqlite3.Connection]) -> None:
+    def __init__(self, watchers: Subscribers, connected: Callable[[], sqlite3.Connection]) -> None:
         self._watchers: Final = watchers
         self._connected: Final = connected
         self._connection: sqlite3.Connection | None = None

@@ -9,11 +9,11 @@ from collections.abc import Iterable
 import msgspec
 
 from ..journal.rows import encode
-from ..queue.prompts import Letter, Request
+from ..queue.prompts import QueuedPrompt, Request
 from ..records import Holder, Said, SessionInfo
 
 
-def letters_of(db: sqlite3.Connection, session_id: str) -> list[Letter]:
+def prompts_of(db: sqlite3.Connection, session_id: str) -> list[QueuedPrompt]:
     """The line, in order."""
     now = time.time()
     found = db.execute(
@@ -21,12 +21,12 @@ def letters_of(db: sqlite3.Connection, session_id: str) -> list[Letter]:
         (session_id,),
     )
     return [
-        Letter(place, kind, msgspec.json.decode(sender, type=Holder), fence, expires - now, body, said_in)
+        QueuedPrompt(place, kind, msgspec.json.decode(sender, type=Holder), fence, expires - now, body, said_in)
         for place, kind, sender, fence, expires, body, said_in in found
     ]
 
 
-def add_letter(db: sqlite3.Connection, info: SessionInfo, request: Request) -> int:
+def add_prompt(db: sqlite3.Connection, info: SessionInfo, request: Request) -> int:
     """Get in line. Gives the place."""
     sender, expires = encode(request.sender), time.time() + request.seconds
     db.execute(
@@ -36,7 +36,7 @@ def add_letter(db: sqlite3.Connection, info: SessionInfo, request: Request) -> i
     return db.execute("SELECT place FROM letters WHERE key = ?", (request.key,)).fetchone()[0]
 
 
-def remove_letter(db: sqlite3.Connection, place: int) -> None:
+def remove_prompt(db: sqlite3.Connection, place: int) -> None:
     """Throw a letter away."""
     db.execute("DELETE FROM letters WHERE place = ?", (place,))
 
@@ -47,7 +47,7 @@ def withdraw(db: sqlite3.Connection, place: int) -> Said | None:
     return Said(row[0]) if row is not None and row[0] else None
 
 
-def take_letter(db: sqlite3.Connection, session_id: str, place: int, run_id: str) -> bool:
+def take_prompt(db: sqlite3.Connection, session_id: str, place: int, run_id: str) -> bool:
     """Take the words of a letter, to be said. False when its sender has left."""
     taken = db.execute(
         "UPDATE letters SET taken_by = ? WHERE place = ? AND session = ? AND expires > 0 RETURNING place",
@@ -56,7 +56,7 @@ def take_letter(db: sqlite3.Connection, session_id: str, place: int, run_id: str
     return taken.fetchone() is not None
 
 
-def return_letters(db: sqlite3.Connection, session_id: str, places: Iterable[int]) -> list[int]:
+def return_prompts(db: sqlite3.Connection, session_id: str, places: Iterable[int]) -> list[int]:
     """Give back what was taken from these places; gives those whose sender has left."""
     gone: list[int] = []
     for place in places:

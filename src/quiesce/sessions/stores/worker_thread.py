@@ -15,11 +15,11 @@ Jobs: TypeAlias = "queue.SimpleQueue[Job]"
 # A thread with nothing to do ends after so many seconds; the next job starts another one.
 IDLE: Final = 1.0
 
-busy_workers: Final[dict[int, Worker]] = {}
+busy_threads: Final[dict[int, Worker]] = {}
 """The workers that have something to do right now, in this process. Virtual time waits for them."""
 
 
-class Lookout(Protocol):
+class StoreListener(Protocol):
     """What a worker does between its jobs, while somebody wants it to."""
 
     @property
@@ -39,7 +39,7 @@ class Lookout(Protocol):
 class Worker:
     """Carries out functions in a thread of its own."""
 
-    def __init__(self, name: str, lookout: Lookout | None = None) -> None:
+    def __init__(self, name: str, lookout: StoreListener | None = None) -> None:
         self.name: Final = name
         self._lookout: Final = lookout
         self._jobs: Final[Jobs] = queue.SimpleQueue()
@@ -65,7 +65,7 @@ class Worker:
 
         with self._lock:
             self._waiting += 1
-            busy_workers[id(self)] = self
+            busy_threads[id(self)] = self
             self._jobs.put(job)
             if self._thread is None or not self._thread.is_alive():  # not alive: in a process that was forked
                 self._retiring = False
@@ -90,7 +90,7 @@ class Worker:
             with self._lock:
                 self._waiting -= 1
                 if not self._waiting:
-                    busy_workers.pop(id(self), None)
+                    busy_threads.pop(id(self), None)
                     if self._retiring:
                         self._thread = None
                         return

@@ -16,11 +16,11 @@ from ...errors import ToolError
 from ...interrupts import InterruptSignal
 from ...processes.exit_status import ProcessEnded, RemoteError, RemoteTraceback
 from ...processes.frames import Decoder, encode
-from ...processes.limits import Allowance
-from ...processes.output import Printed
+from ...processes.limits import ResourceLimits
+from ...processes.output import CapturedOutput
 from ..policy import REAPING
-from ..questions import Asking
-from .environment import Surroundings
+from ..questions import CallQuestions
+from .environment import CallEnvironment
 from .function_transfer import pickled
 from .main import CallFrame
 from .pool import Worker, pool
@@ -44,7 +44,7 @@ class WorkerRequest(Struct, frozen=True):
     token: CancellationToken
     cancel_run: Callable[[str], None]
     state: dict[str, Any]
-    asking: Asking
+    asking: CallQuestions
     on_report: Callable[[Any], None]
     on_shield: Callable[[str], None]
     on_unshield: Callable[[str], None]
@@ -74,8 +74,8 @@ class WorkerCall:
         self.begun = True
         """Whether the function was begun; False only when that is certain."""
         self.settled = False
-        self.stdout: Final = Printed(KEPT_OUTPUT, lambda text: report({"stdout": text}))
-        self.stderr: Final = Printed(KEPT_OUTPUT, lambda text: report({"stderr": text}))
+        self.stdout: Final = CapturedOutput(KEPT_OUTPUT, lambda text: report({"stdout": text}))
+        self.stderr: Final = CapturedOutput(KEPT_OUTPUT, lambda text: report({"stderr": text}))
 
     async def wait(self) -> Any:
         """Make the call and wait for what the function returns or raises.
@@ -148,8 +148,8 @@ class WorkerCall:
             context_parameter=tool.context_parameter,
             asking=pickle.dumps(request.asking.pending(None)) if wants_context else b"",
             state=_picklable(request.state) if wants_context else b"",
-            surroundings=Surroundings.here(inherit_env=tool.policy.inherit_env),
-            allowance=Allowance(tool.policy.max_memory, tool.policy.max_cpu),
+            surroundings=CallEnvironment.here(inherit_env=tool.policy.inherit_env),
+            allowance=ResourceLimits(tool.policy.max_memory, tool.policy.max_cpu),
         )
 
     def _fitted(self, frame: CallFrame, worker: Worker) -> CallFrame:

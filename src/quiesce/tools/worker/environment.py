@@ -23,7 +23,7 @@ _TIMERS: Final = [
 ]
 
 
-class Surroundings(NamedTuple):
+class CallEnvironment(NamedTuple):
     """A process as a function in it sees it. `cwd` is None when the folder is gone."""
 
     cwd: str | None

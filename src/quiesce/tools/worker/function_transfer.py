@@ -24,7 +24,7 @@ from ...processes.loaded_types import is_a
 _EMPTY: Final = "empty"
 
 
-class Parcel(NamedTuple):
+class TransferredFunction(NamedTuple):
     """A function as it travels. `key` is the same for the same content."""
 
     how: Literal["name", "value", "pickle"]
@@ -35,20 +35,20 @@ class Parcel(NamedTuple):
     body: bytes = b""
 
 
-class CannotTravel(Exception):
+class NotTransferable(Exception):
     """A function, or something that it uses, cannot be sent to another process."""
 
 
-def pack(function: Callable[..., Any]) -> Parcel:
-    """The function, ready to be sent. Raises `CannotTravel`, in words for the one who wrote it."""
+def pack(function: Callable[..., Any]) -> TransferredFunction:
+    """The function, ready to be sent. Raises `NotTransferable`, in words for the one who wrote it."""
     module, qualname = getattr(function, "__module__", None), getattr(function, "__qualname__", None)
     if isinstance(module, str) and isinstance(qualname, str) and _found_by_name(function, module, qualname):
-        return Parcel("name", f"{module}:{qualname}", module, qualname, _origin(module))
+        return TransferredFunction("name", f"{module}:{qualname}", module, qualname, _origin(module))
     if isinstance(function, FunctionType) or _is_partial(function):
         body = pickle.dumps(_Packer().value(function, repr(function), "the function"))
-        return Parcel("value", _digest(body), body=body)
+        return TransferredFunction("value", _digest(body), body=body)
     body = _pickled(function, repr(function))
-    return Parcel("pickle", _digest(body), body=body)
+    return TransferredFunction("pickle", _digest(body), body=body)
 
 
 def _digest(body: bytes) -> str:
@@ -57,7 +57,7 @@ def _digest(body: bytes) -> str:
     return hashlib.sha1(body, usedforsecurity=False).hexdigest()
 
 
-def unpack(parcel: Parcel) -> Callable[..., Any]:
+def unpack(parcel: TransferredFunction) -> Callable[..., Any]:
     """The function again. Raises what importing its module raises."""
     match parcel.how:
         case "name":
@@ -249,15 +249,15 @@ def _pickled(value: object, what: str) -> bytes:
     try:
         return pickled(value)
     except Exception as error:
-        raise CannotTravel(f"{what} cannot be sent to another process ({type(error).__name__}: {error})") from None
+        raise NotTransferable(f"{what} cannot be sent to another process ({type(error).__name__}: {error})") from None
 
 
 def check_types(hints: dict[str, Any]) -> None:
-    """Raises `CannotTravel` when values of one of these types would not be found over there."""
+    """Raises `NotTransferable` when values of one of these types would not be found over there."""
     for name, hint in hints.items():
         for each in _classes(hint):
             if "<" in each.__qualname__ or not _importable(each.__module__):
-                raise CannotTravel(
+                raise NotTransferable(
                     f"{name!r} is a {each.__qualname__}, which is defined in {each.__module__}, where another process"
                     " cannot import it from"
                 )

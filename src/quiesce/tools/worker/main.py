@@ -21,22 +21,22 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 from ...processes.forks import Forks
 from ...processes.frames import encode, receive
-from ...processes.limits import Allowance
+from ...processes.limits import ResourceLimits
 from ...processes.loaded_types import is_a
-from .environment import Surroundings, lasting
-from .function_transfer import Parcel, unpack
+from .environment import CallEnvironment, lasting
+from .function_transfer import TransferredFunction, unpack
 from .output import take_over
-from .stop_channel import StopLine
+from .stop_channel import StopChannel
 
 if TYPE_CHECKING:
     from ..context import Shield
-    from ..questions import Asking
+    from ..questions import CallQuestions
 
 
 class CallFrame(NamedTuple):
     """A call as it is sent to a worker. `arguments`, `asking` and `state` are pickled, so that a fault can be told."""
 
-    parcel: Parcel | str
+    parcel: TransferredFunction | str
     arguments: bytes
     name: str
     call_id: str
@@ -45,15 +45,15 @@ class CallFrame(NamedTuple):
     context_parameter: str | None
     asking: bytes
     state: bytes
-    surroundings: Surroundings | None
+    surroundings: CallEnvironment | None
     """None when they are those of the call before."""
-    allowance: Allowance
+    allowance: ResourceLimits
 
 
 class WarmFrame(NamedTuple):
     """A function that will be called soon: time to import its module."""
 
-    parcel: Parcel
+    parcel: TransferredFunction
 
 
 class Terminated(SystemExit):
@@ -63,7 +63,7 @@ class Terminated(SystemExit):
 def serve(channel: int, stop_line: int, stdout: int, stderr: int) -> NoReturn:
     """Answer calls until the host is gone."""
     take_over(stdout, stderr)
-    worker = _Worker(socket.socket(fileno=channel), StopLine(stop_line))
+    worker = _Worker(socket.socket(fileno=channel), StopChannel(stop_line))
     try:
         while True:
             worker.answer(receive(worker.channel))
@@ -72,7 +72,7 @@ def serve(channel: int, stop_line: int, stdout: int, stderr: int) -> NoReturn:
 
 
 class _Worker:
-    def __init__(self, channel: socket.socket, line: StopLine) -> None:
+    def __init__(self, channel: socket.socket, line: StopChannel) -> None:
         self.channel: Final = channel
         self.line: Final = line
         self.pid: Final = os.getpid()
@@ -80,7 +80,7 @@ class _Worker:
         self._sending: Final = threading.Lock()
         self._outputs: Final = (sys.stdout, sys.stderr, _identity(1), _identity(2))
         self._threads: Final = threading.active_count()
-        self._surroundings: Surroundings | None = None
+        self._surroundings: CallEnvironment | None = None
         self.begun = False
         self.inside = False
         self._terminated = False
@@ -162,13 +162,13 @@ class _Worker:
             _end_by_term()
         os._exit(0)
 
-    def _warm(self, parcel: Parcel) -> None:
+    def _warm(self, parcel: TransferredFunction) -> None:
         try:
             self._load(parcel)
         except BaseException:  # the call itself will say what is wrong
             return
 
-    def _load(self, parcel: Parcel) -> None:
+    def _load(self, parcel: TransferredFunction) -> None:
         self._functions[parcel.key] = unpack(parcel)
         signal.signal(signal.SIGTERM, self.on_term)  # whatever a module did that was imported
         self._lasting = lasting()
@@ -200,7 +200,7 @@ class _Worker:
         self._surroundings.go_there()
         self._forward.install()
         parcel = frame.parcel
-        if isinstance(parcel, Parcel):
+        if isinstance(parcel, TransferredFunction):
             if parcel.key not in self._functions:
                 self._load(parcel)
             function = self._functions[parcel.key]
@@ -288,11 +288,11 @@ class _LateAsking:
         self._pending: Final = pending
 
     @functools.cached_property
-    def _asking(self) -> Asking:
-        from ..questions import Asking
+    def _asking(self) -> CallQuestions:
+        from ..questions import CallQuestions
 
         pending = pickle.loads(self._pending)
-        return Asking(pending.call, pending)
+        return CallQuestions(pending.call, pending)
 
     @property
     def kept(self) -> Any:

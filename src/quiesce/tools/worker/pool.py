@@ -16,13 +16,13 @@ from typing import Final
 from msgspec import structs
 
 from ...cancellation import Cause
-from ...processes.descriptors import Handles
+from ...processes.descriptors import DescriptorPairs
 from ...processes.frames import encode
-from ...processes.stream_end import Link
-from ...processes.supervised import Containment, live_processes, nursery
+from ...processes.stream_end import StreamEnd
+from ...processes.supervised import SupervisedProcess, live_processes, nursery
 from ...processes.supervisor import WorkerJob
-from .environment import Surroundings
-from .function_transfer import Parcel
+from .environment import CallEnvironment
+from .function_transfer import TransferredFunction
 from .main import WarmFrame
 
 # Workers that are kept for the next call. More are started when more calls run at once.
@@ -38,20 +38,20 @@ class Worker:
     """One worker process with its keeper, as the host sees them."""
 
     def __init__(self) -> None:
-        with Handles() as ends:
+        with DescriptorPairs() as ends:
             ours, theirs = ends.sockets()
             line, their_line = ends.sockets()
             out_reader, out_writer = ends.output()
             err_reader, err_writer = ends.output()
-            self.containment: Final = Containment(_SERVE, (theirs, their_line, out_writer, err_writer))
+            self.containment: Final = SupervisedProcess(_SERVE, (theirs, their_line, out_writer, err_writer))
         os.set_blocking(line.fileno(), False)
         self._line: Final = line
         self.containment.begin()
-        self.channel: Final = Link(ours)
-        self.stdout: Final = Link(out_reader)
-        self.stderr: Final = Link(err_reader)
+        self.channel: Final = StreamEnd(ours)
+        self.stdout: Final = StreamEnd(out_reader)
+        self.stderr: Final = StreamEnd(err_reader)
         self.known: Final[set[str]] = set()
-        self.surroundings: Surroundings | None = None
+        self.surroundings: CallEnvironment | None = None
         self._told = False
 
     @property
@@ -60,7 +60,7 @@ class Worker:
         self.containment.look()
         return self.containment.exit is None and self.containment.failure is None and not self.containment.gone
 
-    def warm(self, parcel: Parcel) -> None:
+    def warm(self, parcel: TransferredFunction) -> None:
         """Have it import what a call will need."""
         if parcel.how == "name":
             self.known.add(parcel.key)
@@ -157,7 +157,7 @@ class Pool:
         with self._lock:
             self._busy.discard(worker)
 
-    def refill(self, parcel: Parcel) -> None:
+    def refill(self, parcel: TransferredFunction) -> None:
         """Have a worker ready for the next call of the same function, if none is."""
         with self._lock:
             if not self._idle:

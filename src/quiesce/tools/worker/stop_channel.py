@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ...cancellation.token import Unregister
 
 
-class StopLine:
+class StopChannel:
     """The worker's end of the socket, and the token that it closes; the tool looks at both through a `TokenView`."""
 
     def __init__(self, handle: int) -> None:

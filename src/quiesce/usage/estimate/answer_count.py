@@ -33,7 +33,7 @@ class Counted(NamedTuple):
     is_call: bool
 
 
-class AnswerTally:
+class AnswerCounter:
     """Follows the blocks of one answer. Blocks only grow, and are always given in the same order."""
 
     def __init__(self, vocabulary: Vocabulary | None) -> None:

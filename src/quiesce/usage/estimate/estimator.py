@@ -12,16 +12,16 @@ import msgspec
 from ..figure import Figure
 from ..ledger import TokenUsage
 from ..prices import Price
-from .answer_count import AnswerTally
+from .answer_count import AnswerCounter
 from .calibration import Calibration
-from .figures import Anchor, Estimator, Heard, Sent
+from .figures import Anchor, Estimator, ReceivedAnswer, SentRequest
 from .learning import learn
-from .message_size import Weigher
-from .ratio import Scale
+from .message_size import MessageSizer
+from .ratio import TokenRatio
 from .vocabulary import vocabulary_of
 
 
-class Accounts:
+class UsageEstimator:
     """Turns what was sent and heard into figures, and learns from the calls whose figures were reported."""
 
     def __init__(
@@ -34,12 +34,12 @@ class Accounts:
     ) -> None:
         self.calibration: Final = calibration or Calibration()
         self.price: Final = price
-        self._scale: Final = Scale(model, vocabulary_of(model, tokenizer), self.calibration)
+        self._scale: Final = TokenRatio(model, vocabulary_of(model, tokenizer), self.calibration)
         self._estimator: Final = Estimator(self._scale)
         self._anchors: Final[WeakKeyDictionary[object, Anchor]] = WeakKeyDictionary()
         self._kept: Final[WeakKeyDictionary[object, int]] = WeakKeyDictionary()
         self._kept_as: Final = f"calibration.{model}"
-        self._weighers: Final[WeakKeyDictionary[object, Weigher]] = WeakKeyDictionary()
+        self._weighers: Final[WeakKeyDictionary[object, MessageSizer]] = WeakKeyDictionary()
 
     def recall(self, values: Mapping[str, bytes]) -> None:
         """Learn what a session has kept about this model. What cannot be read is learnt anew."""
@@ -56,31 +56,31 @@ class Accounts:
         self._kept[conversation] = learnt
         return self._kept_as, self.calibration.dump(self._scale.model)
 
-    def tally(self) -> AnswerTally:
+    def tally(self) -> AnswerCounter:
         """A tally for one answer, in the model's vocabulary."""
-        return AnswerTally(self._scale.vocabulary)
+        return AnswerCounter(self._scale.vocabulary)
 
     @property
     def counts_slowly(self) -> bool:
         """Whether an answer should be counted while it is streamed, because afterwards it would be felt."""
         return self._scale.vocabulary is not None and self._scale.vocabulary.slow
 
-    def weigher(self, conversation: object) -> Weigher:
+    def message_sizer(self, conversation: object) -> MessageSizer:
         """What weighs the messages of a conversation; it remembers those that it has read."""
-        weigher = self._weighers.get(conversation)
-        if weigher is None:
-            weigher = self._weighers[conversation] = Weigher(self._scale)
-        return weigher
+        message_sizer = self._weighers.get(conversation)
+        if message_sizer is None:
+            message_sizer = self._weighers[conversation] = MessageSizer(self._scale)
+        return message_sizer
 
-    def input(self, conversation: object, sent: Sent) -> Figure:
+    def input(self, conversation: object, sent: SentRequest) -> Figure:
         """What a request costs to send, before anybody has said so."""
         return self._estimator.input(sent, self._anchors.get(conversation))
 
-    def usage(self, conversation: object, sent: Sent, heard: Heard) -> TokenUsage:
+    def usage(self, conversation: object, sent: SentRequest, heard: ReceivedAnswer) -> TokenUsage:
         """The figures of one call."""
         return self._estimator.usage(sent, heard, self._anchors.get(conversation))
 
-    def record(self, conversation: object, sent: Sent, heard: Heard) -> TokenUsage:
+    def record(self, conversation: object, sent: SentRequest, heard: ReceivedAnswer) -> TokenUsage:
         """The figures of one call that has ended. What was reported teaches the next estimates."""
         anchor = self._anchors.get(conversation)
         usage = self._estimator.usage(sent, heard, anchor)

@@ -15,10 +15,10 @@ from typing import Final, Protocol
 from ...messages import Message
 from ..figure import NONE, UNKNOWN, Figure, Provenance, reported
 from ..ledger import TokenUsage
-from .answer_count import AnswerTally, Block, Counted
+from .answer_count import AnswerCounter, Block, Counted
 from .calibration import PREAMBLE
 from .content import Kind, Preamble, Weight, weigh
-from .ratio import NOTHING, Scale, Span
+from .ratio import NOTHING, Span, TokenRatio
 
 # What providers add around each message and each call: role, separators, ids. Value, low, high.
 _PER_MESSAGE: Final = (4.0, 0.0, 16.0)
@@ -76,7 +76,7 @@ class UsageReport(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class SentRequest:
     """One request: what went out."""
 
     messages: tuple[Message, ...]
@@ -85,7 +85,7 @@ class Sent:
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class ReceivedAnswer:
     """One answer: what came back.
 
     `since` are the blocks as far as they came after the last report of output; None when that came before any word.
@@ -94,7 +94,7 @@ class Heard:
     report: UsageReport | None = None
     blocks: tuple[Block, ...] = ()
     since: tuple[Block, ...] | None = None
-    tally: AnswerTally | None = None
+    tally: AnswerCounter | None = None
     complete: bool = False
     # Whether the provider may bill more than was heard: it goes on after the hang-up, or broke off by itself.
     bill_goes_on: bool = False
@@ -114,7 +114,7 @@ class Anchor:
     fingerprint: str
     input: int
 
-    def fits(self, sent: Sent) -> bool:
+    def fits(self, sent: SentRequest) -> bool:
         """Whether a request begins with the very messages of that call."""
         return (
             len(sent.messages) >= self.count
@@ -126,10 +126,10 @@ class Anchor:
 class Estimator:
     """Figures for the calls of one model."""
 
-    def __init__(self, scale: Scale) -> None:
+    def __init__(self, scale: TokenRatio) -> None:
         self._scale: Final = scale
 
-    def usage(self, sent: Sent, heard: Heard, anchor: Anchor | None) -> TokenUsage:
+    def usage(self, sent: SentRequest, heard: ReceivedAnswer, anchor: Anchor | None) -> TokenUsage:
         """The usage of one call: what was reported, and estimates, marked as such, for what was not."""
         report = heard.report
         sending = self._sending(sent, heard, anchor)
@@ -144,7 +144,7 @@ class Estimator:
             reasoning=reasoning,
         )
 
-    def _sending(self, sent: Sent, heard: Heard, anchor: Anchor | None) -> Figure:
+    def _sending(self, sent: SentRequest, heard: ReceivedAnswer, anchor: Anchor | None) -> Figure:
         if heard.report is not None and heard.report.input is not None:
             return reported(heard.report.input)
         if heard.counted_input is not None:
@@ -153,7 +153,7 @@ class Estimator:
 
     # --- Input --------------------------------------------------------------------------------------------------
 
-    def input(self, sent: Sent, anchor: Anchor | None) -> Figure:
+    def input(self, sent: SentRequest, anchor: Anchor | None) -> Figure:
         """What a request cost to send: from the anchor on, or as a whole."""
         if anchor is not None and anchor.fits(sent):
             new = sent.messages[anchor.count :]
@@ -198,11 +198,11 @@ class Estimator:
 
     # --- Output -------------------------------------------------------------------------------------------------
 
-    def _output(self, sent: Sent, heard: Heard) -> tuple[Figure, Figure]:
+    def _output(self, sent: SentRequest, heard: ReceivedAnswer) -> tuple[Figure, Figure]:
         report = heard.report
         if report is not None and report.final and report.output is not None:
             return reported(report.output), NONE if report.reasoning is None else reported(report.reasoning)
-        counted = (heard.tally or AnswerTally(self._scale.vocabulary)).counted(heard.blocks)
+        counted = (heard.tally or AnswerCounter(self._scale.vocabulary)).counted(heard.blocks)
         if not any(block.units for block in counted) and (report is None or not report.output):
             high = sent.max_tokens
             return Figure(None, 0, high, Provenance.UNKNOWN), self._unstreamed(counted, high)
@@ -271,7 +271,7 @@ class Estimator:
         least = 0.0 if before >= span.low else span.low - before
         return Span(max(0.0, span.value - before), least, max(0.0, span.high - before), span.source)
 
-    def _outlook(self, span: Span, heard: Heard) -> Span:
+    def _outlook(self, span: Span, heard: ReceivedAnswer) -> Span:
         """What may be billed beyond what was heard."""
         if span.high is None or (heard.bill_goes_on and not heard.complete):
             return span._replace(high=None)
@@ -280,7 +280,7 @@ class Estimator:
         more = _IN_FLIGHT + span.value * _IN_FLIGHT_SHARE
         return span._replace(value=span.value + heard.in_flight, high=span.high + max(more, heard.in_flight))
 
-    def _reasoning(self, sent: Sent, heard: Heard, thought: Span) -> Figure:
+    def _reasoning(self, sent: SentRequest, heard: ReceivedAnswer, thought: Span) -> Figure:
         report = heard.report
         if report is not None and report.reasoning is not None:
             source = Provenance.PARTIAL

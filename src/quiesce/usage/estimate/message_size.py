@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from ...messages import Message
 from .content import Kind, weigh
 from .counting import byte_length
-from .ratio import Scale
+from .ratio import TokenRatio
 
 # What providers add around each message and each call.
 _PER_MESSAGE: Final = 4.0
@@ -26,14 +26,14 @@ class _Counted(NamedTuple):
     calls: int
 
 
-class Weigher:
+class MessageSizer:
     """Weighs the messages of one conversation, without pictures and files. Each is read once.
 
     In the model's own vocabulary where there is one, corrected by what its calls have taught; else by the ratio of
     bytes to tokens that they have taught; else by rule of thumb.
     """
 
-    def __init__(self, scale: Scale) -> None:
+    def __init__(self, scale: TokenRatio) -> None:
         self._scale: Final = scale
         self._known: Final[dict[int, _Counted]] = {}
 

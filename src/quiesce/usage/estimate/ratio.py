@@ -51,7 +51,7 @@ class Span(NamedTuple):
 NOTHING: Final = Span(0, 0, 0, Provenance.REPORTED)
 
 
-class Scale:
+class TokenRatio:
     """Weighs texts for one model: in its vocabulary, by what its calls have taught, or by rule of thumb."""
 
     def __init__(self, model: str, vocabulary: Vocabulary | None, calibration: Calibration) -> None:
