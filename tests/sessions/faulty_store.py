@@ -27,10 +27,8 @@ FATES: tuple[Fate, ...] = ("lands", "fails", "lands unheard", "hangs", "lands in
 class FaultyStore:
     """In front of another store. `fates` are those of the next writes; then `usual` is that of all."""
 
-    def __init__(self, inner: Store, *, ordered: bool = False) -> None:
+    def __init__(self, inner: Store) -> None:
         self._inner = inner
-        self._ordered = ordered
-        """Whether the store has one thread: what is held up holds up everything after it."""
         self.fates: list[Fate] = []
         self.usual: Fate = "lands"
         self.dead = False
@@ -39,7 +37,7 @@ class FaultyStore:
         self._unanswered: list[Callable[[], None]] = []
 
     def __getattr__(self, name: str) -> Any:
-        """Everything but writes: as it is, after what is held up where that is the order."""
+        """Everything but writes: as it is."""
         method = getattr(self._inner, name)
         if not callable(method) or name == "watch":
             return method
