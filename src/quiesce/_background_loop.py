@@ -32,24 +32,23 @@ class Request(Generic[_T]):
     def __init__(self, function: Callable[[], _T]) -> None:
         self._function: Final = function
         self._context: Final = contextvars.copy_context()
-        self._claims: Final[dict[str, object]] = {}
+        self._claims: Final[dict[str, str]] = {}
         self.outcome: Final[Latch[_T]] = Latch()
 
     def answer(self) -> None:
         """Call the function, unless the request was withdrawn."""
-        if self._claim():
+        if self._claim("loop"):
             try:
                 self.outcome.set_result(self._context.run(self._function))
             except BaseException as error:
                 self.outcome.set_exception(error)
 
     def withdraw(self) -> bool:
-        """Whether the function was not called yet: then it never is."""
-        return self._claim()
+        """Whether the function was not called yet: then it never is. However often it is asked."""
+        return self._claim("caller")
 
-    def _claim(self) -> bool:
-        claim = object()
-        return self._claims.setdefault("claim", claim) is claim
+    def _claim(self, who: str) -> bool:
+        return self._claims.setdefault("claim", who) == who
 
 
 class Portal:

@@ -16,7 +16,7 @@ from typing import Any
 
 FILES = ("/quiesce/", "asyncio/base_events.py")
 # Seconds between two looks at whether the main thread is blocked.
-PATIENCE = 0.05
+PATIENCE = 0.02
 # Instructions that call no handlers, and that the compiler may leave outside of the `try` around them.
 UNCOVERED = {dis.opmap["NOP"], dis.opmap["RETURN_VALUE"]}
 
@@ -24,8 +24,17 @@ UNCOVERED = {dis.opmap["NOP"], dis.opmap["RETURN_VALUE"]}
 class Raiser:
     """Raises an exception at one step of a function, or where that blocks. `reached` says whether it was that step."""
 
-    def __init__(self, error: BaseException, at: int, *, again: tuple[BaseException, int] | None = None) -> None:
-        self._due = [(at, error)] + ([] if again is None else [(at + again[1], again[0])])
+    def __init__(
+        self,
+        error: BaseException,
+        at: int,
+        *,
+        again: tuple[BaseException, int] | None = None,
+        ready: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self._ready = ready
+        self._due = [(at, error)]
+        self._again = again
         self._blocked_in = ""
         self.steps = 0
         self.reached = False
@@ -61,10 +70,10 @@ class Raiser:
         return self._step
 
     def _on_alarm(self, number: int, frame: FrameType | None) -> None:
-        """Twice in the same wait, with no step between: it is blocked there."""
+        """Twice in the same wait, with no step between, and what is waited for goes on: it is blocked there."""
         here = f"{self.steps}"
         blocked = frame is not None and frame.f_code.co_name in ("wait", "wait_sync", "events_in_this_thread")
-        if self._due and blocked and here == self._blocked_in:
+        if self._due and blocked and here == self._blocked_in and self._ready():
             self._raise(frame)
         self._blocked_in = here if blocked else ""
 
@@ -72,6 +81,6 @@ class Raiser:
         assert frame is not None
         self.where.append(f"{frame.f_code.co_qualname}:{frame.f_lineno}")
         _, error = self._due.pop(0)
-        if self._due:  # tracing ends with an exception in the trace function: begin again, for the next one
-            signal.setitimer(signal.ITIMER_REAL, PATIENCE, PATIENCE)
+        if self._again is not None:  # so many steps later; only after a signal, for an exception ends all tracing
+            self._due, self._again = [(self.steps + self._again[1], self._again[0])], None
         raise error

@@ -13,6 +13,7 @@ from quiesce._background_loop import close_portals
 from quiesce.conversation.sealing import faults
 from quiesce.hooks import OnStop
 from quiesce.models.scripted import Call, Say, ScriptedModel, Stall
+from quiesce.phases import Phase
 from tests.core.raising import Raiser
 
 pytestmark = [
@@ -61,6 +62,11 @@ def answers_next(agent: Agent) -> bool:
     return result.text == "Fine." or result.receipt.cause.reason == "enough"
 
 
+def busy(agent: Agent):
+    """For `ready`: the model talks, or a tool runs."""
+    return lambda: any(run.phase in (Phase.STREAMING, Phase.ACTING) for run in agent.active_runs)
+
+
 def call(agent: Agent) -> None:
     agent("go")
 
@@ -82,7 +88,7 @@ def stream(agent: Agent) -> None:
 def test_what_a_signal_handler_raises_stops_the_run(use, error) -> None:
     agent, raised = stalled_agent(), error("now")
     with pytest.raises(error) as caught:
-        Raiser(raised, sys.maxsize).play(lambda: use(agent))
+        Raiser(raised, sys.maxsize, ready=busy(agent)).play(lambda: use(agent))
     assert caught.value is raised
     told = (
         ("signal", "Ctrl-C") if error is KeyboardInterrupt else ("task", f"{error.__name__} in the thread that waited")
@@ -96,7 +102,7 @@ def test_a_handle_has_the_receipt_afterwards() -> None:
     agent = stalled_agent()
     run = agent.start("go")
     with pytest.raises(SoftLimit):
-        Raiser(SoftLimit(), sys.maxsize).play(run.wait)
+        Raiser(SoftLimit(), sys.maxsize, ready=busy(agent)).play(run.wait)
     receipt = run.wait(0).receipt
     assert (receipt.cause.source, receipt.mode, receipt.still_running) == ("task", "now", ())
 
@@ -126,7 +132,12 @@ def test_a_second_one_kills_and_the_graver_one_is_raised(first, second, out) -> 
     agent.hook(OnStop)(lambda event: heard.append(event.cause))
     errors = (first("first"), second("second"))
     with pytest.raises((first, second)) as caught:
-        Raiser(errors[0], sys.maxsize // 2, again=(errors[1], 0)).play(lambda: agent("go"))
+        Raiser(
+            errors[0],
+            sys.maxsize // 2,
+            again=(errors[1], sys.maxsize // 2),
+            ready=lambda: True if heard else busy(agent)(),
+        ).play(lambda: agent("go"))
     assert caught.value is errors[out]
     assert [cause.reason for cause in heard][:1] == ["SoftLimit in the thread that waited"]
     assert agent.active_runs == ()
@@ -137,7 +148,7 @@ def test_one_who_steered_anothers_run_leaves_it_running() -> None:
     agent = Agent(ScriptedModel([Say("Well"), Stall()], [Say("Well"), Stall()], then="Fine."))
     run = agent.start("go")
     with pytest.raises(SoftLimit):
-        Raiser(SoftLimit(), sys.maxsize).play(lambda: agent("and this", on_busy="steer"))
+        Raiser(SoftLimit(), sys.maxsize, ready=busy(agent)).play(lambda: agent("and this", on_busy="steer"))
     assert not run.done
     run.cancel("enough")
     assert run.wait().receipt.cause.reason == "enough"
@@ -153,7 +164,7 @@ def test_an_exception_before_any_step_of_the_wait(use, kind) -> None:
     call(ready_agent())
     for step in itertools.count():
         agent, error = kind(), Limit(step)
-        raiser = Raiser(error, step)
+        raiser = Raiser(error, step, ready=busy(agent))
         with suppress(Limit) if kind is ready_agent else pytest.raises(Limit):
             raiser.play(lambda: use(agent))
         try:
@@ -170,7 +181,7 @@ def test_an_exception_before_any_step_of_the_first_wait_of_a_process() -> None:
     for step in itertools.count():
         close_portals()
         agent, error = stalled_agent(), Limit(step)
-        raiser = Raiser(error, step)
+        raiser = Raiser(error, step, ready=busy(agent))
         with pytest.raises(Limit) as caught:
             raiser.play(lambda: call(agent))
         assert caught.value is error
@@ -236,3 +247,22 @@ def test_an_exception_before_any_step_of_waiting_for_a_token() -> None:
         if not raiser.reached:
             break
     assert step > 100
+
+
+@pytest.mark.proof
+def test_a_second_exception_before_any_step_after_the_first() -> None:
+    """The first comes while the thread is blocked, as a real signal."""
+    call(ready_agent())
+    for step in itertools.count():
+        agent, first, second = stalled_agent(), Limit("first"), Limit("second")
+        raiser = Raiser(first, sys.maxsize // 2, again=(second, step), ready=busy(agent))
+        with pytest.raises(Limit):
+            raiser.play(lambda agent=agent: call(agent))
+        try:
+            check_rest(agent, first)
+        except BaseException as failure:
+            failure.add_note(f"step {step}: {raiser.where}")
+            raise
+        if not raiser.reached:
+            break
+    assert step > 200

@@ -52,7 +52,7 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     pool.shut_down()
     monkeypatch.setattr(containment, "_START", ELSEWHERE)
     monkeypatch.setattr(containment, "LINUX", False)
-    for where in ("call", "processes.worker_call", "program"):  # each look is a program here, on a machine that is busy
+    for where in ("call", "worker.call", "program"):  # each look is a program here, on a machine that is busy
         monkeypatch.setattr(f"quiesce.tools.{where}.REAPING", 30.0)
     yield
     pool.shut_down()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Callable, Generator
 from types import TracebackType
 from typing import Any, Final, Self
@@ -260,14 +261,20 @@ class Run:
         raised = error
         for mode, grace in ((Mode.NOW, self._longest_grace()), (Mode.KILL, 0.0)):
             try:
-                self.cancel(_told(error, mode), mode=mode, source=_source(error))
+                self._cancel_in_loop(_told(error, mode), mode, _source(error))
                 self._ended.wait(_SLACK + grace)
                 break
             except BaseException as further:
-                error = further
-                if isinstance(raised, Exception) and not isinstance(further, Exception):
-                    raised = further
+                error, raised = further, graver(raised, further)
         return raised
+
+    def _cancel_in_loop(self, reason: str, mode: Mode, source: Source) -> None:
+        """`cancel()` where no signal handler raises: in the middle of it, one more would keep the stop from the run."""
+        cancel = functools.partial(self.cancel, reason, mode=mode, source=source)
+        try:
+            self._state.progress.loop.call_soon_threadsafe(cancel)
+        except RuntimeError:  # it has closed
+            cancel()
 
     def __await__(self) -> Generator[Any, None, RunResult]:
         return self.result().__await__()
@@ -383,6 +390,11 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
         return asyncio.get_running_loop()
     except RuntimeError:
         return None
+
+
+def graver(first: BaseException, second: BaseException) -> BaseException:
+    """Which of two exceptions in the thread that waits is raised: the first, or a Ctrl-C after a time limit."""
+    return second if isinstance(first, Exception) and not isinstance(second, Exception) else first
 
 
 def _source(error: BaseException) -> Source:

@@ -10,13 +10,15 @@ from typing import Final, Self, TypeVar
 
 from ..._background_loop import Request, portal
 from ...events import Event, RunEnded
-from ..handle import Run
+from ..handle import Run, graver
 from .fanout import Reader
 
 _T = TypeVar("_T")
 
 # Seconds that a run has to be started in when the thread that started it is interrupted.
 _STARTING: Final = 30.0
+# So many exceptions in a row, and the run is left to its stop.
+_ATTEMPTS: Final = 3
 
 
 class EventStream:
@@ -102,6 +104,14 @@ class Background:
 
     def end_with(self, error: BaseException) -> BaseException:
         """After an exception in this thread: the run is not started any more, or stops. Returns what to raise."""
+        for _ in range(_ATTEMPTS):
+            try:
+                return self._end_with(error)
+            except BaseException as further:  # one more, while the first is dealt with
+                error = graver(error, further)
+        return error
+
+    def _end_with(self, error: BaseException) -> BaseException:
         request = self._request
         if request.withdraw() or request.outcome.raised(error):
             return error
