@@ -25,8 +25,7 @@ from quiesce.errors import ConfigurationError, ToolError
 from quiesce.mcp.client import MCPServer
 from quiesce.messages import Outcome
 from quiesce.models.scripted import Call
-from quiesce.processes import kill_tree as reaper
-from quiesce.processes import supervised as containment
+from quiesce.processes import kill_tree, supervised
 from quiesce.tools.program import Program
 from quiesce.tools.tool import Tool
 from quiesce.tools.worker.pool import pool
@@ -39,8 +38,8 @@ sys.path[:] = sys.argv[2:]
 for name in ("waitid", "pidfd_open"):
     delattr(os, name)
 del select.epoll
-from quiesce.processes import keeper, reaper
-keeper.LINUX = reaper.LINUX = False
+from quiesce.processes import kill_tree, supervisor
+supervisor.LINUX = kill_tree.LINUX = False
 from quiesce.processes.fork_server import main
 main({})
 """
@@ -50,8 +49,8 @@ main({})
 def elsewhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Workers and keepers as they are on a system without subreapers and without /proc."""
     pool.shut_down()
-    monkeypatch.setattr(containment, "_START", ELSEWHERE)
-    monkeypatch.setattr(containment, "LINUX", False)
+    monkeypatch.setattr(supervised, "_START", ELSEWHERE)
+    monkeypatch.setattr(supervised, "LINUX", False)
     for where in ("call", "worker.call", "program"):  # each look is a program here, on a machine that is busy
         monkeypatch.setattr(f"quiesce.tools.{where}.REAPING", 30.0)
     yield
@@ -116,11 +115,11 @@ def test_the_process_table_tells_who_belongs_to_whom(monkeypatch: pytest.MonkeyP
         assert child.stdout is not None
         child.stdout.readline()
         try:
-            assert reaper.children(os.getpid()).count(child.pid) == 1
-            (grandchild,) = reaper.children(child.pid)
-            assert {child.pid, grandchild} <= set(reaper.descendants(os.getpid()))
-            assert set(reaper.members(child.pid, child.pid)) == {child.pid, grandchild}
-            assert reaper.alive_below(child.pid, child.pid) == 2
+            assert kill_tree.children(os.getpid()).count(child.pid) == 1
+            (grandchild,) = kill_tree.children(child.pid)
+            assert {child.pid, grandchild} <= set(kill_tree.descendants(os.getpid()))
+            assert set(kill_tree.members(child.pid, child.pid)) == {child.pid, grandchild}
+            assert kill_tree.alive_below(child.pid, child.pid) == 2
         finally:
             os.killpg(child.pid, signal.SIGKILL)
 
