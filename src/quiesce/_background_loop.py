@@ -26,6 +26,14 @@ _T = TypeVar("_T")
 _ENDING: Final = 30.0
 
 
+def running_loop() -> asyncio.AbstractEventLoop | None:
+    """The event loop of this thread, if one is running."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
 class Request(Generic[_T]):
     """A function that a portal's loop is to call, in the context of the thread that asks."""
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from os import PathLike
-from typing import Any, Final, Literal
+from typing import Any, Literal, Unpack
 
+from ._background_loop import running_loop
 from .as_tool import agent_tool, parent_of
 from .cancellation import CancellationToken, Cause, Mode, Source
 from .cancellation.cause import parse_mode
@@ -26,21 +26,46 @@ from .models.base import Model
 from .models.resolve import resolve_model
 from .result import RunResult
 from .retry import Retry
-from .run.argument_checks import ToolSource, check_choice, checked_seconds, session_of, tool_table
+from .run.argument_checks import (
+    ToolSource,
+    check_choice,
+    checked_seconds,
+    is_sequential,
+    own_conversation,
+    tool_table,
+)
 from .run.config import OnBusy, OnPrompt, RunConfig, RunInput, open_estimator, run_input, with_options
 from .run.events.stream import EventStream, events_in_this_thread, run_in_background
 from .run.handle import Run
+from .run.options import RunOptions, check_options
 from .run.output import OutputSpec
 from .run.start import claim_conversation, wake
 from .run.state import RunState
 from .sessions import Conversation, Session, Store
 from .telemetry import Telemetry
-from .tools.context import ToolContext
 from .tools.tool import Tool
 from .usage.agent_usage import AgentUsage
 from .usage.estimate.calibration import Calibration
 from .usage.live import LiveUsage
 from .usage.stop_policy import StopAction, StopPolicy, policy_for
+
+
+@dataclass(frozen=True, slots=True)
+class AgentConfig:
+    """What an agent is made with: the configuration of its runs, and what a run may be given instead.
+
+    Raises `ConfigurationError` for an `on_busy` or `on_prompt` that does not exist.
+    """
+
+    run: RunConfig
+    timeout: float | None = None
+    on_busy: OnBusy = "refuse"
+    on_prompt: OnPrompt = "cancel_pending"
+    telemetry: Telemetry | None = None
+
+    def __post_init__(self) -> None:
+        check_choice("on_busy", self.on_busy, OnBusy)
+        check_choice("on_prompt", self.on_prompt, OnPrompt)
 
 
 class Agent:
@@ -104,51 +129,42 @@ class Agent:
     ) -> None:
         if not cut_note.strip():
             raise ConfigurationError("cut_note is blank.", todo="Providers refuse blank text: use a short sentence.")
-        if tool_execution not in ("parallel", "sequential"):
-            raise ConfigurationError(f"tool_execution={tool_execution!r}.", todo="Use 'parallel' or 'sequential'.")
-        self.name: Final = name
-        self.state: Final[dict[str, Any]] = {} if state is None else state
-        self._hooks: Final = Hooks(hooks)
-        self._timeout: Final = checked_seconds(timeout)
-        if session is not None or store is not None:
-            if conversation is not None:
-                raise ConfigurationError("Both a conversation and a session.", todo="Use one of them.")
-            conversation = session_of(session, store, tuple(messages), session_wait, on_store_failure)
-        self._conversation = Conversation(tuple(messages)) if conversation is None else conversation
-        check_choice("on_busy", on_busy, OnBusy)
-        check_choice("on_prompt", on_prompt, OnPrompt)
-        self._on_busy: Final[OnBusy] = on_busy
-        self._on_prompt: Final[OnPrompt] = on_prompt
-        self._active: Final[dict[str, Run]] = {}
-        self._armed: Final[dict[str, Cause]] = {}
-        self._telemetry: Final = telemetry
-        self._books: Final = AgentUsage()
-        resolved = resolve_model(model)
-        self._config = RunConfig(
-            agent=name,
-            model=resolved,
-            instructions=instructions,
-            tools=tool_table(tools),
-            hooks=self._hooks,
-            limits=limits or Limits(),
-            retry=retry or Retry(),
-            output=None if output_type is None else OutputSpec(output_type),
-            output_retries=output_retries,
-            sequential=tool_execution == "sequential",
-            cut_note=cut_note,
-            state=self.state,
-            settings=settings,
+        own = own_conversation(
+            conversation, tuple(messages), session, store, wait=session_wait, on_store_failure=on_store_failure
+        )
+        resolved, sequential = resolve_model(model), is_sequential(tool_execution)
+        run = RunConfig(
+            name, resolved, instructions, tool_table(tools), Hooks(hooks), limits or Limits(), retry or Retry(),
+            None if output_type is None else OutputSpec(output_type), output_retries, sequential, cut_note,
+            state={} if state is None else state, settings=settings, context=context,
             accounts=open_estimator(resolved, calibration),
             stop_policy=policy_for(resolved.name, getattr(resolved, "stop_policy", None), stop_policy),
-            context=context,
-        )
+        )  # fmt: skip
+        self._start_with(AgentConfig(run, checked_seconds(timeout), on_busy, on_prompt, telemetry), own)
+
+    def _start_with(self, config: AgentConfig, conversation: Conversation) -> None:
+        self._config = config
+        self._conversation = conversation
+        self._active: dict[str, Run] = {}
+        self._armed: dict[str, Cause] = {}
+        self._usage = AgentUsage()
 
     # --- Looking ------------------------------------------------------------------------------------------------
 
     @property
+    def name(self) -> str:
+        """The agent's name."""
+        return self.config.agent
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """The state that the agent's tools share."""
+        return self.config.state
+
+    @property
     def messages(self) -> tuple[Message, ...]:
         """The settled part of the conversation: always valid. What a person has not answered counts as not approved."""
-        return self._conversation.sealed(self._config.cut_note)
+        return self._conversation.sealed(self.config.cut_note)
 
     @property
     def interrupts(self) -> tuple[Interrupt, ...]:
@@ -158,7 +174,7 @@ class Agent:
     @property
     def config(self) -> RunConfig:
         """What this agent's runs are started with."""
-        return self._config
+        return self._config.run
 
     @property
     def conversation(self) -> Conversation:
@@ -178,25 +194,25 @@ class Agent:
     @property
     def tools(self) -> Mapping[str, Tool]:
         """The tools, by name."""
-        return self._config.tools
+        return self.config.tools
 
     @property
     def usage(self) -> LiveUsage:
         """What all runs of this agent have used, those that have not ended included."""
-        return LiveUsage(self._books)
+        return LiveUsage(self._usage)
 
     @property
     def calibration(self) -> Calibration:
         """What this agent's calls have taught about its model's token counts; `dump()` it to keep it."""
-        assert self._config.accounts is not None
-        return self._config.accounts.calibration
+        assert self.config.accounts is not None
+        return self.config.accounts.calibration
 
     def __repr__(self) -> str:
-        return f"<Agent {self.name} {self._config.model.name}>"
+        return f"<Agent {self.name} {self.config.model.name}>"
 
     # --- Running ------------------------------------------------------------------------------------------------
 
-    def __call__(self, prompt: Prompt | Answers | Continue, **options: Any) -> RunResult:
+    def __call__(self, prompt: Prompt | Answers | Continue, **options: Unpack[RunOptions]) -> RunResult:
         """Run and wait for the result, with or without an event loop in this thread. Options as for `start`.
 
         Raises what `start` and `Run.wait` raise. Any other exception that is raised in this thread meanwhile, such as
@@ -207,7 +223,7 @@ class Agent:
             lambda run, is_mine: run.wait() if is_mine else run.wait_joined(),
         )
 
-    async def invoke_async(self, prompt: Prompt | Answers | Continue, **options: Any) -> RunResult:
+    async def invoke_async(self, prompt: Prompt | Answers | Continue, **options: Unpack[RunOptions]) -> RunResult:
         """Run and wait for the result. Options as for `start`.
 
         When the calling task is cancelled, the run is stopped (cause: `task`), settles, and the cancellation goes on.
@@ -216,89 +232,75 @@ class Agent:
         run, mine = self._start_or_join(prompt, options)
         return await (run.owned() if mine else run.result())
 
-    def _start_or_join(self, prompt: Prompt | Answers | Continue, options: dict[str, Any]) -> tuple[Run, bool]:
+    def _start_or_join(self, prompt: Prompt | Answers | Continue, options: RunOptions) -> tuple[Run, bool]:
         """A run, and whether it is the caller's: a prompt that steered somebody else's run does not own it."""
         said = prompt if isinstance(prompt, Mapping | Continue) else user_message(prompt)
         run = self.start(said, **options)
         return run, not isinstance(said, UserMessage) or run.state.claim.input.prompt is said
 
-    def stream(self, prompt: Prompt | Answers | Continue, **options: Any) -> Iterator[Event]:
+    def stream(self, prompt: Prompt | Answers | Continue, **options: Unpack[RunOptions]) -> Iterator[Event]:
         """Run and iterate over the events in this thread, with or without an event loop in it. Options as for `start`.
 
         Leaving the loop early is a stop (cause: `disconnect`). A run that failed raises its error after the last event.
         """
         return events_in_this_thread(lambda: self._start_or_join(prompt, options))
 
-    def stream_async(self, prompt: Prompt | Answers | Continue, **options: Any) -> EventStream:
+    def stream_async(self, prompt: Prompt | Answers | Continue, **options: Unpack[RunOptions]) -> EventStream:
         """Run and iterate over the events. Leaving the loop early is a stop. Options as for `start`."""
         return EventStream(lambda: self._start_or_join(prompt, options))
 
-    def start(
-        self,
-        prompt: Prompt | Answers | Continue,
-        *,
-        timeout: float | None = None,
-        limits: Limits | None = None,
-        token: CancellationToken | None = None,
-        conversation: Conversation | None = None,
-        output_type: Any = None,
-        on_busy: OnBusy | None = None,
-        on_prompt: OnPrompt | None = None,
-        within: ToolContext | None = None,
-    ) -> Run:
+    def start(self, prompt: Prompt | Answers | Continue, **options: Unpack[RunOptions]) -> Run:
         """Start a run and return its handle at once. Without a running event loop, it runs in a background thread.
 
-        A prompt that is a mapping answers what a person is asked, as in `resume`; `CONTINUE` is `continue_()`.
-
-        timeout        seconds, instead of the agent's
-        limits         budgets, instead of the agent's
-        token          a parent: cancelling it stops this run too
-        conversation   a branch to use instead of the agent's own (see `Conversation.branch`)
-        on_busy        instead of the agent's; with "steer", the handle is that of the run that was steered
-        on_prompt      instead of the agent's
-        within         in an async tool: its context. The run is a child of the tool's run then: stopped with it, read
-                       with it, and paid from what is left of its limits
+        A prompt that is a mapping answers what a person is asked, as in `resume`; `CONTINUE` is `continue_()`. The
+        options are those of `RunOptions`.
 
         Raises `InvalidPrompt` for a prompt that cannot be sent, `ConversationBusy` while another run holds the
-        conversation, an `InterruptError` for answers that do not fit, and `NothingToContinue`; none changes anything.
+        conversation, an `InterruptError` for answers that do not fit, `NothingToContinue`, and `ConfigurationError` for
+        options that cannot work; none changes anything.
         """
-        parent = None if within is None else parent_of(within, self._config)
-        held = self._conversation if conversation is None else conversation
-        policy: OnBusy = self._on_busy if on_busy is None else on_busy
-        chosen: OnPrompt = self._on_prompt if on_prompt is None else on_prompt
-        check_choice("on_busy", policy, OnBusy)
-        check_choice("on_prompt", chosen, OnPrompt)
-        given = run_input(prompt, is_asked=bool(held.interrupts), on_prompt=chosen, on_busy=policy)
-        config = with_options(self._config, limits, output_type)
-        seconds = self._timeout if timeout is None else checked_seconds(timeout)
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            options: dict[str, Any] = {"timeout": timeout, "limits": limits, "token": token, "output_type": output_type}
-            options |= {"on_busy": on_busy, "on_prompt": on_prompt}
-            options |= {"conversation": conversation}
+        check_options(options)
+        if running_loop() is None:
             return run_in_background(lambda: self._start_or_join(prompt, options), lambda run, _: run)
-        of_call = None if within is None else within.token.child()  # stopped with the call, and so with its run
-        own_token = CancellationToken.any(*(each for each in (token, of_call) if each is not None))
-        state = RunState(uuid.uuid4().hex[:12], config, held, given, own_token, parent=parent)
+        state = self._new_state(prompt, options)
         try:
             claim_conversation(state)
         except ConversationBusy as busy:
-            if parent is not None and parent.has(busy.holder):
+            if state.family.is_below(busy.holder):
                 raise  # it would wait for a run that waits for it
-            steered = self._make_way(busy, held, given)
+            steered = self._make_way(busy, state.conversation, state.claim.input)
             if steered is not None:
                 return steered
-            held.queue(state.run_id, lambda: wake(state))
-        run = Run(state, timeout=seconds, on_end=self._on_run_end)
-        self._active[run.id] = held.runs[run.id] = run
-        self._books.open(run.ledger)
-        if self._telemetry is not None:
-            run.tap(self._telemetry.follow(run.id, self.name, config.model.name))
+            state.conversation.queue(state.run_id, lambda: wake(state))
+        timeout = options.get("timeout")
+        run = Run(state, timeout=self._config.timeout if timeout is None else timeout, on_end=self._on_run_end)
+        self._active[run.id] = state.conversation.runs[run.id] = run
+        self._usage.open(run.ledger)
+        if self._config.telemetry is not None:
+            run.tap(self._config.telemetry.follow(run.id, self.name, state.config.model.name))
         armed = self._armed.pop("cause", None)
         if armed is not None:
-            own_token.cancel(armed.reason, mode=armed.mode, source=armed.source)
+            state.token.cancel(armed.reason, mode=armed.mode, source=armed.source)
         return run
+
+    def _new_state(self, prompt: Prompt | Answers | Continue, options: RunOptions) -> RunState:
+        """The state of a run that is about to be started. Raises what cannot work about its prompt or options."""
+        within, token = options.get("within"), options.get("token")
+        checked_seconds(options.get("timeout"))
+        held = options.get("conversation")
+        conversation = self._conversation if held is None else held
+        on_busy, on_prompt = options.get("on_busy"), options.get("on_prompt")
+        given = run_input(
+            prompt,
+            is_asked=bool(conversation.interrupts),
+            on_prompt=self._config.on_prompt if on_prompt is None else on_prompt,
+            on_busy=self._config.on_busy if on_busy is None else on_busy,
+        )
+        config = with_options(self.config, options.get("limits"), options.get("output_type"))
+        parent = None if within is None else parent_of(within, self.config)
+        of_call = None if within is None else within.token.child()  # stopped with the call, and so with its run
+        own_token = CancellationToken.any(*(each for each in (token, of_call) if each is not None))
+        return RunState(uuid.uuid4().hex[:12], config, conversation, given, own_token, parent=parent)
 
     def _make_way(self, busy: ConversationBusy, held: Conversation, given: RunInput) -> Run | None:
         """What to do about the run that holds the conversation: the run, when the prompt was said there."""
@@ -318,7 +320,7 @@ class Agent:
 
     # --- Going on -------------------------------------------------------------------------------------------------
 
-    def resume(self, answers: Answers, **options: Any) -> RunResult:
+    def resume(self, answers: Answers, **options: Unpack[RunOptions]) -> RunResult:
         """Go on after `stop_reason == "interrupt"`, with answers by the id of the interrupt. Options as for `start`.
 
         An approval is answered with True, False, `Approve` or `Deny`; a question with any JSON-like value. What is not
@@ -327,11 +329,11 @@ class Agent:
         """
         return self({**answers}, **options)
 
-    async def resume_async(self, answers: Answers, **options: Any) -> RunResult:
+    async def resume_async(self, answers: Answers, **options: Unpack[RunOptions]) -> RunResult:
         """`resume`, for a running event loop."""
         return await self.invoke_async({**answers}, **options)
 
-    def continue_(self, **options: Any) -> RunResult:
+    def continue_(self, **options: Unpack[RunOptions]) -> RunResult:
         """Let the model go on with its last answer, after a stop or at the limit of its length. Options as for `start`.
 
         A model with `supports_prefill` goes on in the same message, with no seam; another is asked to by a short user
@@ -340,7 +342,7 @@ class Agent:
         """
         return self(CONTINUE, **options)
 
-    async def continue_async(self, **options: Any) -> RunResult:
+    async def continue_async(self, **options: Unpack[RunOptions]) -> RunResult:
         """`continue_`, for a running event loop."""
         return await self.invoke_async(CONTINUE, **options)
 
@@ -356,7 +358,7 @@ class Agent:
 
     def _on_run_end(self, run: Run) -> None:
         self._active.pop(run.id, None)
-        self._books.close(run.ledger)
+        self._usage.close(run.ledger)
 
     # --- Stopping -----------------------------------------------------------------------------------------------
 
@@ -380,7 +382,7 @@ class Agent:
             run.cancel(reason, mode=wanted, source=source)
         asked: tuple[Interrupt, ...] = ()
         with suppress(ConversationBusy):
-            asked = self._conversation.cancel_pending(self._config.cut_note)
+            asked = self._conversation.cancel_pending(self.config.cut_note)
         if not runs and not asked and arm:
             self._armed.setdefault("cause", Cause(source, reason, wanted))
             runs = self.active_runs  # one may have started just now, before it could see that the agent is armed
@@ -396,7 +398,7 @@ class Agent:
         """A decorator that registers a hook, for the events given or for those that its first parameter names."""
 
         def register(hook: Hook) -> Hook:
-            self._hooks.add(hook, *events)
+            self.config.hooks.add(hook, *events)
             return hook
 
         return register
@@ -407,7 +409,8 @@ class Agent:
         Runs that have begun go on with the tools that they have. Raises `DuplicateTool`, and what a tool that cannot
         work raises; nothing is added then.
         """
-        self._config = replace(self._config, tools=tool_table((*self._config.tools.values(), *tools)))
+        more = tool_table((*self.config.tools.values(), *tools))
+        self._config = replace(self._config, run=replace(self.config, tools=more))
 
     def fork(self, at: int | None = None) -> Agent:
         """An agent with the same configuration and a branch of this conversation, to use beside this one.
@@ -415,12 +418,8 @@ class Agent:
         `at` says how many messages to begin with, for trying again from an earlier point (see `Conversation.branch`).
         """
         twin = object.__new__(Agent)
-        twin.__dict__.update(self.__dict__)
-        hooks = self._hooks.copy()
-        twin._conversation = self._conversation.branch(at)
-        twin.__dict__.update(
-            _active={}, _armed={}, _books=AgentUsage(), _hooks=hooks, _config=replace(self._config, hooks=hooks)
-        )
+        run = replace(self.config, hooks=self.config.hooks.copy())
+        twin._start_with(replace(self._config, run=run), self._conversation.branch(at))
         return twin
 
     def clear(self) -> None:

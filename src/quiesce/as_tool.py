@@ -14,6 +14,7 @@ from typing import Final, Protocol
 
 import msgspec
 
+from ._background_loop import running_loop
 from .conversation.sealing import SENTENCES
 from .errors import ConfigurationError, ToolError
 from .interrupts import Answers, InterruptSignal, pass_on
@@ -176,11 +177,7 @@ def _state_of(context: ToolContext) -> RunState:
 def parent_of(context: ToolContext, config: RunConfig) -> Parent:
     """The run that a tool's context belongs to, as a parent. Raises `ConfigurationError` when it cannot be one."""
     state = _state_of(context)
-    try:
-        running = asyncio.get_running_loop()
-    except RuntimeError:
-        running = None
-    if running is not state.progress.loop:
+    if running_loop() is not state.progress.loop:
         raise ConfigurationError(
             "A child run must be started in the event loop of its parent.",
             todo="Make the tool an async function, and await there what is started.",

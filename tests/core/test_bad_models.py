@@ -178,7 +178,7 @@ async def test_a_script_that_is_over():
 
 async def test_usage_after_the_end_of_the_answer_counts():
     agent = Agent(scripted([Raw(TextDelta("x")), Raw(AnswerEnd()), Raw(UsageDelta(input=3, output=1, final=True))]))
-    model = agent._config.model
+    model = agent.config.model
     run = agent.start("go")
     await run.stopped()
     assert model.open_streams == 0

@@ -342,7 +342,7 @@ async def test_output_types(kind, answer, output):
     agent = Agent(scripted(answer))
     result = await agent.invoke_async("go", output_type=kind)
     assert result.output == output
-    assert agent._config.model.requests[0].output_schema
+    assert agent.config.model.requests[0].output_schema
 
 
 async def test_an_answer_that_does_not_fit_is_asked_for_again_and_then_an_error():

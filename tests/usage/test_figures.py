@@ -91,7 +91,7 @@ def test_a_request_that_limits_its_answer_bounds_the_bill() -> None:
         agent = Agent(ScriptedModel([Say(WORDS * 9), Stall()]), stop_policy="drain", settings={"max_tokens": 500})
         result = await cut_after(agent, 3)
         assert result.usage.output.high == 500
-        agent._config.drains.cut()
+        agent.config.drains.cut()
         assert (await result.usage.final()).output.high == 500
 
     asyncio.run(main())

@@ -1,4 +1,4 @@
-"""What a user gives an agent, checked: anything that cannot work is a `ConfigurationError` before there is a run."""
+"""Checks of what a user gives an agent: what cannot work is a `ConfigurationError` before there is a run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Literal, Protocol, TypeAlias, get_args, runtime_checkabl
 
 from ..errors import ConfigurationError, DuplicateTool
 from ..messages import Message
-from ..sessions import Session, Store
+from ..sessions import Conversation, Session, Store
 from ..tools.tool import Tool, Toolset
 
 
@@ -47,14 +47,23 @@ def _each_tool(tools: Iterable[ToolSource]) -> Iterator[Tool]:
             yield Tool(given)
 
 
-def session_of(
+def own_conversation(
+    conversation: Conversation | None,
+    messages: tuple[Message, ...],
     session: str | Session | None,
     store: Store | str | PathLike[str] | None,
-    messages: tuple[Message, ...],
+    *,
     wait: float,
     on_store_failure: Literal["stop", "continue"],
-) -> Session:
-    """The session that a name, or a `Session`, means. Raises `ConfigurationError` for what contradicts itself."""
+) -> Conversation:
+    """The conversation of an agent: the one given, a session, or a new one in memory that begins with `messages`.
+
+    Raises `ConfigurationError` for what contradicts itself.
+    """
+    if session is None and store is None:
+        return Conversation(messages) if conversation is None else conversation
+    if conversation is not None:
+        raise ConfigurationError("Both a conversation and a session.", todo="Use one of them.")
     if session is None:
         raise ConfigurationError("A store without a session.", todo="Name the conversation: session=...")
     if messages:
@@ -64,6 +73,12 @@ def session_of(
             raise ConfigurationError("A Session has its own store and options.", todo="Give them to Session(...).")
         return session
     return Session(session, store, wait=wait, on_store_failure=on_store_failure)
+
+
+def is_sequential(tool_execution: str) -> bool:
+    """Whether tools run one after the other. Raises `ConfigurationError` for what is neither."""
+    check_choice("tool_execution", tool_execution, Literal["parallel", "sequential"])
+    return tool_execution == "sequential"
 
 
 def check_choice(name: str, value: str, allowed: Any) -> None:

@@ -25,6 +25,7 @@ from ..usage.estimate.estimator import UsageEstimator
 from ..usage.price_list import published_price
 from ..usage.prices import Price
 from ..usage.stop_policy import StopPolicy, policy_for
+from .argument_checks import check_choice
 from .output import OutputSpec
 
 OnPrompt: TypeAlias = Literal["refuse", "cancel_pending"]
@@ -126,8 +127,10 @@ class RunInput:
 def run_input(prompt: Prompt | Answers | Continue, *, is_asked: bool, on_prompt: OnPrompt, on_busy: OnBusy) -> RunInput:
     """What a run begins with that is given this prompt; `is_asked` says whether a person is asked something.
 
-    Raises `InvalidPrompt` for one that cannot be sent.
+    Raises `InvalidPrompt` for one that cannot be sent, and `ConfigurationError` for a choice that does not exist.
     """
+    check_choice("on_busy", on_busy, OnBusy)
+    check_choice("on_prompt", on_prompt, OnPrompt)
     match prompt:
         case Mapping() if prompt or is_asked:
             return RunInput(answers=dict(prompt), on_busy=on_busy)

@@ -38,10 +38,6 @@ class Parent:
     state: RunState
     call_id: str
 
-    def has(self, run_id: str) -> bool:
-        """Whether a run is one of the ancestors of the child."""
-        return any(state.run_id == run_id for state in self.state.lineage())
-
 
 class Family:
     """The parent of a run and its children. Only for the run's own loop."""
@@ -54,6 +50,10 @@ class Family:
     def call_id(self) -> str | None:
         """The call of the parent that started the run."""
         return None if self.parent is None else self.parent.call_id
+
+    def is_below(self, run_id: str) -> bool:
+        """Whether a run is the parent, or one of its parents."""
+        return self.parent is not None and any(state.run_id == run_id for state in self.parent.state.lineage())
 
     @property
     def living(self) -> list[ChildRun]:

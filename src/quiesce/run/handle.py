@@ -10,6 +10,7 @@ from typing import Any, Final, Self
 
 import anyio
 
+from .._background_loop import running_loop
 from .._latch import Latch
 from ..cancellation import BoundedShield, Cause, Mode, Source, StopScope, TokenView
 from ..cancellation.cause import parse_mode
@@ -244,7 +245,7 @@ class Run:
 
     def _wait_with_interrupts(self, timeout: float | None) -> RunResult:
         try:
-            in_own_loop = _running_loop() is self._state.progress.loop
+            in_own_loop = running_loop() is self._state.progress.loop
             ended = not in_own_loop and self._ended.wait(timeout)
         except BaseException as error:
             raise self.end_with_thread(error)  # noqa: B904  # most often this one itself
@@ -383,13 +384,6 @@ class Run:
         else:
             self._state.token.cancel("The task was cancelled before it began", source="task")
         settle_at_once(self._state)
-
-
-def _running_loop() -> asyncio.AbstractEventLoop | None:
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None
 
 
 def graver(first: BaseException, second: BaseException) -> BaseException:
