@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
+from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 import quiesce
+import quiesce.cancellation
 
 pytestmark = pytest.mark.promise("P7")
 
@@ -47,3 +51,17 @@ def test_a_name_brings_only_what_it_needs():
 @pytest.mark.proof
 def test_any_module_can_be_the_first_to_be_imported():
     run(EACH_FIRST)
+
+
+@pytest.mark.parametrize("package", [quiesce, quiesce.cancellation], ids=lambda package: package.__name__)
+def test_each_public_name_stands_once_in_a_stub(package: ModuleType) -> None:
+    """`lazy_names` reads the stub line by line, so each line is one name."""
+    assert package.__file__ is not None
+    stub = Path(package.__file__).with_suffix(".pyi").read_text()
+    imports = [node for node in ast.parse(stub).body if isinstance(node, ast.ImportFrom)]
+    assert len(imports) == len(stub.splitlines())
+    assert sorted(alias.name for node in imports for alias in node.names) == package.__all__
+    for node in imports:
+        ((name, alias),) = ((each.name, each.asname) for each in node.names)
+        assert name == alias
+        assert getattr(package, name) is not None
