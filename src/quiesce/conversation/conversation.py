@@ -13,7 +13,7 @@ from ..errors import InvalidConversation, UnknownInterrupt
 from ..interrupts import Answers, Interrupt, PendingTurn, answer_turn
 from ..messages import AssistantMessage, Message
 from .lock import ConversationLock
-from .sealing import DEFAULT_CUT_NOTE, close, faults, last_complete_turn, seal_pending
+from .sealing import DEFAULT_CUT_NOTE, close_turn, faults, last_complete_turn, seal_pending
 
 
 class ConversationRun(Protocol):
@@ -104,7 +104,7 @@ class Conversation:
         pending = state.pending
         if pending is not None and pending.taken_by is None:
             return cls(state.messages, pending=pending)
-        torn = close((), state.messages, note) if pending is None else seal_pending(pending, note)
+        torn = close_turn((), state.messages, note) if pending is None else seal_pending(pending, note)
         return cls((*state.messages, *torn))
 
     # --- One at a time ------------------------------------------------------------------------------------------

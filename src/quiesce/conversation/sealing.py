@@ -158,15 +158,15 @@ def _encodes(text: str) -> bool:
 # --- Sealed --------------------------------------------------------------------------------------------------------
 
 
-def seal_turn(draft: AnswerBuilder | None, results: Mapping[str, ToolResult]) -> tuple[Message, ...]:
+def seal_turn(builder: AnswerBuilder | None, results: Mapping[str, ToolResult]) -> tuple[Message, ...]:
     """What a turn adds to the conversation, however far it came: the answer, and a result for each of its calls.
 
     A call with no result in `results` did not start, and its result says so.
     """
-    content = draft.content() if draft is not None else ()
+    content = builder.content() if builder is not None else ()
     if not content:
         return ()
-    return seal_answer(AssistantMessage(content, cut=draft is not None and not draft.complete), results)
+    return seal_answer(AssistantMessage(content, cut=builder is not None and not builder.complete), results)
 
 
 def seal_answer(answer: AssistantMessage, results: Mapping[str, ToolResult]) -> tuple[Message, ...]:
@@ -182,7 +182,7 @@ def seal_pending(pending: PendingTurn, note: str) -> tuple[Message, ...]:
     """What a turn that waits for a person amounts to when nobody answers."""
     crashed = pending.taken_by is not None
     results = {each.call.id: each.result or _unanswered(each, crashed=crashed) for each in pending.calls}
-    return close(seal_answer(pending.answer, results), (), note)
+    return close_turn(seal_answer(pending.answer, results), (), note)
 
 
 def _unanswered(pending: PendingCall, *, crashed: bool) -> ToolResult:
@@ -191,7 +191,7 @@ def _unanswered(pending: PendingCall, *, crashed: bool) -> ToolResult:
     return unfinished(pending.call, Outcome.CANCELLED if pending.started else Outcome.NEVER_STARTED)
 
 
-def close(turn: tuple[Message, ...], before: tuple[Message, ...], note: str) -> tuple[Message, ...]:
+def close_turn(turn: tuple[Message, ...], before: tuple[Message, ...], note: str) -> tuple[Message, ...]:
     """End a stopped or failed run's last turn so that a user message may follow: with a note to the model.
 
     `before` is the conversation up to this turn. A turn whose answer came to its own end needs no note.

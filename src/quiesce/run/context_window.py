@@ -66,38 +66,38 @@ class RequestWindow:
         state, config = self._state, self._state.config
         asked = model or config.model
         terms = billing_terms(config if model is None else RunConfig(config.agent, model, drains=config.drains))
-        draft = AnswerBuilder()
+        builder = AnswerBuilder()
         # What it teaches about tokens is not about this conversation, so it is booked as another one.
-        bill = RequestBill(state.run_id, state.ledger, draft, state.spending.refresh_receipt, terms)
+        bill = RequestBill(state.run_id, state.ledger, builder, state.spending.refresh_receipt, terms)
         state.spending.side_bills.append(bill)
         await state.saving.durable()
-        bill.open(request, draft, turn=state.progress.turn_number, attempt=state.progress.attempt)
+        bill.open(request, builder, turn=state.progress.turn_number, attempt=state.progress.attempt)
         ended: HowItEnded = "hung_up"
         failure: ModelError | None = None
         try:
             await state.foreign_tasks.run(
-                _collect(asked, request, draft, state.foreign_tasks), "model call on the side"
+                _collect(asked, request, builder, state.foreign_tasks), "model call on the side"
             )
-            ended = "completed" if draft.complete else "failed"
+            ended = "completed" if builder.complete else "failed"
         except ModelError as error:
             ended, failure = "failed", error
             raise
         finally:
-            draft.close()
+            builder.close()
             state.spending.book(bill.close(ended, failure))
-        return draft
+        return builder
 
 
-async def _collect(model: Model, request: ModelRequest, draft: AnswerBuilder, foreign_tasks: ForeignTasks) -> None:
+async def _collect(model: Model, request: ModelRequest, builder: AnswerBuilder, foreign_tasks: ForeignTasks) -> None:
     """Take a whole answer, for nobody to read."""
     current_run.set(None)  # a connection that is kept for later keeps its context, and would keep the run
     try:
         async with model.stream(request) as deltas:
             try:
                 async for delta in deltas:
-                    if not draft.is_open:
+                    if not builder.is_open:
                         return
-                    draft.add(delta)
+                    builder.add(delta)
             finally:
                 foreign_tasks.note_closing()
     except ModelError:

@@ -140,7 +140,7 @@ async def call_model(state: RunState) -> Phase | None:
     """Send the conversation and listen to the answer."""
     state.progress.attempt += 1
     sending = await fit(state)
-    draft = state.turn.begin_answer()
+    builder = state.turn.begin_answer()
     request = build_request(state, sending)
     if state.wants(BeforeModelCall):
         await state.call_hooks(BeforeModelCall(state.run_id, state.token, request, state.progress.attempt))
@@ -150,23 +150,23 @@ async def call_model(state: RunState) -> Phase | None:
     state.spending.open_entry(request)
     state.emit(ModelCallStarted(state.progress.turn_number, state.progress.attempt, state.config.model.name))
     try:
-        await state.foreign_tasks.run(listen(state, draft, request), "model stream", state.spending.adopt_stream)
-        if state.progress.stop_wanted and not draft.complete:
+        await state.foreign_tasks.run(listen(state, builder, request), "model stream", state.spending.adopt_stream)
+        if state.progress.stop_wanted and not builder.complete:
             return None
-        check_answer(draft)
+        check_answer(builder)
     except ModelError as error:
         return retry_or_raise(state, error)
     state.spending.close_entry("completed")
     return Phase.ANSWERED
 
 
-async def listen(state: RunState, draft: AnswerBuilder, request: ModelRequest) -> None:
+async def listen(state: RunState, builder: AnswerBuilder, request: ModelRequest) -> None:
     """Send the request and take the answer. Leaving the context hangs up, which is not to be cut once it has begun."""
     current_run.set(None)  # a connection that is kept for later keeps its context, and would keep the run
     try:
         async with state.config.model.stream(request) as deltas:
             try:
-                await read_deltas(state, draft, deltas)
+                await read_deltas(state, builder, deltas)
             finally:
                 state.foreign_tasks.note_closing()
     except ModelError:
@@ -175,20 +175,20 @@ async def listen(state: RunState, draft: AnswerBuilder, request: ModelRequest) -
         raise ModelProtocolError(f"The model raised {type(error).__name__}: {error}.") from error
 
 
-async def read_deltas(state: RunState, draft: AnswerBuilder, deltas: AsyncIterator[Delta]) -> None:
+async def read_deltas(state: RunState, builder: AnswerBuilder, deltas: AsyncIterator[Delta]) -> None:
     """Take the model's deltas: into the draft first, then to the readers."""
     token, broadcast, meter = state.progress.work_token, state.events, build_meter(state)
     idle = True
     async for delta in deltas:
-        if token.stop_now or not draft.is_open:
+        if token.stop_now or not builder.is_open:
             await hang_up(state, delta, deltas)
             return
         if idle:
             idle = False
             state.progress.enter(Phase.STREAMING)
-        broadcast.push(draft.add(delta))
+        broadcast.push(builder.add(delta))
         if meter is not None:
-            meter.take(draft)
+            meter.take(builder)
         if broadcast.since_checkpoint >= CHECKPOINT_EVERY:
             await broadcast.checkpoint()
 
@@ -203,13 +203,13 @@ async def hang_up(state: RunState, delta: Delta, deltas: AsyncIterator[Delta]) -
             await drain.read(delta, deltas)
 
 
-def check_answer(draft: AnswerBuilder) -> None:
+def check_answer(builder: AnswerBuilder) -> None:
     """Raises a `ModelError` unless the answer is complete and says something."""
-    if not draft.complete:
-        if draft.has_content:
+    if not builder.complete:
+        if builder.has_content:
             raise StreamBroken("The model's stream ended in the middle of its answer.")
         raise ConnectionFailed("The model's stream ended before its answer.")
-    if not draft.content() and draft.ended != "max_tokens":
+    if not builder.content() and builder.ended != "max_tokens":
         raise EmptyAnswer("The model answered with nothing.")
 
 
@@ -218,12 +218,12 @@ def retry_or_raise(state: RunState, error: ModelError) -> Phase:
 
     A connection that breaks after the answer is complete has cost nothing.
     """
-    draft = state.turn.draft
-    if draft is not None and draft.complete and draft.content() and error.retryable:
+    builder = state.turn.builder
+    if builder is not None and builder.complete and builder.content() and error.retryable:
         state.spending.close_entry("completed")  # the connection broke after the last word: nothing is missing
         return Phase.ANSWERED
     state.spending.close_entry("failed", error)
-    if draft is not None and draft.has_content and not draft.complete:
+    if builder is not None and builder.has_content and not builder.complete:
         if isinstance(error, StreamBroken) or not error.retryable:
             raise error
         raise StreamBroken(f"The answer was cut off: {error.what}", request_id=error.request_id) from error

@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from ..cancellation import BoundedShield, Mode
-from ..conversation.sealing import close
+from ..conversation.sealing import close_turn
 from ..errors import StoreUnavailable
 from ..events import MessageAdded, StopRequested
 from ..hooks import AfterRun, HookEvent, OnMessage, OnStop
@@ -90,18 +90,18 @@ def _enter_settling(state: RunState) -> Phase:
     state.progress.enter(Phase.SETTLING)
     state.progress.scope = None
     state.prompts.inbox.close()
-    if state.turn.draft is not None:
-        state.turn.draft.close()
+    if state.turn.builder is not None:
+        state.turn.builder.close()
     _finish_if_answered(state)
     return phase
 
 
 def _finish_if_answered(state: RunState) -> None:
     """An answer that is complete and asks for nothing more is the end of the run, even if a stop came just then."""
-    draft, answer = state.turn.draft, state.turn.answer
+    builder, answer = state.turn.builder, state.turn.answer
     if state.prompts.waiting:  # there was more to do
         return
-    if state.progress.over or draft is None or draft.ended is None or answer is None or answer.tool_calls:
+    if state.progress.over or builder is None or builder.ended is None or answer is None or answer.tool_calls:
         return
     with suppress(OutputMismatch):
         finish_with_answer(state)
@@ -305,12 +305,14 @@ def seal(state: RunState) -> tuple[Message, ...]:
         return ()
     if state.turn.batch is not None:
         state.turn.batch.announce()
-    state.spending.close_entry("completed" if state.turn.draft is not None and state.turn.draft.complete else "hung_up")
+    state.spending.close_entry(
+        "completed" if state.turn.builder is not None and state.turn.builder.complete else "hung_up"
+    )
     note = (state.config.failed_note if state.progress.error else state.config.cut_note) + undo_note(
         state.tools.undo_log.receipts
     )
-    added = close(state.turn.so_far(), state.conversation.messages, note)
-    state.tools.torn_calls += state.turn.draft.torn_calls() if state.turn.draft is not None else ()
+    added = close_turn(state.turn.so_far(), state.conversation.messages, note)
+    state.tools.torn_calls += state.turn.builder.torn_calls() if state.turn.builder is not None else ()
     state.turn.commit(added)
     for message in added:
         state.emit(MessageAdded(message))

@@ -30,9 +30,9 @@ class Spending:
 
     def open_entry(self, request: ModelRequest) -> None:
         """Book a request that is about to be sent."""
-        draft, progress = self._state.turn.draft, self._state.progress
-        assert draft is not None
-        self.bill.open(request, draft, turn=progress.turn_number, attempt=progress.attempt)
+        builder, progress = self._state.turn.builder, self._state.progress
+        assert builder is not None
+        self.bill.open(request, builder, turn=progress.turn_number, attempt=progress.attempt)
 
     def close_entry(self, ended: HowItEnded, error: ModelError | None = None) -> None:
         """Write down what the current request used and how it ended, once. What it taught is kept with the session."""

@@ -22,8 +22,8 @@ async def steer_aside(state: RunState) -> bool:
         state.new_work_token()
         return was_steered
     state.progress.enter(Phase.STEERING)
-    if state.turn.draft is not None:
-        state.turn.draft.close()
+    if state.turn.builder is not None:
+        state.turn.builder.close()
     await _stop_turn(state)
     if state.token.cancelled:
         return False

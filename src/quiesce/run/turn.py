@@ -21,7 +21,7 @@ class TurnView(NamedTuple):
     """
 
     settled: tuple[Message, ...]
-    draft: AnswerBuilder | None = None
+    builder: AnswerBuilder | None = None
     batch: Batch | None = None
     answer: AssistantMessage | None = None
 
@@ -31,7 +31,7 @@ class TurnView(NamedTuple):
         if self.batch is not None:
             for record in self.batch.records:
                 results[record.call.id] = record.standing(unsettled)
-        return seal_turn(self.draft, results) if self.answer is None else seal_answer(self.answer, results)
+        return seal_turn(self.builder, results) if self.answer is None else seal_answer(self.answer, results)
 
 
 class TurnInProgress:
@@ -53,9 +53,9 @@ class TurnInProgress:
         return (*view.settled, *view.turn(unsettled=Outcome.UNKNOWN))
 
     @property
-    def draft(self) -> AnswerBuilder | None:
+    def builder(self) -> AnswerBuilder | None:
         """The answer that is being written, or was written last in this turn."""
-        return self._view.draft
+        return self._view.builder
 
     @property
     def batch(self) -> Batch | None:
@@ -100,9 +100,9 @@ class TurnInProgress:
 
     def begin_answer(self) -> AnswerBuilder:
         """A new answer; whatever a failed try had begun is gone."""
-        draft = AnswerBuilder(self._call_ids(), self._continued or ())
-        self._view = TurnView(self.settled, draft)
-        return draft
+        builder = AnswerBuilder(self._call_ids(), self._continued or ())
+        self._view = TurnView(self.settled, builder)
+        return builder
 
     def forget_answer(self) -> None:
         """A try failed before anybody could read it."""

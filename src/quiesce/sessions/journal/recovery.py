@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from ...conversation.answer import AnswerBuilder
 from ...conversation.continuation import continued
-from ...conversation.sealing import close, faults, seal_answer, seal_turn, unfinished
+from ...conversation.sealing import close_turn, faults, seal_answer, seal_turn, unfinished
 from ...events import (
     AnswerEnd,
     AnswerStart,
@@ -119,7 +119,7 @@ class TornRun:
         turn = () if answer is None else seal_answer(answer, {**self._results, **unknown})
         goes_on = turn and self._before and isinstance(self._before[-1], AssistantMessage)
         before = self._before[:-1] if goes_on else self._before  # it went on with the last answer, and stands for it
-        return (*before, *close(turn, before, CRASH_NOTE)), None
+        return (*before, *close_turn(turn, before, CRASH_NOTE)), None
 
 
 class Sealing(NamedTuple):
