@@ -144,7 +144,7 @@ _starting: Final = threading.Lock()
 
 
 def portal() -> Portal:
-    """A portal that this thread may block on: not the one it is in."""
+    """A portal that this thread may block on: not that of its own loop."""
     return _found() or _new()
 
 
@@ -153,7 +153,7 @@ def _found() -> Portal | None:
 
 
 def _new() -> Portal:
-    """Another portal, or one that somebody else has made meanwhile.
+    """Another portal, or one that another thread has made meanwhile.
 
     A thread of its own makes it: no signal handler raises there, in the middle of the locks of `threading`.
     """

@@ -1,8 +1,9 @@
-"""A value that is set once and waited for, without a lock that the one who waits could take along.
+"""A value that is set once and waited for, without a lock that a waiting thread could leave held.
 
 A signal handler may raise between any two instructions of the main thread. In the middle of a
-`concurrent.futures.Future`, that leaves the future's lock held for ever, and whoever then sets the result hangs: here,
-the thread in which all runs live. Every step below is one atomic operation on a built-in container, as in the token.
+`concurrent.futures.Future`, that leaves the future's lock held for ever, and the thread that sets the result hangs:
+here, the thread in which all runs live. Every step below is one atomic operation on a built-in container, as in the
+token.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class Latch(Generic[_T]):
 
     def wait(self, timeout: float | None = None) -> bool:
         """Block this thread until it is set, or for `timeout` seconds. Whether it is."""
-        # A plain lock of this one wait: it harms nobody when an exception leaves it held.
+        # A plain lock of this one wait: no other thread needs it when an exception leaves it held.
         waiting = threading.Lock()
         waiting.acquire()
         key = next(_keys)
@@ -94,7 +95,7 @@ class Latch(Generic[_T]):
                 future.set_exception(error)
 
         def wake() -> None:
-            with suppress(RuntimeError):  # that loop has closed, and with it the one who waited
+            with suppress(RuntimeError):  # that loop has closed, and its waiters with it
                 loop.call_soon_threadsafe(fill)
 
         future.add_done_callback(lambda _: self._waiters.pop(key, None) and None)

@@ -81,11 +81,11 @@ class Agent:
     hooks          callbacks; see `quiesce.hooks`
     output_type    the type of the answer: pydantic model, dataclass, union ...
     messages       a conversation to continue
-    cut_note       what the model is told where an answer was stopped
+    cut_note       the note for the model where an answer was stopped
     conversation   the same, with what is pending in it (see `Conversation.restore`)
     on_busy        what a prompt does while a run is busy: "refuse" (raises `ConversationBusy`), "queue" (waits for its
-                   turn), "steer" (is said in the running run) or "cancel_previous" (stops what came before)
-    on_prompt      what a plain prompt does while a person is being asked: "cancel_pending" (what waits is not run) or
+                   turn), "steer" (is sent in the running run) or "cancel_previous" (stops what came before)
+    on_prompt      what a plain prompt does while an approval is pending: "cancel_pending" (what waits is not run) or
                    "refuse" (raises `InterruptPending`)
     stop_policy    what a stop does about the request, for the bill; by default what is right for the provider
     calibration    what earlier calls have taught about token counts; see `quiesce.usage.Calibration`
@@ -233,7 +233,7 @@ class Agent:
         return await (run.owned() if mine else run.result())
 
     def _start_or_join(self, prompt: Prompt | Answers | Continue, options: RunOptions) -> tuple[Run, bool]:
-        """A run, and whether it is the caller's: a prompt that steered somebody else's run does not own it."""
+        """A run, and whether it is the caller's: a prompt that steered a run of another caller does not own it."""
         said = prompt if isinstance(prompt, Mapping | Continue) else user_message(prompt)
         run = self.start(said, **options)
         return run, not isinstance(said, UserMessage) or run.state.claim.input.prompt is said
@@ -303,7 +303,7 @@ class Agent:
         return RunState(uuid.uuid4().hex[:12], config, conversation, given, own_token, parent=parent)
 
     def _make_way(self, busy: ConversationBusy, held: Conversation, given: RunInput) -> Run | None:
-        """What to do about the run that holds the conversation: the run, when the prompt was said there."""
+        """Follow `on_busy` for the run that holds the conversation. Returns that run when it takes the prompt."""
         found = held.runs.get(busy.holder)
         holder = found if isinstance(found, Run) else None
         leaving = holder is not None and holder.mode is not None and holder.mode >= Mode.NOW

@@ -34,7 +34,7 @@ from .tools.output import as_json
 from .tools.policy import LAST_BREATH
 from .tools.tool import HandoffTarget, Tool
 
-# How much of a stopped child's words its parent is told.
+# How many characters of a stopped child's answer go into the tool result.
 _EXCERPT: Final = 2000
 _CUT_SHORT: Final = "(The answer ends here because it reached the greatest length that was allowed.)"
 
@@ -130,12 +130,12 @@ def _report(name: str, context: ToolContext, result: RunResult) -> ToolResult:
         return ToolResult(context.call_id, context.tool_name, (Text(answer),))
     left = result.receipt.still_running
     outcome = Outcome.ABANDONED if left else Outcome.CANCELLED
-    words = [SENTENCES[outcome], f"The cause was {result.receipt.cause}."]
+    sentences = [SENTENCES[outcome], f"The cause was {result.receipt.cause}."]
     if left:
-        words.append(f"Left running: {', '.join(left)}.")
+        sentences.append(f"Left running: {', '.join(left)}.")
     if result.text:
-        words.append(f"Until then {name} had said: {result.text[-_EXCERPT:]}")
-    told = " ".join(words) + undo_note(result.receipt.undo)
+        sentences.append(f"Until then {name} had said: {result.text[-_EXCERPT:]}")
+    told = " ".join(sentences) + undo_note(result.receipt.undo)
     return ToolResult(context.call_id, context.tool_name, (Text(told),), outcome, is_error=True)
 
 
@@ -147,7 +147,7 @@ def handoff(agent: Successor, *, name: str | None = None, description: str | Non
 
     The turn in which it is called is finished first. From the next turn on, the model, instructions, tools, output type
     and state are those of `agent`; the run's token, limits and bill stay, and the hooks of both are called. Only one
-    handoff per turn counts; a second is told so.
+    handoff per turn counts; a second one is a tool error.
     """
 
     async def hand_on(context: ToolContext) -> str:

@@ -40,7 +40,7 @@ class KeptResult(Protocol):
 
     @property
     def text(self) -> str:
-        """The words of the last answer."""
+        """The text of the last answer."""
         ...
 
     @property
@@ -151,7 +151,7 @@ class ConversationBusy(QuiesceError):
 
 
 class NothingToContinue(ConfigurationError):
-    """`continue_()` on a conversation in which nothing was said."""
+    """`continue_()` on a conversation without an answer."""
 
     todo = "Send a prompt."
 
@@ -175,12 +175,12 @@ class InterruptPending(InterruptError):
 
 
 class UnknownInterrupt(InterruptError):
-    """An answer to something that nobody asks, or that was answered before."""
+    """An answer to an interrupt that is not pending, or was answered before."""
 
     def __init__(self, interrupt_id: object, known: Iterable[str]) -> None:
         asked = ", ".join(known)
         super().__init__(
-            f"Nobody asks {interrupt_id!r} (any more).",
+            f"No interrupt {interrupt_id!r} is pending.",
             todo=f"Asked right now: {asked}." if asked else "Nothing is asked right now; send a plain prompt.",
         )
 
@@ -369,7 +369,7 @@ class SessionBusy(StoreError, ConversationBusy):
 
 
 class LeaseLost(StoreError):
-    """This run was taken for dead and somebody else writes the session now: its writes are refused."""
+    """The lease of this run has expired and another process holds the session now: writes of this run are refused."""
 
     todo = "Prompt again: the conversation will be loaded as it is now. A longer lease (lease=...) avoids this."
 
@@ -418,7 +418,7 @@ class SessionExists(StoreError):
 
 
 class ToolError(QuiesceError):
-    """Raise this in a tool to give the model an error in your own words."""
+    """Raise this in a tool to give the model an error message."""
 
 
 # --- A server, seen from the command line ---------------------------------------------------------------------------

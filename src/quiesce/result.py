@@ -1,4 +1,4 @@
-"""What a run leaves behind."""
+"""The result of a run."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ class RunResult:
     `messages` is the whole conversation, always valid; `new_messages` is this run's part of it. `output` is the
     structured output, or None unless `output_type` was given and the run finished. `agent` is the agent that spoke
     last. `children` are the results of the runs that this run's tools started, each with the `call_id` of that call.
-    `interrupts` is what a person is asked, when `stop_reason` is "interrupt". `unsent` is what the run was told (with
-    `steer`, `enqueue`, or as a prompt that had to wait) and did not say before it ended: it is in no conversation, and
-    nobody will say it unless you do.
-    `steered` is the run, in another process, that has said this run's prompt, when `stop_reason` is "steered": what is
-    answered is in the session, and not here.
+    `interrupts` is what a person is asked, when `stop_reason` is "interrupt". `unsent` are the prompts that
+    the run accepted (with `steer`, `enqueue`, or as a prompt that had to wait) and did not send: they are in no
+    conversation.
+    `steered` is the run, in another process, that has sent this run's prompt, when `stop_reason` is "steered": the
+    answer is in the session, and not here.
     `usage` is up to date whenever one looks: after a stop, `await result.usage.final()` waits for better figures.
     """
 
@@ -63,7 +63,7 @@ class RunResult:
 
     @property
     def text(self) -> str:
-        """The words of the last answer, cut or not."""
+        """The text of the last answer, cut or not."""
         for message in reversed(self.new_messages):
             if isinstance(message, AssistantMessage) and message.text:
                 return message.text

@@ -44,13 +44,13 @@ def test_a_grace_that_is_not_kept_is_late(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_call_without_a_result_is_invalid(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = settle.close
-    monkeypatch.setattr(settle, "close", lambda turn, before, note: original(turn[:1], before, note))
+    original = settle.close_turn
+    monkeypatch.setattr(settle, "close_turn", lambda turn, before, note: original(turn[:1], before, note))
     caught("P2", "one_tool")
 
 
 def test_no_closing_message_is_invalid(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(settle, "close", lambda turn, before, note: turn)
+    monkeypatch.setattr(settle, "close_turn", lambda turn, before, note: turn)
     caught("P2", "text")
 
 

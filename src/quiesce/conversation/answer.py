@@ -41,8 +41,8 @@ class AnswerBuilder:
     def __init__(self, taken: Collection[str] = (), opening: tuple[AssistantContent, ...] = ()) -> None:
         self._opening: Final = opening
         self._taken: Final = set(taken)
-        self._blocks: Final[list[_Words | _Call]] = []
-        self._current: _Words | None = None
+        self._blocks: Final[list[_TextBlock | _Call]] = []
+        self._current: _TextBlock | None = None
         self._calls: Final[dict[str, _Call]] = {}
         self.is_open = True
         self.ended: AnswerStop | None = None
@@ -89,10 +89,10 @@ class AnswerBuilder:
         return not self.complete and self.has_content
 
     def text(self) -> str:
-        """All the words of the answer so far."""
+        """The text of the answer so far."""
         said = (block.text for block in self._opening if isinstance(block, Text))
-        words = (block.join() for block in self._blocks if isinstance(block, _Words) and block.kind is Text)
-        return "".join((*said, *words))
+        parts = (block.join() for block in self._blocks if isinstance(block, _TextBlock) and block.kind is Text)
+        return "".join((*said, *parts))
 
     def blocks(self) -> tuple[Block, ...]:
         """What the model wrote, block by block, for counting."""
@@ -123,13 +123,13 @@ class AnswerBuilder:
 
     # --- One method for each kind of delta ---------------------------------------------------------------------
 
-    def _begin(self, kind: type[Text | Reasoning]) -> _Words:
+    def _begin(self, kind: type[Text | Reasoning]) -> _TextBlock:
         if self.ended is not None:
             raise ModelProtocolError("The model went on after the end of its answer.")
-        words = _Words(kind)
-        self._blocks.append(words)
-        self._current = words
-        return words
+        block = _TextBlock(kind)
+        self._blocks.append(block)
+        self._current = block
+        return block
 
     def _answer_start(self, delta: AnswerStart) -> Delta:
         self.request_id = delta.request_id or self.request_id
@@ -203,7 +203,7 @@ class AnswerBuilder:
     }
 
 
-class _Words:
+class _TextBlock:
     """A block of text or reasoning."""
 
     __slots__ = ("kind", "parts", "provider_data", "signature")
@@ -288,7 +288,7 @@ def _legal_name(name: str) -> str:
 def _go_on(
     opening: tuple[AssistantContent, ...], written: tuple[AssistantContent, ...], *, cut: bool
 ) -> tuple[AssistantContent, ...]:
-    """An answer in two parts as one, with no seam between its words."""
+    """An answer in two parts as one, its text joined without a seam."""
     *before, last = opening
     if not isinstance(last, Text):
         return (*opening, *written)

@@ -6,7 +6,7 @@ from typing import Final
 
 from ..messages import AssistantContent, AssistantMessage, CutNote, Reasoning, Text, ToolCall
 
-# What a model is told that cannot go on in its own words.
+# The user message for a model that does not take prefill.
 GO_ON: Final = "Go on with your answer, exactly where it was stopped. Do not repeat what you have said."
 GO_ON_FROM_END: Final = "Go on."
 
@@ -39,7 +39,7 @@ def continued(last: AssistantMessage, *, prefill: bool) -> tuple[AssistantConten
 
 
 def prefill_message(said: tuple[AssistantContent, ...]) -> AssistantMessage:
-    """What was said, as the last message of a request. Providers refuse blank space at its end."""
+    """The text so far, as the last message of a request. Providers refuse blank space at its end."""
     *before, end = said
     assert isinstance(end, Text)
     return AssistantMessage((*before, Text(end.text.rstrip(), cut=True, provider_data=end.provider_data)), cut=True)

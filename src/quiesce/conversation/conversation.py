@@ -84,7 +84,7 @@ class Conversation:
         return False
 
     def sealed(self, note: str = DEFAULT_CUT_NOTE) -> tuple[Message, ...]:
-        """The messages as they would be if nobody answered what is asked. The same as `messages` if nothing is."""
+        """The messages as they would be if the pending approval were dropped; `messages` if none is pending."""
         state = self._state
         if state.pending is None or state.pending.taken_by is not None:
             return state.messages
@@ -126,7 +126,7 @@ class Conversation:
     def queue(self, run_id: str, on_turn: Callable[[], None]) -> None:
         """Let a run wait for the conversation. `on_turn` is called, in whichever thread, when it holds it.
 
-        While a person is asked, the line does not move: what was begun goes first.
+        While an approval is pending, queued runs wait.
         """
         self._turnstile.queue(run_id, on_turn)
 

@@ -179,14 +179,14 @@ def seal_answer(answer: AssistantMessage, results: Mapping[str, ToolResult]) -> 
 
 
 def seal_pending(pending: PendingTurn, note: str) -> tuple[Message, ...]:
-    """What a turn that waits for a person amounts to when nobody answers."""
+    """The messages of a turn whose pending approval is dropped."""
     crashed = pending.taken_by is not None
     results = {each.call.id: each.result or _unanswered(each, crashed=crashed) for each in pending.calls}
     return close_turn(seal_answer(pending.answer, results), (), note)
 
 
 def _unanswered(pending: PendingCall, *, crashed: bool) -> ToolResult:
-    if crashed and not pending.interrupts:  # it was free to run, and nobody knows how far it came
+    if crashed and not pending.interrupts:  # it was free to run, and how far it came is not known
         return unfinished(pending.call, Outcome.UNKNOWN)
     return unfinished(pending.call, Outcome.CANCELLED if pending.started else Outcome.NEVER_STARTED)
 

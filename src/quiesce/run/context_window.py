@@ -1,4 +1,4 @@
-"""Keeping what a run sends inside the model's window."""
+"""The context window: what of a long conversation a run sends to its model."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class RequestWindow:
 
 
 async def _collect(model: Model, request: ModelRequest, builder: AnswerBuilder, foreign_tasks: ForeignTasks) -> None:
-    """Take a whole answer, for nobody to read."""
+    """Read a whole answer that is not shown to readers."""
     current_run.set(None)  # a connection that is kept for later keeps its context, and would keep the run
     try:
         async with model.stream(request) as deltas:

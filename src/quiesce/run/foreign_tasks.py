@@ -24,11 +24,11 @@ class ForeignTasks:
     async def run(
         self, work: Coroutine[Any, Any, _T], name: str, adopt: Callable[[asyncio.Task[Any]], bool] | None = None
     ) -> _T:
-        """Await somebody's coroutine so that a stop does not have to wait for it.
+        """Await a coroutine in a task of its own, so that a stop does not have to wait for it.
 
-        It runs in a task of its own. A stop cancels that task and goes on; settling gives it a moment to unwind, and
-        names it on the receipt when it does not. A task that `adopt` takes is not cancelled, and is somebody else's.
-        One that is closing its connection already is not cancelled, unless that takes too long.
+        A stop cancels the task and goes on; settling gives it a moment to unwind, and names it on the receipt when it
+        does not. A task that `adopt` takes is not cancelled and no longer the run's. A task that is closing its
+        connection is not cancelled, unless that takes too long.
         """
         task = asyncio.create_task(work, name=name)
         try:
@@ -54,7 +54,7 @@ class ForeignTasks:
     async def wait_for_abandoned(
         self, shield: BoundedShield, *, seconds: float, unless: asyncio.Future[None] | None = None
     ) -> None:
-        """Wait for what was told to end, within a bound; then cancel what was closing by itself and has not ended."""
+        """Wait for cancelled tasks, within a bound; then cancel those that are still closing a connection."""
         abandoned = [task for task in self.abandoned if not task.done()]
         await shield.wait(abandoned, seconds=seconds, unless=unless)
         if unless is not None and unless.done():

@@ -1,4 +1,4 @@
-"""One invocation of an agent: the handle that the outside holds."""
+"""The handle of a run: how callers look at it, stop it, steer it, wait for it and read its events."""
 
 from __future__ import annotations
 
@@ -166,16 +166,16 @@ class Run:
         """What the timer of `timeout=` calls."""
         self._state.token.cancel(f"{timeout:g} s have passed", source="deadline")
 
-    # --- Speaking while it is busy ------------------------------------------------------------------------------
+    # --- Prompts while it is busy -------------------------------------------------------------------------------
 
     def steer(self, prompt: Prompt, *, mode: str = Mode.NOW) -> bool:
-        """Stop what the run is doing, say this, and go on in the same run. Returns at once, from any thread.
+        """Stop the current work, send this prompt, and go on in the same run. Returns at once, from any thread.
 
-        The words already spoken stay, marked as cut; tools that run are stopped by their policy, as `mode` has it (see
-        `Mode`). False when it is too late: the run has ended or is about to, and nothing was said. What was accepted
-        and could not be said, because the run was stopped or failed first, is in `RunResult.unsent`.
+        Text that was streamed stays, marked as cut; tools that run are stopped by their policy, as `mode` has it (see
+        `Mode`). False when it is too late: the run has ended or is about to, and the prompt was not accepted. Each
+        accepted prompt is either sent to the model or returned in `RunResult.unsent`, never both.
 
-        Raises `InvalidPrompt` or `UnknownMode`; nothing is said then.
+        Raises `InvalidPrompt` or `UnknownMode`; the prompt was not accepted then.
         """
         message, wanted = user_message(prompt), parse_mode(mode)
         if not self._state.prompts.inbox.put(message, urgent=True):
@@ -184,7 +184,7 @@ class Run:
         return True
 
     def enqueue(self, prompt: Prompt) -> bool:
-        """Say this when the current turn has ended, tools included. Returns at once, from any thread.
+        """Send this prompt when the current turn has ended, tools included. Returns at once, from any thread.
 
         False when it is too late; `RunResult.unsent` as for `steer`. Raises `InvalidPrompt`.
         """
@@ -193,8 +193,8 @@ class Run:
     def pause(self) -> bool:
         """Wait before the next step (a model call, or a turn's tools) until `resume()`. From any thread.
 
-        What is being said or done goes on to its end. A stop ends the pause at once; deadlines go on. False when the
-        run has ended.
+        The model call or the tools that run go on to their end. A stop ends the pause at once; deadlines go on. False
+        when the run has ended.
         """
         self._state.progress.pause.pause()
         return not self._ended.done()
@@ -236,7 +236,7 @@ class Run:
         return _raise_failure(self._wait_with_interrupts(timeout))
 
     def wait_joined(self) -> RunResult:
-        """`wait()` for a thread whose prompt joined somebody else's run: an exception there leaves it running."""
+        """`wait()` for a thread whose prompt steered a run of another caller: an exception leaves that run running."""
         return _raise_failure(self._ended.result())
 
     def wait_for_rest(self) -> Receipt:
@@ -281,7 +281,7 @@ class Run:
         return self.result().__await__()
 
     async def owned(self) -> RunResult:
-        """Wait for the result as the one whom the run belongs to: being cancelled here stops it.
+        """Wait for the result as the owner of the run: being cancelled here stops it.
 
         The run settles (cause: `task`), and then the cancellation goes on. Raises what `result()` raises.
         """
@@ -293,11 +293,11 @@ class Run:
             raise
 
     def at_rest(self) -> asyncio.Future[RunResult]:
-        """A future that is done when the run is at rest, for those who wait for several. Cancelling it does nothing."""
+        """A future that is done when the run is at rest, to wait for several. Cancelling it does nothing."""
         return self._ended.future()
 
     async def end_with_caller(self) -> None:
-        """Wait for the end although the caller is being cancelled. For those who re-raise the cancellation."""
+        """Wait for the end although the caller is being cancelled. The caller re-raises the cancellation."""
         shield = BoundedShield(f"caller of run {self.id}")
         with anyio.CancelScope(shield=True):
             await shield.wait((self.at_rest(),), seconds=_SLACK + self._longest_grace())
@@ -367,8 +367,8 @@ class Run:
         try:
             if self._state.progress.phase is not Phase.ENDED:
                 self._end_anyway(None if task.cancelled() else task.exception())
-            self._on_end(self)  # first, so that whoever has waited finds no active run
-        except Exception as error:  # a bug of ours; whoever waits must hear of it rather than wait for ever
+            self._on_end(self)  # first, so that a waiter finds no active run
+        except Exception as error:  # a bug of ours: waiters get it rather than wait for ever
             self._state.conversation.release(self.id)
             self._on_end(self)
             self._ended.set_exception(error)

@@ -1,7 +1,7 @@
-"""What is said to a run while it is busy.
+"""The inbox of a run: prompts that arrive while it is busy.
 
-No lock, for the reason that the token takes none: a signal handler may speak to a run, too. Each message is taken by
-exactly one: by the run, which says it, or by the sender, who learns that it came too late.
+The inbox takes no lock, for the reason that the token takes none: a signal handler may put a prompt, too. Each message
+is taken exactly once: by the run, which sends it, or by the sender, who learns that it came too late.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Final
 from ..messages import UserMessage
 
 
-class _Letter:
-    """One message, apart from all others that say the same."""
+class _Entry:
+    """One message, distinct from others with the same text."""
 
     __slots__ = ("message", "urgent")
 
@@ -26,20 +26,20 @@ class Inbox:
     """Takes messages from any thread, and gives them to the run that owns it."""
 
     def __init__(self) -> None:
-        self._letters: Final[deque[_Letter]] = deque()
+        self._entries: Final[deque[_Entry]] = deque()
         self._closed = False
 
     def put(self, message: UserMessage, *, urgent: bool) -> bool:
-        """Leave a message. False when it is too late: nobody will read it, and it is not here."""
+        """Put a message. False when it is too late: the run takes no more messages, and this one is not here."""
         if self._closed:
             return False
-        letter = _Letter(message, urgent=urgent)
-        self._letters.append(letter)
-        return not (self._closed and self._take_back(letter))
+        entry = _Entry(message, urgent=urgent)
+        self._entries.append(entry)
+        return not (self._closed and self._take_back(entry))
 
-    def _take_back(self, letter: _Letter) -> bool:
+    def _take_back(self, entry: _Entry) -> bool:
         try:
-            self._letters.remove(letter)
+            self._entries.remove(entry)
         except ValueError:  # the run has taken it in the meantime
             return False
         return True
@@ -48,31 +48,31 @@ class Inbox:
 
     @property
     def urgent(self) -> bool:
-        """Whether something was left that is not to wait for the turn's end."""
-        return any(letter.urgent for letter in tuple(self._letters))
+        """Whether a message is here that does not wait for the end of the turn."""
+        return any(entry.urgent for entry in tuple(self._entries))
 
     @property
     def empty(self) -> bool:
-        """Whether nothing was left."""
-        return not self._letters
+        """Whether no message is here."""
+        return not self._entries
 
     def take(self, *, urgent_only: bool = False) -> tuple[UserMessage, ...]:
-        """What was left, oldest first. It is the caller's now."""
-        taken = [letter for letter in tuple(self._letters) if letter.urgent or not urgent_only]
-        return tuple(letter.message for letter in taken if self._take_back(letter))
+        """The messages, oldest first. They are the caller's now."""
+        taken = [entry for entry in tuple(self._entries) if entry.urgent or not urgent_only]
+        return tuple(entry.message for entry in taken if self._take_back(entry))
 
     def close(self) -> None:
-        """Take nothing more. What is here stays until it is taken."""
+        """Accept no more messages. What is here stays until it is taken."""
         self._closed = True
 
     def close_if_empty(self) -> bool:
-        """Take nothing more, unless there is something to be said first. Whether it is closed."""
+        """Accept no more messages, unless some wait to be sent. Whether the inbox is closed."""
         self._closed = True
-        if self._letters:
+        if self._entries:
             self._closed = False
         return self._closed
 
 
 def join(messages: tuple[UserMessage, ...]) -> UserMessage:
-    """Several messages as one, because two in a row are nothing that a provider takes."""
+    """Several messages as one, because providers refuse two user messages in a row."""
     return messages[0] if len(messages) == 1 else UserMessage(tuple(part for each in messages for part in each.content))

@@ -45,7 +45,7 @@ from .output import OutputMismatch
 from .start import begin
 from .state import RunState
 
-# Between the results of tools and a message that the person sent meanwhile. Nothing was cut there.
+# Stands between tool results and a message that the user sent meanwhile; nothing was cut there.
 NEW_PROMPT_NOTE: Final = "(Before I go on: the user has sent a message.)"
 
 
@@ -63,19 +63,19 @@ async def run_phases(state: RunState) -> None:
 
 
 async def pause(state: RunState) -> None:
-    """Wait until somebody says that the run may go on, or is to stop."""
+    """Wait until `resume()` or a stop."""
     state.emit(RunPaused())
     await state.progress.pause.wait(state.progress.work_token)
     state.emit(RunResumed())
 
 
 async def wait_for_conversation(state: RunState) -> Phase | None:
-    """Wait until the runs that came before have left the conversation, and until its store has opened it."""
+    """Wait until earlier runs have released the conversation and its store has opened it."""
     await asyncio.wait((state.claim.granted,))
     if state.conversation.must_be_opened:
         journal = state.saving.open(state)
         await open_session(journal)
-        if not journal.opened:  # its prompt was said in a run that had the session, or a newer one has stopped it
+        if not journal.opened:  # another run has sent its prompt, or a newer prompt has stopped it
             if journal.said_in is not None:
                 state.progress.finish("steered")
             return None
@@ -137,7 +137,7 @@ def count(state: RunState, *, turns: int = 0, tool_calls: int = 0) -> None:
 
 
 async def call_model(state: RunState) -> Phase | None:
-    """Send the conversation and listen to the answer."""
+    """Send the conversation and read the answer."""
     state.progress.attempt += 1
     sending = await fit(state)
     builder = state.turn.begin_answer()
@@ -150,7 +150,7 @@ async def call_model(state: RunState) -> Phase | None:
     state.spending.open_entry(request)
     state.emit(ModelCallStarted(state.progress.turn_number, state.progress.attempt, state.config.model.name))
     try:
-        await state.foreign_tasks.run(listen(state, builder, request), "model stream", state.spending.adopt_stream)
+        await state.foreign_tasks.run(read_answer(state, builder, request), "model stream", state.spending.adopt_stream)
         if state.progress.stop_wanted and not builder.complete:
             return None
         check_answer(builder)
@@ -160,7 +160,7 @@ async def call_model(state: RunState) -> Phase | None:
     return Phase.ANSWERED
 
 
-async def listen(state: RunState, builder: AnswerBuilder, request: ModelRequest) -> None:
+async def read_answer(state: RunState, builder: AnswerBuilder, request: ModelRequest) -> None:
     """Send the request and take the answer. Leaving the context hangs up, which is not to be cut once it has begun."""
     current_run.set(None)  # a connection that is kept for later keeps its context, and would keep the run
     try:
@@ -176,7 +176,7 @@ async def listen(state: RunState, builder: AnswerBuilder, request: ModelRequest)
 
 
 async def read_deltas(state: RunState, builder: AnswerBuilder, deltas: AsyncIterator[Delta]) -> None:
-    """Take the model's deltas: into the draft first, then to the readers."""
+    """Take the model's deltas: into the builder first, then to the readers."""
     token, broadcast, meter = state.progress.work_token, state.events, build_meter(state)
     idle = True
     async for delta in deltas:
@@ -194,17 +194,17 @@ async def read_deltas(state: RunState, builder: AnswerBuilder, deltas: AsyncIter
 
 
 async def hang_up(state: RunState, delta: Delta, deltas: AsyncIterator[Delta]) -> None:
-    """A stop has come: nobody is shown this delta. Hang up, or read on in the background where that tells the bill."""
+    """A stop has come: readers do not get this delta. Hang up, or read on in the background to learn the usage."""
     drain = state.spending.drain()
     if drain is None:
         state.spending.bill.count_unseen(delta)
     else:
-        with suppress(Exception):  # a stream that breaks while nobody listens is no news
+        with suppress(Exception):  # the answer is cut already: a stream that breaks now changes nothing
             await drain.read(delta, deltas)
 
 
 def check_answer(builder: AnswerBuilder) -> None:
-    """Raises a `ModelError` unless the answer is complete and says something."""
+    """Raises a `ModelError` unless the answer is complete and not empty."""
     if not builder.complete:
         if builder.has_content:
             raise StreamBroken("The model's stream ended in the middle of its answer.")
@@ -214,7 +214,7 @@ def check_answer(builder: AnswerBuilder) -> None:
 
 
 def retry_or_raise(state: RunState, error: ModelError) -> Phase:
-    """Try again later, unless people have begun to read the answer: then what they read stays, and the run fails.
+    """Try again later, unless readers have text of the answer: then the text stays and the run fails.
 
     A connection that breaks after the answer is complete has cost nothing.
     """
@@ -253,7 +253,7 @@ async def judge_answer(state: RunState) -> Phase | None:
 
 
 def judge_final_answer(state: RunState) -> Phase | None:
-    """Finish, or go on: when the answer must fit a type and does not, or when there is more to be said."""
+    """Finish, or go on: when the answer must fit a type and does not, or when prompts are queued."""
     try:
         parse_output(state)
         while not state.prompts.inbox.close_if_empty():
@@ -289,7 +289,7 @@ async def act(state: RunState) -> Phase | None:
 
 
 async def end_turn(state: RunState) -> Phase | None:
-    """Put the turn into the conversation, and what follows it: what was wrong with the answer, or what was queued."""
+    """Put the turn into the conversation, and what follows it: feedback on the output, or queued prompts."""
     if state.turn.batch is not None:
         state.turn.batch.announce()
     turn = state.turn.so_far()
@@ -303,7 +303,7 @@ async def end_turn(state: RunState) -> Phase | None:
 
 
 def what_follows(state: RunState) -> tuple[Message, ...]:
-    """What is said after this turn, before the next one. After tools, a word in between, for roles must alternate."""
+    """The user message between this turn and the next, if any. After tools a note precedes it: roles must alternate."""
     feedback = output_feedback(state) if state.turn.batch is None else None
     if feedback is not None:
         return (feedback,)
@@ -314,7 +314,7 @@ def what_follows(state: RunState) -> tuple[Message, ...]:
 
 
 async def after_steering(state: RunState) -> Phase | None:
-    """What was cut and what is said instead are in the conversation; let the hooks know."""
+    """Call the hooks for the cut answer and the steering prompt, which are in the conversation already."""
     while state.prompts.unannounced:
         message, *rest = state.prompts.unannounced
         state.prompts.unannounced = tuple(rest)

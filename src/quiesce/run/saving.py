@@ -24,7 +24,7 @@ class Saving:
         """Begin to open the session, which is the run's conversation."""
         session = state.conversation
         assert isinstance(session, Session)
-        self.journal = state.events.gate = session.journal(state)
+        self.journal = state.events.barrier = session.journal(state)
         return self.journal
 
     async def durable(self) -> None:

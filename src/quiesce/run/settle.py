@@ -1,7 +1,7 @@
 """From "stop seen" to "at rest".
 
 Every run ends here, the finished ones too. First everything that still moves is stopped, each within its own bound;
-then, in one step with no waiting in it, the conversation is sealed; then hooks hear of it, within a bound; then the one
+then, in one step with no waiting in it, the conversation is sealed; then hooks are called, within a bound; then the one
 terminal event goes out. The waits are in `BoundedShield`s: an outside cancellation cannot break them, and is passed on
 at the end.
 """
@@ -34,13 +34,13 @@ HANG_UP_GRACE: Final = 0.5
 # What a child run may need, besides its tools' graces, to come to rest: hanging up, hooks, and a machine that is slow.
 SETTLING_SLACK: Final = 5.0
 KILL_SLACK: Final = 0.5
-# How long the end of a run that was stopped waits for the store. What is not saved by then is said so on the receipt.
+# How long the end of a run that was stopped waits for the store. The receipt says what is not saved by then.
 SAVE_GRACE: Final = 2.0
 # A journal gives up after its patience with each batch; at the end one may be on its way, and one is to come.
 _LONGEST_SAVE: Final = 3 * PATIENCE
-# How long hooks may take that hear of a stop, or of the end of a run that was stopped.
+# How long hooks may take at a stop, and at the end of a run that was stopped.
 STOP_HOOK_GRACE: Final = 1.0
-# How long hooks may take that hear of the end of a run that finished by itself. A stop ends that wait.
+# How long hooks may take at the end of a run that finished by itself. A stop ends that wait.
 END_HOOK_GRACE: Final = 10.0
 
 
@@ -50,12 +50,12 @@ async def settle(state: RunState) -> None:
     urgent, forget_urgent = when(state, Mode.KILL)
     any_stop, forget_any = when(state, Mode.AFTER_TURN)
     try:
-        await _leave_line(state)
+        await _leave_queue(state)
         waited_for = await _stop_everything(state, urgent)
         await _undo(state)
-        await _return_letters(state)
+        await _return_prompts(state)
         added = seal(state)
-        if _somebody_looks(state):  # before the end is written down: then what they see must be saved first
+        if _has_end_hooks(state):  # hooks see the end only when everything before it is saved
             await _save(state)
         ending = write_ending(state, phase, waited_for)
         result = state.result = build_result(state, ending)
@@ -111,7 +111,7 @@ def _finish_if_answered(state: RunState) -> None:
 
 
 async def _stop_everything(state: RunState, urgent: asyncio.Future[None]) -> tuple[str, ...]:
-    """Stop tools, hang up on the model, let hooks know. Returns the names of the tools that were waited for."""
+    """Stop tools, hang up on the model, let hooks know. Returns the names of the tools that it waits for."""
     waited_for = state.turn.batch.waiting_for() if state.turn.batch is not None else ()
     hooks: asyncio.Task[None] | None = None
     cause = state.token.cause
@@ -198,7 +198,7 @@ async def _call_hooks(state: RunState, event: HookEvent, seconds: float, unless:
 
 async def _bound(state: RunState, task: asyncio.Task[None], seconds: float, unless: asyncio.Future[None]) -> None:
     """Wait for a task within a bound, then cancel it; one that does not even end then is named on the receipt."""
-    await state.shield.wait((task,), seconds=0)  # let it begin: hooks that need no waiting hear of a kill as well
+    await state.shield.wait((task,), seconds=0)  # let it begin: hooks that need no waiting are called at a kill as well
     await state.shield.wait((task,), seconds=seconds, unless=unless)
     if not task.done():
         task.cancel()
@@ -210,13 +210,13 @@ async def _bound(state: RunState, task: asyncio.Task[None], seconds: float, unle
 # --- Saving --------------------------------------------------------------------------------------------------------
 
 
-def _somebody_looks(state: RunState) -> bool:
+def _has_end_hooks(state: RunState) -> bool:
     hooks = state.config.hooks
     return bool(hooks.wanting(OnMessage) or hooks.wanting(AfterRun))
 
 
-async def _leave_line(state: RunState) -> None:
-    """A run that waits for another process has perhaps been heard there already: then its prompt is said."""
+async def _leave_queue(state: RunState) -> None:
+    """Leave the queue of the session. A run of another process may have sent the prompt already."""
     journal = state.saving.journal
     if journal is None:
         return
@@ -227,11 +227,11 @@ async def _leave_line(state: RunState) -> None:
         state.progress.finish("steered")
 
 
-async def _return_letters(state: RunState) -> None:
-    """What other processes have given the run to say, and it has not said, is theirs again."""
+async def _return_prompts(state: RunState) -> None:
+    """Give prompts of other processes that were not sent back to them."""
     mailbox = None if state.saving.journal is None else state.saving.journal.mailbox
     if mailbox is not None and state.prompts.stop_taking(mailbox):
-        returning = asyncio.create_task(state.prompts.hand_back(mailbox), name="returning letters")
+        returning = asyncio.create_task(state.prompts.hand_back(mailbox), name="returning prompts")
         await state.shield.wait((returning,), seconds=SAVE_GRACE)
         if not returning.done():
             returning.cancel()
@@ -296,7 +296,7 @@ def seal(state: RunState) -> tuple[Message, ...]:
     if answer is not None and answer.tool_calls and state.turn.batch is None:  # asked for, and never begun
         state.tools.begin_batch(answer.tool_calls)
     if state.progress.finished is not None and state.progress.finished[0] == "interrupt" and state.token.cancelled:
-        state.progress.finished = None  # the stop came before the question was out: nobody is asked any more
+        state.progress.finished = None  # the stop came before the question was out: it is not asked any more
     if state.progress.finished is not None and state.progress.finished[0] == "interrupt":
         assert answer is not None
         assert state.turn.batch is not None
@@ -305,14 +305,12 @@ def seal(state: RunState) -> tuple[Message, ...]:
         return ()
     if state.turn.batch is not None:
         state.turn.batch.announce()
-    state.spending.close_entry(
-        "completed" if state.turn.builder is not None and state.turn.builder.complete else "hung_up"
-    )
-    note = (state.config.failed_note if state.progress.error else state.config.cut_note) + undo_note(
-        state.tools.undo_log.receipts
-    )
+    builder = state.turn.builder
+    state.spending.close_entry("completed" if builder is not None and builder.complete else "hung_up")
+    note = state.config.failed_note if state.progress.error else state.config.cut_note
+    note += undo_note(state.tools.undo_log.receipts)
     added = close_turn(state.turn.so_far(), state.conversation.messages, note)
-    state.tools.torn_calls += state.turn.builder.torn_calls() if state.turn.builder is not None else ()
+    state.tools.torn_calls += builder.torn_calls() if builder is not None else ()
     state.turn.commit(added)
     for message in added:
         state.emit(MessageAdded(message))
@@ -320,7 +318,7 @@ def seal(state: RunState) -> tuple[Message, ...]:
 
 
 def end(state: RunState) -> None:
-    """Let the conversation go, and say so: the one terminal event."""
+    """Release the conversation and emit the one terminal event."""
     result = state.result
     assert result is not None
     if result.receipt.cause is not None:

@@ -99,7 +99,7 @@ def _repeat_handoff(state: RunState, tool_name: str) -> None:
 
 
 def _continue(state: RunState) -> None:
-    """Go on with the last answer: in its own words where the model allows that, else because a user says so."""
+    """Go on with the last answer: by prefill where the model allows that, else with a short user message."""
     messages = state.conversation.messages
     last = messages[-1] if messages else None
     if not isinstance(last, AssistantMessage):

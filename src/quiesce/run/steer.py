@@ -1,6 +1,6 @@
-"""From "steered" to "said": what a run does is stopped, what it has said is sealed, and the run goes on.
+"""Steering: the current work is stopped, its turn is sealed, and the run goes on with a new prompt.
 
-Like settling, but for one turn. The waits are in a `BoundedShield`, and a stop of the whole run ends them at once.
+This is settling for one turn. The waits are in a `BoundedShield`, and a stop of the whole run ends them at once.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from .state import RunState
 
 
 async def steer_aside(state: RunState) -> bool:
-    """Say what the run is to be steered with, if anything. Whether the run goes on; otherwise it is to settle."""
+    """Send the urgent prompts of the inbox, if any. Whether the run goes on; otherwise it settles."""
     if not state.claim.held or state.progress.over or state.token.cancelled:
         return False
     if not state.prompts.take(urgent_only=True):
@@ -27,17 +27,17 @@ async def steer_aside(state: RunState) -> bool:
     await _stop_turn(state)
     if state.token.cancelled:
         return False
-    _speak(state)
+    _send_prompt(state)
     return True
 
 
-def _speak(state: RunState) -> None:
-    """Seal what was cut, and say what is to be said. Nothing waits in here."""
+def _send_prompt(state: RunState) -> None:
+    """Seal the cut turn and add the prompt to the conversation. Nothing waits in here."""
     state.prompts.unannounced += seal(state)
     complete_handoff(state)
     state.new_work_token()
     message = state.prompts.next_message(state.saving.journal)
-    state.turn.speak(message)
+    state.turn.add_prompt(message)
     state.prompts.unannounced += (message,)
     state.emit(Steered(message))
     state.emit(MessageAdded(message))

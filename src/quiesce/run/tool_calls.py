@@ -141,14 +141,14 @@ class RunTools:
 
         The receipts of the parents said that the call was running: they get its end, too.
         """
-        told = closed = self._state.progress.loop.is_closed()
+        recorded = closed = self._state.progress.loop.is_closed()
         for state in self._state.lineage():
             state.tools.late.append(outcome)
             journal = state.saving.journal
             kept = journal is not None and journal.keep_late(outcome)
-            if not (told or kept or state.progress.ended):
+            if not (recorded or kept or state.progress.ended):
                 state.emit(LateOutcomeRecorded(outcome))
-                told = True
+                recorded = True
             if not closed:
                 state.tools._call_late_hooks(outcome)
 

@@ -1,4 +1,4 @@
-"""The turn that a run is adding to its conversation, and what there is to see of both meanwhile."""
+"""The turn that a run is adding to its conversation, and the view of both that others see meanwhile."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .config import Handoff
 
 
 class TurnView(NamedTuple):
-    """What there is to see of a conversation while a run adds to it; replaced whole, so that any thread may look.
+    """A conversation with the turn that a run is adding to it; replaced whole, so that any thread may look.
 
     `answer` is that of a turn which an earlier run began and this one goes on with.
     """
@@ -26,7 +26,7 @@ class TurnView(NamedTuple):
     answer: AssistantMessage | None = None
 
     def turn(self, *, unsettled: Outcome) -> tuple[Message, ...]:
-        """What the current turn amounts to so far; `unsettled` is said of the calls that have no result yet."""
+        """The messages of the current turn so far; `unsettled` is the outcome of calls that have no result yet."""
         results: dict[str, ToolResult] = {}
         if self.batch is not None:
             for record in self.batch.records:
@@ -35,7 +35,7 @@ class TurnView(NamedTuple):
 
 
 class TurnInProgress:
-    """The answer that is being written and the tools that it asks for. Each change shows all at once, or not at all."""
+    """The answer that is being written and the tools that it asks for. Each change is visible at once and whole."""
 
     def __init__(self, conversation: Conversation) -> None:
         self._conversation: Final = conversation
@@ -75,7 +75,7 @@ class TurnInProgress:
         return turn[0] if turn and isinstance(turn[0], AssistantMessage) else None
 
     def so_far(self, *, unsettled: Outcome = Outcome.NEVER_STARTED) -> tuple[Message, ...]:
-        """What the current turn amounts to so far; `unsettled` is said of the calls that have no result yet."""
+        """The messages of the current turn so far; `unsettled` is the outcome of calls that have no result yet."""
         return self._view.turn(unsettled=unsettled)
 
     def request_messages(self) -> tuple[Message, ...]:
@@ -105,7 +105,7 @@ class TurnInProgress:
         return builder
 
     def forget_answer(self) -> None:
-        """A try failed before anybody could read it."""
+        """Drop the answer of a try that failed before readers got any of it."""
         self.begin()
 
     def use_tools(self, batch: Batch) -> None:
@@ -124,8 +124,8 @@ class TurnInProgress:
         self._conversation.suspend(pending, replacing=self._replacing)
         self._view = TurnView(self._conversation.sealed(note))
 
-    def speak(self, message: UserMessage) -> None:
-        """Say something in the person's name, in a conversation where that may follow."""
+    def add_prompt(self, message: UserMessage) -> None:
+        """Add a user message, in a conversation where one may follow."""
         self._conversation.append(message)
         self._continued = None
         self.begin()

@@ -18,14 +18,15 @@ HIGH_WATER: Final = 1024
 CHECKPOINT_EVERY: Final = 256
 
 
-# When so many events wait at the gate, it need not wait for more; and at twice as many the run waits for it.
-GATE_FULL: Final = 16_384
+# When so many events wait at the barrier, it need not wait for more; and at twice as many the run waits for it.
+BARRIER_FULL: Final = 16_384
 
 
-class Gate(Protocol):
+class SaveBarrier(Protocol):
     """Holds events back until something has happened to them: until they are saved, say. Then it delivers them.
 
-    Events are put into `queue` directly, because every chunk comes by here; an `idle` gate is then told to `begin()`.
+    Events are put into `queue` directly, because this is the path of every chunk; an `idle` barrier is then
+    told to `begin()`.
     """
 
     @property
@@ -50,8 +51,8 @@ class Gate(Protocol):
 class EventFanout:
     """Hands each event to every reader. Only for the run's own loop.
 
-    A child run's broadcast feeds the one `above` it: its events go there too, wrapped, and slow readers up there make
-    the child wait as well.
+    The events of a child run go to the fanout `above` it too, wrapped, and slow readers there make the child wait as
+    well.
     """
 
     def __init__(self, above: EventFanout | None = None, wrap: Callable[[Event], Event] | None = None) -> None:
@@ -62,18 +63,18 @@ class EventFanout:
         self._taps: Final[list[Callable[[Event], None]]] = []
         self._last: Event | None = None
         self._room: asyncio.Future[None] | None = None
-        self.gate: Gate | None = None
+        self.barrier: SaveBarrier | None = None
         """Where events go first; None means straight to the readers."""
         self.since_checkpoint = 0
 
     def push(self, event: Event) -> None:
         """Hand an event to all readers. Never waits; `checkpoint()` is where the run waits for slow ones."""
         self.since_checkpoint += 1
-        gate = self.gate
-        if gate is not None:
-            gate.queue.append(event)
-            if gate.idle:
-                gate.begin()
+        barrier = self.barrier
+        if barrier is not None:
+            barrier.queue.append(event)
+            if barrier.idle:
+                barrier.begin()
             return
         for buffer in self._buffers:
             buffer.events.append(event)
@@ -89,12 +90,12 @@ class EventFanout:
     def _call(self, tap: Callable[[Event], None], event: Event) -> None:
         try:
             tap(event)
-        except Exception:  # whoever listens must not be able to harm the run, or the others who listen
-            _log.exception("A tap raised; it will hear no more.")
+        except Exception:  # a tap must not be able to harm the run, or the other taps
+            _log.exception("A tap raised; it gets no more events.")
             self._taps.remove(tap)
 
     def deliver(self, events: Sequence[Event]) -> None:
-        """Hand out events that were held back at the gate."""
+        """Hand out events that were held back at the barrier."""
         for buffer in self._buffers:
             buffer.events.extend(events)
             wake = buffer.wake
@@ -110,7 +111,7 @@ class EventFanout:
         self.make_room()
 
     async def checkpoint(self) -> None:
-        """Let others run, and wait until neither a reader nor the gate is too far behind."""
+        """Let others run, and wait until neither a reader nor the barrier is too far behind."""
         self.since_checkpoint = 0
         await asyncio.sleep(0)
         broadcast: EventFanout | None = self
@@ -126,16 +127,16 @@ class EventFanout:
             await asyncio.wait((self._room,))
 
     def _crowded(self) -> bool:
-        gate = self.gate
-        if gate is not None and len(gate.queue) >= GATE_FULL:
-            gate.flush()
-            if gate.backlog >= 2 * GATE_FULL:
+        barrier = self.barrier
+        if barrier is not None and len(barrier.queue) >= BARRIER_FULL:
+            barrier.flush()
+            if barrier.backlog >= 2 * BARRIER_FULL:
                 return True
         return any(len(buffer.events) >= HIGH_WATER for buffer in self._buffers)
 
     def close(self, last: Event) -> None:
         """Hand out the last event there will ever be."""
-        self.gate = None
+        self.barrier = None
         self.push(last)
         self._last = last
         for buffer in self._buffers:
@@ -169,7 +170,7 @@ class EventFanout:
 
     def forget_soon(self, buffer: _Buffer) -> None:
         """A reader was dropped, by whichever thread collects the garbage."""
-        with suppress(RuntimeError):  # the loop has closed, and nobody reads any more
+        with suppress(RuntimeError):  # the loop has closed, and its readers with it
             self._loop.call_soon_threadsafe(self.forget, buffer)
 
     def make_room(self) -> None:
@@ -179,7 +180,7 @@ class EventFanout:
 
 
 class _Buffer:
-    """What one reader has not taken yet. Apart from the reader, so that a reader who just goes away can be noticed."""
+    """What one reader has not taken yet. It is apart from the reader, so that a dropped reader is noticed."""
 
     __slots__ = ("ended", "events", "wake")
 

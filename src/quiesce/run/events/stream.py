@@ -1,4 +1,4 @@
-"""The events of a run that lives as long as somebody reads them."""
+"""Streams of events: a run that is stopped when its reader leaves, and runs that a thread starts in the background."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class EventStream:
     is a stop (cause: `disconnect`); so is the cancellation of the task that reads (cause: `task`), which goes on once
     the run is at rest. After the last event, a run that failed raises its error.
 
-    A prompt that was said in a run which somebody else had started (`on_busy="steer"`) does not own that run: whoever
-    leaves its events leaves it running.
+    A prompt that steered a run of another caller (`on_busy="steer"`) does not own that run: leaving its events early
+    leaves it running.
     """
 
     def __init__(self, start: Callable[[], tuple[Run, bool]]) -> None:
@@ -40,7 +40,7 @@ class EventStream:
 
     @property
     def run(self) -> Run:
-        """The run, started now if nobody has read yet."""
+        """The run, which is started by the first read."""
         if self._run is None:
             self._run, self._is_mine = self._start()
             self._reader = self._run.events()

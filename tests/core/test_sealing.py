@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quiesce.conversation.answer import AnswerBuilder, parse_arguments, well_formed
-from quiesce.conversation.sealing import SENTENCES, check, close, faults, seal_turn, unfinished
+from quiesce.conversation.sealing import SENTENCES, check, close_turn, faults, seal_turn, unfinished
 from quiesce.errors import InvalidConversation, ModelProtocolError
 from quiesce.events import (
     AnswerEnd,
@@ -115,14 +115,14 @@ def test_every_outcome_but_completed_has_a_sentence():
 def test_closing():
     note = AssistantMessage((CutNote("n"),), cut=True)
     torn = AssistantMessage((Text("x", cut=True),), cut=True)
-    assert close((), (), "n") == ()
-    assert close((), (USER,), "n") == (note,)
-    assert close((), (USER, ANSWER), "n") == ()
-    assert close((ANSWER,), (USER,), "n") == (ANSWER,)
-    assert close((torn,), (USER,), "n") == (AssistantMessage((Text("x", cut=True), CutNote("n")), cut=True),)
-    assert close((), (USER, torn), "n") == ()
+    assert close_turn((), (), "n") == ()
+    assert close_turn((), (USER,), "n") == (note,)
+    assert close_turn((), (USER, ANSWER), "n") == ()
+    assert close_turn((ANSWER,), (USER,), "n") == (ANSWER,)
+    assert close_turn((torn,), (USER,), "n") == (AssistantMessage((Text("x", cut=True), CutNote("n")), cut=True),)
+    assert close_turn((), (USER, torn), "n") == ()
     turn = (asking("a"), answering("a"))
-    assert close(turn, (USER,), "n") == (*turn, note)
+    assert close_turn(turn, (USER,), "n") == (*turn, note)
 
 
 # --- Drafts ---------------------------------------------------------------------------------------------------------
@@ -238,7 +238,7 @@ def test_whatever_a_model_sends_and_wherever_it_is_cut_the_conversation_is_valid
             said += delta.text
         turn = seal_turn(draft, {})
         assert faults((*before, *turn)) == ()
-        closed = (*before, *close(turn, before, "(cut)"))
+        closed = (*before, *close_turn(turn, before, "(cut)"))
         assert faults(closed) == ()
         assert isinstance(closed[-1], AssistantMessage)
         assert faults((*closed, USER)) == ()
