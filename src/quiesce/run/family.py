@@ -44,6 +44,8 @@ class Family:
 
     def __init__(self, parent: Parent | None) -> None:
         self.parent: Final = parent
+        self.above: Final[tuple[RunState, ...]] = () if parent is None else parent.state.lineage()
+        """The parent and its parents, up to the root."""
         self.children: Final[list[ChildRun]] = []
 
     @property
@@ -53,7 +55,7 @@ class Family:
 
     def is_below(self, run_id: str) -> bool:
         """Whether a run is the parent, or one of its parents."""
-        return self.parent is not None and any(state.run_id == run_id for state in self.parent.state.lineage())
+        return any(state.run_id == run_id for state in self.above)
 
     @property
     def living(self) -> list[ChildRun]:

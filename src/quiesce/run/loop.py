@@ -5,7 +5,7 @@
                                           v        |
                                          backing_off
 
-A stop that a phase obeys is seen at the head of `run_phases()`, before any phase begins; a stop that comes while a phase
+A stop that a phase obeys is seen at the head of `run_phases()`, before any phase begins; one that comes while a phase
 waits cancels the wait, through the scope around `run_phases()`. Neither leaves anything half done, because what a phase
 has achieved is written to `RunState` in the same step in which it happens.
 """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -10,6 +10,7 @@ from ..cancellation import BoundedShield, CancellationToken, Mode
 from ..errors import StoreError
 from ..events import ChildEvent, Event, HookFailed
 from ..hooks import HookEvent
+from ..phases import Phase
 from ..result import RunResult
 from ..sessions import Conversation
 from ..sessions.queue.waiting import BusyPolicy
@@ -69,13 +70,9 @@ class RunState:
         """The record of the run's requests."""
         return self.spending.bill.ledger
 
-    def lineage(self) -> Iterator[RunState]:
+    def lineage(self) -> tuple[RunState, ...]:
         """This run and its parents, from here to the root."""
-        state: RunState | None = self
-        while state is not None:
-            yield state
-            parent = state.family.parent
-            state = None if parent is None else parent.state
+        return (self, *self.family.above)
 
     def still_running(self) -> tuple[str, ...]:
         """What could not be proved to have stopped."""
@@ -86,7 +83,7 @@ class RunState:
 
     def emit(self, event: Event) -> None:
         """Tell the readers, unless the run is over."""
-        if not self.progress.ended:
+        if self.progress.phase is not Phase.ENDED:
             self.events.push(event)
 
     def _as_child(self, event: Event) -> Event:

@@ -43,6 +43,8 @@ class TurnInProgress:
         self.handoff: Handoff | None = None
         """The agent that continues after this turn, if one of its tools asked for a handoff."""
         self._view = TurnView(())
+        self._complete: tuple[AnswerBuilder | None, AssistantMessage | None] = (None, None)
+        """The last answer that was complete, sealed once."""
 
     # --- Looking ------------------------------------------------------------------------------------------------
 
@@ -71,8 +73,15 @@ class TurnInProgress:
     @property
     def answer(self) -> AssistantMessage | None:
         """The current answer, as far as it has come."""
-        turn = self.so_far(unsettled=Outcome.UNKNOWN)
-        return turn[0] if turn and isinstance(turn[0], AssistantMessage) else None
+        view = self._view
+        builder, answer = self._complete
+        if builder is not None and builder is view.builder:
+            return answer
+        turn = view.turn(unsettled=Outcome.UNKNOWN)
+        answer = turn[0] if turn and isinstance(turn[0], AssistantMessage) else None
+        if view.builder is not None and view.builder.complete:
+            self._complete = (view.builder, answer)
+        return answer
 
     def so_far(self, *, unsettled: Outcome = Outcome.NEVER_STARTED) -> tuple[Message, ...]:
         """The messages of the current turn so far; `unsettled` is the outcome of calls that have no result yet."""
