@@ -13,7 +13,7 @@ import anyio
 from .._version import __version__
 from ..cancellation import BoundedShield
 from ..errors import ConfigurationError, QuiesceError, ToolError
-from ..tools.policy import LAST_BREATH
+from ..tools.policy import FINAL_GRACE
 from .elicitation import Elicitation
 from .log import Log
 from .stdio import NO_ANSWER, ServerProcess
@@ -143,7 +143,7 @@ class Connection:
         shield = BoundedShield(f"waiting for {self._target.label} to close")
         if self._renewal is not None:
             self._renewal.cancel()
-            await shield.wait((self._renewal,), seconds=LAST_BREATH)
+            await shield.wait((self._renewal,), seconds=FINAL_GRACE)
         if self._ready.done():
             self._leaving.set()
         else:
@@ -151,7 +151,7 @@ class Connection:
         await shield.wait((self._task,), seconds=self._target.close_bound)
         if not self._task.done():
             self._task.cancel()
-            await shield.wait((self._task,), seconds=self._target.close_bound + LAST_BREATH)
+            await shield.wait((self._task,), seconds=self._target.close_bound + FINAL_GRACE)
         if shield.interrupted:
             raise asyncio.CancelledError
 
@@ -237,7 +237,7 @@ class Connection:
         if self.process is None:
             return ToolError(f"The connection to the MCP server {self._target.label} has ended{unknown}")
         # Its pipes close a moment before its exit code is known.
-        await asyncio.wait((self.process.exited,), timeout=LAST_BREATH)
+        await asyncio.wait((self.process.exited,), timeout=FINAL_GRACE)
         how = f" ({self.process.fault})" if self.process.fault else self._exit_code()
         return ToolError(f"The MCP server {self._target.label} has ended{how}{unknown}")
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import httpx2
 
-from ..tools.policy import LAST_BREATH
+from ..tools.policy import FINAL_GRACE
 from .stdio import NO_ANSWER
 
 _log: Final = logging.getLogger("quiesce")
@@ -83,7 +83,7 @@ class ServerClient(httpx2.AsyncClient):
         telling = tuple(self._telling)
         try:
             if telling:
-                await asyncio.wait(telling, timeout=LAST_BREATH)
+                await asyncio.wait(telling, timeout=FINAL_GRACE)
         finally:
             for each in telling:
                 each.cancel()
