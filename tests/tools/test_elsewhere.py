@@ -22,7 +22,7 @@ from tool_runs import agent_with, call, killable, results, run_async, stop_when
 
 from quiesce import ToolContext
 from quiesce.errors import ConfigurationError, ToolError
-from quiesce.mcp.client import MCPServer
+from quiesce.mcp import MCPServer
 from quiesce.messages import Outcome
 from quiesce.models.scripted import Call
 from quiesce.processes import kill_tree, supervised

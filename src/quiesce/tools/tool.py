@@ -165,7 +165,7 @@ class Tool:
         return self._arguments[1]
 
     def validate(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """The arguments as the function takes them. Raises `ToolError`, with a text for the model, if they are wrong."""
+        """The arguments as the function takes them. Raises `ToolError`, in words for the model, for invalid ones."""
         return self._arguments[0].validate(arguments)
 
 
