@@ -11,7 +11,7 @@ import time
 
 from quiesce.cancellation import CancellationToken
 from quiesce.messages import ToolCall
-from quiesce.tools.batch import Batch
+from quiesce.tools.batch import ToolBatch
 from quiesce.tools.tool import Tool
 from quiesce.tools.undo.log import UndoLog
 
@@ -29,8 +29,8 @@ class Host:
 
     def __init__(self) -> None:
         self.token = CancellationToken()
-        self.leg = self.token.child()
-        self.state: dict[str, object] = {}
+        self.work_token = self.token.child()
+        self.agent_state: dict[str, object] = {}
         self.undo_log = UndoLog()
 
     def emit(self, event: object) -> None: ...
@@ -40,7 +40,7 @@ class Host:
     def idempotency_key(self, call: ToolCall) -> str:
         return call.id
 
-    async def before_tool(self, call: ToolCall, asking: object) -> None: ...
+    async def before_tool(self, call: ToolCall, questions: object) -> None: ...
 
     async def after_tool(self, call: ToolCall, result: object) -> object:
         return result
@@ -52,12 +52,12 @@ async def time_calls(tool: Tool, rounds: int) -> list[float]:
     times: list[float] = []
     for number in range(rounds):
         host = Host()
-        batch = Batch((ToolCall(f"c{number}", tool.name, {}),), {tool.name: tool}, host, sequential=False)
+        batch = ToolBatch((ToolCall(f"c{number}", tool.name, {}),), {tool.name: tool}, host, sequential=False)
         began = time.perf_counter()
         await batch.run()
         times.append(time.perf_counter() - began)
-        assert batch.records[0].result is not None
-        assert batch.records[0].result.text == "1"
+        assert batch.calls[0].result is not None
+        assert batch.calls[0].result.text == "1"
     return times
 
 

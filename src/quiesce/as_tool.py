@@ -31,7 +31,7 @@ from .sessions import Conversation, ConversationState
 from .tools.context import ToolContext
 from .tools.current_run import run_of_call
 from .tools.output import as_json
-from .tools.policy import LAST_BREATH
+from .tools.policy import FINAL_GRACE
 from .tools.tool import HandoffTarget, Tool
 
 # How many characters of a stopped child's answer go into the tool result.
@@ -87,7 +87,7 @@ def agent_tool(agent: DelegateAgent, *, name: str | None, description: str | Non
         grace=SETTLING_SLACK + max((each.policy.grace for each in tools), default=0.0),
         sequential=memory,
     )
-    tool.last_breath = KILL_SLACK + max((each.last_breath for each in tools), default=LAST_BREATH)
+    tool.final_grace = KILL_SLACK + max((each.final_grace for each in tools), default=FINAL_GRACE)
     return tool
 
 

@@ -26,7 +26,7 @@ from .messages import AssistantMessage, Message, ToolCall, ToolResult, UserMessa
 from .models.base import ModelRequest
 from .receipt import LateOutcome, Receipt
 from .result import RunResult
-from .tools.output import completed, fitting
+from .tools.output import as_result_of, completed_result
 from .tools.questions import CallQuestions
 
 
@@ -84,7 +84,7 @@ class _ToolHookEvent(HookEvent):
 
     def replace(self, value: Any) -> None:
         """Answer the call with `value` (whatever a tool may return, or a `ToolResult`) instead of the tool's result."""
-        made = fitting if isinstance(value, ToolResult) else completed
+        made = as_result_of if isinstance(value, ToolResult) else completed_result
         self._replacement = made(self.call, value)
 
     @property

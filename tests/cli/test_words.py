@@ -13,7 +13,7 @@ from quiesce.cli.chat_text import ENDINGS, answer_command, bar, fraction, hint, 
 from quiesce.cli.sanitize import clean, one_line
 from quiesce.models.scripted import Say, ScriptedModel, Stall
 from quiesce.result import StopReason
-from quiesce.tools.policy import OnStop, StopPolicy
+from quiesce.tools.policy import OnStop, ToolStopPolicy
 
 pytestmark = pytest.mark.promise("P4")
 
@@ -72,7 +72,7 @@ async def test_the_hint_says_what_esc_will_do_in_every_state(on_stop: OnStop, sa
         if getattr(event, "text", "") == "Well":
             break
     assert hint(talk) == "Esc stops the answer; what was said stays"
-    talk.tools["1"] = RunningTool("1", "bake", StopPolicy(on_stop, 2.0))
+    talk.tools["1"] = RunningTool("1", "bake", ToolStopPolicy(on_stop, 2.0))
     assert hint(talk) == says
     talk.stop("Esc")
     assert hint(talk) == "Stopping: waiting for bake, 0 s · Esc again forces it: no more grace"

@@ -39,7 +39,7 @@ def test_a_stop_that_the_scope_ignores_is_late(monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_grace_that_is_not_kept_is_late(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(CallInProgress, "request_stop", lambda self, mode: None)
-    monkeypatch.setattr(CallInProgress, "grace", lambda self, mode: 60.0)
+    monkeypatch.setattr(CallInProgress, "stop_timeout", lambda self, mode: 60.0)
     caught("P1", "one_tool")
 
 
@@ -84,7 +84,7 @@ def test_a_result_that_is_thrown_away_is_lost(monkeypatch: pytest.MonkeyPatch) -
     original = TurnInProgress.commit
 
     def commit(self: TurnInProgress, turn: Any) -> None:
-        for record in self.batch.records if self.batch is not None else ():
+        for record in self.batch.calls if self.batch is not None else ():
             if record._work_token.cancelled and record.result is not None:
                 record.result = settled_result(record)
         original(self, self.so_far() or turn)

@@ -18,7 +18,7 @@ import pytest
 
 from quiesce import Agent, Conversation, ConversationState, Deny
 from quiesce._background_loop import close_portals
-from quiesce.mcp.client import MCPServer
+from quiesce.mcp import MCPServer
 from quiesce.mcp.connection import Connection
 from quiesce.messages import Outcome
 from quiesce.models.scripted import Call, Say, ScriptedModel

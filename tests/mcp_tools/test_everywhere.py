@@ -13,7 +13,7 @@ import pytest
 
 from quiesce import Agent, tool
 from quiesce._background_loop import close_portals
-from quiesce.mcp.client import MCPServer
+from quiesce.mcp import MCPServer
 from quiesce.testing import ALL_SOURCES, Call, Say, ScriptedModel, Stage, Used, VirtualLoop, stop_everywhere
 from quiesce.testing import trial as performance
 

@@ -12,7 +12,7 @@ import pytest
 from quiesce import Agent
 from quiesce.errors import ConfigurationError, DuplicateTool
 from quiesce.events import ToolProgress
-from quiesce.mcp.client import MCPServer
+from quiesce.mcp import MCPServer
 from quiesce.messages import Document, Outcome, Text, ToolResult
 from quiesce.models.scripted import Call, ScriptedModel
 from quiesce.result import RunResult

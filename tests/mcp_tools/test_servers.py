@@ -17,7 +17,7 @@ from quiesce._background_loop import close_portals
 from quiesce.conversation.sealing import faults
 from quiesce.errors import ConfigurationError, ToolError
 from quiesce.events import ToolProgress, ToolStarted
-from quiesce.mcp.client import MCPServer
+from quiesce.mcp import MCPServer
 from quiesce.messages import Image, Outcome, Text
 from quiesce.models.scripted import Call, ScriptedModel
 

@@ -15,7 +15,7 @@ from mcp import Client, StdioServerParameters
 from quiesce import Agent
 from quiesce.errors import ConfigurationError
 from quiesce.events import ToolProgress
-from quiesce.mcp.client import MCPServer
+from quiesce.mcp import MCPServer
 from quiesce.messages import Outcome
 from quiesce.models.scripted import Call, ScriptedModel
 from quiesce.protocols.mcp_server import AgentServer

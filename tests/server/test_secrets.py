@@ -30,7 +30,7 @@ AGENTS = """
 import asyncio, ctypes, json, os, subprocess, sys
 from quiesce import Agent, ToolContext, tool
 from quiesce.models.scripted import Call, ScriptedModel
-from quiesce.mcp.client import MCPServer
+from quiesce.mcp import MCPServer
 from quiesce.tools.builtin import make_python, make_shell
 
 HERE = os.getcwd()

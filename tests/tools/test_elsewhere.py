@@ -22,7 +22,7 @@ from tool_runs import agent_with, call, killable, results, run_async, stop_when
 
 from quiesce import ToolContext
 from quiesce.errors import ConfigurationError, ToolError
-from quiesce.mcp.client import MCPServer
+from quiesce.mcp import MCPServer
 from quiesce.messages import Outcome
 from quiesce.models.scripted import Call
 from quiesce.processes import kill_tree, supervised
@@ -51,8 +51,9 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     pool.shut_down()
     monkeypatch.setattr(supervised, "_START", ELSEWHERE)
     monkeypatch.setattr(supervised, "LINUX", False)
-    for where in ("call", "worker.call", "program"):  # each look is a program here, on a machine that is busy
-        monkeypatch.setattr(f"quiesce.tools.{where}.REAPING", 30.0)
+    # Each look at the process table is a program here, on a machine that is busy.
+    for where in ("call_stop", "stop_rules", "worker.call", "program"):
+        monkeypatch.setattr(f"quiesce.tools.{where}.EXIT_GRACE", 30.0)
     yield
     pool.shut_down()
 

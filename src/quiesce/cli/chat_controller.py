@@ -19,7 +19,7 @@ from ..receipt import Undone as UndoOutcome
 from ..result import RunResult
 from ..run.handle import Run
 from ..sessions import Conversation
-from ..tools.policy import StopPolicy
+from ..tools.policy import ToolStopPolicy
 from .chat_sessions import ChatSession, ChatSessions, Said
 
 LADDER: Final = (Mode.NOW, Mode.KILL)
@@ -31,7 +31,7 @@ class RunningTool:
 
     call_id: str
     name: str
-    policy: StopPolicy | None
+    policy: ToolStopPolicy | None
     since: float = field(default_factory=time.monotonic)
     progress: Any = None
 

@@ -3,9 +3,9 @@
     async with MCPServer.stdio("uvx", "mcp-server-git") as git:
         agent = Agent(model, tools=[git])
 
-A connection is bound to the task that opened it, so it lives in a task of its own; calls come from any run, in any
-event loop. A call that is stopped tells the server so (`notifications/cancelled`, or by closing its request where the
-protocol says that this is the way), does not wait for an answer, and leaves the connection usable.
+A connection is bound to the task that opened it, so it has a task of its own; calls come from any run, in any event
+loop. A call that is stopped notifies the server (`notifications/cancelled`, or by closing its request where the
+protocol asks for that), does not wait for an answer, and leaves the connection usable.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from ..messages import Outcome, ResultContent, Text, ToolResult
 from ..tools.context import ToolContext
 from .connection import Connection
 from .content import block_content, resource_content, result_content
-from .elicitation import Asked, Elicitation
+from .elicitation import Elicitation, UnansweredElicitation
 from .stdio import as_command
 from .tool import SchemaTool, legal_names
 from .transports import HttpTarget, StdioTarget, Target
 
 _T = TypeVar("_T")
 
-TOLD_TO_STOP: Final = f"{SENTENCES[Outcome.UNKNOWN]} The server was told to stop."
+CANCEL_SENT: Final = f"{SENTENCES[Outcome.UNKNOWN]} The server was told to stop."
 
 
 class MCPResource(Struct, frozen=True):
-    """Something that a server offers to read."""
+    """A resource of a server."""
 
     uri: str
     name: str
@@ -45,7 +45,7 @@ class MCPResource(Struct, frozen=True):
 
 
 class MCPResourceTemplate(Struct, frozen=True):
-    """A kind of resource that a server offers: `read_resource` takes the address with the braces filled in."""
+    """A template for resources of a server: `read_resource` takes the address with the braces filled in."""
 
     uri_template: str
     name: str
@@ -54,7 +54,7 @@ class MCPResourceTemplate(Struct, frozen=True):
 
 
 class MCPPrompt(Struct, frozen=True):
-    """A prompt that a server offers, and the names of its arguments."""
+    """A prompt of a server, and the names of its arguments."""
 
     name: str
     description: str = ""
@@ -71,16 +71,16 @@ class PromptPart(Struct, frozen=True):
 class MCPServer:
     """A connection to an MCP server, usable as a set of tools: `Agent(model, tools=[server])`.
 
-    Connected inside `async with`, or inside `with` for code without an event loop. A server that we started is ended,
-    with everything that it started, when the block is left. A server that dies is a tool error for the calls that need
-    it; `restart()` brings it back.
+    It is connected inside `async with`, or inside `with` for code without an event loop. A stdio server is ended, with
+    everything that it started, when the block is left. After a server has died, calls of its tools return an error;
+    `restart()` starts it again.
 
-    prefix    goes before the name of each tool, for servers whose tools have the same names
-    only      the tools to use, by the server's names; all of them unless given
-    grace     seconds that a stop gives to a call, to tell the server
+    prefix           goes before the name of each tool, for servers whose tools have the same names
+    only             the tools to use, by the server's names; all of them unless given
+    grace            seconds that a stopped call has to notify the server
     connect_timeout  seconds that connecting may take
     elicitation      whether the server may ask a person in the middle of a call: the run then ends with an interrupt,
-              and the call is made again, from its beginning, when there is an answer
+                     and the call is made again, from its beginning, when there is an answer
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class MCPServer:
         self._only: Final = only
         self._grace: Final = grace
         self._connect_timeout: Final = connect_timeout
-        self._may_ask: Final = elicitation
+        self._may_elicit: Final = elicitation
         self._elicitation: Elicitation | None = None
         self._connection: Connection | None = None
         self._tools: tuple[SchemaTool, ...] = ()
@@ -113,16 +113,15 @@ class MCPServer:
         cwd: str | PathLike[str] | None = None,
         **options: Any,
     ) -> Self:
-        """A server that is started as a process.
+        """A server that is started as a process and used over stdio.
 
-        Of this process's environment it gets only PATH, HOME and the like, so that no key goes where it was not meant
-        to; `env` is added to that.
+        Its environment has only PATH, HOME and the like from this process, so that no key leaks to it, and `env`.
         """
         return cls(StdioTarget(as_command((command, *args), env, cwd)), **options)
 
     @classmethod
     def http(cls, url: str, *, headers: Mapping[str, str] | None = None, **options: Any) -> Self:
-        """A server that is reached by streamable HTTP."""
+        """A server that is used over streamable HTTP."""
         if not url.startswith(("http://", "https://")):
             raise ConfigurationError(f"{url!r} is not the address of an MCP server.", todo="Use http:// or https://.")
         return cls(HttpTarget(url, dict(headers or {})), **options)
@@ -137,8 +136,8 @@ class MCPServer:
         """Connect and list the tools. Raises `ConfigurationError` when the server cannot be reached or started."""
         if self._connection is not None:
             raise ConfigurationError(f"{self!r} is connected already.", todo="Leave the first block before the next.")
-        if self._may_ask:
-            self._elicitation = Elicitation(on_a_pipe=isinstance(self._target, StdioTarget))
+        if self._may_elicit:
+            self._elicitation = Elicitation(is_stdio=isinstance(self._target, StdioTarget))
         connection = Connection(self._target, self._list_tools, self._elicitation)
         try:
             await connection.open(self._connect_timeout)
@@ -147,28 +146,28 @@ class MCPServer:
         except BaseException as error:
             await connection.close()
             if isinstance(error, TimeoutError | ToolError):
-                raise self._cannot_list(error) from error
+                raise self._list_error(error) from error
             raise
         self._connection = connection
 
-    def _cannot_list(self, error: TimeoutError | ToolError) -> ConfigurationError:
+    def _list_error(self, error: TimeoutError | ToolError) -> ConfigurationError:
         why = str(error) or f"The MCP server {self._target.label} did not answer within {self._connect_timeout:g} s."
         return ConfigurationError(f"The tools of an MCP server cannot be listed. {why}", todo="Check the server.")
 
     async def _list_tools(self, connection: Connection) -> None:
-        """At the beginning, and when the server says that its tools are others now."""
+        """Read the server's tools: when connecting, and after each change."""
         listed = [each for each in await connection.call(_all_tools) if self._only is None or each.name in self._only]
         names = legal_names([each.name for each in listed], self._prefix)
         self._tools = tuple(map(self._tool, listed, names))
 
     async def close(self) -> None:
-        """Disconnect, and end a server that we started. Bounded; a cancellation from outside goes on afterwards."""
+        """Disconnect, and end a stdio server. Bounded in time; a cancellation is raised afterwards."""
         connection, self._connection = self._connection, None
         if connection is not None:
             await connection.close()
 
     async def restart(self) -> None:
-        """Disconnect and connect again, for a server that died. Tools that agents have keep working."""
+        """Disconnect and connect again, after a server has died. The tools of existing agents keep working."""
         await self.close()
         await self.connect()
 
@@ -186,7 +185,7 @@ class MCPServer:
         try:
             self._portal.run(self.connect)
             return self
-        except BaseException:  # also one that a signal handler raised when it was connected already
+        except BaseException:  # also an exception of a signal handler, after connecting
             self._portal.run(self.close)
             raise
 
@@ -200,7 +199,7 @@ class MCPServer:
 
     @property
     def tools(self) -> tuple[SchemaTool, ...]:
-        """The server's tools, as they are now: a server may change them. Agents have those of the time they were made.
+        """The server's current tools: a server may change them. An agent keeps those that it was made with.
 
         Raises `ConfigurationError` while it is not connected.
         """
@@ -210,21 +209,21 @@ class MCPServer:
 
     @property
     def stderr(self) -> tuple[str, ...]:
-        """The last lines that a server that we started wrote to its stderr. Never sent to a model."""
+        """The last lines of a stdio server's stderr. Never sent to a model."""
         return () if self._connection is None else self._connection.stderr
 
     @property
     def instructions(self) -> str | None:
-        """What the server says about how to use it."""
+        """The server's instructions for its use."""
         return None if self._connection is None else self._connection.instructions
 
     async def resources(self) -> tuple[MCPResource, ...]:
-        """What the server offers to read."""
+        """The server's resources."""
         listed = await self._call(_all_resources)
         return tuple(MCPResource(str(r.uri), r.name, r.description or "", r.mime_type) for r in listed)
 
     async def resource_templates(self) -> tuple[MCPResourceTemplate, ...]:
-        """What the server offers to read when it is told which: addresses with something in braces to fill in."""
+        """The server's resource templates: addresses with names in braces to fill in."""
         listed = await self._call(_all_templates)
         return tuple(MCPResourceTemplate(t.uri_template, t.name, t.description or "", t.mime_type) for t in listed)
 
@@ -234,7 +233,7 @@ class MCPServer:
         return tuple(resource_content(each) for each in result.contents)
 
     async def prompts(self) -> tuple[MCPPrompt, ...]:
-        """The prompts that the server offers."""
+        """The server's prompts."""
         listed = await self._call(_all_prompts)
         return tuple(MCPPrompt(p.name, p.description or "", tuple(a.name for a in p.arguments or ())) for p in listed)
 
@@ -254,16 +253,16 @@ class MCPServer:
 
     # --- Tools --------------------------------------------------------------------------------------------------
 
-    def _tool(self, listed: Any, ours: str) -> SchemaTool:
-        theirs: str = listed.name
+    def _tool(self, listed: Any, name: str) -> SchemaTool:
+        server_name: str = listed.name
 
         async def call(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
-            return await self._call_tool(theirs, arguments, context)
+            return await self._call_tool(server_name, arguments, context)
 
         return SchemaTool(
             call,
-            name=ours,
-            description=listed.description or listed.title or theirs,
+            name=name,
+            description=listed.description or listed.title or server_name,
             schema=listed.input_schema,
             grace=self._grace,
         )
@@ -276,39 +275,39 @@ class MCPServer:
             def call() -> Coroutine[Any, Any, Any]:
                 return client.call_tool(name, arguments, progress_callback=progress)
 
-            asks = self._elicitation
-            return await (call() if asks is None else asks.make(client, call, context.answers))
+            elicitation = self._elicitation
+            return await (call() if elicitation is None else elicitation.make(client, call, context.answers))
 
         try:
             result = await self._call(request)
-        except Asked as asked:
-            return context.interrupt(asked.name, asked.reason)  # which leaves the tool
+        except UnansweredElicitation as unanswered:
+            return context.interrupt(unanswered.name, unanswered.reason)  # which leaves the tool
         except asyncio.CancelledError:
-            # The SDK has told the server on its way out. That is all that can be known, so that is what is said.
-            told = (Text(TOLD_TO_STOP),)
-            return ToolResult(context.call_id, context.tool_name, told, Outcome.UNKNOWN, is_error=True)
+            # The SDK has notified the server. Whether the server stopped is not known, and the result says so.
+            content = (Text(CANCEL_SENT),)
+            return ToolResult(context.call_id, context.tool_name, content, Outcome.UNKNOWN, is_error=True)
         return ToolResult(context.call_id, context.tool_name, result_content(result), is_error=bool(result.is_error))
 
 
 async def _all_tools(client: Any) -> list[Any]:
-    return await _pages(client.list_tools, "tools") if client.server_capabilities.tools is not None else []
+    return await _all_pages(client.list_tools, "tools") if client.server_capabilities.tools is not None else []
 
 
 async def _all_resources(client: Any) -> list[Any]:
     offered = client.server_capabilities.resources is not None
-    return await _pages(client.list_resources, "resources") if offered else []
+    return await _all_pages(client.list_resources, "resources") if offered else []
 
 
 async def _all_templates(client: Any) -> list[Any]:
     offered = client.server_capabilities.resources is not None
-    return await _pages(client.list_resource_templates, "resource_templates") if offered else []
+    return await _all_pages(client.list_resource_templates, "resource_templates") if offered else []
 
 
 async def _all_prompts(client: Any) -> list[Any]:
-    return await _pages(client.list_prompts, "prompts") if client.server_capabilities.prompts is not None else []
+    return await _all_pages(client.list_prompts, "prompts") if client.server_capabilities.prompts is not None else []
 
 
-async def _pages(fetch: Callable[..., Coroutine[Any, Any, Any]], what: str) -> list[Any]:
+async def _all_pages(fetch: Callable[..., Coroutine[Any, Any, Any]], what: str) -> list[Any]:
     found: list[Any] = []
     seen: set[str | None] = set()
     cursor: str | None = None

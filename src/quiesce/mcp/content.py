@@ -1,4 +1,4 @@
-"""From what an MCP server says to what a conversation holds."""
+"""The content of MCP messages as content of a conversation."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..tools.output import as_json
 
 
 def result_content(result: Any) -> tuple[ResultContent, ...]:
-    """The content of a tool's result. Structured content stands in where there is no other."""
+    """The content of a tool's result. Structured content is used where there is no other."""
     content = tuple(part for block in result.content for part in block_content(block))
     if content or result.structured_content is None:
         return content

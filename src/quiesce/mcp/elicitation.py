@@ -1,8 +1,7 @@
-"""A server that asks a person in the middle of a call: the call is taken back, and made again with the answer.
+"""Elicitation: a server's question to a person becomes an interrupt, and the call is made again with the answer.
 
-A call that waited would hold a task and a server for as long as a person takes, and could not outlive a restart. So the
-question becomes an interrupt like any other. When the call is made again, the server asks again, and is answered from
-what was given.
+A call that waited for the person would hold a task and a server all that time, and would be lost in a restart. So the
+call is cancelled. When it is made again, the server asks again, and gets the answer that the person has given.
 """
 
 from __future__ import annotations
@@ -21,13 +20,13 @@ from ..errors import ToolError
 from ..tools.output import as_json
 
 _T = TypeVar("_T")
-# How long a call may take to tell the server that it is off.
-_TAKING_BACK: Final = 1.0
-_current: Final[ContextVar[AskingCall | None]] = ContextVar("quiesce_mcp_call", default=None)
+# The seconds that a call may take to notify the server that it is cancelled.
+_CANCEL_GRACE: Final = 1.0
+_current: Final[ContextVar[ElicitingCall | None]] = ContextVar("quiesce_mcp_call", default=None)
 
 
-class Asked(ToolError):
-    """The server asks what nobody has answered yet. `name` tells the question from others of the call."""
+class UnansweredElicitation(ToolError):
+    """The server asks a question that has no answer yet. `name` identifies it among the questions of the call."""
 
     def __init__(self, name: str, reason: dict[str, Any]) -> None:
         super().__init__("The server asks a person.")
@@ -35,79 +34,79 @@ class Asked(ToolError):
         self.reason: Final = reason
 
 
-class AskingCall:
-    """One attempt of a call, made in the event loop of the connection. `answers` are those of earlier questions."""
+class ElicitingCall:
+    """One attempt of a call, in the event loop of the connection. `answers` are those to earlier questions, by name."""
 
     def __init__(self, answers: Mapping[str, Any]) -> None:
         self._answers: Final = answers
-        self._times: Final[Counter[str]] = Counter()
-        self._over: Final = asyncio.Event()
-        self._asked: Final[asyncio.Future[Asked]] = asyncio.get_running_loop().create_future()
+        self._counts: Final[Counter[str]] = Counter()
+        self._ended: Final = asyncio.Event()
+        self._unanswered: Final[asyncio.Future[UnansweredElicitation]] = asyncio.get_running_loop().create_future()
 
     async def make(self, call: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
-        """Make the call. Raises `Asked` for a question without an answer; the server is told that it is off then."""
+        """Make the call. Cancels it and raises `UnansweredElicitation` at a question without an answer."""
         _current.set(self)
         work = asyncio.create_task(call(), name="quiesce mcp call that may ask")
-        shield = BoundedShield("taking a call back")
+        shield = BoundedShield("cancelling a call")
         try:
-            await asyncio.wait((work, self._asked), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((work, self._unanswered), return_when=asyncio.FIRST_COMPLETED)
             if work.done():
                 return work.result()
-            raise self._asked.result()
+            raise self._unanswered.result()
         finally:
             work.cancel()
-            await shield.wait((work,), seconds=_TAKING_BACK)
-            self._over.set()
+            await shield.wait((work,), seconds=_CANCEL_GRACE)
+            self._ended.set()
             if shield.interrupted:
                 raise asyncio.CancelledError
 
     async def answer(self, params: Any) -> Any:
-        """What the server is told: the answer that was given; else nothing until the call is over."""
+        """The response to a question: its answer, or, when the call has ended without one, an error."""
         import mcp_types
 
         reason = _reason(params)
         question = hashlib.sha256(as_json(reason).encode()).hexdigest()[:8]
-        self._times[question] += 1  # asked again because the answer did not do: that is another question
-        name = f"elicitation-{question}-{self._times[question]}"
+        self._counts[question] += 1  # asked again, because its answer was not accepted: that is another question
+        name = f"elicitation-{question}-{self._counts[question]}"
         if name in self._answers:
             return _result(self._answers[name], reason)
-        if not self._asked.done():
-            self._asked.set_result(Asked(name, reason))
-        await self._over.wait()
+        if not self._unanswered.done():
+            self._unanswered.set_result(UnansweredElicitation(name, reason))
+        await self._ended.wait()
         return mcp_types.ErrorData(code=mcp_types.INVALID_REQUEST, message="The call was cancelled to ask a person")
 
 
 class Elicitation:
-    """The questions of one connection, each brought to the call that it belongs to.
+    """The questions of one connection, each assigned to its call.
 
-    An old server on a pipe does not say which of its calls asks, so there it has one call at a time.
+    An old server on stdio does not say which call a question belongs to, so it gets one call at a time.
     """
 
-    def __init__(self, *, on_a_pipe: bool) -> None:
-        self._on_a_pipe: Final = on_a_pipe
-        self._turn: Final = asyncio.Lock()
-        self._only_call: AskingCall | None = None
+    def __init__(self, *, is_stdio: bool) -> None:
+        self._is_stdio: Final = is_stdio
+        self._call_lock: Final = asyncio.Lock()
+        self._current_call: ElicitingCall | None = None
 
     async def make(self, client: Any, call: Callable[[], Coroutine[Any, Any, _T]], answers: Mapping[str, Any]) -> _T:
-        """Make a call that may ask. Raises `Asked`."""
+        """Make a call during which the server may ask. Raises `UnansweredElicitation`."""
         from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-        asking = AskingCall(answers)
-        if not self._on_a_pipe or client.protocol_version in MODERN_PROTOCOL_VERSIONS:
-            return await asking.make(call)
-        async with self._turn:
-            self._only_call = asking
+        eliciting = ElicitingCall(answers)
+        if not self._is_stdio or client.protocol_version in MODERN_PROTOCOL_VERSIONS:
+            return await eliciting.make(call)
+        async with self._call_lock:
+            self._current_call = eliciting
             try:
-                return await asking.make(call)
+                return await eliciting.make(call)
             finally:
-                self._only_call = None
+                self._current_call = None
 
-    async def hear(self, context: Any, params: Any) -> Any:
-        """What the SDK's client calls with each question."""
+    async def on_request(self, context: Any, params: Any) -> Any:
+        """Called by the SDK's client with each question."""
         import mcp_types
 
         del context
-        call = _current.get() or self._only_call
+        call = _current.get() or self._current_call
         if call is None:
             return mcp_types.ErrorData(code=mcp_types.INVALID_REQUEST, message="Only a tool that is called can ask")
         return await call.answer(params)
@@ -132,9 +131,9 @@ def _result(answer: Any, reason: dict[str, Any]) -> Any:
 
 
 def _fields(answer: Any, properties: dict[str, Any]) -> dict[str, Any]:
-    """The answer as the form that was asked for. A form with one field can be answered with its value alone."""
+    """The answer as the requested form. A form with one field can be answered with the value of that field."""
     if isinstance(answer, str) and (len(properties) != 1 or next(iter(properties.values())).get("type") != "string"):
-        with suppress(ValueError):  # it was typed
+        with suppress(ValueError):  # typed text may be JSON
             answer = json.loads(answer)
     if isinstance(answer, dict):
         return answer  # pyright: ignore[reportUnknownVariableType]

@@ -1,4 +1,4 @@
-"""What MCP servers log, in this process's log: the logger is `quiesce.mcp`."""
+"""The log messages of MCP servers, in this process's log: the logger is `quiesce.mcp`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Final
 from ..tools.output import as_json
 
 _log: Final = logging.getLogger("quiesce.mcp")
-_LONGEST: Final = 10_000
+_MAX_LENGTH: Final = 10_000
 _LEVELS: Final = {
     "debug": logging.DEBUG,
     "info": logging.INFO,
@@ -21,18 +21,18 @@ _LEVELS: Final = {
 }
 
 
-class Log:
-    """Takes what one server logs. Never shown to a model."""
+class ServerLog:
+    """Writes the messages of one server to the log. Never shown to a model."""
 
     def __init__(self, label: str) -> None:
         self._label: Final = label
 
     @property
     def level(self) -> str:
-        """The least that is worth sending: what the logger would not write is not asked for."""
+        """The lowest level that the logger writes: the server is asked for this level."""
         return next((name for name, level in _LEVELS.items() if _log.isEnabledFor(level)), "emergency")
 
-    async def hear(self, params: Any) -> None:
-        """What the SDK's client calls with each message."""
+    async def on_message(self, params: Any) -> None:
+        """Called by the SDK's client with each message."""
         text = params.data if isinstance(params.data, str) else as_json(params.data)
-        _log.log(_LEVELS[params.level], "%s: %s", self._label, text[:_LONGEST])
+        _log.log(_LEVELS[params.level], "%s: %s", self._label, text[:_MAX_LENGTH])

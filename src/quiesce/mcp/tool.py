@@ -16,21 +16,21 @@ _CONTEXT: Final = "quiesce context"  # not a name that an argument could have
 
 
 _ILLEGAL: Final = re.compile(r"[^a-zA-Z0-9_-]")
-_LONGEST: Final = 64
+_MAX_LENGTH: Final = 64
 
 
-def legal_names(theirs: Sequence[str], prefix: str) -> list[str]:
-    """For each name one that every provider takes, and no two the same.
+def legal_names(names: Sequence[str], prefix: str) -> list[str]:
+    """A name for each tool that every provider accepts, all different.
 
-    Where two would become the same, those that had to be changed end in something that depends on the name alone, so
-    that it is the same again tomorrow.
+    Where two would become the same, a changed name ends in a hash of the original one, so that it is the same in every
+    run.
     """
-    wanted = [prefix + name for name in theirs]
-    legal = [_ILLEGAL.sub("_", name)[:_LONGEST] or "tool" for name in wanted]
-    often = Counter(legal)
+    prefixed = [prefix + name for name in names]
+    legal = [_ILLEGAL.sub("_", name)[:_MAX_LENGTH] or "tool" for name in prefixed]
+    counts = Counter(legal)
     return [
-        name if often[name] == 1 or name == whole else f"{name[: _LONGEST - 9]}_{_digest(whole)}"
-        for name, whole in zip(legal, wanted, strict=True)
+        name if counts[name] == 1 or name == original else f"{name[: _MAX_LENGTH - 9]}_{_digest(original)}"
+        for name, original in zip(legal, prefixed, strict=True)
     ]
 
 
@@ -39,7 +39,7 @@ def _digest(name: str) -> str:
 
 
 class SchemaTool(Tool):
-    """Somebody else's tool: whoever runs it checks the arguments."""
+    """A tool that is described by a JSON schema. The server that runs it validates the arguments."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class SchemaTool(Tool):
 
     @property
     def spec(self) -> ToolSpec:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The tool as a model sees it."""
+        """The tool's description for a model."""
         return ToolSpec(self.name, self.description, self._schema)
 
     @property

@@ -118,7 +118,7 @@ class HttpTarget(Struct, frozen=True):
         from .http import ServerClient
 
         async with (
-            ServerClient(self.headers, connection.forget) as http,
+            ServerClient(self.headers, connection.on_session_expired) as http,
             Client(
                 streamable_http_client(self.url, http_client=http, max_sse_event_size=LONGEST_MESSAGE),
                 **connection.client_options(),

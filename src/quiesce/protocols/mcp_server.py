@@ -1,13 +1,13 @@
 """An agent as an MCP server (extra: `quiesce[mcp]`): each agent is a tool that other programs can call.
 
-    from quiesce.mcp_server import serve
+    from quiesce.protocols.mcp_server import serve
 
     serve(agent)                                # over stdio
     serve(agent, transport="http", port=8000)   # over streamable HTTP, at /mcp
 
-A call is a run. When the client cancels the call (`notifications/cancelled`, or by hanging up where the protocol says
-so) the run is stopped, with cause `remote`, and has settled before the server forgets the call. A client that is gone
-stops its runs too (cause `disconnect`), and so does the end of the server (cause `shutdown`).
+A call is a run. When the client cancels the call (`notifications/cancelled`, or by disconnecting where the protocol
+says so) the run is stopped, with cause `remote`, and has settled before the call ends. A client that disconnects stops
+its runs too (cause `disconnect`), and so does the end of the server (cause `shutdown`).
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from ..result import RunResult
 from ..run.handle import Run
 from ..sessions import Conversation
 
-# How many conversations a server remembers; the one that was used longest ago is forgotten first.
+# The number of conversations that a server keeps; the least recently used one is dropped first.
 KEPT_CONVERSATIONS: Final = 1000
 
-_HUNG_UP: Final = "quiesce.hung_up"
-# After a signal, what the runs have come to is sent; connections that only listen are not waited for any longer.
-_LAST_WORDS: Final = 5
+_DISCONNECTED: Final = "quiesce.disconnected"
+# The seconds after a signal in which the results of stopped runs are sent. Then all connections are closed.
+_SHUTDOWN_TIMEOUT: Final = 5
 
 _SCHEMA: Final[dict[str, Any]] = {
     "type": "object",
@@ -58,7 +58,7 @@ _SCHEMA: Final[dict[str, Any]] = {
 
 
 class AgentServer:
-    """Some agents as the tools of an MCP server. `sdk_server` is the SDK's own server object, ready to run.
+    """Agents as the tools of an MCP server. `sdk_server` is the SDK's server object, ready to run.
 
     Raises `ConfigurationError` without an agent, for two agents of one name, and when the extra is not installed.
     """
@@ -79,39 +79,39 @@ class AgentServer:
 
     def http_app(self, **options: Any) -> Any:
         """The server as an ASGI application, at /mcp. Options as for the SDK's `streamable_http_app`."""
-        return _HangUps(self.sdk_server.streamable_http_app(**options))
+        return _DisconnectWatcher(self.sdk_server.streamable_http_app(**options))
 
     async def run_stdio(self) -> None:
         """Serve this process's stdin and stdout until the client closes them."""
         from mcp.server.stdio import stdio_server
 
-        async with stdio_server() as (read, write), self._until_the_end_of(read) as messages:
+        async with stdio_server() as (read, write), self._messages_until_end(read) as messages:
             await self.sdk_server.run(messages, write, self.sdk_server.create_initialization_options())
 
     @asynccontextmanager
-    async def _until_the_end_of(self, messages: Any) -> AsyncGenerator[Any]:
-        """The messages as they come. When there are no more, the runs are told why before they are cut."""
+    async def _messages_until_end(self, messages: Any) -> AsyncGenerator[Any]:
+        """The messages of the client. At their end, the runs are stopped, with a cause, before the SDK cancels them."""
         send, receive = anyio.create_memory_object_stream[Any](0)
 
-        async def pass_on() -> None:
+        async def forward() -> None:
             async with send:
                 async for message in messages:
                     await send.send(message)
                 self._stop_runs("The client has left", "disconnect")
 
         async with anyio.create_task_group() as group, receive:
-            group.start_soon(pass_on)
+            group.start_soon(forward)
             yield receive
             group.cancel_scope.cancel()
 
     async def close(self) -> None:
-        """Refuse new calls, stop the runs of the others, with cause `shutdown`, and wait until they are at rest."""
+        """Refuse new calls, stop all runs, with cause `shutdown`, and wait until they have settled."""
         self.stop()
         for run in tuple(self._runs):
             await run.stopped()
 
     def stop(self) -> None:
-        """What `close()` does, without waiting. From a signal handler, too."""
+        """The same as `close()`, without waiting. Safe in a signal handler."""
         self._closing = True
         self._stop_runs("The server is shutting down", "shutdown")
 
@@ -119,7 +119,7 @@ class AgentServer:
         for run in tuple(self._runs):
             run.cancel(reason, source=source)
 
-    # --- What clients ask for -----------------------------------------------------------------------------------
+    # --- Requests -----------------------------------------------------------------------------------------------
 
     async def _list_tools(self, context: Any, params: Any) -> Any:
         del context, params
@@ -138,65 +138,66 @@ class AgentServer:
         arguments: dict[str, Any] = params.arguments or {}
         agent, prompt = self._agents.get(params.name), arguments.get("prompt")
         if agent is None:
-            return _refusal(f"There is no agent {params.name!r} here.")
+            return _error_result(f"There is no agent {params.name!r} here.")
         if not isinstance(prompt, str):
-            return _refusal("A prompt is needed.")
+            return _error_result("A prompt is needed.")
         if self._closing:
-            return _refusal("The server is shutting down.")
+            return _error_result("The server is shutting down.")
         key, conversation = self._conversation(arguments.get("conversation"))
         if conversation is None:
-            return _refusal("There is no such conversation here; leave it out to begin a new one.")
+            return _error_result("There is no such conversation here; leave it out to begin a new one.")
         try:
             run = agent.start(prompt, conversation=conversation)
         except QuiesceError as error:
-            return _refusal(str(error))
+            return _error_result(str(error))
         self._runs.add(run)
-        forget = _stop_when_hung_up(run, context)
+        unregister = _stop_on_disconnect(run, context)
         try:
-            return _answer(await _play(run, context), key)
+            return _call_result(await _follow(run, context), key)
         finally:
             self._runs.discard(run)
-            forget()
+            unregister()
 
     def _conversation(self, key: Any) -> tuple[str, Conversation | None]:
         if key is not None:
-            found = self._conversations.get(str(key))
-            if found is not None:
+            conversation = self._conversations.get(str(key))
+            if conversation is not None:
                 self._conversations.move_to_end(str(key))
-            return str(key), found
-        fresh = uuid.uuid4().hex
-        self._conversations[fresh] = Conversation()
+            return str(key), conversation
+        new = uuid.uuid4().hex
+        self._conversations[new] = Conversation()
         while len(self._conversations) > KEPT_CONVERSATIONS:
             self._conversations.popitem(last=False)
-        return fresh, self._conversations[fresh]
+        return new, self._conversations[new]
 
 
-async def _play(run: Run, context: Any) -> RunResult:
-    """Tell the client how the run goes, and wait for its end. A cancellation of the call stops the run first."""
+async def _follow(run: Run, context: Any) -> RunResult:
+    """Report the run's progress to the client, and wait for its result. A cancelled call stops the run first."""
     steps = 0
     try:
         async for event in run:
-            said = _progress(event)
-            if said:
+            text = _progress(event)
+            if text:
                 steps += 1
-                await context.session.report_progress(steps, message=said)
+                await context.session.report_progress(steps, message=text)
         return await run.outcome()
     except BaseException as error:
         if isinstance(error, asyncio.CancelledError):
             run.cancel("The client cancelled the call", source="remote")
-        else:  # the client cannot be told any more: nobody waits for this run
+        else:  # progress cannot be sent any more: the client is gone
             run.cancel("The client cannot be reached", source="disconnect")
         await run.end_with_caller()
         raise
 
 
-def _stop_when_hung_up(run: Run, context: Any) -> Callable[[], object]:
+def _stop_on_disconnect(run: Run, context: Any) -> Callable[[], object]:
     from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-    hung_up: CancellationToken | None = getattr(context.request, "scope", {}).get(_HUNG_UP)
-    if hung_up is None or context.protocol_version in MODERN_PROTOCOL_VERSIONS:  # there it is how a call is cancelled
+    disconnected: CancellationToken | None = getattr(context.request, "scope", {}).get(_DISCONNECTED)
+    # In modern versions a disconnect cancels the call.
+    if disconnected is None or context.protocol_version in MODERN_PROTOCOL_VERSIONS:
         return lambda: None
-    return hung_up.on_cancel(lambda _: run.cancel("The client hung up", source="disconnect"))
+    return disconnected.on_cancel(lambda _: run.cancel("The client hung up", source="disconnect"))
 
 
 def _progress(event: object) -> str:
@@ -209,26 +210,26 @@ def _progress(event: object) -> str:
             return ""
 
 
-def _answer(result: RunResult, key: str) -> Any:
+def _call_result(result: RunResult, key: str) -> Any:
     import mcp_types
 
     about: dict[str, Any] = {"conversation": key, "stop_reason": result.stop_reason, "run_id": result.run_id}
-    words = result.text
+    text = result.text
     if result.error is not None:
-        words = f"The agent failed: {getattr(result.error, 'what', result.error)}"
+        text = f"The agent failed: {getattr(result.error, 'what', result.error)}"
     elif result.receipt.cause is not None:
-        words = f"Stopped ({result.receipt.cause}). {words}".strip()
+        text = f"Stopped ({result.receipt.cause}). {text}".strip()
     elif result.interrupts:
-        asked = "; ".join(f"{each.tool_name} ({each.kind})" for each in result.interrupts)
-        words = f"{words}\nNot finished: a person has to answer first: {asked}. That cannot be done over MCP.".strip()
+        questions = "; ".join(f"{each.tool_name} ({each.kind})" for each in result.interrupts)
+        text = f"{text}\nNot finished: a person has to answer first: {questions}. That cannot be done over MCP.".strip()
     return mcp_types.CallToolResult(
-        content=[mcp_types.TextContent(text=words or "(no output)")],
+        content=[mcp_types.TextContent(text=text or "(no output)")],
         structured_content=about,
         is_error=result.error is not None or result.receipt.cause is not None or bool(result.interrupts),
     )
 
 
-def _refusal(why: str) -> Any:
+def _error_result(why: str) -> Any:
     import mcp_types
 
     return mcp_types.CallToolResult(content=[mcp_types.TextContent(text=why)], is_error=True)
@@ -246,7 +247,7 @@ def serve(
     Over HTTP the address is http://host:port/mcp. There is no login: keep it on this machine, or put it behind
     something that has one. Other processes can no longer read this one's environment: see `hide_environment`.
     """
-    hide_environment()  # from what tools start
+    hide_environment()  # from processes that tools start
     server = AgentServer(*agents, name=name)
     if transport == "stdio":
         asyncio.run(_serve_stdio(server))
@@ -256,11 +257,11 @@ def serve(
 
 async def _serve_stdio(server: AgentServer) -> None:
     loop = asyncio.get_running_loop()
-    told = asyncio.Event()
+    stop_requested = asyncio.Event()
     if sys.platform != "win32":
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, told.set)
-    serving, waiting = asyncio.create_task(server.run_stdio()), asyncio.create_task(told.wait())
+            loop.add_signal_handler(number, stop_requested.set)
+    serving, waiting = asyncio.create_task(server.run_stdio()), asyncio.create_task(stop_requested.wait())
     await asyncio.wait((serving, waiting), return_when=asyncio.FIRST_COMPLETED)
     if serving.done():
         waiting.cancel()
@@ -276,22 +277,22 @@ async def _serve_stdio(server: AgentServer) -> None:
 def _serve_http(server: AgentServer, host: str, port: int) -> None:
     import uvicorn
 
-    class Listening(uvicorn.Server):
+    class HttpServer(uvicorn.Server):
         def handle_exit(self, sig: int, frame: Any) -> None:  # noqa: ARG002
-            """The runs end, their clients hear of it, and the process ends by itself."""
+            """Stop the runs, send their results to the clients, and end the process."""
             server.stop()
             self.force_exit = self.should_exit
             self.should_exit = True
 
-    options: dict[str, Any] = {"log_level": "warning", "timeout_graceful_shutdown": _LAST_WORDS}
-    Listening(uvicorn.Config(server.http_app(host=host), host=host, port=port, **options)).run()
+    options: dict[str, Any] = {"log_level": "warning", "timeout_graceful_shutdown": _SHUTDOWN_TIMEOUT}
+    HttpServer(uvicorn.Config(server.http_app(host=host), host=host, port=port, **options)).run()
 
 
-class _HangUps:
-    """Around an ASGI application: whoever handles a request can hear that its client has hung up.
+class _DisconnectWatcher:
+    """ASGI middleware: gives each request a token that is cancelled when its client disconnects.
 
-    Before 2026-07-28 the protocol does not take that for a cancellation, because a client may come back for what it
-    missed. Here it cannot, so nobody waits for the run any more.
+    Before 2026-07-28 the protocol does not take a disconnect for a cancellation, because a client may reconnect and
+    read what it missed. This server does not support that, so the result has no reader any more.
     """
 
     def __init__(self, app: Callable[..., Awaitable[None]]) -> None:
@@ -304,12 +305,12 @@ class _HangUps:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        hung_up = scope[_HUNG_UP] = CancellationToken()
+        disconnected = scope[_DISCONNECTED] = CancellationToken()
 
-        async def listen() -> Any:
+        async def receive_watched() -> Any:
             message = await receive()
             if message["type"] == "http.disconnect":
-                hung_up.cancel(source="disconnect")
+                disconnected.cancel(source="disconnect")
             return message
 
-        await self._app(scope, listen, send)
+        await self._app(scope, receive_watched, send)

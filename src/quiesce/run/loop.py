@@ -277,7 +277,7 @@ async def act(state: RunState) -> Phase | None:
     if batch is None:
         batch = state.tools.begin_batch(answer.tool_calls)
     else:  # a turn of an earlier run, which counted it there
-        count(state, tool_calls=sum(record.result is None for record in batch.records))
+        count(state, tool_calls=sum(record.result is None for record in batch.calls))
     await batch.run()
     if not batch.suspended:
         return Phase.TURN_END

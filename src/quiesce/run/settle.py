@@ -23,7 +23,7 @@ from ..receipt import undo_note
 from ..result import RunResult
 from ..sessions.journal.journal import PATIENCE, TOO_SOON, Journal
 from ..sessions.journal.rows import encode
-from ..tools.policy import LAST_BREATH
+from ..tools.policy import FINAL_GRACE
 from .ending import Ending, build_result, last_event, latency, write_ending
 from .final_answer import finish_with_answer
 from .output import OutputMismatch
@@ -121,7 +121,7 @@ async def _stop_everything(state: RunState, urgent: asyncio.Future[None]) -> tup
     if state.turn.batch is not None:
         await state.turn.batch.stop(state.shield, urgent)
     await _stop_children(state, urgent)
-    await state.foreign_tasks.wait_for_abandoned(state.shield, seconds=LAST_BREATH if urgent.done() else HANG_UP_GRACE)
+    await state.foreign_tasks.wait_for_abandoned(state.shield, seconds=FINAL_GRACE if urgent.done() else HANG_UP_GRACE)
     if hooks is not None:
         await _bound(state, hooks, STOP_HOOK_GRACE, urgent)
     return waited_for
@@ -134,21 +134,24 @@ async def _stop_children(state: RunState, urgent: asyncio.Future[None]) -> None:
         child.cancel("The run above has ended", source="parent")
     # The grace of a call that was given up was the grace of what it had started, too.
     given_up = {
-        id(child) for child in children for batch in state.tools.batches if batch.gave_up(child.state.family.call_id)
+        id(child)
+        for child in children
+        for batch in state.tools.batches
+        if batch.has_abandoned(child.state.family.call_id)
     }
     waiting = [child for child in children if id(child) not in given_up]
     tools = [tool for child in waiting for tool in child.state.config.tools.values()]
     at_rest = [child.at_rest() for child in waiting]
     grace = SETTLING_SLACK + max((tool.policy.grace for tool in tools), default=0.0)
     await state.shield.wait(at_rest, seconds=grace, unless=urgent)
-    await state.shield.wait(at_rest, seconds=KILL_SLACK + max((tool.last_breath for tool in tools), default=0.0))
+    await state.shield.wait(at_rest, seconds=KILL_SLACK + max((tool.final_grace for tool in tools), default=0.0))
 
 
 async def _undo(state: RunState) -> None:
     """Take back what the run did, if the stop asked for that. A stop that becomes more urgent ends the undo."""
     for batch in state.tools.batches:
         for call in batch.cut_calls():
-            state.tools.undo_log.note_cut(call)
+            state.tools.undo_log.add_cut(call)
     if not state.tools.undo_wanted or state.progress.over:
         return
     began_in = state.token.mode
@@ -202,7 +205,7 @@ async def _bound(state: RunState, task: asyncio.Task[None], seconds: float, unle
     await state.shield.wait((task,), seconds=seconds, unless=unless)
     if not task.done():
         task.cancel()
-        await state.shield.wait((task,), seconds=LAST_BREATH)
+        await state.shield.wait((task,), seconds=FINAL_GRACE)
         if not task.done():
             state.foreign_tasks.abandoned.append(task)
 

@@ -54,7 +54,7 @@ async def _stop_turn(state: RunState) -> None:
     shield = BoundedShield(f"steering run {state.run_id}", on_interrupt)
     try:
         if state.turn.batch is not None:
-            await state.turn.batch.stop(shield, stop, give_way=True)
+            await state.turn.batch.stop(shield, stop, defer=True)
         await state.foreign_tasks.wait_for_abandoned(shield, seconds=HANG_UP_GRACE, unless=stop)
     finally:
         forget()

@@ -10,7 +10,7 @@ from ..hooks import AfterToolCall, BeforeToolCall, OnLateOutcome
 from ..interrupts import PendingTurn
 from ..messages import AssistantMessage, ToolCall, ToolResult
 from ..receipt import CallReceipt, LateOutcome
-from ..tools.batch import Batch
+from ..tools.batch import ToolBatch
 from ..tools.questions import CallQuestions
 from ..tools.undo.log import UndoLog
 
@@ -23,7 +23,7 @@ class RunTools:
 
     def __init__(self, state: RunState, above: UndoLog | None) -> None:
         self._state: Final = state
-        self.batches: Final[list[Batch]] = []
+        self.batches: Final[list[ToolBatch]] = []
         self.undo_log: Final = UndoLog(above)
         self.undo_wanted: bool | None = None
         self.undo_token: Final = CancellationToken()
@@ -33,27 +33,27 @@ class RunTools:
 
     # --- Batches ------------------------------------------------------------------------------------------------
 
-    def begin_batch(self, calls: tuple[ToolCall, ...]) -> Batch:
+    def begin_batch(self, calls: tuple[ToolCall, ...]) -> ToolBatch:
         """The calls that the current answer asks for; none has started."""
         batch = self.new_batch(calls)
         self._state.turn.use_tools(batch)
         return batch
 
-    def new_batch(self, calls: tuple[ToolCall, ...], pending: PendingTurn | None = None) -> Batch:
+    def new_batch(self, calls: tuple[ToolCall, ...], pending: PendingTurn | None = None) -> ToolBatch:
         """A batch of this run; `pending` is how far an earlier run has come with the same calls."""
         config = self._state.config
-        batch = Batch(calls, config.tools, self, sequential=config.sequential, pending=pending)
+        batch = ToolBatch(calls, config.tools, self, sequential=config.sequential, pending=pending)
         self.batches.append(batch)
         self.undo_log.begin_turn()
         if pending is not None:
             run_id, effects = self._state.conversation.undoable
-            self.undo_log.carry_on(batch.undoable_calls(), effects if run_id == pending.run_id else ())
+            self.undo_log.resume_turn(batch.undoable_calls(), effects if run_id == pending.run_id else ())
         return batch
 
-    def suspend(self, answer: AssistantMessage, batch: Batch) -> None:
+    def suspend(self, answer: AssistantMessage, batch: ToolBatch) -> None:
         """Keep the turn until a person has answered what its tools ask, and, in this process, what undoes it."""
         state = self._state
-        state.conversation.undoable = (state.run_id, self.undo_log.of_turn)
+        state.conversation.undoable = (state.run_id, self.undo_log.turn_effects)
         pending = PendingTurn(state.run_id, answer, batch.pending(), handed=state.config.handoffs)
         state.turn.suspend(pending, state.config.cut_note)
 
@@ -69,9 +69,9 @@ class RunTools:
             return False
         return True
 
-    def gave_up(self, call_id: str | None) -> bool:
+    def has_abandoned(self, call_id: str | None) -> bool:
         """Whether a call was abandoned."""
-        return any(batch.gave_up(call_id) for batch in self.batches)
+        return any(batch.has_abandoned(call_id) for batch in self.batches)
 
     def receipts(self) -> tuple[CallReceipt, ...]:
         """What became of every call of the run."""
@@ -117,13 +117,13 @@ class RunTools:
         """The same for the same call, whatever happens to the process in between."""
         return f"{self._state.conversation.id}/{call.id}"
 
-    async def before_tool(self, call: ToolCall, asking: CallQuestions) -> ToolResult | None:
+    async def before_tool(self, call: ToolCall, questions: CallQuestions) -> ToolResult | None:
         """Ask the hooks; a result means that the tool need not run."""
         state = self._state
         if not state.config.hooks.wanting(BeforeToolCall):
             return None
         await state.saving.durable()
-        event = BeforeToolCall(state.run_id, state.token, call, asking)
+        event = BeforeToolCall(state.run_id, state.token, call, questions)
         await state.config.hooks.call(event, state.hook_failed)
         return event.replacement
 

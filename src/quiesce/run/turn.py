@@ -10,7 +10,7 @@ from ..conversation.sealing import seal_answer, seal_turn
 from ..interrupts import PendingTurn
 from ..messages import AssistantContent, AssistantMessage, Message, Outcome, ToolResult, UserMessage
 from ..sessions import Conversation
-from ..tools.batch import Batch
+from ..tools.batch import ToolBatch
 from .config import Handoff
 
 
@@ -22,15 +22,15 @@ class TurnView(NamedTuple):
 
     settled: tuple[Message, ...]
     builder: AnswerBuilder | None = None
-    batch: Batch | None = None
+    batch: ToolBatch | None = None
     answer: AssistantMessage | None = None
 
     def turn(self, *, unsettled: Outcome) -> tuple[Message, ...]:
         """The messages of the current turn so far; `unsettled` is the outcome of calls that have no result yet."""
         results: dict[str, ToolResult] = {}
         if self.batch is not None:
-            for record in self.batch.records:
-                results[record.call.id] = record.standing(unsettled)
+            for record in self.batch.calls:
+                results[record.call.id] = record.result_or(unsettled)
         return seal_turn(self.builder, results) if self.answer is None else seal_answer(self.answer, results)
 
 
@@ -60,7 +60,7 @@ class TurnInProgress:
         return self._view.builder
 
     @property
-    def batch(self) -> Batch | None:
+    def batch(self) -> ToolBatch | None:
         """The tools of this turn."""
         return self._view.batch
 
@@ -99,7 +99,7 @@ class TurnInProgress:
         """A new turn: all there is to see is the conversation."""
         self._view = TurnView(self._conversation.messages)
 
-    def take_up(self, answer: AssistantMessage, batch: Batch) -> None:
+    def take_up(self, answer: AssistantMessage, batch: ToolBatch) -> None:
         """Go on with a turn that an earlier run began."""
         self._view = TurnView(self._conversation.messages, None, batch, answer)
 
@@ -117,7 +117,7 @@ class TurnInProgress:
         """Drop the answer of a try that failed before readers got any of it."""
         self.begin()
 
-    def use_tools(self, batch: Batch) -> None:
+    def use_tools(self, batch: ToolBatch) -> None:
         """The answer asks for these tools; none has started."""
         self._view = self._view._replace(batch=batch)
 

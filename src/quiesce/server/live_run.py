@@ -149,7 +149,7 @@ class RunRecord:
     @property
     def _undoable(self) -> tuple[str, ...]:
         log = None if self.result is None else self.result.undo_log
-        return () if log is None else tuple(dict.fromkeys(effect.call.name for effect in log.open))
+        return () if log is None else tuple(dict.fromkeys(effect.call.name for effect in log.remaining))
 
     # --- Asking a person ----------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from ..interrupts import DENIED, EXPIRED
 from ..messages import AssistantMessage, Outcome, Text, ToolMessage, ToolResult
 from ..models.scripted import ScriptedModel
 from ..result import RunResult
-from ..tools.policy import LAST_BREATH
+from ..tools.policy import FINAL_GRACE
 from ..tools.thread import live_threads
 from ..usage.figure import Figure, Provenance
 from .scenario import WatchedRun
@@ -46,7 +46,7 @@ def late_end(watched: WatchedRun, fired_at: float, allowance: float) -> Iterator
 def grace_now(watched: WatchedRun, mode: str, patience: float) -> float:
     """How long a stop in this instant may take: the longest grace of the tools that run, and no time without any."""
     graces = [0.0 if mode == "kill" else tool.policy.grace for tool in watched.running_tools()]
-    return (max(graces) + LAST_BREATH if graces else 0.0) + patience
+    return (max(graces) + FINAL_GRACE if graces else 0.0) + patience
 
 
 def valid(result: RunResult) -> Iterator[str]:

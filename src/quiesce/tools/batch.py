@@ -1,4 +1,4 @@
-"""The calls of one turn: started together or one by one, stopped each by its own policy."""
+"""The tool calls of one turn: run in parallel or one after the other, stopped each by its own policy."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from .host import ToolHost
 from .tool import Tool
 
 
-class Batch:
-    """Runs a turn's calls in lanes: a lane for each call that may run beside others, one for those that may not."""
+class ToolBatch:
+    """Runs a turn's calls. All run in parallel, except those that are sequential: these share one queue."""
 
     def __init__(
         self,
@@ -29,50 +29,52 @@ class Batch:
         pending: PendingTurn | None = None,
     ) -> None:
         self._work_token: Final = host.work_token
-        self.records: Final = tuple(
+        self.calls: Final = tuple(
             CallInProgress(call, tools.get(call.name), host, None if pending is None else pending.call(call.id))
             for call in calls
         )
-        self._lanes: Final = _lanes(self.records, sequential=sequential)
+        self._queues: Final = _queues(self.calls, sequential=sequential)
         self._all_done: asyncio.Future[None] | None = None
+
+    # --- Running ------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
         """Start the calls and wait for them. When a stop interrupts the wait, the calls go on until `stop()`."""
         self._all_done = asyncio.get_running_loop().create_future()
-        for lane in self._lanes:
-            self._advance(lane)
+        for queue in self._queues:
+            self._start_next(queue)
         self._check_done()
         # asyncio.wait, unlike a plain await, leaves the future alone when this task is cancelled.
         await asyncio.wait((self._all_done,))
 
-    def _advance(self, lane: deque[CallInProgress]) -> None:
-        """Start the lane's next call, unless a stop was asked for. A call that waits for a person holds up its lane."""
-        while lane and lane[0].result is not None:  # finished before the turn had to wait, or cancelled before its turn
-            lane.popleft()
-        if lane and not lane[0].suspended and not self._work_token.wants(Mode.AFTER_TOOLS):
-            record = lane[0]
-            record.start(lambda: self._on_rest(lane, record))
+    def _start_next(self, queue: deque[CallInProgress]) -> None:
+        """Start the queue's next call, unless a stop was requested. A call that waits for a person blocks its queue."""
+        while queue and queue[0].result is not None:  # it ended in an earlier run, or was cancelled before its start
+            queue.popleft()
+        if queue and not queue[0].suspended and not self._work_token.wants(Mode.AFTER_TOOLS):
+            first = queue[0]
+            first.start(lambda: self._on_done(queue, first))
 
-    def cancel_call(self, call_id: str, why: str) -> bool:
+    def cancel_call(self, call_id: str, reason: str) -> bool:
         """Stop one call by its policy; the others, and the turn, go on. Whether it was there and not over."""
         if not self.has_call(call_id):
             return False
-        (record,) = (each for each in self.records if each.call.id == call_id)
-        held_up = self._lanes if record.suspended and self._all_done is not None else ()
-        stopped = record.stop_alone(why)
-        for lane in held_up:
-            self._on_rest(lane, record)
-        return stopped
+        (call,) = (each for each in self.calls if each.call.id == call_id)
+        blocked = self._queues if call.suspended and self._all_done is not None else ()
+        cancelled = call.cancel(reason)
+        for queue in blocked:
+            self._on_done(queue, call)
+        return cancelled
 
     def has_call(self, call_id: str) -> bool:
         """Whether a call with this id is here and has no result yet, and the turn still goes on. From any thread."""
         over = self._all_done is not None and self._all_done.done()
-        return not over and any(record.call.id == call_id and record.result is None for record in self.records)
+        return not over and any(each.call.id == call_id and each.result is None for each in self.calls)
 
-    def _on_rest(self, lane: deque[CallInProgress], record: CallInProgress) -> None:
-        if lane and lane[0] is record and not record.suspended:
-            lane.popleft()
-            self._advance(lane)
+    def _on_done(self, queue: deque[CallInProgress], call: CallInProgress) -> None:
+        if queue and queue[0] is call and not call.suspended:
+            queue.popleft()
+            self._start_next(queue)
         self._check_done()
 
     def _check_done(self) -> None:
@@ -80,94 +82,99 @@ class Batch:
             self._all_done.set_result(None)
 
     def _running(self) -> list[CallInProgress]:
-        return [record for record in self.records if record.running]
+        return [each for each in self.calls if each.running]
 
-    async def stop(self, shield: BoundedShield, urgent: asyncio.Future[None], *, give_way: bool = False) -> None:
-        """Stop what runs, each by its policy and within its grace. `urgent` is done when no grace is left.
+    # --- Stopping -----------------------------------------------------------------------------------------------
 
-        With `give_way`, `urgent` means that somebody else will do this, and it is left to them.
+    async def stop(self, shield: BoundedShield, urgent: asyncio.Future[None], *, defer: bool = False) -> None:
+        """Stop what runs, each call by its policy and within its grace. `urgent` is done when no grace is left.
+
+        With `defer`, this returns as soon as `urgent` is done: the stop of the run goes on from there.
         """
         clock = asyncio.get_running_loop().time
         mode = self._work_token.mode or Mode.NOW
         deadlines = self._request_stops(mode)
         while running := self._running():
-            tasks = [record.task for record in running if record.task is not None]
-            patience = max(0.0, min(deadlines[record] for record in running) - clock())
-            await shield.wait(tasks, seconds=patience, unless=None if mode is Mode.KILL else urgent)
-            if give_way and urgent.done():
+            tasks = [each.task for each in running if each.task is not None]
+            timeout = max(0.0, min(deadlines[each] for each in running) - clock())
+            await shield.wait(tasks, seconds=timeout, unless=None if mode is Mode.KILL else urgent)
+            if defer and urgent.done():
                 return
             if urgent.done() and mode is not Mode.KILL:
                 mode = Mode.KILL
                 deadlines = self._request_stops(mode)
-            await self._give_up([record for record in self._running() if clock() >= deadlines[record]], shield)
+            await self._abandon([each for each in self._running() if clock() >= deadlines[each]], shield)
 
     def _request_stops(self, mode: Mode) -> dict[CallInProgress, float]:
-        """Ask every running call to stop; when to give each of them up."""
+        """Ask every running call to stop. Returns the time at which each of them is abandoned."""
         clock = asyncio.get_running_loop().time
         running = self._running()
-        for record in running:
-            record.request_stop(mode)
-        return {record: clock() + record.grace(mode) for record in running}
+        for each in running:
+            each.request_stop(mode)
+        return {each: clock() + each.stop_timeout(mode) for each in running}
 
-    async def _give_up(self, records: list[CallInProgress], shield: BoundedShield) -> None:
-        """The grace is over. A task that was allowed to finish is cancelled now; what still runs is left behind."""
-        cancelled = [record.task for record in records if record.cancel_at_last() and record.task is not None]
-        await shield.wait(cancelled, seconds=max((record.last_breath for record in records), default=0.0))
-        for record in records:
-            if record.running:
-                record.leave_behind()
+    async def _abandon(self, overdue: list[CallInProgress], shield: BoundedShield) -> None:
+        """End calls whose grace is over: cancel a task that was allowed to finish, abandon what still runs then."""
+        cancelled = [each.task for each in overdue if each.cancel_after_grace() and each.task is not None]
+        await shield.wait(cancelled, seconds=max((each.final_grace for each in overdue), default=0.0))
+        for each in overdue:
+            if each.running:
+                each.abandon()
+
+    # --- State and results --------------------------------------------------------------------------------------
 
     @property
     def suspended(self) -> bool:
         """Whether a call waits for a person."""
-        return any(record.suspended for record in self.records)
+        return any(each.suspended for each in self.calls)
 
     def pending(self) -> tuple[PendingCall, ...]:
         """The calls as they wait in a `PendingTurn`."""
-        return tuple(record.asking.pending(record.result) for record in self.records)
+        return tuple(each.questions.pending(each.result) for each in self.calls)
 
     @property
     def results(self) -> dict[str, ToolResult]:
-        """What is known of each call so far, by call id."""
-        return {record.call.id: record.result for record in self.records if record.result is not None}
+        """The results so far, by call id."""
+        return {each.call.id: each.result for each in self.calls if each.result is not None}
 
     def announce(self, *, finished_only: bool = False) -> None:
-        """Tell the readers about every result that they have not heard of."""
-        for record in self.records:
-            if record.result is not None or not finished_only:
-                record.announce()
+        """Emit every result that was not emitted before to the run's readers."""
+        for each in self.calls:
+            if each.result is not None or not finished_only:
+                each.announce()
 
     def receipts(self) -> tuple[CallReceipt, ...]:
         """The lines for the receipt, in the order of the calls."""
-        return tuple(record.receipt() for record in self.records)
+        return tuple(each.receipt() for each in self.calls)
 
     def cut_calls(self) -> tuple[ToolCall, ...]:
-        """The calls that could have been undone, began, and did not complete."""
-        return tuple(record.call for record in self.records if record.was_cut and record.can_be_undone)
+        """The calls that have a compensation, began, and did not complete."""
+        return tuple(each.call for each in self.calls if each.was_cut and each.can_be_undone)
 
     def undoable_calls(self) -> tuple[ToolCall, ...]:
         """The calls that have completed and can be undone."""
-        return tuple(record.call for record in self.records if record.completed and record.can_be_undone)
+        return tuple(each.call for each in self.calls if each.completed and each.can_be_undone)
 
     def still_running(self) -> tuple[str, ...]:
-        """The names of the calls that were left behind and have not ended since."""
-        return tuple(record.remains for record in self.records if record.still_running)
+        """The names of the calls that were abandoned and have not ended since."""
+        return tuple(each.still_running_text for each in self.calls if each.still_running)
 
-    def gave_up(self, call_id: str | None) -> bool:
-        """Whether a call was left behind and has not ended since."""
-        return any(record.call.id == call_id and record.still_running for record in self.records)
+    def has_abandoned(self, call_id: str | None) -> bool:
+        """Whether this call was abandoned and has not ended since."""
+        return any(each.call.id == call_id and each.still_running for each in self.calls)
 
     def waiting_for(self) -> tuple[str, ...]:
-        """The names of the tools that run right now, and what they are protected in."""
-        return tuple(record.label for record in self._running())
+        """The names of the tools that run right now, and of their shields."""
+        return tuple(each.label for each in self._running())
 
 
-def _lanes(records: tuple[CallInProgress, ...], *, sequential: bool) -> list[deque[CallInProgress]]:
+def _queues(calls: tuple[CallInProgress, ...], *, sequential: bool) -> list[deque[CallInProgress]]:
+    """A queue for each call that may run in parallel, and one for all sequential calls."""
     one_by_one: deque[CallInProgress] = deque()
-    lanes: list[deque[CallInProgress]] = []
-    for record in records:
-        if sequential or (record.tool is not None and record.tool.sequential):
-            one_by_one.append(record)
+    queues: list[deque[CallInProgress]] = []
+    for each in calls:
+        if sequential or (each.tool is not None and each.tool.sequential):
+            one_by_one.append(each)
         else:
-            lanes.append(deque((record,)))
-    return [*lanes, one_by_one] if one_by_one else lanes
+            queues.append(deque((each,)))
+    return [*queues, one_by_one] if one_by_one else queues

@@ -1,11 +1,10 @@
-"""One tool call, from asked-for to accounted-for."""
+"""One tool call: from the model's request to its result and its line on the receipt."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Callable
-from copy import deepcopy
 from enum import Enum
 from typing import Any, Final
 
@@ -16,13 +15,13 @@ from ..events import InterruptRaised, ToolEnded, ToolStarted
 from ..interrupts import InterruptSignal, PendingCall
 from ..messages import Outcome, ToolCall, ToolResult
 from ..receipt import CallReceipt, LateOutcome
+from .call_stop import CallStop
+from .call_times import CallTimes
 from .host import ToolHost
 from .invocation import Invocation
-from .output import completed, describe, failed, with_note
-from .policy import LAST_BREATH, REAPING
+from .output import completed_result, describe_error, failed_result, with_changed_arguments
 from .questions import CallQuestions
-from .result_text import died, note, raised, stopped
-from .stop_rules import grace_of, is_cancelled_at_last, is_spared, patience_with
+from .result_text import process_ended_result, raised_result, receipt_detail, stopped_result
 from .thread import ThreadOutcome
 from .tool import Tool
 from .undo.log import Effect
@@ -30,7 +29,7 @@ from .undo.log import Effect
 _log: Final = logging.getLogger("quiesce")
 
 
-class Stage(Enum):
+class CallStage(Enum):
     """How far a call has come."""
 
     WAITING = "waiting"
@@ -40,80 +39,72 @@ class Stage(Enum):
 
 
 class CallInProgress:
-    """The life of one call. Its result is written in one step, the moment that it is known, and never lost after."""
+    """One call while it is made. Its result is written in one step, as soon as it is known, and is never lost later.
 
-    def __init__(self, call: ToolCall, tool: Tool | None, host: ToolHost, before: PendingCall | None = None) -> None:
+    `earlier` is how far an earlier run has come with the same call, before it waited for a person.
+    """
+
+    def __init__(self, call: ToolCall, tool: Tool | None, host: ToolHost, earlier: PendingCall | None = None) -> None:
         self.call: Final = call
         self.tool: Final = tool
-        self.asking: Final = CallQuestions(call, before)
+        self.questions: Final = CallQuestions(call, earlier)
         self._host: Final = host
         self._work_token: Final = host.work_token
-        self._loop: Final = asyncio.get_running_loop()
-        self._clock: Final = self._loop.time
         self._token: Final = host.work_token.child()
-        self.result: ToolResult | None = self.asking.result
-        self.stage = Stage.WAITING if self.result is None and not self.asking.open else Stage.DONE
+        self.result: ToolResult | None = self.questions.result
+        self.stage = CallStage.WAITING if self.result is None and not self.questions.interrupts else CallStage.DONE
         self.task: asyncio.Task[None] | None = None
         self._invocation: Final = Invocation(
-            self.asking,
+            self.questions,
             host,
             self._token,
             grace_left=self._grace_left,
             on_orphan=self._on_thread_end,
             on_unshield=self._on_unshield,
         )
-        self._shield_note = ""
-        self._timer: asyncio.TimerHandle | None = None
-        self._on_rest: Callable[[], None] = lambda: None
-        self.left_behind = False
-        self._stop_deadline: float | None = None
-        self._held_back = False
-        self._why_alone = ""
-        self._given: dict[str, Any] = {}
+        self._stop: Final = CallStop(tool, self._invocation)
+        self._times: Final = CallTimes()
+        self._on_done: Callable[[], None] = lambda: None
         self._announced = False
-        self._started_at: float | None = None
-        self._ended_at: float | None = None
-        self._stopped_waiting_at: float | None = None
 
     # --- Running ------------------------------------------------------------------------------------------------
 
-    def start(self, on_rest: Callable[[], None]) -> None:
-        """Begin, in a task of its own. `on_rest` is called, once, when nobody needs to wait for the call any more."""
-        self._on_rest = on_rest
-        self.stage = Stage.PREPARING
-        self.task = self._loop.create_task(self._perform(), name=f"quiesce tool {self.call.name} {self.call.id}")
+    def start(self, on_done: Callable[[], None]) -> None:
+        """Begin, in a task of its own. `on_done` is called, once, when the call needs no more waiting for."""
+        self._on_done = on_done
+        self.stage = CallStage.PREPARING
+        self.task = asyncio.create_task(self._run(), name=f"quiesce tool {self.call.name} {self.call.id}")
         self.task.add_done_callback(self._on_task_end)
 
-    async def _perform(self) -> None:
+    async def _run(self) -> None:
         try:
-            replacement = await self._host.before_tool(self.asking.call, self.asking)
+            replacement = await self._host.before_tool(self.questions.call, self.questions)
             if replacement is not None:
                 self._finish(replacement)
             else:
                 await self._run_tool()
         except InterruptSignal as signal:
             self._suspend(signal)
-        if self.result is not None and not self.left_behind:
+        if self.result is not None and not self.abandoned:
             self.result = await self._host.after_tool(self.call, self.result)
             self.announce()
 
     async def _run_tool(self) -> None:
         try:
-            tool, arguments = self._checked()
+            tool, arguments = self._validated()
         except ToolError as error:
-            self._finish(failed(self.call, str(error)))
+            self._finish(failed_result(self.call, str(error)))
             return
-        await self.asking.check_approval(tool, arguments)
+        await self.questions.check_approval(tool, arguments)
         await self._host.before_start(self.call)
-        if self._work_token.wants(Mode.AFTER_TOOLS):  # the last look before anything happens
+        if self._work_token.wants(Mode.AFTER_TOOLS):  # the last check before anything happens
             return
-        self.stage = Stage.RUNNING
-        self.asking.started = True
-        self._started_at = self._clock()
-        if tool.compensation is not None:  # before the tool can change them
-            self._given = {name: _copied(value) for name, value in arguments.items()}
-        self._set_timer(tool.policy.timeout, self._on_timeout)
-        self._host.emit(ToolStarted(self.asking.call))
+        self.stage = CallStage.RUNNING
+        self.questions.started = True
+        self._times.mark_started()
+        self._invocation.keep_for_undo(tool, arguments)  # before the tool can change them
+        self._stop.set_timer(tool.policy.timeout, self._on_timeout)
+        self._host.emit(ToolStarted(self.questions.call))
         try:
             value = await self._invocation.run(tool, arguments)
         except asyncio.CancelledError as error:
@@ -122,33 +113,44 @@ class CallInProgress:
             raise
         except InterruptSignal:
             raise
-        except GeneratorExit:  # the loop was closed around a run that was still going on
+        except GeneratorExit:  # the loop was closed while the run was still going on
             raise
         except BaseException as error:  # a tool's SystemExit is the tool's failure, not the program's end
             self._finish(self._failure(error))
         else:
             self._finish(self._completed(value))
 
+    def _validated(self) -> tuple[Tool, dict[str, Any]]:
+        """The tool and its arguments. Raises `ToolError`, in words for the model, when the call cannot be made."""
+        if self.tool is None:
+            raise ToolError(f"There is no tool named {self.call.name!r}.")
+        call = self.questions.call
+        if call.unparsed is not None:
+            raise ToolError(f"The arguments were not a JSON object: {call.unparsed[:200]!r}.")
+        return self.tool, self.tool.validate(call.arguments)
+
+    # --- Ending -------------------------------------------------------------------------------------------------
+
     def _completed(self, value: Any) -> ToolResult:
-        """The result of a tool that returned; what it did can be undone from now on, where there is a way."""
+        """The result of a tool that returned. From now on its effect can be undone, if the tool has a compensation."""
         compensation = None if self.tool is None else self.tool.compensation
-        if compensation is not None and self.stage is not Stage.DONE:
+        if compensation is not None and self.stage is not CallStage.DONE:
             log = self._host.undo_log
-            log.add(Effect(self.call, compensation, self._given, value, log))
-        return completed(self.call, value)
+            log.add(Effect(self.call, compensation, self._invocation.undo_arguments, value, log))
+        return completed_result(self.call, value)
 
     def _settle_cancelled(self, error: asyncio.CancelledError) -> bool:
-        """The tool was cancelled. Whether the task goes on: when only this call was stopped, or the tool did it."""
+        """Write the result of a cancelled tool. Whether the task goes on: not the run, but this call was stopped."""
         task = self.task
         assert task is not None
         if not task.cancelling():
-            self._finish(failed(self.call, describe(error)))
+            self._finish(failed_result(self.call, describe_error(error)))
             return True
-        if not self._invocation.outlives_its_task:
-            self._finish(self._stopped(self._invocation.cut))
-        elif not self.left_behind:
-            self.leave_behind()
-        if self._why_alone and not self._work_token.stop_now and task.cancelling() == 1:
+        if not self._invocation.outlives_task:
+            self._finish(self._stopped(self._invocation.stopped_outcome))
+        elif not self.abandoned:
+            self.abandon()
+        if self._stop.reason and not self._work_token.stop_now and task.cancelling() == 1:
             task.uncancel()
             return True
         return False
@@ -159,213 +161,179 @@ class CallInProgress:
         policy = None if self.tool is None else self.tool.policy
         if isinstance(error, ProcessEnded) and policy is not None:
             if self._invocation.stopping:
-                return self._stopped(self._invocation.cut)
-            return died(self.call, error, policy, self._invocation.printed())
+                return self._stopped(self._invocation.stopped_outcome)
+            return process_ended_result(self.call, error, policy, self._invocation.captured_output())
         _log.debug("Tool %s (%s) raised.", self.call.name, self.call.id, exc_info=error)
-        return raised(self.call, error, policy, stopping=self._token.cancelled)
+        return raised_result(self.call, error, policy, stopping=self._token.cancelled)
 
     def _stopped(self, outcome: Outcome) -> ToolResult:
-        return stopped(self.call, outcome, self._why_alone, self._invocation.printed())
-
-    def _checked(self) -> tuple[Tool, dict[str, Any]]:
-        """The tool and its arguments. Raises `ToolError`, in words for the model, when the call cannot be made."""
-        if self.tool is None:
-            raise ToolError(f"There is no tool named {self.call.name!r}.")
-        call = self.asking.call
-        if call.unparsed is not None:
-            raise ToolError(f"The arguments were not a JSON object: {call.unparsed[:200]!r}.")
-        return self.tool, self.tool.validate(call.arguments)
+        return stopped_result(self.call, outcome, self._stop.reason, self._invocation.captured_output())
 
     def _finish(self, result: ToolResult) -> None:
-        if self.stage is Stage.DONE:
+        if self.stage is CallStage.DONE:
             return
-        self.stage = Stage.DONE
-        self._ended_at = self._clock()
-        self._set_timer(None)
-        if not self.left_behind:
-            self.result = with_note(result, self.asking.changed_arguments)
+        self.stage = CallStage.DONE
+        self._times.mark_ended()
+        self._stop.clear_timer()
+        if not self.abandoned:
+            self.result = with_changed_arguments(result, self.questions.changed_arguments)
             return
-        after = 0.0 if self._stopped_waiting_at is None else self._ended_at - self._stopped_waiting_at
-        self._host.record_late(LateOutcome(self.call.id, self.call.name, not result.is_error, result.text, after))
+        late = LateOutcome(self.call.id, self.call.name, not result.is_error, result.text, self._times.lateness)
+        self._host.record_late(late)
 
     def _suspend(self, signal: InterruptSignal) -> None:
         """The call waits for a person: it has ended for now, and has no result."""
-        if self.left_behind:
-            self._finish(failed(self.call, f"It {signal} after it had been given up."))
+        if self.abandoned:
+            self._finish(failed_result(self.call, f"It {signal} after it had been given up."))
             return
-        if self._why_alone:  # nobody wants it any more
+        if self._stop.reason:  # the call was cancelled: its question needs no answer
             self._finish(self._stopped(Outcome.CANCELLED))
             return
-        self.stage = Stage.DONE
-        self._ended_at = self._clock()
-        self.asking.open = signal.interrupts
-        self.asking.kept = signal.kept
+        self.stage = CallStage.DONE
+        self._times.mark_ended()
+        self.questions.interrupts = signal.interrupts
+        self.questions.kept = signal.kept
         for interrupt in signal.interrupts:
             self._host.emit(InterruptRaised(interrupt))
 
-    @property
-    def suspended(self) -> bool:
-        """Whether the call waits for a person."""
-        return self.result is None and bool(self.asking.open)
-
     def _on_thread_end(self, outcome: ThreadOutcome) -> None:
-        """The thread of a call that was left behind has ended."""
+        """The thread of an abandoned call has ended."""
         failure = None if outcome.error is None else self._failure(outcome.error)
         self._finish(failure or self._completed(outcome.value))
 
     def _on_task_end(self, task: asyncio.Task[None]) -> None:
         error = None if task.cancelled() else task.exception()
-        if error is not None:  # only a hook's own machinery can fail here; the call must be answered all the same
-            self._finish(failed(self.call, describe(error)))
-        self._come_to_rest()
+        if error is not None:  # only the code around a hook can fail here; the call needs a result all the same
+            self._finish(failed_result(self.call, describe_error(error)))
+        self._notify_done()
 
-    def _come_to_rest(self) -> None:
-        self._set_timer(None)
-        if self._why_alone and self.result is None:
+    def _notify_done(self) -> None:
+        self._stop.clear_timer()
+        if self._stop.reason and self.result is None:
             self._finish(self._stopped(Outcome.NEVER_STARTED))
-        if self._why_alone and not self._work_token.stop_now:
+        if self._stop.reason and not self._work_token.stop_now:
             self.announce()
-        on_rest, self._on_rest = self._on_rest, lambda: None
-        on_rest()
+        on_done, self._on_done = self._on_done, lambda: None
+        on_done()
 
-    # --- Stopping -----------------------------------------------------------------------------------------------
+    # --- Stopping with the run ----------------------------------------------------------------------------------
+
+    def _grace_left(self) -> float:
+        return self._stop.grace_left()
+
+    def _on_unshield(self) -> None:
+        self._stop.on_unshield(self.task)
 
     @property
     def running(self) -> bool:
-        """Whether something of this call is still under way that could be waited for."""
-        return self.task is not None and not self.task.done() and not self.left_behind
+        """Whether the call has a task that is still under way and can be waited for."""
+        return self.task is not None and not self.task.done() and not self.abandoned
+
+    @property
+    def abandoned(self) -> bool:
+        """Whether the call did not stop in time, so that the run no longer waits for it."""
+        return self._times.abandoned
 
     @property
     def _running_tool(self) -> Tool | None:
-        return self.tool if self.stage is Stage.RUNNING else None
+        return self.tool if self.stage is CallStage.RUNNING else None
 
     @property
     def label(self) -> str:
-        """What a stop waits for, when it waits for this call."""
+        """The name under which a stop waits for this call."""
         return self._invocation.label
 
-    def grace(self, mode: Mode) -> float:
-        """How long a stop in this mode waits for the call before it gives it up."""
-        tool = self._running_tool
-        return LAST_BREATH if tool is None else patience_with(tool, self._invocation, mode)
+    def stop_timeout(self, mode: Mode) -> float:
+        """How long a stop in this mode waits for the call before it abandons it."""
+        return self._stop.timeout(self._running_tool, mode)
 
     @property
-    def last_breath(self) -> float:
-        """How long the call may take to end once it is cancelled at last."""
-        return REAPING if self._invocation.has_programs or self.tool is None else self.tool.last_breath
-
-    def _grace_left(self) -> float:
-        if self._stop_deadline is None:
-            return 0.0 if self.tool is None else self.tool.policy.grace
-        return max(0.0, self._stop_deadline - self._clock())
+    def final_grace(self) -> float:
+        """How long the call may take to end once it was cancelled after its grace."""
+        return self._stop.final_grace
 
     def request_stop(self, mode: Mode) -> None:
-        """Ask the call to stop, as its policy has it. A call whose tool has not begun, or has ended, just stops."""
+        """Ask the call to stop, by its policy. A call whose tool has not begun, or has ended, is cancelled at once."""
         assert self.task is not None
-        self._invocation.stopping = True
-        tool = self._running_tool
-        if tool is None:
-            self.task.cancel()
-            return
-        deadline = self._clock() + grace_of(tool, mode)
-        self._stop_deadline = deadline if self._stop_deadline is None else min(self._stop_deadline, deadline)
-        shielded = self._invocation.shielded and mode is not Mode.KILL
-        if shielded:
-            self._shield_note = f"The stop waited for its protected part: {self.label}."
-        if self._invocation.worker is not None:
-            self._invocation.worker.stop(self._grace_left())
-        elif is_spared(tool, mode):
-            pass
-        elif shielded:
-            self._held_back = True
-        else:
-            self._invocation.stop_programs(self._grace_left())
-            if self.task.cancelling() and mode is not Mode.KILL:
-                return  # it was told before, when the run was steered, and is cleaning up
-            self.task.cancel()
+        self._stop.request(self.task, self._running_tool, mode)
 
-    def _on_unshield(self) -> None:
-        """The tool has left its protected part: a stop that was held back takes effect."""
-        if self._held_back and self.task is not None:
-            self._held_back = False
-            self.task.cancel()
-
-    def cancel_at_last(self) -> bool:
+    def cancel_after_grace(self) -> bool:
         """Cancel a task that was allowed to finish and has not. Whether there was one."""
-        tool = self._running_tool
-        if self.task is None or tool is None or self._invocation.worker:
-            return False
-        if not (is_cancelled_at_last(tool) or self._held_back) or self.task.cancelling():
-            return False
-        return self.task.cancel()
+        return self._stop.cancel_after_grace(self.task, self._running_tool)
 
-    def leave_behind(self) -> None:
-        """Give the call up: it did not stop. What it does from now on is a late outcome."""
+    def abandon(self) -> None:
+        """Wait no longer for a call that did not stop. What it does from now on is a late outcome."""
         assert self.task is not None
-        if self.left_behind:
+        if self.abandoned:
             return
         thread = self._invocation.thread
-        if thread is not None and thread.outcome is not None:  # it ended in this very instant
+        if thread is not None and thread.outcome is not None:  # it has ended in this very instant
             self._on_thread_end(thread.outcome)
             return
-        if self.stage is Stage.RUNNING:
+        if self.stage is CallStage.RUNNING:
             self.result = self._stopped(Outcome.ABANDONED)
-        self.left_behind = self._invocation.muted = True
-        self._stopped_waiting_at = self._clock()
+        self._invocation.muted = True
+        self._times.mark_abandoned()
         self._invocation.stop_programs(0.0)
         if thread is not None:
-            self.task.cancel()  # the task only waited; the thread is what is left
-        self._come_to_rest()
+            self.task.cancel()  # the task only waited; the thread goes on
+        self._notify_done()
 
     # --- Stopping this call alone -------------------------------------------------------------------------------
 
-    def stop_alone(self, why: str, *, source: Source = "user") -> bool:
-        """Stop this call by its policy, and let the turn go on. `why` opens its result. Whether it was not over yet."""
+    def cancel(self, reason: str, *, source: Source = "user") -> bool:
+        """Stop this call by its policy; the turn goes on. `reason` opens its result. Whether it was not over yet."""
         if self.suspended:
-            self._stop_asking(why)
+            self._cancel_questions(reason)
             return True
-        if self.stage is Stage.DONE or self.left_behind or self._why_alone:
+        if self.stage is CallStage.DONE or self.abandoned or self._stop.reason:
             return False
-        self._why_alone = why
-        self._token.cancel(why, source=source)
+        self._stop.reason = reason
+        self._token.cancel(reason, source=source)
         if self.task is None:
-            self._come_to_rest()
+            self._notify_done()
         else:
             self.request_stop(Mode.NOW)
-            self._set_timer(self.grace(Mode.NOW), self._on_grace_over)
+            self._stop.set_timer(self.stop_timeout(Mode.NOW), self._on_grace_over)
         return True
 
-    def _stop_asking(self, why: str) -> None:
-        """Nobody needs to answer any more what the call asked."""
-        self._why_alone = why
-        self._token.cancel(why)
-        self.asking.open = ()
-        self.result = self._stopped(Outcome.CANCELLED if self.asking.started else Outcome.NEVER_STARTED)
+    def _cancel_questions(self, reason: str) -> None:
+        """End a call that waits for a person: its questions need no answer."""
+        self._stop.reason = reason
+        self._token.cancel(reason)
+        self.questions.interrupts = ()
+        self.result = self._stopped(Outcome.CANCELLED if self.questions.started else Outcome.NEVER_STARTED)
         self.announce()
 
     def _on_timeout(self) -> None:
         assert self.tool is not None
         if not self._invocation.stopping:
-            self.stop_alone(f"It took longer than its timeout of {self.tool.policy.timeout:g} s.", source="deadline")
+            self.cancel(f"It took longer than its timeout of {self.tool.policy.timeout:g} s.", source="deadline")
 
     def _on_grace_over(self) -> None:
         if not self.running:
             return
-        if self.cancel_at_last():
-            self._set_timer(self.last_breath, self.leave_behind)
+        if self.cancel_after_grace():
+            self._stop.set_timer(self.final_grace, self.abandon)
         else:
-            self.leave_behind()
+            self.abandon()
 
-    def _set_timer(self, seconds: float | None, then: Callable[[], None] | None = None) -> None:
-        """One timer at a time: the tool's timeout, and then the end of its grace."""
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = None if seconds is None or then is None else self._loop.call_later(seconds, then)
+    # --- State and result ---------------------------------------------------------------------------------------
+
+    @property
+    def suspended(self) -> bool:
+        """Whether the call waits for a person."""
+        return self.result is None and bool(self.questions.interrupts)
 
     @property
     def still_running(self) -> bool:
-        """Whether the call was left behind and has not ended since."""
-        return self.left_behind and self.stage is not Stage.DONE
+        """Whether the call was abandoned and has not ended since."""
+        return self.abandoned and self.stage is not CallStage.DONE
+
+    @property
+    def still_running_text(self) -> str:
+        """The receipt's name for a call that is still running, with its processes."""
+        return " ".join((f"tool {self.call.name} ({self.call.id})", *self._invocation.process_labels()))
 
     @property
     def was_cut(self) -> bool:
@@ -379,31 +347,24 @@ class CallInProgress:
 
     @property
     def can_be_undone(self) -> bool:
-        """Whether there is a way to take back what the tool does."""
+        """Whether the tool has a compensation."""
         return self.tool is not None and self.tool.compensation is not None
 
-    @property
-    def remains(self) -> str:
-        """What is left of a call that is still running, in words."""
-        return " ".join((f"tool {self.call.name} ({self.call.id})", *self._invocation.places()))
-
-    # --- Telling ------------------------------------------------------------------------------------------------
-
     def settled_result(self) -> ToolResult:
-        """The result, whatever happened: a call that has none by now did not start."""
-        return self.standing(Outcome.NEVER_STARTED)
+        """The result in any case: a call that has none by now did not start."""
+        return self.result_or(Outcome.NEVER_STARTED)
 
-    def standing(self, unsettled: Outcome) -> ToolResult:
-        """The result, or what can be said in its place; `unsettled` of a call that nothing is known of."""
+    def result_or(self, unsettled: Outcome) -> ToolResult:
+        """The result, or one that says what is known of the call; `unsettled` if that is nothing."""
         if self.result is not None:
             return self.result
         if unsettled is not Outcome.NEVER_STARTED:
             return unfinished(self.call, unsettled)
-        # One that asked a person from inside its tool has begun, and has not been heard of since.
-        return self._stopped(Outcome.CANCELLED if self.asking.started else unsettled)
+        # A call that asked a person from inside its tool has begun, and has no result since.
+        return self._stopped(Outcome.CANCELLED if self.questions.started else unsettled)
 
     def announce(self) -> None:
-        """Tell the readers about the result, once."""
+        """Emit the result to the run's readers, once."""
         if not self._announced:
             self._announced = True
             self._host.emit(ToolEnded(self.settled_result()))
@@ -411,16 +372,8 @@ class CallInProgress:
     def receipt(self) -> CallReceipt:
         """This call's line on the receipt."""
         result = self.settled_result()
-        ended = self._stopped_waiting_at if self._ended_at is None else self._ended_at
-        seconds = None if self._started_at is None or ended is None else ended - self._started_at
-        detail = "\n".join(filter(None, (note(result), self._shield_note)))
+        detail = "\n".join(filter(None, (receipt_detail(result), self._stop.shield_note)))
         ok = result.outcome is not Outcome.COMPLETED or not result.is_error
-        return CallReceipt(self.call.id, self.call.name, result.outcome, ok, detail, seconds, self.suspended)
-
-
-def _copied(value: Any) -> Any:
-    """A copy that the tool cannot change; the thing itself, when there is no copying it."""
-    try:
-        return deepcopy(value)
-    except Exception:  # a type of the user's own can raise anything here
-        return value
+        return CallReceipt(
+            self.call.id, self.call.name, result.outcome, ok, detail, self._times.duration, self.suspended
+        )

@@ -1,4 +1,4 @@
-"""What a running tool may see and do."""
+"""The context of a running tool: its call, its token, and what it can ask of the run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Shield:
         self._leave: Final = leave
 
     async def __aenter__(self) -> Self:
-        import asyncio  # here, because the workers of killable tools do without
+        import asyncio  # imported here: workers of killable tools run without asyncio
 
         await asyncio.sleep(0)  # a stop that was asked for before this point takes effect here, not inside the block
         self._enter()
@@ -34,7 +34,7 @@ class Shield:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        import asyncio  # here, because the workers of killable tools do without
+        import asyncio  # imported here: workers of killable tools run without asyncio
 
         self._leave()
         if kind is None:
@@ -58,12 +58,12 @@ async def _no_programs(*_: Any, **__: Any) -> Any:
     raise ToolError("ctx.run_process is not available here: in an on_stop='kill' tool, use subprocess; it ends too.")
 
 
-class AskQuestions(Protocol):
-    """What one call asks a person, and what was answered: `CallQuestions`, or its stand-in in a worker process."""
+class Questions(Protocol):
+    """The questions of one call: `CallQuestions`, or its counterpart in a worker process."""
 
     @property
     def kept(self) -> Any:
-        """What an earlier attempt kept."""
+        """The value that an earlier attempt kept."""
         ...
 
     @property
@@ -72,7 +72,7 @@ class AskQuestions(Protocol):
         ...
 
     def ask(self, name: str, reason: Any, *, expires_in: float | None = None) -> Any:
-        """The answer, or, when there is none yet, the way out: raises `InterruptSignal`."""
+        """The answer to the question `name`. Raises `InterruptSignal` while there is none."""
         ...
 
 
@@ -83,8 +83,8 @@ class ToolContext:
     """
 
     __slots__ = (
-        "_asking",
         "_cancel",
+        "_questions",
         "_report",
         "_run_process",
         "_shield",
@@ -108,26 +108,26 @@ class ToolContext:
         cancel: Callable[[str], None],
         shield: Callable[[str], Shield] = _no_shield,
         run_process: Callable[..., Awaitable[ProcessResult]] = _no_programs,
-        asking: AskQuestions | None = None,
+        questions: Questions | None = None,
         idempotency_key: str = "",
     ) -> None:
         self.run_id: Final = run_id
         self.call_id: Final = call_id
         self.tool_name: Final = tool_name
         self.idempotency_key: Final = idempotency_key
-        """The same for the same call of the same session, also in another process after a crash; unlike any other."""
+        """A key for this call of this session: the same in another process after a crash, unique otherwise."""
         self.token: Final = token
-        """Tells whether, and why, the run was asked to stop. To look at and to wait for."""
+        """Whether, and why, the run was asked to stop. It can be read and waited for."""
         self.state: Final = state
         """The agent's `state`: yours to read and write."""
         self._report: Final = report
         self._cancel: Final = cancel
         self._shield: Final = shield
         self._run_process: Final = run_process
-        self._asking: Final = asking
+        self._questions: Final = questions
 
     def report(self, progress: Any) -> None:
-        """Tell the readers of the run how far the work has come: any JSON-like value. Never waits."""
+        """Report progress to the readers of the run: any JSON-like value. Never waits."""
         self._report(progress)
 
     def cancel(self, reason: str = "") -> None:
@@ -137,9 +137,9 @@ class ToolContext:
     def shield(self, name: str = "") -> Shield:
         """Protect the block `async with ctx.shield():` (sync: `with`) from a stop, up to the tool's grace.
 
-        For the part between a point of no return and the moment where all is consistent again. A stop that comes
-        meanwhile waits for the block, and the receipt says so; when the grace is over, or in mode `kill`, the block is
-        interrupted all the same. `name` is what the receipt calls it.
+        For the part between a point of no return and the moment where everything is consistent again. A stop during the
+        block waits for its end, and the receipt says so. When the grace is over, or in mode `kill`, the block is
+        interrupted. `name` is its name on the receipt.
         """
         return self._shield(name)
 
@@ -201,18 +201,18 @@ class ToolContext:
         reason       any JSON-like value, for the person
         expires_in   seconds, after which no answer is accepted
 
-        Raises `ToolError` for a reason that has no JSON form, and where nobody can be asked.
+        Raises `ToolError` for a reason that has no JSON form, and outside of a run.
         """
-        if self._asking is None:
+        if self._questions is None:
             raise ToolError("Nobody can be asked from here: this tool was not called by a run.")
-        return self._asking.ask(name, reason, expires_in=expires_in)
+        return self._questions.ask(name, reason, expires_in=expires_in)
 
     @property
     def kept(self) -> Any:
-        """What `InterruptSignal(kept=...)` gave, when the tool is called again after an interrupt; else None."""
-        return None if self._asking is None else self._asking.kept
+        """The value of `InterruptSignal(kept=...)`, when the tool is called again after an interrupt; else None."""
+        return None if self._questions is None else self._questions.kept
 
     @property
     def answers(self) -> dict[str, Any]:
-        """The answers so far to what this call asked, by name."""
-        return {} if self._asking is None else dict(self._asking.answers)
+        """The answers so far to the questions of this call, by name."""
+        return {} if self._questions is None else dict(self._questions.answers)

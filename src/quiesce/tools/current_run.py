@@ -1,4 +1,4 @@
-"""The run that a tool call belongs to, for tools that start runs of their own or pass the conversation on."""
+"""The run of a tool call, for tools that start runs of their own or hand the conversation off."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ..errors import ConfigurationError
 
 
 class CurrentRun(Protocol):
-    """What a run is to the runs that its tools start."""
+    """A run, as seen by the runs that its tools start."""
 
     @property
     def run_id(self) -> str:

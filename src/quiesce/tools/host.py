@@ -1,4 +1,4 @@
-"""What a tool call needs of the run that it belongs to."""
+"""The interface of a run towards its tool calls."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class ToolHost(Protocol):
-    """What a call needs of the run that it belongs to."""
+    """The part of a run that its tool calls use."""
 
     @property
     def run_id(self) -> str:
@@ -39,25 +39,25 @@ class ToolHost(Protocol):
 
     @property
     def undo_log(self) -> UndoLog:
-        """Where calls that can be undone are written down."""
+        """The log of the calls that can be undone."""
         ...
 
     def emit(self, event: Event) -> None:
-        """Tell the run's readers."""
+        """Emit an event to the run's readers."""
 
     async def before_start(self, call: ToolCall) -> None:
-        """Write down that a tool is about to run, before it does."""
+        """Record that a tool is about to run. Returns when the record is durable."""
 
     def idempotency_key(self, call: ToolCall) -> str:
-        """The same for the same call, whatever happens to the process in between."""
+        """A key that stays the same for the same call, also in another process after a crash."""
         ...
 
-    async def before_tool(self, call: ToolCall, asking: CallQuestions) -> ToolResult | None:
-        """Ask the hooks; a result means that the tool need not run. A hook may raise `InterruptSignal`."""
+    async def before_tool(self, call: ToolCall, questions: CallQuestions) -> ToolResult | None:
+        """Call the hooks. A result replaces the tool's run. A hook may raise `InterruptSignal`."""
 
     async def after_tool(self, call: ToolCall, result: ToolResult) -> ToolResult:
-        """Show the hooks a result; they may give another one."""
+        """Call the hooks with a result. They may replace it."""
         ...
 
     def record_late(self, outcome: LateOutcome) -> None:
-        """A call that was left behind has ended."""
+        """Record that an abandoned call has ended."""

@@ -1,10 +1,11 @@
-"""A tool's function under way: where it runs, what it was given, and what it has started."""
+"""The execution of a tool's function: where it runs, what it was given, and what it has started."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
 from contextlib import aclosing, suppress
+from copy import deepcopy
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,16 +25,16 @@ if TYPE_CHECKING:
 
 
 class Invocation:
-    """The function of one call: in the call's own task, in a thread, or in a process, by its kind and its policy.
+    """Executes the function of one call: in the call's own task, in a thread, or in a process, by its kind and policy.
 
-    grace_left    seconds that what it started may still take to end
-    on_orphan     hears what the thread of a call came to that nobody waits for any more
-    on_unshield   hears that the function has left the last of its protected parts
+    grace_left    returns the seconds that what it started may still take to end
+    on_orphan     is called with the outcome of a thread that its task no longer waits for
+    on_unshield   is called when the function has left its last shield
     """
 
     def __init__(
         self,
-        asking: CallQuestions,
+        questions: CallQuestions,
         host: ToolHost,
         token: CancellationToken,
         *,
@@ -41,8 +42,8 @@ class Invocation:
         on_orphan: Callable[[ThreadOutcome], None],
         on_unshield: Callable[[], None],
     ) -> None:
-        self._call: Final = asking.call
-        self._asking: Final = asking
+        self._call: Final = questions.call
+        self._questions: Final = questions
         self._host: Final = host
         self._token: Final = token
         self._grace_left: Final = grace_left
@@ -53,13 +54,20 @@ class Invocation:
         self._shields: Final[list[str]] = []
         self.thread: ThreadCall | None = None
         self.worker: WorkerCall | None = None
+        self.undo_arguments: dict[str, Any] = {}
+        """The arguments for the tool's compensation, as they were before the tool could change them."""
         self.stopping = False
-        """Whether a stop was asked for. From then on, what the function prints is the call's to tell."""
+        """Whether a stop was requested. From then on, the call's result quotes the output of its programs."""
         self.muted = False
-        """Whether nobody wants to hear how far the function has come."""
+        """Whether progress reports are dropped."""
+
+    def keep_for_undo(self, tool: Tool, arguments: dict[str, Any]) -> None:
+        """Copy the arguments if the tool has a compensation."""
+        if tool.compensation is not None:
+            self.undo_arguments = {name: _copied(value) for name, value in arguments.items()}
 
     async def run(self, tool: Tool, arguments: dict[str, Any]) -> Any:
-        """Call the function and wait for what it returns. Raises what it raises."""
+        """Call the function and wait for its value. Raises what it raises."""
         if tool.policy.on_stop == "kill":
             return await self._run_in_process(tool, arguments)
         if tool.context_parameter is not None:
@@ -91,7 +99,7 @@ class Invocation:
             self._token,
             self._cancel_run,
             host.agent_state,
-            self._asking,
+            self._questions,
             self._report,
             self._shields.append,
             self._leave_shield,
@@ -100,11 +108,11 @@ class Invocation:
         self.worker = WorkerCall(request)
         return await self.worker.wait()
 
-    # --- What the function is given -----------------------------------------------------------------------------
+    # --- The function's context ---------------------------------------------------------------------------------
 
     def _context(self, tool: Tool) -> ToolContext:
         def report(progress: Any) -> None:
-            with suppress(RuntimeError):  # the loop has closed: a tool that was left behind talks to nobody
+            with suppress(RuntimeError):  # the loop has closed: an abandoned tool has no readers any more
                 self._loop.call_soon_threadsafe(self._report, progress)
 
         options: dict[str, Any] = {}
@@ -120,7 +128,7 @@ class Invocation:
             state=self._host.agent_state,
             report=report,
             cancel=self._cancel_run,
-            asking=self._asking,
+            questions=self._questions,
             **options,
         )
 
@@ -137,7 +145,7 @@ class Invocation:
         try:
             return await program.run()
         finally:
-            if not self.stopping:  # nobody stopped it: what it printed is the tool's to tell
+            if not self.stopping:  # it ended by itself: the tool handles its output
                 self._programs.remove(program)
 
     def _shield(self, name: str) -> Shield:
@@ -148,7 +156,7 @@ class Invocation:
         if not self._shields:
             self._on_unshield()
 
-    # --- What there is of it ------------------------------------------------------------------------------------
+    # --- State --------------------------------------------------------------------------------------------------
 
     def stop_programs(self, grace: float) -> None:
         """End the programs that the function has started: TERM now, KILL after `grace` seconds."""
@@ -157,40 +165,48 @@ class Invocation:
 
     @property
     def shielded(self) -> bool:
-        """Whether the function is in a part that a stop does not interrupt."""
+        """Whether the function is inside a shield."""
         return bool(self._shields)
 
     @property
     def label(self) -> str:
-        """The tool's name, and the parts that it is protected in."""
+        """The tool's name, and the names of its shields."""
         name = self._call.name
         return f"{name} ({', '.join(filter(None, self._shields))})" if any(self._shields) else name
 
     @property
     def has_programs(self) -> bool:
         """Whether a program that the function started has not ended."""
-        return any(not program.gone for program in self._programs)
+        return any(not program.ended for program in self._programs)
 
     @property
-    def outlives_its_task(self) -> bool:
-        """Whether something of it goes on although the task that waited for it has been cancelled."""
+    def outlives_task(self) -> bool:
+        """Whether a thread or process goes on although the task that waited for it was cancelled."""
         return self.thread is not None or (self.worker is not None and not self.worker.settled)
 
     @property
-    def cut(self) -> Outcome:
-        """What became of it, when it was stopped and nothing of it is left."""
+    def stopped_outcome(self) -> Outcome:
+        """The outcome of an execution that was stopped and of which nothing is left running."""
         if self.worker is not None and not self.worker.begun:
             return Outcome.NEVER_STARTED
         return Outcome.KILLED if self.worker is not None or self._programs else Outcome.CANCELLED
 
-    def printed(self) -> list[CapturedOutput]:
-        """What its processes have printed."""
+    def captured_output(self) -> list[CapturedOutput]:
+        """The output streams of its processes."""
         sources: list[WorkerCall | Program] = [*self._programs]
         if self.worker is not None:
             sources.append(self.worker)
         return [stream for source in sources for stream in (source.stdout, source.stderr)]
 
-    def places(self) -> list[str]:
-        """The processes that are left of it, in words."""
-        found = [program.where for program in self._programs if not program.gone]
+    def process_labels(self) -> list[str]:
+        """A label for each process that is still running."""
+        found = [program.label for program in self._programs if not program.ended]
         return found if self.worker is None else [*found, self.worker.where]
+
+
+def _copied(value: Any) -> Any:
+    """A copy that the tool cannot change; the value itself when it cannot be copied."""
+    try:
+        return deepcopy(value)
+    except Exception:  # a type of the user's own can raise anything here
+        return value

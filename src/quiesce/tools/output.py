@@ -1,4 +1,4 @@
-"""From what a tool returned to what the model is told."""
+"""Tool results for the model, made from what a tool returned or raised."""
 
 from __future__ import annotations
 
@@ -11,47 +11,47 @@ from ..messages import Document, Image, Outcome, ResultContent, Text, ToolCall, 
 _NOTHING: Final = "(no output)"
 
 
-def completed(call: ToolCall, value: Any) -> ToolResult:
-    """The result of a tool that returned. What cannot be sent to a model becomes an error that says so."""
+def completed_result(call: ToolCall, value: Any) -> ToolResult:
+    """The result of a tool that returned. A value that cannot be sent to a model becomes an error that says so."""
     try:
-        if isinstance(value, ToolResult):  # the tool knows best what became of it
+        if isinstance(value, ToolResult):  # the tool itself says what the outcome is
             content = tuple(part for each in value.content for part in _content(each))
             return ToolResult(call.id, call.name, content or (Text(_NOTHING),), value.outcome, value.is_error)
         return ToolResult(call.id, call.name, _content(value))
     except Exception as error:
         what = f"The tool finished, but what it returned cannot be sent ({type(value).__name__}: {_brief(error)})."
-        return failed(call, what)
+        return failed_result(call, what)
 
 
-def fitting(call: ToolCall, result: ToolResult) -> ToolResult:
-    """A result that somebody made by hand, as an answer to exactly this call that every provider accepts."""
-    checked = completed(call, result)
+def as_result_of(call: ToolCall, result: ToolResult) -> ToolResult:
+    """A result from a hook, as the result of exactly this call, in a form that every provider accepts."""
+    checked = completed_result(call, result)
     if checked.is_error:
         return checked
     return ToolResult(call.id, call.name, checked.content, result.outcome, result.is_error)
 
 
-def failed(call: ToolCall, message: str) -> ToolResult:
+def failed_result(call: ToolCall, message: str) -> ToolResult:
     """The result of a tool that raised, or of a call that could not be made."""
     return ToolResult(call.id, call.name, (Text(well_formed(message) or "Error."),), Outcome.COMPLETED, is_error=True)
 
 
-def with_note(result: ToolResult, changed: dict[str, Any] | None) -> ToolResult:
-    """The result, with a word to the model when a person changed the arguments that it had written."""
+def with_changed_arguments(result: ToolResult, changed: dict[str, Any] | None) -> ToolResult:
+    """The result, with a note for the model if a person changed the arguments that it had written."""
     if changed is None or result.outcome is not Outcome.COMPLETED:
         return result
     note = Text(f"(A person changed the arguments to {as_json(changed)}.)")
     return ToolResult(result.call_id, result.name, (note, *result.content), result.outcome, result.is_error)
 
 
-def describe(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """An exception in one line, for the model."""
     text = str(error)
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def _brief(error: Exception) -> str:
-    return describe(error).splitlines()[0][:200]
+    return describe_error(error).splitlines()[0][:200]
 
 
 def _content(value: Any) -> tuple[ResultContent, ...]:

@@ -1,4 +1,4 @@
-"""What a stop means for a tool that is running."""
+"""Stop policies: what a stop means for a running tool, and how long the tool may take."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from ..errors import ConfigurationError
 
 OnStop: TypeAlias = Literal["cancel", "finish", "abandon", "kill"]
 
-# A task that was cancelled gets this long to unwind even when no grace is left, because delivering a cancellation takes
-# a pass of the loop or two.
-LAST_BREATH: Final = 0.1
-# How long the kernel may take to end a process that was killed. It takes milliseconds; longer than this, the process is
-# named on the receipt as still running.
-REAPING: Final = 2.0
+# The seconds that a cancelled task has to unwind when no grace is left: the cancellation itself takes a pass or two of
+# the event loop.
+FINAL_GRACE: Final = 0.1
+# The seconds that the kernel may take to end a killed process. It usually takes milliseconds; a process that takes
+# longer is still running, as the receipt says.
+EXIT_GRACE: Final = 2.0
 
 _DEFAULT_GRACE: Final[dict[str, float]] = {"cancel": 2.0, "finish": 30.0, "abandon": 0.25, "kill": 2.0}
 
 
-class StopPolicy(Struct, frozen=True):
+class ToolStopPolicy(Struct, frozen=True):
     """How one tool is stopped, and how long it may take.
 
     `cancel`   ask it to stop (async: `CancelledError`; sync: its token) and wait for it up to `grace`.
     `finish`   let it finish, up to `grace`; for work with a point of no return.
-    `abandon`  wait up to `grace`, then leave it behind and say so.
+    `abandon`  wait up to `grace`, then go on without it; the receipt says so.
     `kill`     run it in a process of its own; TERM it with all that it started, and KILL it after `grace`.
 
-    `timeout` stops a call in the same way, and the turn goes on. `max_memory` (bytes) and `max_cpu` (seconds) are what
-    a call may use; they need a process, so they need `kill`. So does `inherit_env`: the part of the environment that a
-    call finds, which is all of it (True), what is harmless (False), or that and some names.
+    `timeout` stops a call in the same way, and the turn goes on. `max_memory` (bytes) and `max_cpu` (seconds) limit a
+    call's process, so they need `kill`. So does `inherit_env`, the environment of that process: all variables (True),
+    the harmless ones (False), or these and the named ones.
     """
 
     on_stop: OnStop
@@ -43,7 +43,7 @@ class StopPolicy(Struct, frozen=True):
     inherit_env: bool | tuple[str, ...] = True
 
 
-def stop_policy(
+def make_stop_policy(
     on_stop: str | None,
     grace: float | None,
     *,
@@ -52,7 +52,7 @@ def stop_policy(
     max_memory: int | None = None,
     max_cpu: float | None = None,
     inherit_env: bool | Collection[str] = True,
-) -> StopPolicy:
+) -> ToolStopPolicy:
     """A policy with the defaults filled in. Raises `ConfigurationError` for one that cannot work."""
     chosen = on_stop or ("cancel" if is_async else "abandon")
     if chosen not in _DEFAULT_GRACE:
@@ -84,4 +84,4 @@ def stop_policy(
         raise ConfigurationError("inherit_env is a list of names, or True or False.", todo=f"Use [{inherit_env!r}].")
     inherited = inherit_env if isinstance(inherit_env, bool) else tuple(inherit_env)
     seconds = _DEFAULT_GRACE[chosen] if grace is None else float(grace)
-    return StopPolicy(chosen, seconds, timeout, max_memory, max_cpu, inherited)  # pyright: ignore[reportArgumentType]
+    return ToolStopPolicy(chosen, seconds, timeout, max_memory, max_cpu, inherited)  # pyright: ignore[reportArgumentType]

@@ -1,4 +1,4 @@
-"""A program that a tool runs: its output as it comes, and its end for certain."""
+"""A program that a tool runs, under a supervisor that ends it with every process that it started."""
 
 from __future__ import annotations
 
@@ -8,14 +8,18 @@ import shutil
 import sys
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
 from ..cancellation import BoundedShield
 from ..errors import ToolError
 from ..processes.environment import program_environment
-from .policy import REAPING
+from .policy import EXIT_GRACE
+
+if TYPE_CHECKING:
+    from ..processes.stream_end import StreamEnd
+    from ..processes.supervised import SupervisedProcess
 
 _NO_PROCESSES: Final = "Programs cannot be run as a tool on Windows: their processes could not be ended for certain."
 
@@ -23,8 +27,8 @@ _NO_PROCESSES: Final = "Programs cannot be run as a tool on Windows: their proce
 class ProcessResult(Struct, frozen=True):
     """How a program ended and what it printed.
 
-    `code` is its exit code, negative for the signal that ended it. `left_running` is how many processes it had not
-    waited for; they were ended. In a sandbox that is not counted: there they end with the program.
+    `code` is its exit code, negative for the signal that ended it. `left_running` is the number of processes that
+    it left running; they were ended. In a sandbox they are not counted: there they end with the program.
     """
 
     argv: tuple[str, ...]
@@ -41,7 +45,7 @@ class ProcessResult(Struct, frozen=True):
 
 
 class Program:
-    """One program under a keeper. Made in the loop that waits for it."""
+    """One program under a supervisor. Made in the event loop that waits for it."""
 
     def __init__(
         self,
@@ -61,17 +65,17 @@ class Program:
     ) -> None:
         from ..processes.output import CapturedOutput
 
-        self.argv: Final = _checked(argv)
+        self.argv: Final = _checked_argv(argv)
         self._input: Final = input.encode() if isinstance(input, str) else input or b""
-        self._cwd: Final = _folder(cwd)
+        self._cwd: Final = _absolute_cwd(cwd)
         self._env: Final = program_environment(env, inherit=inherit_env)
         self._timeout: Final = timeout
         self._limits: Final = (max_memory, max_cpu)
         self._sandbox: Final = sandbox
         self._grace: Final = grace
-        self._containment: Any = None
+        self._process: SupervisedProcess | None = None
         self._loop: Final = asyncio.get_running_loop()
-        self._gone: Final[asyncio.Future[None]] = self._loop.create_future()
+        self._ended: Final[asyncio.Future[None]] = self._loop.create_future()
         self._timed_out = False
         self.stdout: Final = CapturedOutput(
             max_output, None if report is None else lambda text: report({"stdout": text})
@@ -81,37 +85,38 @@ class Program:
         )
 
     async def run(self) -> ProcessResult:
-        """Run it to its end. Raises `ToolError` when it cannot be started. Cancelling this ends it first."""
-        links = self._start()
+        """Run it to its end. Raises `ToolError` when it cannot be started. A cancellation ends it first."""
+        process, streams = self._start()
         timer = None if self._timeout is None else self._loop.call_later(self._timeout, self._on_timeout)
         try:
-            await asyncio.wait((self._gone,))
+            await asyncio.wait((self._ended,))
         except asyncio.CancelledError:
             self.stop(self._grace())
-            await BoundedShield(f"ending {self.argv[0]}").wait((self._gone,), seconds=self._grace() + REAPING)
+            await BoundedShield(f"ending {self.argv[0]}").wait((self._ended,), seconds=self._grace() + EXIT_GRACE)
             raise
         finally:
             if timer is not None:
                 timer.cancel()
-            self._finish(*links)
-        return self._result()
+            self._finish(process, *streams)
+        return self._result(process)
 
     def stop(self, grace: float) -> None:
         """End it and everything that it started: TERM now, KILL after `grace` seconds."""
-        if self._containment is not None and not self._gone.done():
-            self._containment.stop(grace)
+        if self._process is not None and not self._ended.done():
+            self._process.stop(grace)
 
     @property
-    def gone(self) -> bool:
-        """Whether nothing of it is left."""
-        return self._gone.done()
+    def ended(self) -> bool:
+        """Whether the program has ended, with all that it started."""
+        return self._ended.done()
 
     @property
-    def where(self) -> str:
-        """What is left, when something is."""
-        return f"process {self._containment.child} ({self.argv[0]})"
+    def label(self) -> str:
+        """The name of its process on the receipt, while it runs."""
+        pid = None if self._process is None else self._process.child
+        return f"process {pid} ({self.argv[0]})"
 
-    def _start(self) -> tuple[Any, Any, Any]:
+    def _start(self) -> tuple[SupervisedProcess, tuple[StreamEnd, StreamEnd, StreamEnd]]:
         if sys.platform == "win32":
             raise ToolError(_NO_PROCESSES)
         from ..processes.descriptors import DescriptorPairs
@@ -127,36 +132,36 @@ class Program:
                 in_writer, in_reader = ends.input()
                 out_reader, out_writer = ends.output()
                 err_reader, err_writer = ends.output()
-                self._containment = SupervisedProcess(job, (in_reader, out_writer, err_writer))
+                process = SupervisedProcess(job, (in_reader, out_writer, err_writer))
         except OSError as error:
             raise ToolError(f"{self.argv[0]} could not be started ({error}).") from None
+        self._process = process
         stdin, stdout, stderr = StreamEnd(in_writer), StreamEnd(out_reader), StreamEnd(err_reader)
-        self._containment.attach(self._loop, self._on_change)
+        process.attach(self._loop, self._on_change)
         stdout.attach(self._loop, self.stdout.add)
         stderr.attach(self._loop, self.stderr.add)
         stdin.attach_writer(self._loop)
         stdin.post(self._input, last=True)
-        return stdin, stdout, stderr
+        return process, (stdin, stdout, stderr)
 
     def _on_change(self) -> None:
-        if self._containment.gone and not self._gone.done():
-            self._gone.set_result(None)
+        if self._process is not None and self._process.gone and not self._ended.done():
+            self._ended.set_result(None)
 
     def _on_timeout(self) -> None:
         self._timed_out = True
         self.stop(self._grace())
 
-    def _finish(self, stdin: Any, stdout: Any, stderr: Any) -> None:
+    def _finish(self, process: SupervisedProcess, stdin: StreamEnd, stdout: StreamEnd, stderr: StreamEnd) -> None:
         stdout.drain(self.stdout.add)
         stderr.drain(self.stderr.add)
-        for link in (stdin, stdout, stderr, self._containment):
-            link.close()
+        for each in (stdin, stdout, stderr, process):
+            each.close()
 
-    def _result(self) -> ProcessResult:
-        ended = self._containment
+    def _result(self, ended: SupervisedProcess) -> ProcessResult:
         if ended.failure is not None:
             raise ToolError(f"{self.argv[0]} could not be started ({ended.failure}).")
-        if ended.exit is None:  # who was to start it has been killed
+        if ended.exit is None:  # its supervisor was killed
             raise ToolError(f"Nothing was heard of {self.argv[0]}: whether it ran is not known.")
         return ProcessResult(
             self.argv,
@@ -169,14 +174,14 @@ class Program:
         )
 
 
-def _folder(cwd: str | None) -> str:
+def _absolute_cwd(cwd: str | None) -> str:
     try:
         return str(Path(cwd or ".").absolute())
     except FileNotFoundError:
         raise ToolError("The folder that this program runs in is gone: give another one as cwd.") from None
 
 
-def _checked(argv: Sequence[str]) -> tuple[str, ...]:
+def _checked_argv(argv: Sequence[str]) -> tuple[str, ...]:
     if isinstance(argv, str) or not argv or not all(isinstance(part, str) for part in argv):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ToolError("A program is given as a list: its name and its arguments.")
     if any("\0" in part for part in argv):
@@ -187,11 +192,10 @@ def _checked(argv: Sequence[str]) -> tuple[str, ...]:
 def sandboxed(argv: Sequence[str], cwd: str) -> tuple[str, ...]:
     """The command that runs `argv` under bubblewrap: no network, read-only but for `cwd` and a /tmp of its own.
 
-    Its environment is the one that bwrap is started with, which has been cleared already. To say it again with
-    `--setenv` would show its values in the process table, to every user.
+    It inherits the environment of `bwrap`, which has been cleared already. `--setenv` would show the values to every
+    user, in the process table.
 
-    Raises `ToolError` when `bwrap` is not installed, or when `cwd` is everything there is: what was to be confined is
-    not run without it.
+    Raises `ToolError` when `bwrap` is not installed, or when `cwd` is /. The program is then not run.
     """
     bwrap = shutil.which("bwrap")
     if bwrap is None:

@@ -1,4 +1,4 @@
-"""What one call asks a person, and what was answered."""
+"""The questions that one tool call asks a person, and the answers."""
 
 from __future__ import annotations
 
@@ -15,56 +15,55 @@ if TYPE_CHECKING:
 
 
 class CallQuestions:
-    """Kept for each call: the answers that it was given, and what it waits for. `before` is from an earlier run."""
+    """The answers that one call was given, and the interrupts that it waits for.
 
-    def __init__(self, call: ToolCall, before: PendingCall | None = None) -> None:
-        was = before or PendingCall(call)
-        changed = was.arguments
-        self._as_asked: Final = call
+    `earlier` is how far an earlier run has come with the same call, before it waited for a person.
+    """
+
+    def __init__(self, call: ToolCall, earlier: PendingCall | None = None) -> None:
+        earlier = earlier or PendingCall(call)
+        changed = earlier.arguments
+        self._original_call: Final = call
         self.call: Final = call if changed is None else ToolCall(call.id, call.name, changed)
-        """The call as it is made: with the arguments that a person put in place of the model's, if one did."""
-        self.answers: Final = dict(was.answers)
-        self.kept = was.kept
-        self.started = was.started
-        self.open = was.interrupts
-        self.result: Final = was.result
-        self._approved: Final = was.approved
-        self._changed: Final = changed
-
-    @property
-    def changed_arguments(self) -> dict[str, Any] | None:
-        """The arguments that a person put in place of the model's."""
-        return self._changed
+        """The call as it is made: a person may have changed the model's arguments."""
+        self.answers: Final = dict(earlier.answers)
+        self.kept = earlier.kept
+        self.started = earlier.started
+        self.interrupts = earlier.interrupts
+        self.result: Final = earlier.result
+        self._approved: Final = earlier.approved
+        self.changed_arguments: Final = changed
+        """The arguments that a person put in place of the model's; None if there are none."""
 
     def ask(self, name: str, reason: Any, *, expires_in: float | None = None) -> Any:
-        """The answer, or, when there is none yet, the way out: raises `InterruptSignal`. From any thread."""
+        """The answer to the question `name`. Raises `InterruptSignal` while there is none. From any thread."""
         if name in self.answers:
             return self.answers[name]
         raise InterruptSignal(self._interrupt(name, "question", reason, expires_in))
 
     async def check_approval(self, tool: Tool, arguments: dict[str, Any]) -> None:
-        """Raises `InterruptSignal` unless the call may go on without a person, or a person has said yes."""
+        """Raises `InterruptSignal` if the call needs an approval that it does not have."""
         if self._approved or not tool.requires_approval:
             return
-        wanted, reason = True, None
+        needed, reason = True, None
         if callable(tool.requires_approval):
             try:
                 answer = tool.requires_approval(arguments)
-                wanted = await answer if inspect.isawaitable(answer) else answer
+                needed = await answer if inspect.isawaitable(answer) else answer
             except Exception as error:  # when in doubt, ask
                 reason = f"Whether an approval is needed could not be told: {type(error).__name__}: {error}"
-        if wanted:
+        if needed:
             raise InterruptSignal(self._interrupt(APPROVAL, APPROVAL, reason, tool.approval_expires_in))
 
     def pending(self, result: ToolResult | None) -> PendingCall:
-        """The call as it waits in a `PendingTurn`."""
+        """The call as it waits in a `PendingTurn`; `result` if it has one already."""
         return PendingCall(
-            self._as_asked,
+            self._original_call,
             result,
-            () if result is not None else self.open,
+            () if result is not None else self.interrupts,
             self.answers,
             self._approved,
-            self._changed,
+            self.changed_arguments,
             self.started,
             self.kept,
         )
@@ -80,13 +79,13 @@ class CallQuestions:
             call_id=self.call.id,
             tool_name=self.call.name,
             arguments=self.call.arguments,
-            reason=_plain(reason),
+            reason=_as_json_value(reason),
             asked_at=now,
             expires_at=None if expires_in is None else now + expires_in,
         )
 
 
-def _plain(reason: Any) -> Any:
+def _as_json_value(reason: Any) -> Any:
     if reason is None or isinstance(reason, str):
         return reason
     from pydantic_core import PydanticSerializationError, to_jsonable_python

@@ -1,4 +1,7 @@
-"""What is said of a call that has no result of its own: only what is known."""
+"""Results for calls whose tool gave none: they were stopped, they raised, or their process died.
+
+They say only what is known.
+"""
 
 from __future__ import annotations
 
@@ -8,66 +11,69 @@ from typing import TYPE_CHECKING, Final
 from ..conversation.sealing import SENTENCES, unfinished
 from ..errors import Cancelled, ToolError
 from ..messages import Outcome, ToolCall, ToolResult
-from .output import describe, failed
-from .policy import StopPolicy
+from .output import describe_error, failed_result
+from .policy import ToolStopPolicy
 
 if TYPE_CHECKING:
     from ..processes.exit_status import ProcessEnded
     from ..processes.output import CapturedOutput
 
-# Characters of what a stopped call had printed that its result quotes.
-_QUOTED: Final = 10_000
+# The characters of a stopped call's output that its result quotes.
+_MAX_QUOTED: Final = 10_000
 
 
-def stopped(call: ToolCall, outcome: Outcome, why: str, printed: Iterable[CapturedOutput]) -> ToolResult:
-    """The result of a call that was stopped: why, if it was stopped alone, what became of it, what it had printed."""
+def stopped_result(call: ToolCall, outcome: Outcome, reason: str, streams: Iterable[CapturedOutput]) -> ToolResult:
+    """The result of a call that was stopped: the outcome, the output so far, and `reason` if it was stopped alone."""
     sentence = SENTENCES[outcome]
-    if why and outcome is Outcome.NEVER_STARTED:
-        sentence = f"Not run. {why}"
-    elif why:
-        sentence = f"{why} {sentence}"
-    said = _cut("".join(stream.text for stream in printed))
-    if said.strip():
-        sentence = f"{sentence}\nBefore that it had printed:\n{said}"
-    return unfinished(call, outcome, sentence)
+    if reason and outcome is Outcome.NEVER_STARTED:
+        sentence = f"Not run. {reason}"
+    elif reason:
+        sentence = f"{reason} {sentence}"
+    return unfinished(call, outcome, _with_output(sentence, streams))
 
 
-def raised(call: ToolCall, error: BaseException, policy: StopPolicy | None, *, stopping: bool) -> ToolResult:
+def raised_result(call: ToolCall, error: BaseException, policy: ToolStopPolicy | None, *, stopping: bool) -> ToolResult:
     """The result of a call whose tool raised."""
     if isinstance(error, Cancelled) and stopping:
         return unfinished(call, Outcome.CANCELLED)
     if isinstance(error, MemoryError) and policy is not None and policy.max_memory is not None:
-        return failed(call, f"It needed more memory than its max_memory of {policy.max_memory:,} bytes.")
-    return failed(call, str(error) if isinstance(error, ToolError) else describe(error))
+        return failed_result(call, f"It needed more memory than its max_memory of {policy.max_memory:,} bytes.")
+    return failed_result(call, str(error) if isinstance(error, ToolError) else describe_error(error))
 
 
-def died(call: ToolCall, ended: ProcessEnded, policy: StopPolicy, printed: Iterable[CapturedOutput]) -> ToolResult:
-    """The result of a call whose process ended though nobody had asked it to."""
+def process_ended_result(
+    call: ToolCall, ended: ProcessEnded, policy: ToolStopPolicy, streams: Iterable[CapturedOutput]
+) -> ToolResult:
+    """The result of a call whose process ended without a stop."""
     if ended.exit is None and ended.failure is None:
-        return stopped(call, Outcome.UNKNOWN, "Its process ended before anything was heard of it.", printed)
+        return stopped_result(call, Outcome.UNKNOWN, "Its process ended before anything was heard of it.", streams)
     if ended.exit is None:
-        return failed(call, f"Not run: its process could not be started ({ended.failure}).")
+        return failed_result(call, f"Not run: its process could not be started ({ended.failure}).")
     name = ended.exit.signal_name
     if name is None:
         what = f"Its process ended with code {ended.exit.code} before the tool returned."
-        said = _cut("".join(stream.text for stream in printed))
-        return failed(call, f"{what}\nBefore that it had printed:\n{said}" if said.strip() else what)
+        return failed_result(call, _with_output(what, streams))
     if name == "SIGXCPU" and policy.max_cpu is not None:
         why = f"It used more processor time than its max_cpu of {policy.max_cpu:g} s."
     elif name == "SIGKILL":
         why = "Its process was killed (SIGKILL) by something else, perhaps by the system for lack of memory."
     else:
         why = f"Its process was ended by {name}."
-    return stopped(call, Outcome.KILLED, why, printed)
+    return stopped_result(call, Outcome.KILLED, why, streams)
 
 
-def note(result: ToolResult) -> str:
-    """What the receipt says beside the outcome."""
+def receipt_detail(result: ToolResult) -> str:
+    """The text on the receipt beside the outcome."""
     return "" if result.outcome is Outcome.COMPLETED and not result.is_error else result.text
 
 
-def _cut(text: str) -> str:
-    if len(text) <= _QUOTED:
+def _with_output(sentence: str, streams: Iterable[CapturedOutput]) -> str:
+    output = _shortened("".join(stream.text for stream in streams))
+    return f"{sentence}\nBefore that it had printed:\n{output}" if output.strip() else sentence
+
+
+def _shortened(text: str) -> str:
+    if len(text) <= _MAX_QUOTED:
         return text
-    half = _QUOTED // 2
-    return f"{text[:half]}\n[... {len(text) - _QUOTED} characters left out ...]\n{text[-half:]}"
+    half = _MAX_QUOTED // 2
+    return f"{text[:half]}\n[... {len(text) - _MAX_QUOTED} characters left out ...]\n{text[-half:]}"

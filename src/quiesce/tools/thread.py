@@ -1,7 +1,7 @@
 """A blocking function in a thread of its own.
 
-One thread per call, not a pool: the thread carries the call's name, a hung one takes no place from others, and after a
-stop exactly the threads that the receipt names are left. Python cannot end a thread; that is what `abandon` is for.
+One thread per call, not a pool: the thread has the call's name, a hung thread blocks no other call, and after a stop
+only the threads that the receipt names are left. Python cannot end a thread: the policy `abandon` is for that.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ live_threads: Final[dict[int, ThreadCall]] = {}
 
 
 class ThreadOutcome(Struct, frozen=True):
-    """What a function returned or raised."""
+    """The value that a function returned, or the exception that it raised."""
 
     value: Any = None
     error: BaseException | None = None
@@ -34,9 +34,9 @@ class ThreadOutcome(Struct, frozen=True):
 class ThreadCall:
     """A function that runs in a thread.
 
-    `outcome` is there from the moment that the function ends, before any event loop hears of it, so that a stop in the
-    same instant cannot lose it. When nobody waits any more, `on_orphan` gets the outcome: in the loop, or in the thread
-    once the loop has closed.
+    `outcome` is set when the function ends, before the event loop is notified, so that a stop in the same instant
+    cannot lose it. If the waiting task was cancelled, `on_orphan` is called with the outcome: in the loop, or in the
+    thread once the loop has closed.
     """
 
     def __init__(self, function: Callable[[], Any], name: str, on_orphan: Callable[[ThreadOutcome], None]) -> None:
@@ -50,7 +50,7 @@ class ThreadCall:
         self.outcome: ThreadOutcome | None = None
 
     async def wait(self) -> Any:
-        """Start the thread and wait for what the function returns or raises. Cancelling this leaves the thread be."""
+        """Start the thread and wait for its value or exception. A cancellation ends the wait, not the thread."""
         live_threads[id(self)] = self
         threading.Thread(target=self._work, name=self.name, daemon=True).start()
         await self._future

@@ -23,7 +23,7 @@ from typing import (
 from ..errors import InvalidTool, ToolError
 from ..models.base import ToolSpec
 from .context import ToolContext
-from .policy import LAST_BREATH, OnStop, StopPolicy, stop_policy
+from .policy import FINAL_GRACE, OnStop, ToolStopPolicy, make_stop_policy
 from .undo.compensation import DEFAULT_UNDO_TIMEOUT, Compensation
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ _SECTION: Final = re.compile(
 class Tool:
     """A function with a name, a description, a schema and a stop policy.
 
-    Still callable as the function it was made from. Raises `InvalidTool` when that cannot be offered to a model.
+    It can be called like its function. Raises `InvalidTool` when the function cannot be offered to a model.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Tool:
                 todo="Use up to 64 letters, digits, '_' and '-': @tool(name=...).",
             )
         self.kind: Final = _kind(function)
-        self.policy: Final[StopPolicy] = stop_policy(
+        self.policy: Final[ToolStopPolicy] = make_stop_policy(
             on_stop,
             grace,
             is_async=self.kind != "sync",
@@ -88,15 +88,15 @@ class Tool:
         self.requires_approval: Final = requires_approval
         self.approval_expires_in: Final = approval_expires_in
         self.compensation: Compensation | None = None
-        self.last_breath = LAST_BREATH
-        """How long a call may take to unwind when no grace is left."""
+        self.final_grace = FINAL_GRACE
+        """The seconds that a cancelled call has to unwind when no grace is left."""
         self.handoff_to: HandoffTarget | None = None
-        """The agent that goes on after a turn in which this was called."""
-        summary, self._notes = _read_docstring(inspect.getdoc(function) or "")
+        """The agent that continues after a turn in which this tool was called."""
+        summary, self._argument_notes = _read_docstring(inspect.getdoc(function) or "")
         self.description: Final = description or summary or self.name
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the function itself, as if it had never been made a tool."""
+        """Call the function itself."""
         return self.function(*args, **kwargs)
 
     def __repr__(self) -> str:
@@ -104,33 +104,33 @@ class Tool:
 
     @functools.cached_property
     def spec(self) -> ToolSpec:
-        """The tool as a model sees it. Raises `InvalidTool` when it can have none, or could not be run."""
+        """The tool's description for a model. Raises `InvalidTool` when it has no schema, or cannot be run."""
         if self.policy.on_stop == "kill":
-            self._check_travel()
+            self._check_transferable()
         return ToolSpec(self.name, self.description, self._arguments[0].json_schema())
 
-    def parcel(self) -> TransferredFunction:
-        """The function as it goes to a worker process. Raises `InvalidTool` when it cannot."""
+    def transferred_function(self) -> TransferredFunction:
+        """The function in the form in which it is sent to a worker process. Raises `InvalidTool` when it has none."""
         from .worker.function_transfer import NotTransferable, pack
 
         try:
             return pack(self.function)
         except NotTransferable as error:
-            raise _cannot_travel(self.name, error) from None
+            raise _not_transferable(self.name, error) from None
 
-    def _check_travel(self) -> None:
+    def _check_transferable(self) -> None:
         from .worker.function_transfer import NotTransferable, check_types
 
-        self.parcel()
+        self.transferred_function()
         hints, parameters = _signature(self.function, self.name)
         try:
             check_types({each.name: hints[each.name] for each in parameters if each.name in hints})
         except NotTransferable as error:
-            raise _cannot_travel(self.name, error) from None
+            raise _not_transferable(self.name, error) from None
 
     @functools.cached_property
     def _arguments(self) -> tuple[_ArgumentType, str | None]:
-        return _argument_type(self.function, self.name, self._notes)
+        return _argument_type(self.function, self.name, self._argument_notes)
 
     @overload
     def undo(self, function: _F, /) -> _F: ...
@@ -139,11 +139,11 @@ class Tool:
     def undo(
         self, function: Callable[..., Any] | None = None, /, *, timeout: float = DEFAULT_UNDO_TIMEOUT
     ) -> Callable[..., Any]:
-        """Register the function that takes back what a call of this tool did: `@build.undo`.
+        """Register the compensation of this tool, the function that undoes a call: `@build.undo`.
 
-        Sync or async; it takes the tool's arguments by name, as many as it needs, and what the tool returned as
+        It is sync or async. It takes the tool's arguments by name, as many as it needs, and the tool's return value as
         `result`. It is called at most once for each completed call, by `run.cancel(undo=True)` or `result.undo()`, and
-        given up after `timeout` seconds. Raises `InvalidTool` for a parameter that is none of those.
+        abandoned after `timeout` seconds. Raises `InvalidTool` for any other parameter.
         """
 
         def register(given: _F) -> _F:
@@ -153,9 +153,9 @@ class Tool:
         return register if function is None else register(function)
 
     def _defaults(self) -> dict[str, Any]:
-        """The arguments with their defaults, without reading the types where that is not needed: it takes a while."""
+        """The arguments with their defaults. Types are read only where they are needed, because that is slow."""
         parameters = inspect.signature(self.function).parameters.values()
-        if any(each.kind is each.VAR_KEYWORD for each in parameters):  # a tool from elsewhere, known by its schema only
+        if any(each.kind is each.VAR_KEYWORD for each in parameters):  # a tool that is known by its schema only
             return dict.fromkeys(self.spec.schema["properties"], inspect.Parameter.empty)
         return {each.name: each.default for each in parameters if not _takes_context(each)}
 
@@ -165,11 +165,11 @@ class Tool:
         return self._arguments[1]
 
     def validate(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """The arguments as the function wants them. Raises `ToolError`, in words for the model, if they do not fit."""
+        """The arguments as the function takes them. Raises `ToolError`, in words for the model, for invalid ones."""
         return self._arguments[0].validate(arguments)
 
 
-def _cannot_travel(name: str, error: Exception) -> InvalidTool:
+def _not_transferable(name: str, error: Exception) -> InvalidTool:
     return InvalidTool(
         f"Tool {name!r} cannot run in a process of its own: {error}.",
         todo="Define it at the top of a module, or create what it needs inside it.",
@@ -178,7 +178,7 @@ def _cannot_travel(name: str, error: Exception) -> InvalidTool:
 
 @runtime_checkable
 class Toolset(Protocol):
-    """Several tools that come together. An agent takes those that there are when it is made."""
+    """A set of tools. An agent takes the tools that the set has when the agent is made."""
 
     @property
     def tools(self) -> Sequence[Tool]:
@@ -271,7 +271,7 @@ def _argument_type(
 
 
 def _takes_context(parameter: inspect.Parameter) -> bool:
-    """Whether this is the parameter for the `ToolContext`, as far as can be told without reading the types."""
+    """Whether this looks like the parameter for the `ToolContext`. The types are not read for it."""
     hint = parameter.annotation
     return hint is ToolContext or (isinstance(hint, str) and hint.split(".")[-1] == ToolContext.__name__)
 
@@ -290,7 +290,7 @@ def _signature(function: Callable[..., Any], tool_name: str) -> tuple[dict[str, 
 
 
 def _default_of(default: Any) -> dict[str, Any]:
-    """The default as the schema shows it, where it is plain."""
+    """The default as the schema shows it; nothing for values that are not plain JSON."""
     return {"default": default} if default is None or isinstance(default, str | int | float | bool) else {}
 
 
@@ -335,16 +335,16 @@ def tool(
 def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Tool | Callable[[Callable[..., Any]], Tool]:
     """Make a function a tool: its type hints become the schema, its docstring the description.
 
-    Sync functions run in a thread, async ones in a task; an async generator reports each value that it yields as
-    progress, and the last one is its result. `on_stop` and `grace` say what a stop means for it (see `StopPolicy`);
+    Sync functions run in a thread, async ones in a task. An async generator reports each value that it yields as
+    progress; the last value is its result. `on_stop` and `grace` say what a stop means for it (see `ToolStopPolicy`);
     with `on_stop="kill"` it runs in a process of its own, which `max_memory` (bytes) and `max_cpu` (seconds) can limit,
     and which finds this process's environment, or with `inherit_env` a part of it: names, or False for a small one.
-    A call that takes longer than `timeout` seconds is stopped in the same way, and the model is told.
+    A call that takes longer than `timeout` seconds is stopped in the same way, and its result says so.
     `sequential=True` keeps it from running beside other sequential tools of the same turn.
 
     `requires_approval=True` lets a person decide about each call, before it starts (see `Agent.resume`). A function is
-    given the arguments and says whether that is needed; one that fails counts as a yes. `approval_expires_in` seconds
-    later it is too late to approve.
+    called with the arguments and returns whether an approval is needed; if it raises, it is. After
+    `approval_expires_in` seconds the call can no longer be approved.
 
     Raises `InvalidTool` or `ConfigurationError` when that cannot work.
     """

@@ -1,4 +1,4 @@
-"""Tools worth having, each with a stop policy chosen on purpose.
+"""Built-in tools, each with a stop policy that suits it.
 
     from quiesce.tools.builtin import http_get, python, read_file, shell, write_file
 

@@ -1,4 +1,4 @@
-"""Headers for some hosts and not for others, on each request of a client: redirects lead to hosts that nobody chose."""
+"""Headers by host, set on each request of a client: a redirect may lead to a host that must not get them."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ _Origin = tuple[str, str, int | None]
 
 
 class HostHeaders:
-    """What the developer wants sent, by host. Raises `ConfigurationError` for headers without a host."""
+    """The headers to send, by host. Raises `ConfigurationError` for headers without a host."""
 
     def __init__(self, headers: Mapping[str, Mapping[str, str]] | None) -> None:
-        given = {host: dict(_checked(host, each)) for host, each in (headers or {}).items()}
-        self._for_all: Final = given.pop(EVERY_HOST, {})
-        self._given: Final = [(_origin_of(host), each) for host, each in given.items()]
-        # Whose host is which is httpx2's business: it writes that header anew for each request.
-        self._names: Final = {name.lower() for each in (self._for_all, *given.values()) for name in each} - {"host"}
+        by_host = {host: dict(_checked_headers(host, each)) for host, each in (headers or {}).items()}
+        self._common: Final = by_host.pop(EVERY_HOST, {})
+        self._by_origin: Final = [(_parse_origin(host), each) for host, each in by_host.items()]
+        # Not `Host`: httpx2 writes that header for each request.
+        self._names: Final = {name.lower() for each in (self._common, *by_host.values()) for name in each} - {"host"}
 
-    def put_on(self, request: httpx2.Request, usual: httpx2.Headers) -> None:
-        """Give a request the headers of its host, and take away those of another. `usual` is what a client sends."""
+    def apply_to(self, request: httpx2.Request, defaults: httpx2.Headers) -> None:
+        """Set the headers of the request's host, and remove those of other hosts. `defaults` are the client's own."""
         for name in self._names:
             if name in request.headers:
                 del request.headers[name]
-            if name in usual:
-                request.headers[name] = usual[name]
-        request.headers.update(self._for_all)
-        here = _origin(request.url)
-        for origin, headers in self._given:
-            if origin == here:
+            if name in defaults:
+                request.headers[name] = defaults[name]
+        request.headers.update(self._common)
+        origin_of_request = _origin(request.url)
+        for origin, headers in self._by_origin:
+            if origin == origin_of_request:
                 request.headers.update(headers)
 
 
-def _checked(host: str, headers: Any) -> Mapping[str, str]:
+def _checked_headers(host: str, headers: Any) -> Mapping[str, str]:
     if not isinstance(headers, Mapping):
         raise ConfigurationError(
             f"It is not said for which host the header {host!r} is.",
@@ -48,7 +48,7 @@ def _checked(host: str, headers: Any) -> Mapping[str, str]:
     return cast(Mapping[str, str], headers)
 
 
-def _origin_of(host: str) -> _Origin:
+def _parse_origin(host: str) -> _Origin:
     import httpx2
 
     try:

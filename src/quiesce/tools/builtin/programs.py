@@ -1,11 +1,11 @@
-"""`shell` and `python`: programs that the model writes, run so that a stop ends them with all that they started.
+"""`shell` and `python`: programs that the model writes. A stop ends them with all that they started.
 
 Their policy is `cancel`, with two seconds of grace: TERM goes to every process at once, so that a compiler can remove
-its temporary files, and KILL follows, so that nothing can refuse. They do not need a worker of their own (`kill`),
-because the program is a process already. What was printed up to the cut is in the result.
+its temporary files; KILL follows, which no process can ignore. They do not need a worker of their own (`kill`), because
+the program is a process already. The result has the output up to the stop.
 
-A program gets a small environment without the host's keys. Nothing else keeps it from doing harm while it runs, or
-from reading what its user may read: give `sandbox=True` where that matters.
+A program gets a small environment without the host's keys. Otherwise it has all rights of its user: use `sandbox=True`
+where that matters.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MAX_OUTPUT: Final = 30_000
 
 
 class ProgramOptions(TypedDict, total=False):
-    """What the tools here pass on to `ToolContext.run_process`; see there. 120 s and 30,000 characters unless given."""
+    """Options of `ToolContext.run_process`. The defaults here are 120 s and 30,000 characters."""
 
     cwd: str | None
     env: dict[str, str] | None
@@ -67,11 +67,11 @@ def make_python(*, name: str = "python", grace: float = 2.0, **options: Unpack[P
 
 
 async def _run(ctx: ToolContext, argv: list[str], options: ProgramOptions) -> str:
-    chosen: ProgramOptions = {"timeout": _TIMEOUT, "max_output": _MAX_OUTPUT, **options}
-    return _told(await ctx.run_process(argv, **chosen), chosen.get("timeout"))
+    with_defaults: ProgramOptions = {"timeout": _TIMEOUT, "max_output": _MAX_OUTPUT, **options}
+    return _output_text(await ctx.run_process(argv, **with_defaults), with_defaults.get("timeout"))
 
 
-def _told(ended: ProcessResult, timeout: float | None) -> str:
+def _output_text(ended: ProcessResult, timeout: float | None) -> str:
     parts = [ended.stdout, ended.stderr]
     if ended.timed_out:
         parts.append(f"[stopped: it took longer than {timeout:g} s]")

@@ -1,4 +1,4 @@
-"""How one tool's effect is taken back: the function that `@build.undo` registers."""
+"""The compensation of a tool: the function that `@build.undo` registers."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _NAMED: Final = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYW
 
 
 class Compensation:
-    """A function that undoes what a call did, and how long it may take.
+    """The function that undoes a call, with its timeout.
 
-    It takes the tool's arguments by name, as many of them as it likes, and what the tool returned as `result`.
-    `arguments` are their names with the tool's own defaults, for those that a call left out.
+    It takes any of the tool's arguments by name, and the tool's return value as `result`. `arguments` are their names
+    with the tool's defaults, for arguments that a call left out.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Compensation:
                 )
 
     def bind(self, arguments: dict[str, Any], result: Any) -> dict[str, Any]:
-        """What to call the function with."""
+        """The arguments for the function."""
         offered = {**self._defaults, **arguments, "result": result}
         return offered if self._takes_all else {name: offered[name] for name in offered if name in self._names}
 

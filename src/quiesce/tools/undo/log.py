@@ -1,4 +1,4 @@
-"""Taking back what a run did: the compensations of its completed calls, in reverse order, each at most once."""
+"""Undo of a run: the compensations of its completed calls, in reverse order, each at most once."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from ...cancellation import BoundedShield, CancellationToken
 from ...errors import Cancelled
 from ...messages import ToolCall
 from ...receipt import Undone, UndoReceipt
-from ..output import describe
-from ..policy import LAST_BREATH
+from ..output import describe_error
+from ..policy import FINAL_GRACE
 from ..thread import ThreadCall
 from .compensation import Compensation
 
 
 class Effect:
-    """Something that a completed call did and that can be undone, at most once."""
+    """The effect of a completed call. It can be undone at most once."""
 
     def __init__(
         self, call: ToolCall, compensation: Compensation, arguments: dict[str, Any], value: Any, log: UndoLog
@@ -33,20 +33,20 @@ class Effect:
         self._value: Final = value
         self._claims: dict[str, object] = {}
 
-    def carried_to(self, log: UndoLog) -> Effect:
-        """The same effect, for a run that goes on with the turn in which it was done. Only one of the two is undone."""
-        twin = Effect(self.call, self.compensation, self._arguments, self._value, log)
-        twin._claims = self._claims
-        return twin
+    def copied_to(self, log: UndoLog) -> Effect:
+        """The same effect in the log of a run that resumes its turn. Only one of the two can be claimed."""
+        copy = Effect(self.call, self.compensation, self._arguments, self._value, log)
+        copy._claims = self._claims
+        return copy
 
     def claim(self) -> bool:
-        """Take the one right to undo this. One atomic step, so that of two who ask at once only one gets it."""
+        """Claim the undo of this effect. Atomic: of several claims, from any threads, exactly one returns True."""
         mine = object()
         return self._claims.setdefault("claim", mine) is mine
 
     @property
     def claimed(self) -> bool:
-        """Whether somebody has taken the right to undo this."""
+        """Whether the undo of this effect was claimed."""
         return bool(self._claims)
 
     def invoke(self) -> Any:
@@ -54,10 +54,10 @@ class Effect:
         return self.compensation.function(**self.compensation.bind(self._arguments, self._value))
 
 
-class Undoing:
-    """One pass over some effects, last one first. It stops, and says how far it came, when its token is cancelled.
+class UndoPass:
+    """One pass over some effects, the last one first. It stops when its token, or its task, is cancelled.
 
-    So does an outside cancellation, which the pass takes and remembers in `interrupted`: whoever runs it passes it on.
+    A cancellation of the task does not leave `run()`; it sets `interrupted`, and the caller raises it again.
     """
 
     def __init__(self, effects: Iterable[Effect], token: CancellationToken) -> None:
@@ -69,60 +69,60 @@ class Undoing:
 
     @property
     def interrupted(self) -> bool:
-        """Whether somebody cancelled the task that ran this."""
+        """Whether the task that ran this was cancelled."""
         return self._interrupted or self._shield.interrupted
 
     async def run(self) -> None:
-        """Undo them one by one, and tell what became of each the moment that it is known."""
-        asked: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        forget = self._token.on_cancel(partial(_resolve_soon, asyncio.get_running_loop(), asked))
+        """Undo the effects one by one. The receipt of each is recorded as soon as it is known."""
+        stop_requested: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        unregister = self._token.on_cancel(partial(_resolve_soon, asyncio.get_running_loop(), stop_requested))
         try:
             for effect in self._effects:
                 if self._token.cancelled:
-                    if not effect.claimed:  # nobody has touched it: it can still be undone later
+                    if not effect.claimed:  # it is not claimed: it can still be undone later
                         why = f"The undo was stopped ({self._why()})."
-                        self._tell(effect, _receipt(effect.call, Undone.NOT_UNDONE, why))
+                        self._record(effect, _receipt(effect.call, Undone.NOT_UNDONE, why))
                 elif effect.claim():
-                    self._tell(effect, await self._undo(effect, asked))
+                    self._record(effect, await self._undo(effect, stop_requested))
         finally:
-            forget()
+            unregister()
 
-    def _tell(self, effect: Effect, receipt: UndoReceipt) -> None:
+    def _record(self, effect: Effect, receipt: UndoReceipt) -> None:
         self.receipts.append(receipt)
-        effect.log.tell(receipt)
+        effect.log.record(receipt)
 
     def _why(self) -> str:
         return str(self._token.cause)
 
-    async def _undo(self, effect: Effect, asked: asyncio.Future[None]) -> UndoReceipt:
+    async def _undo(self, effect: Effect, stop_requested: asyncio.Future[None]) -> UndoReceipt:
         began = time.perf_counter()
         name = f"quiesce-undo-{effect.call.id}"
         thread = None if effect.compensation.is_async else ThreadCall(effect.invoke, name, _ignore)
         task = asyncio.create_task(_attempt(effect, thread), name=name)
         timeout = effect.compensation.timeout
         try:
-            await asyncio.wait((task, asked), timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((task, stop_requested), timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
             self._interrupted = True
             self._token.cancel("The task that waited for the undo was cancelled", source="task")
         if not task.done():
             task.cancel()
-            await self._shield.wait((task,), seconds=LAST_BREATH)
-        outcome, detail = self._judge(task, thread, timeout)
+            await self._shield.wait((task,), seconds=FINAL_GRACE)
+        outcome, detail = self._outcome(task, thread, timeout)
         return _receipt(effect.call, outcome, detail, time.perf_counter() - began)
 
-    def _judge(
+    def _outcome(
         self, task: asyncio.Task[BaseException | None], thread: ThreadCall | None, timeout: float
     ) -> tuple[Undone, str]:
-        """What is known of a compensation: never more than is true."""
+        """The outcome of a compensation, as far as it is known, and a sentence about it."""
         stopped = self._token.cancelled
         why = f"It was stopped ({self._why()})" if stopped else f"It did not end within {timeout:g} s"
-        ended_in_thread = None if thread is None else thread.outcome
+        thread_outcome = None if thread is None else thread.outcome
         if task.done() and not task.cancelled():
             error = task.result()
-        elif ended_in_thread is not None and not inspect.isawaitable(ended_in_thread.value):
-            error = ended_in_thread.error  # it ended in the same instant, and nobody was told
-        elif task.done() and (thread is None or ended_in_thread is not None):
+        elif thread_outcome is not None and not inspect.isawaitable(thread_outcome.value):
+            error = thread_outcome.error  # it ended in the same instant, before the task was notified
+        elif task.done() and (thread is None or thread_outcome is not None):
             return Undone.UNKNOWN, f"{why}: it may be undone in part."
         else:
             return Undone.UNKNOWN, f"{why} and may still be running."
@@ -130,14 +130,14 @@ class Undoing:
             return Undone.UNDONE, ""
         if isinstance(error, Cancelled) and stopped:
             return Undone.UNKNOWN, f"{why}: it may be undone in part."
-        return Undone.FAILED, describe(error)
+        return Undone.FAILED, describe_error(error)
 
 
 async def _attempt(effect: Effect, thread: ThreadCall | None) -> BaseException | None:
-    """Call a compensation and wait for it; returns what it raised. Only a cancellation from here is passed on."""
+    """Call a compensation and wait for it. Returns what it raised; a cancellation of this task is raised."""
     try:
         outcome = effect.invoke() if thread is None else await thread.wait()
-        if inspect.isawaitable(outcome):  # a plain function may give back what is to be awaited, as a lambda does
+        if inspect.isawaitable(outcome):  # a plain function, such as a lambda, may return an awaitable
             await outcome
     except GeneratorExit:  # the loop was closed around it
         raise
@@ -156,83 +156,83 @@ def _resolve_soon(loop: asyncio.AbstractEventLoop, future: asyncio.Future[None],
         if not future.done():
             future.set_result(None)
 
-    with suppress(RuntimeError):  # the loop has closed, and with it the one who waited
+    with suppress(RuntimeError):  # the loop has closed, and with it the waiting task
         loop.call_soon_threadsafe(resolve)
 
 
 def _ignore(_: object) -> None:
-    """A compensation in a thread that was given up has ended. The receipt said that this was not known."""
+    """An abandoned compensation in a thread has ended. Its receipt says `unknown` already."""
 
 
 class UndoLog:
-    """What a run, and the runs below it, did that can be undone, in the order in which it was done.
+    """The effects of a run and of its child runs, in the order in which they happened.
 
-    `receipts` says what became of each undo so far, whichever run of the tree was asked for it. Appending is safe from
-    any thread, because a call that was left behind may end in a thread of its own.
+    `receipts` has the outcome of each undo so far, from whichever run of the tree it was requested. Appending is safe
+    from any thread, because an abandoned call may end in a thread of its own.
     """
 
-    def __init__(self, above: UndoLog | None = None) -> None:
-        self._above: Final = above
+    def __init__(self, parent: UndoLog | None = None) -> None:
+        self._parent: Final = parent
         self._effects: Final[list[Effect]] = []
         self._turn_began = 0
-        self._hopeless: Final[dict[int, tuple[ToolCall, UndoLog, str]]] = {}
+        self._not_undoable: Final[dict[int, tuple[ToolCall, UndoLog, str]]] = {}
         self.receipts: Final[list[UndoReceipt]] = []
 
     def add(self, effect: Effect) -> None:
-        """A call has completed."""
-        for log in self._lineage():
+        """Add the effect of a completed call."""
+        for log in self._with_ancestors():
             log._effects.append(effect)
-        self._forget_hopeless(effect.call)
+        self._remove_not_undoable(effect.call)
 
-    def note_cut(self, call: ToolCall) -> None:
-        """A call that could have been undone did not complete: what it did is not known, so there is no undoing it."""
-        self._note_hopeless(call, "It was cut while it was running: what it did is not known.")
+    def add_cut(self, call: ToolCall) -> None:
+        """Add a call that was cut: its effect is not known, so it cannot be undone."""
+        self._add_not_undoable(call, "It was cut while it was running: what it did is not known.")
 
-    def _note_hopeless(self, call: ToolCall, why: str) -> None:
-        for log in self._lineage():
-            log._hopeless[id(call)] = (call, self, why)
+    def _add_not_undoable(self, call: ToolCall, why: str) -> None:
+        for log in self._with_ancestors():
+            log._not_undoable[id(call)] = (call, self, why)
 
     def begin_turn(self) -> None:
-        """What is done from now on belongs to another turn."""
+        """Begin a new turn: later effects belong to it."""
         self._turn_began = len(self._effects)
 
     @property
-    def of_turn(self) -> tuple[Effect, ...]:
-        """What was done in this turn."""
+    def turn_effects(self) -> tuple[Effect, ...]:
+        """The effects of this turn."""
         return tuple(self._effects[self._turn_began :])
 
-    def carry_on(self, calls: Iterable[ToolCall], effects: Iterable[Effect]) -> None:
-        """Go on with a turn of an earlier run, which completed these calls; these are the effects that it left here."""
+    def resume_turn(self, calls: Iterable[ToolCall], effects: Iterable[Effect]) -> None:
+        """Resume a turn of an earlier run: `calls` have completed there, `effects` are those known here."""
         for effect in effects:
-            self.add(effect.carried_to(self))
+            self.add(effect.copied_to(self))
         for call in calls:
-            if not any(effect.call == call for log in self._lineage() for effect in log._effects):
-                self._note_hopeless(call, "It was done in another process, which alone could undo it.")
+            if not any(effect.call == call for log in self._with_ancestors() for effect in log._effects):
+                self._add_not_undoable(call, "It was done in another process, which alone could undo it.")
 
-    def tell(self, receipt: UndoReceipt) -> None:
-        """Something that this run did was undone, or was not: say so, to the runs above too."""
-        for log in self._lineage():
+    def record(self, receipt: UndoReceipt) -> None:
+        """Record the outcome of an undo, in the logs of the parent runs too."""
+        for log in self._with_ancestors():
             log.receipts.append(receipt)
 
-    def _forget_hopeless(self, call: ToolCall) -> None:
-        for log in self._lineage():
-            log._hopeless.pop(id(call), None)
+    def _remove_not_undoable(self, call: ToolCall) -> None:
+        for log in self._with_ancestors():
+            log._not_undoable.pop(id(call), None)
 
-    def _lineage(self) -> Iterator[UndoLog]:
+    def _with_ancestors(self) -> Iterator[UndoLog]:
         log: UndoLog | None = self
         while log is not None:
             yield log
-            log = log._above
+            log = log._parent
 
     @property
-    def open(self) -> tuple[Effect, ...]:
-        """What nobody has begun to undo."""
+    def remaining(self) -> tuple[Effect, ...]:
+        """The effects whose undo was not claimed."""
         return tuple(effect for effect in self._effects if not effect.claimed)
 
     async def undo(self, token: CancellationToken | None = None) -> tuple[UndoReceipt, ...]:
-        """Undo what is open, last one first; returns what became of each. A second call finds only what is left.
+        """Undo the remaining effects, the last one first. Returns a receipt for each.
 
-        Stopped by its token, or by the cancellation of the task that waits, which is raised when all is at rest.
+        A cancellation of `token` or of the waiting task stops it; the latter is raised when nothing runs any more.
         """
         receipts, interrupted = await self._undo((token or CancellationToken()).child())
         if interrupted:
@@ -240,25 +240,25 @@ class UndoLog:
         return receipts
 
     async def run(self, token: CancellationToken) -> bool:
-        """Undo what is open. Returns whether somebody cancelled the task meanwhile, for the caller to pass on."""
+        """Undo the remaining effects. Returns whether the task was cancelled meanwhile; the caller raises that."""
         _, interrupted = await self._undo(token)
         return interrupted
 
     async def _undo(self, token: CancellationToken) -> tuple[tuple[UndoReceipt, ...], bool]:
-        hopeless = self._tell_hopeless()
-        undoing = Undoing(self.open, token)
+        not_undoable = self._report_not_undoable()
+        undoing = UndoPass(self.remaining, token)
         await undoing.run()
-        return (*hopeless, *undoing.receipts), undoing.interrupted
+        return (*not_undoable, *undoing.receipts), undoing.interrupted
 
-    def _tell_hopeless(self) -> list[UndoReceipt]:
-        """Say of the calls that cannot be undone that they are not, once."""
-        told: list[UndoReceipt] = []
-        while self._hopeless:
-            _, (call, log, why) = self._hopeless.popitem()
-            log._forget_hopeless(call)
-            told.append(_receipt(call, Undone.NOT_UNDONE, why))
-            log.tell(told[-1])
-        return told
+    def _report_not_undoable(self) -> list[UndoReceipt]:
+        """Record a receipt for each call that cannot be undone, once."""
+        receipts: list[UndoReceipt] = []
+        while self._not_undoable:
+            _, (call, log, why) = self._not_undoable.popitem()
+            log._remove_not_undoable(call)
+            receipts.append(_receipt(call, Undone.NOT_UNDONE, why))
+            log.record(receipts[-1])
+        return receipts
 
 
 def _receipt(call: ToolCall, outcome: Undone, detail: str = "", seconds: float | None = None) -> UndoReceipt:

@@ -18,7 +18,7 @@ from ...processes.exit_status import ProcessEnded, RemoteError, RemoteTraceback
 from ...processes.frames import Decoder, encode
 from ...processes.limits import ResourceLimits
 from ...processes.output import CapturedOutput
-from ..policy import REAPING
+from ..policy import EXIT_GRACE
 from ..questions import CallQuestions
 from .environment import CallEnvironment
 from .function_transfer import pickled
@@ -66,7 +66,7 @@ class WorkerCall:
         self._reply: tuple[Any, ...] | None = None
         self._stopping = False
         self._worker: Worker | None = None
-        self._parcel: Final = request.tool.parcel()
+        self._parcel: Final = request.tool.transferred_function()
         self._forget_token: Callable[[], None] | None = None
         self._decoder = Decoder()
         self._frame: CallFrame | None = None
@@ -92,7 +92,7 @@ class WorkerCall:
             await asyncio.wait((self._done,))
         except asyncio.CancelledError:
             self.stop(0.0)
-            await BoundedShield(f"ending tool {self._request.tool.name}").wait((self._done,), seconds=REAPING)
+            await BoundedShield(f"ending tool {self._request.tool.name}").wait((self._done,), seconds=EXIT_GRACE)
             raise
         return self._outcome()
 

@@ -222,7 +222,7 @@ class _Worker:
             tool_name=frame.name,
             token=TokenView(self.line),
             state=pickle.loads(frame.state),
-            asking=_LateAsking(frame.asking),
+            questions=_LateAsking(frame.asking),
             report=lambda progress: self.send("report", progress),
             cancel=lambda reason: self.send("cancel", reason),
             shield=self.shield,
