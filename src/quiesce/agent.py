@@ -40,7 +40,7 @@ from .tools.tool import Tool
 from .usage.agent_usage import AgentUsage
 from .usage.estimate.calibration import Calibration
 from .usage.live import LiveUsage
-from .usage.stop_policy import StopAction, StopPolicy, policy_for
+from .usage.stop_policy import RequestStopPolicy, StopAction, policy_for
 
 
 class Agent:
@@ -93,7 +93,7 @@ class Agent:
         conversation: Conversation | None = None,
         on_busy: OnBusy = "refuse",
         on_prompt: OnPrompt = "cancel_pending",
-        stop_policy: StopPolicy | StopAction | None = None,
+        stop_policy: RequestStopPolicy | StopAction | None = None,
         calibration: Calibration | None = None,
         telemetry: Telemetry | None = None,
         context: Context | None = None,
@@ -138,7 +138,7 @@ class Agent:
             cut_note=cut_note,
             state=self.state,
             settings=settings,
-            accounts=open_estimator(resolved, calibration),
+            estimator=open_estimator(resolved, calibration),
             stop_policy=policy_for(resolved.name, getattr(resolved, "stop_policy", None), stop_policy),
             context=context,
         )
@@ -188,8 +188,8 @@ class Agent:
     @property
     def calibration(self) -> Calibration:
         """What this agent's calls have taught about its model's token counts; `dump()` it to keep it."""
-        assert self._config.accounts is not None
-        return self._config.accounts.calibration
+        assert self._config.estimator is not None
+        return self._config.estimator.calibration
 
     def __repr__(self) -> str:
         return f"<Agent {self.name} {self._config.model.name}>"
