@@ -45,8 +45,8 @@ def conversation(shape: list[int], words: int = 3) -> tuple[Message, ...]:
 
 
 def message_sizer(agent: Agent) -> Any:
-    assert agent.config.accounts is not None
-    return agent.config.accounts.message_sizer(agent.conversation)
+    assert agent.config.estimator is not None
+    return agent.config.estimator.message_sizer(agent.conversation)
 
 
 @given(

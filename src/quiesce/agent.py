@@ -47,7 +47,7 @@ from .tools.tool import Tool
 from .usage.agent_usage import AgentUsage
 from .usage.estimate.calibration import Calibration
 from .usage.live import LiveUsage
-from .usage.stop_policy import StopAction, StopPolicy, policy_for
+from .usage.stop_policy import RequestStopPolicy, StopAction, policy_for
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ class Agent:
         conversation: Conversation | None = None,
         on_busy: OnBusy = "refuse",
         on_prompt: OnPrompt = "cancel_pending",
-        stop_policy: StopPolicy | StopAction | None = None,
+        stop_policy: RequestStopPolicy | StopAction | None = None,
         calibration: Calibration | None = None,
         telemetry: Telemetry | None = None,
         context: Context | None = None,
@@ -137,7 +137,7 @@ class Agent:
             name, resolved, instructions, tool_table(tools), Hooks(hooks), limits or Limits(), retry or Retry(),
             None if output_type is None else OutputSpec(output_type), output_retries, sequential, cut_note,
             state={} if state is None else state, settings=settings, context=context,
-            accounts=open_estimator(resolved, calibration),
+            estimator=open_estimator(resolved, calibration),
             stop_policy=policy_for(resolved.name, getattr(resolved, "stop_policy", None), stop_policy),
         )  # fmt: skip
         self._start_with(AgentConfig(run, checked_seconds(timeout), on_busy, on_prompt, telemetry), own)
@@ -204,8 +204,8 @@ class Agent:
     @property
     def calibration(self) -> Calibration:
         """What this agent's calls have taught about its model's token counts; `dump()` it to keep it."""
-        assert self.config.accounts is not None
-        return self.config.accounts.calibration
+        assert self.config.estimator is not None
+        return self.config.estimator.calibration
 
     def __repr__(self) -> str:
         return f"<Agent {self.name} {self.config.model.name}>"

@@ -12,6 +12,7 @@ import pytest
 
 import quiesce
 import quiesce.cancellation
+import quiesce.mcp
 
 pytestmark = pytest.mark.promise("P7")
 
@@ -53,7 +54,7 @@ def test_any_module_can_be_the_first_to_be_imported():
     run(EACH_FIRST)
 
 
-@pytest.mark.parametrize("package", [quiesce, quiesce.cancellation], ids=lambda package: package.__name__)
+@pytest.mark.parametrize("package", [quiesce, quiesce.cancellation, quiesce.mcp], ids=lambda package: package.__name__)
 def test_each_public_name_stands_once_in_a_stub(package: ModuleType) -> None:
     """`lazy_names` reads the stub line by line, so each line is one name."""
     assert package.__file__ is not None

@@ -77,12 +77,12 @@ def test_another_conversation_has_no_anchor() -> None:
 
 @pytest.mark.case("litellm#37185")
 def test_a_vocabulary_that_is_off_is_corrected() -> None:
-    accounts, talk = UsageEstimator("custom:tuned", tokenizer="o200k_base"), Conversation()
+    estimator, talk = UsageEstimator("custom:tuned", tokenizer="o200k_base"), Conversation()
     sent = SentRequest((UserMessage((Text("hi"),)),), Preamble(None))
     blocks = (Block("text", [WORDS * 40]),)
     for _ in range(3):
-        accounts.record(talk, sent, ReceivedAnswer(UsageDelta(9, 880, final=True), blocks, complete=True))
-    usage = accounts.usage(talk, sent, ReceivedAnswer(None, blocks))
+        estimator.record(talk, sent, ReceivedAnswer(UsageDelta(9, 880, final=True), blocks, complete=True))
+    usage = estimator.usage(talk, sent, ReceivedAnswer(None, blocks))
     assert usage.output.source is Provenance.CALIBRATED
     assert abs(usage.output.value - 880) < 10
 

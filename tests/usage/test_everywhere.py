@@ -5,7 +5,7 @@ import pytest
 from quiesce import Agent, Limits, tool
 from quiesce.events import UsageDelta
 from quiesce.testing import Call, Pause, Say, ScriptedModel, Used, stop_everywhere
-from quiesce.usage import StopPolicy
+from quiesce.usage import RequestStopPolicy
 
 pytestmark = pytest.mark.promise("P1", "P2", "P3", "P4", "P5", "P6", "P7", "P8")
 
@@ -43,7 +43,7 @@ def test_the_bill_is_true_wherever_the_stop_comes(action, limits) -> None:
     agents: list[Agent] = []
 
     def make() -> Agent:
-        agents.append(Agent(Billed(), tools=[quick], stop_policy=StopPolicy(action), limits=limits))
+        agents.append(Agent(Billed(), tools=[quick], stop_policy=RequestStopPolicy(action), limits=limits))
         return agents[-1]
 
     report = stop_everywhere(make, name=action)
@@ -51,7 +51,7 @@ def test_the_bill_is_true_wherever_the_stop_comes(action, limits) -> None:
     assert report.runs > 150
     endings: set[str] = set()
     for agent in agents:
-        assert len(agent.config.drains) == 0
+        assert len(agent.config.drain_pool) == 0
         for number, entry in enumerate(agent.usage.wait(timeout=0).entries):
             endings.add(entry.ended)
             assert entry.ended not in ("open", "draining")

@@ -91,7 +91,7 @@ def test_a_request_that_limits_its_answer_bounds_the_bill() -> None:
         agent = Agent(ScriptedModel([Say(WORDS * 9), Stall()]), stop_policy="drain", settings={"max_tokens": 500})
         result = await cut_after(agent, 3)
         assert result.usage.output.high == 500
-        agent.config.drains.cut()
+        agent.config.drain_pool.cut()
         assert (await result.usage.final()).output.high == 500
 
     asyncio.run(main())
@@ -134,16 +134,16 @@ def test_what_a_server_writes_before_it_notices_the_hang_up_is_reckoned_with() -
 def test_what_surrounds_an_answer_is_told_from_the_answer(end: int, per_call: int) -> None:
     """A constant is no ratio, and what one call costs is known after the first."""
     register_vocabulary("words", lambda text: len(text.split()))
-    accounts = UsageEstimator("mine", tokenizer="words")
+    estimator = UsageEstimator("mine", tokenizer="words")
     sent = SentRequest((UserMessage((Text("hi"),)),), Preamble(None))
     call = (Block("arguments", ["a b c"], "look "),)
     for blocks, calls in (((Block("text", ["w " * 30]),), 0), (call, 1), ((Block("text", ["w " * 300]),), 0)):
         words = sum(len(f"{block.name}{''.join(block.parts)}".split()) for block in blocks)
         report = UsageDelta(10, words + end + per_call * calls, final=True)
-        accounts.record(Conversation(), sent, ReceivedAnswer(report, blocks, complete=True))
-    cut = accounts.usage(Conversation(), sent, ReceivedAnswer(None, (Block("text", ["w " * 100]),))).output
+        estimator.record(Conversation(), sent, ReceivedAnswer(report, blocks, complete=True))
+    cut = estimator.usage(Conversation(), sent, ReceivedAnswer(None, (Block("text", ["w " * 100]),))).output
     assert cut.value == 100
-    with_call = accounts.usage(Conversation(), sent, ReceivedAnswer(None, (Block("text", ["w " * 100]), *call))).output
+    with_call = estimator.usage(Conversation(), sent, ReceivedAnswer(None, (Block("text", ["w " * 100]), *call))).output
     assert with_call.value is not None
     assert abs(with_call.value - (104 + per_call)) <= 1
 

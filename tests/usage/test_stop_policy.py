@@ -11,7 +11,7 @@ from quiesce import Agent
 from quiesce.errors import ConfigurationError
 from quiesce.events import AnswerEnd, AnswerStart, ModelCallEnded, RunEnded, TextDelta, UsageDelta
 from quiesce.models.scripted import Say, ScriptedModel, Stall, Used
-from quiesce.usage import Price, StopPolicy
+from quiesce.usage import Price, RequestStopPolicy
 from quiesce.usage.figure import Provenance
 from quiesce.usage.stop_policy import policy_for
 
@@ -139,7 +139,7 @@ def test_an_entry_is_superseded_once() -> None:
 def test_a_drain_is_capped(cap: str) -> None:
     async def main() -> None:
         model = Slow(rest=100_000)
-        policy = StopPolicy("drain", seconds=0.05) if cap == "seconds" else StopPolicy("drain", bytes=100)
+        policy = RequestStopPolicy("drain", seconds=0.05) if cap == "seconds" else RequestStopPolicy("drain", bytes=100)
         _, result = await stopped_in_the_middle(model, stop_policy=policy)
         if cap == "bytes":
             model.gate.set()
@@ -157,7 +157,7 @@ def test_a_drain_is_capped(cap: str) -> None:
 @pytest.mark.promise("P5", "P6")
 def test_no_more_drains_at_once_than_allowed() -> None:
     async def main() -> None:
-        policy = StopPolicy("drain", at_once=2)
+        policy = RequestStopPolicy("drain", at_once=2)
         model = Slow()
         agent = Agent(model, stop_policy=policy)
         results = []
@@ -358,11 +358,11 @@ def test_the_user_decides_then_the_model_then_the_table() -> None:
     assert policy_for("who:knows").action == "hang_up"
     assert policy_for("openai:x", "drain").action == "drain"
     assert policy_for("openai:x", "drain", "hang_up").action == "hang_up"
-    chosen = StopPolicy("drain", seconds=3)
+    chosen = RequestStopPolicy("drain", seconds=3)
     assert policy_for("openai:x", None, chosen) is chosen
 
 
-@pytest.mark.parametrize("make", [lambda: StopPolicy("vanish"), lambda: StopPolicy("drain", seconds=0)])
+@pytest.mark.parametrize("make", [lambda: RequestStopPolicy("vanish"), lambda: RequestStopPolicy("drain", seconds=0)])
 def test_a_policy_that_makes_no_sense_is_refused(make) -> None:
     with pytest.raises(ConfigurationError):
         make()

@@ -94,7 +94,7 @@ async def converse(habits: Habits, seed: int, score: Score) -> None:
             arm(provider, run, after=int(chance.expovariate(1 / 60)))
         result = await run
         if not habits.drained:
-            agent.config.drains.cut()  # what is left is what is known without draining
+            agent.config.drain_pool.cut()  # what is left is what is known without draining
         await result.usage.final()
         compare(result.usage.snapshot().entries, provider.owed, habits, score)
         provider.on_token = lambda: None

@@ -10,7 +10,7 @@ from ..conversation.answer import newer
 from ..events import AnswerEnd, Delta, ReasoningDelta, TextDelta, ToolCallArguments, ToolCallStart, UsageDelta
 from ..usage.estimate.answer_count import Block, BlockKind
 from ..usage.estimate.figures import ReceivedAnswer
-from ..usage.stop_policy import StopPolicy
+from ..usage.stop_policy import RequestStopPolicy
 
 
 class UnseenAnswer:
@@ -66,7 +66,7 @@ class UnseenAnswer:
                 blocks.append(Block(kind, []))
             blocks[-1].parts.append(text)
 
-    def heard(self, before: ReceivedAnswer) -> ReceivedAnswer:
+    def received(self, before: ReceivedAnswer) -> ReceivedAnswer:
         """The whole answer: what was heard before the stop, and this."""
         since = tuple(self._since)
         if not self._reported:
@@ -75,7 +75,7 @@ class UnseenAnswer:
             report=self._report,
             blocks=_join(before.blocks, tuple(self._blocks)),
             since=since,
-            tally=before.tally,
+            counter=before.counter,
             complete=before.complete or self.complete,
             bill_goes_on=before.bill_goes_on,
             in_flight=before.in_flight,
@@ -96,11 +96,11 @@ class DrainPool:
     def __init__(self) -> None:
         self._active: Final[set[asyncio.Task[Any]]] = set()
 
-    def has_room(self, policy: StopPolicy) -> bool:
+    def has_room(self, policy: RequestStopPolicy) -> bool:
         """Whether one more may be followed."""
         return len(self._active) < policy.at_once
 
-    def follow(self, task: asyncio.Task[Any], policy: StopPolicy) -> None:
+    def follow(self, task: asyncio.Task[Any], policy: RequestStopPolicy) -> None:
         """Let a task go on, for as long as the policy allows."""
         self._active.add(task)
         timer = asyncio.get_running_loop().call_later(policy.seconds, task.cancel)

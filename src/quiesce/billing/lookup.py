@@ -17,7 +17,7 @@ from ..usage.estimate.figures import ReceivedAnswer
 from ..usage.stop_policy import StopAction
 
 # A provider may need a moment before it can say anything about a request that was cut.
-_ASK_AGAIN: Final = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0)
+_RETRY_DELAYS: Final = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0)
 # A text of one token, for learning what a provider's counter adds to every text.
 _SHORTEST: Final = "a"
 
@@ -27,7 +27,7 @@ _Count: TypeAlias = Callable[[ModelRequest], Awaitable[int | None]]
 _frames: Final[WeakKeyDictionary[Model, int]] = WeakKeyDictionary()
 
 
-class Reply(NamedTuple):
+class LookupResult(NamedTuple):
     """What a provider said: the usage, or what its own counter makes of what was sent and heard."""
 
     report: UsageDelta | None = None
@@ -36,65 +36,65 @@ class Reply(NamedTuple):
     output: int | None = None
 
 
-class Question(NamedTuple):
+class UsageLookup(NamedTuple):
     """Something to ask, and what that is called in a receipt."""
 
-    ask: Callable[[], Coroutine[Any, Any, Reply]]
+    ask: Callable[[], Coroutine[Any, Any, LookupResult]]
     name: str
 
 
 def usage_lookup(
-    model: Model, action: StopAction, *, request_id: str | None, request: ModelRequest, heard: ReceivedAnswer
-) -> Question | None:
+    model: Model, action: StopAction, *, request_id: str | None, request: ModelRequest, received: ReceivedAnswer
+) -> UsageLookup | None:
     """What there is to ask about a request that was cut, under a stop policy; None when that is nothing."""
     look_up: _ById | None = getattr(model, "lookup_usage", None)
     cancel: _ById | None = getattr(model, "cancel_request", None)
     count: _Count | None = getattr(model, "count_tokens", None)
     if action == "lookup" and look_up is not None and request_id is not None:
-        return Question(partial(_look_up, look_up, request_id), "looking the bill up")
+        return UsageLookup(partial(_look_up, look_up, request_id), "looking the bill up")
     if action == "cancel_at_provider" and cancel is not None and request_id is not None:
-        return Question(partial(_cancel, cancel, look_up, request_id), "cancelling at the provider")
+        return UsageLookup(partial(_cancel, cancel, look_up, request_id), "cancelling at the provider")
     if action == "count" and count is not None:
-        return Question(partial(_have_counted, model, count, request, heard), "having tokens counted")
+        return UsageLookup(partial(_count, model, count, request, received), "having tokens counted")
     return None
 
 
-async def _look_up(look_up: _ById, request_id: str) -> Reply:
+async def _look_up(look_up: _ById, request_id: str) -> LookupResult:
     """Ask until there is an answer; whoever follows this sets the limit."""
-    for delay in _ASK_AGAIN:
+    for delay in _RETRY_DELAYS:
         await asyncio.sleep(delay)
         report = await look_up(request_id)
         if report is not None:
-            return Reply(report)
-    return Reply()
+            return LookupResult(report)
+    return LookupResult()
 
 
-async def _cancel(cancel: _ById, look_up: _ById | None, request_id: str) -> Reply:
+async def _cancel(cancel: _ById, look_up: _ById | None, request_id: str) -> LookupResult:
     report = await cancel(request_id)
     if report is None and look_up is not None:
         report = (await _look_up(look_up, request_id)).report
-    return Reply(report, cancelled=True)
+    return LookupResult(report, cancelled=True)
 
 
-async def _have_counted(model: Model, count: _Count, request: ModelRequest, heard: ReceivedAnswer) -> Reply:
+async def _count(model: Model, count: _Count, request: ModelRequest, received: ReceivedAnswer) -> LookupResult:
     """Have the provider count the request, unless it has said what that cost, and the words of the answer."""
-    told = heard.report is not None and heard.report.input is not None
+    told = received.report is not None and received.report.input is not None
     sent = None if told else await count(request)
-    said = "".join(f"{block.name}{''.join(block.parts)}" for block in heard.blocks if block.kind != "reasoning")
-    return Reply(input=sent, output=await _count_text(model, count, said) if said.strip() else None)
+    said = "".join(f"{block.name}{''.join(block.parts)}" for block in received.blocks if block.kind != "reasoning")
+    return LookupResult(input=sent, output=await _count_text(model, count, said) if said.strip() else None)
 
 
 async def _count_text(model: Model, count: _Count, text: str) -> int | None:
     frame = _frames.get(model)
     if frame is None:
-        one = await count(_saying(_SHORTEST))
+        one = await count(_text_request(_SHORTEST))
         if one is None:
             return None
         frame = _frames[model] = one - 1
-    whole = await count(_saying(text))
+    whole = await count(_text_request(text))
     return None if whole is None else max(1, whole - frame)
 
 
-def _saying(text: str) -> ModelRequest:
+def _text_request(text: str) -> ModelRequest:
     """A request that says only this. Counters count what is sent, so what was heard is sent to them."""
     return ModelRequest((UserMessage((Text(text),)),))

@@ -29,9 +29,9 @@ from ..usage.estimate.estimator import UsageEstimator
 from ..usage.estimate.figures import ReceivedAnswer, SentRequest, refused
 from ..usage.figure import Provenance
 from ..usage.ledger import HowItEnded, Ledger, LedgerEntry, TokenUsage, Usage, cost_of_tokens, summarise
-from ..usage.stop_policy import StopPolicy
+from ..usage.stop_policy import RequestStopPolicy
 from .drain import DrainPool, UnseenAnswer
-from .lookup import Reply, usage_lookup
+from .lookup import LookupResult, usage_lookup
 
 # Errors by which a provider turns a request away before it does any work: nothing is billed.
 _REFUSALS: Final = (
@@ -50,9 +50,9 @@ class BillingTerms(NamedTuple):
     """Whose requests are billed, and what a stop does about them."""
 
     model: Model
-    accounts: UsageEstimator
-    policy: StopPolicy
-    drains: DrainPool
+    estimator: UsageEstimator
+    policy: RequestStopPolicy
+    drain_pool: DrainPool
 
 
 class RequestBill:
@@ -70,10 +70,10 @@ class RequestBill:
         self._open: str | None = None
         self._request: ModelRequest | None = None
         self._sent: SentRequest | None = None
-        self._draft: AnswerBuilder | None = None
-        self._tally: AnswerCounter | None = None
-        self._tail: UnseenAnswer | None = None
-        self._overheard: UnseenAnswer | None = None
+        self._answer: AnswerBuilder | None = None
+        self._counter: AnswerCounter | None = None
+        self._drained_answer: UnseenAnswer | None = None
+        self._unseen_delta: UnseenAnswer | None = None
         self._stream: asyncio.Task[Any] | None = None
         self._followers: Final[list[asyncio.Task[Any]]] = []
 
@@ -83,9 +83,9 @@ class RequestBill:
         self._preamble = None
 
     @property
-    def accounts(self) -> UsageEstimator:
+    def estimator(self) -> UsageEstimator:
         """The accounts with the model."""
-        return self._terms.accounts
+        return self._terms.estimator
 
     @property
     def entry_id(self) -> str | None:
@@ -94,149 +94,166 @@ class RequestBill:
 
     # --- A request ----------------------------------------------------------------------------------------------
 
-    def open(self, request: ModelRequest, draft: AnswerBuilder, *, turn: int, attempt: int) -> None:
+    def open(self, request: ModelRequest, answer: AnswerBuilder, *, turn: int, attempt: int) -> None:
         """Book a request that is about to be sent."""
         if self._preamble is None:
             self._preamble = Preamble(request.instructions, request.tools, request.output_schema)
         self._open = self.ledger.open(run_id=self._run_id, model=self._terms.model.name, turn=turn, attempt=attempt)
         self._sent = SentRequest(request.messages, self._preamble, _most_tokens(request))
         self._request = request
-        self._draft = draft
-        self._tally = None
-        self._tail = None
-        self._overheard = None
+        self._answer = answer
+        self._counter = None
+        self._drained_answer = None
+        self._unseen_delta = None
         self._stream = None
 
-    def tally(self) -> AnswerCounter:
+    def answer_counter(self) -> AnswerCounter:
         """The tally of the current answer. Once it was asked for, the answer is counted in it."""
-        if self._tally is None:
-            self._tally = self.accounts.tally()
-        return self._tally
+        if self._counter is None:
+            self._counter = self.estimator.answer_counter()
+        return self._counter
 
     def input_estimate(self) -> int:
         """What the current request cost to send, as far as anybody can say."""
         if self._sent is None:
             return 0
-        figure = self.accounts.input(self._conversation, self._sent)
+        figure = self.estimator.input(self._conversation, self._sent)
         # A rule of thumb is too rough to stop a run for: then only what is certain counts.
         return figure.low if figure.source is Provenance.HEURISTIC else figure.value or figure.low
 
     def close(self, ended: HowItEnded, error: ModelError | None = None) -> LedgerEntry | None:
         """Write down what the current request used and how it ended, once. None when there is none."""
-        entry_id, sent, draft, stream = self._open, self._sent, self._draft, self._stream
-        if entry_id is None or sent is None or draft is None:
+        entry_id, sent, answer, stream = self._open, self._sent, self._answer, self._stream
+        if entry_id is None or sent is None or answer is None:
             return None
         self._open = None
-        if stream is not None and self._tail is not None:
-            return self._close_followed(entry_id, sent, draft, stream, self._tail)
-        heard = self._heard(draft, bill_goes_on=ended == "failed" or self._terms.policy.bill_goes_on)
+        if stream is not None and self._drained_answer is not None:
+            return self._close_followed(entry_id, sent, answer, stream, self._drained_answer)
+        received = self._received(answer, bill_goes_on=ended == "failed" or self._terms.policy.bill_goes_on)
         if ended == "hung_up":
-            heard = replace(heard, in_flight=getattr(self._terms.model, "after_hang_up", 0.0))
-        if self._tail is not None and self._tail.began:  # it came to its end before anybody could let it go on
-            heard = self._tail.heard(heard)
-            ended = "drained" if ended == "hung_up" and self._tail.complete else ended
-        untouched = not draft.has_content and draft.usage is None
+            received = replace(received, in_flight=getattr(self._terms.model, "after_hang_up", 0.0))
+        if (
+            self._drained_answer is not None and self._drained_answer.began
+        ):  # it came to its end before anybody could let it go on
+            received = self._drained_answer.received(received)
+            ended = "drained" if ended == "hung_up" and self._drained_answer.complete else ended
+        untouched = not answer.has_content and answer.usage is None
         if error is not None and isinstance(error, _REFUSALS) and untouched:
             usage = refused()
         else:
-            usage = self.accounts.record(self._conversation, sent, heard)
+            usage = self.estimator.record(self._conversation, sent, received)
         entry = self.ledger.update(
             entry_id,
             usage,
-            price=self.accounts.price,
+            price=self.estimator.price,
             ended=ended,
-            request_id=draft.request_id or (None if error is None else error.request_id),
+            request_id=answer.request_id or (None if error is None else error.request_id),
             error=None if error is None else type(error).__name__,
         )
         if ended == "hung_up":
-            entry = self._ask_provider(entry, sent, heard)
+            entry = self._start_lookup(entry, sent, received)
         return entry
 
-    def _heard(self, draft: AnswerBuilder, *, bill_goes_on: bool) -> ReceivedAnswer:
-        heard = ReceivedAnswer(
-            report=draft.usage,
-            blocks=draft.blocks(),
-            since=draft.blocks_since_report(),
-            tally=self._tally,
-            complete=draft.complete,
+    def _received(self, answer: AnswerBuilder, *, bill_goes_on: bool) -> ReceivedAnswer:
+        received = ReceivedAnswer(
+            report=answer.usage,
+            blocks=answer.blocks(),
+            since=answer.blocks_since_report(),
+            counter=self._counter,
+            complete=answer.complete,
             bill_goes_on=bill_goes_on,
         )
-        return heard if self._overheard is None else self._overheard.heard(heard)
+        return received if self._unseen_delta is None else self._unseen_delta.received(received)
 
     def count_unseen(self, delta: Delta) -> None:
         """Count a delta that came with the stop: nobody saw it, but it was sent and is billed."""
-        if self._open is not None and self._draft is not None:
-            self._overheard = UnseenAnswer(self._draft.usage, 0)
-            self._overheard.take(delta)
+        if self._open is not None and self._answer is not None:
+            self._unseen_delta = UnseenAnswer(self._answer.usage, 0)
+            self._unseen_delta.take(delta)
 
     # --- Draining: the stream goes on, for the receipt ----------------------------------------------------------
 
-    def tail(self, *, allowed: bool) -> UnseenAnswer | None:
+    def unseen_answer(self, *, allowed: bool) -> UnseenAnswer | None:
         """Who reads on after the stop; None where hanging up is right. Decided once for each request."""
-        wanted = allowed and self._terms.policy.action == "drain" and self._terms.drains.has_room(self._terms.policy)
-        if wanted and self._tail is None and self._draft is not None and self._open is not None:
-            self._tail = UnseenAnswer(self._draft.usage, self._terms.policy.bytes)
-        return self._tail
+        wanted = (
+            allowed and self._terms.policy.action == "drain" and self._terms.drain_pool.has_room(self._terms.policy)
+        )
+        if wanted and self._drained_answer is None and self._answer is not None and self._open is not None:
+            self._drained_answer = UnseenAnswer(self._answer.usage, self._terms.policy.bytes)
+        return self._drained_answer
 
     def adopt(self, stream: asyncio.Task[Any]) -> None:
         """Take over the task that reads the model's stream: it is not cancelled, but followed."""
         self._stream = stream
         stream.set_name(f"draining for the receipt ({self._terms.model.name})")
-        self._terms.drains.follow(stream, self._terms.policy)
+        self._terms.drain_pool.follow(stream, self._terms.policy)
         self._followers.append(stream)
 
     def _close_followed(
-        self, entry_id: str, sent: SentRequest, draft: AnswerBuilder, stream: asyncio.Task[Any], tail: UnseenAnswer
+        self,
+        entry_id: str,
+        sent: SentRequest,
+        answer: AnswerBuilder,
+        stream: asyncio.Task[Any],
+        drained_answer: UnseenAnswer,
     ) -> LedgerEntry:
-        heard = self._heard(draft, bill_goes_on=True)
-        usage = self.accounts.usage(self._conversation, sent, heard)
+        received = self._received(answer, bill_goes_on=True)
+        usage = self.estimator.usage(self._conversation, sent, received)
         entry = self.ledger.update(
-            entry_id, usage, price=self.accounts.price, ended="draining", request_id=draft.request_id
+            entry_id, usage, price=self.estimator.price, ended="draining", request_id=answer.request_id
         )
         self.ledger.expect(entry_id)
         if stream.done():
-            return self._drained(entry_id, sent, heard, tail)
-        stream.add_done_callback(lambda _: self._drained(entry_id, sent, heard, tail))
+            return self._drained(entry_id, sent, received, drained_answer)
+        stream.add_done_callback(lambda _: self._drained(entry_id, sent, received, drained_answer))
         return structs.replace(entry, provisional=True)
 
-    def _drained(self, entry_id: str, sent: SentRequest, heard: ReceivedAnswer, tail: UnseenAnswer) -> LedgerEntry:
+    def _drained(
+        self, entry_id: str, sent: SentRequest, received: ReceivedAnswer, drained_answer: UnseenAnswer
+    ) -> LedgerEntry:
         """The stream has come to its end, or was cut."""
-        ended: HowItEnded = "drained" if tail.complete else "hung_up"
-        if tail.began:
-            usage = self.accounts.record(self._conversation, sent, tail.heard(heard))
-            self.ledger.supersede(entry_id, usage, price=self.accounts.price, ended=ended)
+        ended: HowItEnded = "drained" if drained_answer.complete else "hung_up"
+        if drained_answer.began:
+            usage = self.estimator.record(self._conversation, sent, drained_answer.received(received))
+            self.ledger.supersede(entry_id, usage, price=self.estimator.price, ended=ended)
         return self._settle(entry_id, ended)
 
     # --- Asking the provider about a request that was cut -------------------------------------------------------
 
-    def _ask_provider(self, entry: LedgerEntry, sent: SentRequest, heard: ReceivedAnswer) -> LedgerEntry:
+    def _start_lookup(self, entry: LedgerEntry, sent: SentRequest, received: ReceivedAnswer) -> LedgerEntry:
         assert self._request is not None
         model, policy = self._terms.model, self._terms.policy
-        question = usage_lookup(model, policy.action, request_id=entry.request_id, request=self._request, heard=heard)
-        if question is None or _loop_is_ending() or not self._terms.drains.has_room(policy):
+        lookup = usage_lookup(
+            model, policy.action, request_id=entry.request_id, request=self._request, received=received
+        )
+        if lookup is None or _loop_is_ending() or not self._terms.drain_pool.has_room(policy):
             return entry
-        task = asyncio.create_task(question.ask(), name=f"{question.name} ({model.name})")
-        self._terms.drains.follow(task, policy)
+        task = asyncio.create_task(lookup.ask(), name=f"{lookup.name} ({model.name})")
+        self._terms.drain_pool.follow(task, policy)
         self._followers.append(task)
         self.ledger.expect(entry.id)
-        task.add_done_callback(lambda done: self._answered(entry.id, sent, heard, done))
+        task.add_done_callback(lambda done: self._lookup_done(entry.id, sent, received, done))
         return structs.replace(entry, provisional=True)
 
-    def _answered(self, entry_id: str, sent: SentRequest, heard: ReceivedAnswer, task: asyncio.Task[Reply]) -> None:
+    def _lookup_done(
+        self, entry_id: str, sent: SentRequest, received: ReceivedAnswer, task: asyncio.Task[LookupResult]
+    ) -> None:
         if task.cancelled() or task.exception() is not None:
             self._settle(entry_id, None)
             return
-        reply = task.result()
-        ended: HowItEnded | None = "cancelled_at_provider" if reply.cancelled else None
+        result = task.result()
+        ended: HowItEnded | None = "cancelled_at_provider" if result.cancelled else None
         usage: TokenUsage | None = None
-        if reply.report is not None:
-            final = structs.replace(reply.report, final=True)
-            usage = self.accounts.record(self._conversation, sent, ReceivedAnswer(final, heard.blocks, complete=False))
-        elif reply.input is not None or reply.output is not None:
-            counted = replace(heard, counted_input=reply.input, counted_output=reply.output)
-            usage = self.accounts.usage(self._conversation, sent, counted)
+        if result.report is not None:
+            final = structs.replace(result.report, final=True)
+            usage = self.estimator.record(
+                self._conversation, sent, ReceivedAnswer(final, received.blocks, complete=False)
+            )
+        elif result.input is not None or result.output is not None:
+            counted = replace(received, counted_input=result.input, counted_output=result.output)
+            usage = self.estimator.usage(self._conversation, sent, counted)
         if usage is not None:
-            self.ledger.supersede(entry_id, usage, price=self.accounts.price, ended=ended)
+            self.ledger.supersede(entry_id, usage, price=self.estimator.price, ended=ended)
         self._settle(entry_id, ended)
 
     def _settle(self, entry_id: str, ended: HowItEnded | None) -> LedgerEntry:
@@ -253,13 +270,13 @@ class RequestBill:
 
     def usage(self) -> Usage:
         """What all requests used, the one that is under way included, as far as it has come."""
-        entry_id, sent, draft = self._open, self._sent, self._draft
-        if entry_id is None or sent is None or draft is None:
+        entry_id, sent, answer = self._open, self._sent, self._answer
+        if entry_id is None or sent is None or answer is None:
             return self.ledger.usage
-        heard = ReceivedAnswer(draft.usage, draft.blocks(), draft.blocks_since_report(), complete=draft.complete)
-        so_far = self.accounts.usage(self._conversation, sent, heard)
+        received = ReceivedAnswer(answer.usage, answer.blocks(), answer.blocks_since_report(), complete=answer.complete)
+        so_far = self.estimator.usage(self._conversation, sent, received)
         entries = [
-            structs.replace(entry, usage=so_far, cost=cost_of_tokens(self.accounts.price, so_far))
+            structs.replace(entry, usage=so_far, cost=cost_of_tokens(self.estimator.price, so_far))
             if entry.id == entry_id
             else entry
             for entry in self.ledger.entries

@@ -24,7 +24,7 @@ from ..usage.estimate.calibration import Calibration
 from ..usage.estimate.estimator import UsageEstimator
 from ..usage.price_list import published_price
 from ..usage.prices import Price
-from ..usage.stop_policy import StopPolicy, policy_for
+from ..usage.stop_policy import RequestStopPolicy, policy_for
 from .argument_checks import check_choice
 from .output import OutputSpec
 
@@ -61,9 +61,9 @@ class RunConfig:
     state: dict[str, Any] = field(default_factory=dict)
     settings: dict[str, Any] | None = None
     context: Context | None = None
-    accounts: UsageEstimator | None = None
-    stop_policy: StopPolicy | None = None
-    drains: DrainPool = field(default_factory=DrainPool)
+    estimator: UsageEstimator | None = None
+    stop_policy: RequestStopPolicy | None = None
+    drain_pool: DrainPool = field(default_factory=DrainPool)
     handoffs: tuple[str, ...] = ()
     """The tools by which the conversation has come to this agent."""
 
@@ -97,14 +97,14 @@ def with_options(config: RunConfig, limits: Limits | None, output_type: Any) -> 
 
 def price_of(config: RunConfig) -> Price | None:
     """What the model's tokens cost: its own price, or the published one."""
-    return config.model.price if config.accounts is None else config.accounts.price
+    return config.model.price if config.estimator is None else config.estimator.price
 
 
 def billing_terms(config: RunConfig) -> BillingTerms:
     """On what terms a run's requests are billed."""
     model = config.model
     policy = config.stop_policy or policy_for(model.name, getattr(model, "stop_policy", None))
-    return BillingTerms(model, config.accounts or open_estimator(model), policy, config.drains)
+    return BillingTerms(model, config.estimator or open_estimator(model), policy, config.drain_pool)
 
 
 class Handoff(NamedTuple):

@@ -43,10 +43,10 @@ class RequestWindow:
 
     def weigh(self, message: Message) -> int:
         """About how many tokens a message is for the run's model."""
-        accounts = self._state.config.accounts
-        if accounts is None:
+        estimator = self._state.config.estimator
+        if estimator is None:
             return by_rule_of_thumb(message)
-        return accounts.message_sizer(self._state.conversation)(message) + media_weight(message)
+        return estimator.message_sizer(self._state.conversation)(message) + media_weight(message)
 
     @property
     def summary(self) -> Summary | None:
@@ -65,7 +65,7 @@ class RequestWindow:
         """Ask a model something on the side: stoppable, and booked in the ledger. Raises a `ModelError`."""
         state, config = self._state, self._state.config
         asked = model or config.model
-        terms = billing_terms(config if model is None else RunConfig(config.agent, model, drains=config.drains))
+        terms = billing_terms(config if model is None else RunConfig(config.agent, model, drain_pool=config.drain_pool))
         builder = AnswerBuilder()
         # What it teaches about tokens is not about this conversation, so it is booked as another one.
         bill = RequestBill(state.run_id, state.ledger, builder, state.spending.refresh_receipt, terms)

@@ -17,6 +17,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from typing import Final
 
+from ..billing.meter import Budget, Meter
 from ..conversation.answer import AnswerBuilder
 from ..errors import ConnectionFailed, EmptyAnswer, ModelError, ModelProtocolError, OutputInvalid, StreamBroken
 from ..events import (
@@ -31,7 +32,6 @@ from ..events import (
     TurnStarted,
 )
 from ..hooks import AfterModelCall, BeforeModelCall, BeforeRun, OnMessage
-from ..limits import AnswerMeter, Meter, SharedMeter
 from ..messages import AssistantMessage, CutNote, Message
 from ..models.base import ModelRequest
 from ..phases import PAUSES, Phase
@@ -116,10 +116,10 @@ def within_limits(state: RunState, *, turns: int = 0, tool_calls: int = 0) -> bo
     Whether they allow it. The run whose limit is reached is the one that is stopped, and with it everything below.
     """
     for each in state.lineage():
-        limits, tally = each.config.limits, each.spending.tally
+        limits, budget_use = each.config.limits, each.spending.budget_use
         for what, limit, wanted in (
-            ("turns", limits.turns, tally.turns + turns if turns else 0),
-            ("tool calls", limits.tool_calls, tally.tool_calls + tool_calls if tool_calls else 0),
+            ("turns", limits.turns, budget_use.turns + turns if turns else 0),
+            ("tool calls", limits.tool_calls, budget_use.tool_calls + tool_calls if tool_calls else 0),
         ):
             if limit is not None and wanted > limit:
                 shared = "" if each is state else ", with those of the runs below"
@@ -132,8 +132,8 @@ def within_limits(state: RunState, *, turns: int = 0, tool_calls: int = 0) -> bo
 def count(state: RunState, *, turns: int = 0, tool_calls: int = 0) -> None:
     """Write down what was begun, for this run and those above it."""
     for each in state.lineage():
-        each.spending.tally.turns += turns
-        each.spending.tally.tool_calls += tool_calls
+        each.spending.budget_use.turns += turns
+        each.spending.budget_use.tool_calls += tool_calls
 
 
 async def call_model(state: RunState) -> Phase | None:
@@ -188,7 +188,7 @@ async def read_deltas(state: RunState, builder: AnswerBuilder, deltas: AsyncIter
             state.progress.enter(Phase.STREAMING)
         broadcast.push(builder.add(delta))
         if meter is not None:
-            meter.take(builder)
+            meter.update(builder)
         if broadcast.since_checkpoint >= CHECKPOINT_EVERY:
             await broadcast.checkpoint()
 
@@ -342,22 +342,25 @@ def build_request(state: RunState, sending: tuple[Message, ...]) -> ModelRequest
     )
 
 
-def build_meter(state: RunState) -> AnswerMeter | None:
-    """What counts this answer while it grows: for a limit of this run, or of one above it, that can be reached inside
-    it, or because its vocabulary is slow.
+def build_meter(state: RunState) -> Meter | None:
+    """The meter for this answer; None when no limit of this run or of a run above it can be reached inside an answer.
+
+    An answer in a slow vocabulary is counted while it is streamed, even without a limit.
     """
-    limits, bill = state.config.limits, state.spending.bill
-    price = bill.accounts.price
-    meters: list[Meter | SharedMeter] = []
-    if limits.inside_answers:
-        meters.append(Meter(limits, bill.spent, price, state.token))
-    for above in state.lineage():
-        if above is not state and above.config.limits.inside_answers:
-            assert bill.entry_id is not None
-            meters.append(SharedMeter(above.config.limits, above.spending.tally, price, above.token, bill.entry_id))
-    if not meters and not bill.accounts.counts_slowly:
+    bill = state.spending.bill
+    budgets = tuple(
+        Budget(
+            each.config.limits,
+            each.spending.budget_use,
+            each.token,
+            "The run" if each is state else "The run and its children",
+        )
+        for each in state.lineage()
+        if each.config.limits.inside_answers
+    )
+    if not budgets and not bill.estimator.counts_slowly:
         return None
-    return AnswerMeter(meters, price, bill.tally(), bill.input_estimate())
+    return Meter(bill.entry_id, budgets, bill.estimator.price, bill.answer_counter(), bill.input_estimate())
 
 
 PHASES: Final[dict[Phase, Callable[[RunState], Awaitable[Phase | None]]]] = {

@@ -26,7 +26,7 @@ class Spending:
         self._state: Final = state
         self.bill: Final = RequestBill(state.run_id, ledger, state.conversation, self.refresh_receipt, terms)
         self.side_bills: Final[list[RequestBill]] = []
-        self.tally: Final = BudgetUse()
+        self.budget_use: Final = BudgetUse()
 
     def open_entry(self, request: ModelRequest) -> None:
         """Book a request that is about to be sent."""
@@ -39,9 +39,9 @@ class Spending:
         entry = self.bill.close(ended, error)
         journal = self._state.saving.journal
         if entry is not None and journal is not None:
-            lessons = self.bill.accounts.lessons(self._state.conversation)
-            if lessons is not None:
-                journal.set_value(*lessons)
+            learnt = self.bill.estimator.unsaved_calibration(self._state.conversation)
+            if learnt is not None:
+                journal.set_value(*learnt)
         self.book(entry)
 
     def book(self, entry: LedgerEntry | None) -> None:
@@ -50,14 +50,14 @@ class Spending:
             return
         spent = spending(entry)
         for state in self._state.lineage():
-            state.spending.tally.note(entry.id, spent)
+            state.spending.budget_use.note(entry.id, spent)
         self._state.emit(ModelCallEnded(entry))
 
     def drain(self) -> UnseenAnswer | None:
         """What reads the model's stream on after a stop, to learn what is billed; None where hanging up is right."""
         token = self._state.token
         ending = token.cause is not None and token.cause.source == "shutdown"
-        return self.bill.tail(allowed=not ending and not token.wants(Mode.KILL))
+        return self.bill.unseen_answer(allowed=not ending and not token.wants(Mode.KILL))
 
     def adopt_stream(self, stream: asyncio.Task[Any]) -> bool:
         """Let the task that reads the model's stream go on, for the bill, instead of cancelling it."""
@@ -68,7 +68,10 @@ class Spending:
 
     def refresh_receipt(self) -> None:
         """Put better figures on the receipts of the run and of its parents, or say that none will come."""
+        closed = {entry.id: spending(entry) for entry in self.bill.ledger.entries if entry.ended != "open"}
         for state in self._state.lineage():
+            for entry_id, spent in closed.items():
+                state.spending.budget_use.note(entry_id, spent)
             if state.result is not None:
                 state.result.receipt.usage = state.ledger.usage
                 state.result.receipt.still_running = state.still_running()

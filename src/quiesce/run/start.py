@@ -53,7 +53,7 @@ def begin(state: RunState) -> None:
     """Write the prompt to the conversation, which the run holds. Raises an `InterruptError`; then nothing changes."""
     conversation, given = state.conversation, state.claim.input
     state.claim.first_message = len(conversation.messages)
-    state.spending.bill.accounts.recall(conversation.values)
+    state.spending.bill.estimator.recall(conversation.values)
     if given.answers is not None:
         _take_up(state, conversation.take_pending(given.answers, state.run_id))
     else:

@@ -118,7 +118,7 @@ def honest(watched: WatchedRun, result: RunResult) -> Iterator[str]:
 def quiet(watched: WatchedRun, result: RunResult) -> Iterator[str]:
     """P5: what is left is what the receipt names. Tasks are checked by whoever knows which were there before."""
     model = watched.agent.config.model
-    drained = len(watched.agent.config.drains)  # streams that are read to their end for the bill, and named
+    drained = len(watched.agent.config.drain_pool)  # streams that are read to their end for the bill, and named
     if isinstance(model, ScriptedModel) and model.open_streams > drained and not watched.agent.active_runs:
         yield f"{model.open_streams} model streams are open"
     named = Counter(name.split()[1] for name in result.receipt.still_running if name.startswith("tool "))

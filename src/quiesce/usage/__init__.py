@@ -6,7 +6,7 @@ from .figure import Figure, Provenance
 from .ledger import Ledger, LedgerEntry, TokenUsage, Usage
 from .live import LiveUsage
 from .prices import Cost, Price, Tier
-from .stop_policy import StopPolicy
+from .stop_policy import RequestStopPolicy
 
 __all__ = [
     "Calibration",
@@ -17,7 +17,7 @@ __all__ = [
     "LiveUsage",
     "Price",
     "Provenance",
-    "StopPolicy",
+    "RequestStopPolicy",
     "Tier",
     "TokenUsage",
     "Usage",

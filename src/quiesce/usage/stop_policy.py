@@ -20,7 +20,7 @@ StopAction: TypeAlias = Literal["hang_up", "drain", "lookup", "cancel_at_provide
 
 
 @dataclass(frozen=True, slots=True)
-class StopPolicy:
+class RequestStopPolicy:
     """An action, and the caps of what it leaves going in the background.
 
     seconds   how long one request may be followed; then it is cut, and its figures stay an estimate
@@ -51,7 +51,7 @@ class StopPolicy:
 
 # Where closing the connection is known to stop the bill, hanging up is right and the rest is counted. Where it is known
 # not to, only the end of the stream tells what is owed.
-TABLE: Final[dict[str, StopAction]] = {
+ACTION_BY_PROVIDER: Final[dict[str, StopAction]] = {
     "openai": "hang_up",
     "openai-responses": "hang_up",
     "azure": "hang_up",
@@ -68,12 +68,14 @@ TABLE: Final[dict[str, StopAction]] = {
 }
 
 
-def policy_for(model: str, declared: str | None = None, chosen: StopPolicy | str | None = None) -> StopPolicy:
+def policy_for(
+    model: str, declared: str | None = None, chosen: RequestStopPolicy | str | None = None
+) -> RequestStopPolicy:
     """What the user has chosen, or else what the model declares, or else what is right for its provider.
 
     Raises `ConfigurationError` for an action that does not exist.
     """
-    if isinstance(chosen, StopPolicy):
+    if isinstance(chosen, RequestStopPolicy):
         return chosen
-    action = chosen or declared or TABLE.get(model.partition(":")[0], "hang_up")
-    return replace(StopPolicy(), action=action)
+    action = chosen or declared or ACTION_BY_PROVIDER.get(model.partition(":")[0], "hang_up")
+    return replace(RequestStopPolicy(), action=action)

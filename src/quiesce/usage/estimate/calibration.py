@@ -66,7 +66,7 @@ class Calibration:
         self._ratios: dict[str, dict[str, Ratio]] = {}
         self._spreads: dict[str, dict[str, Spread]] = {}
         self._samples: dict[str, dict[str, tuple[Sample, ...]]] = {}
-        self.lessons = 0
+        self.updates = 0
         """How much was learnt here, in lessons: so that who keeps it can tell whether there is anything new."""
 
     def learn_ratio(self, model: str, key: str, units: int, tokens: int) -> None:
@@ -81,7 +81,7 @@ class Calibration:
             mean = old.mean + (seen - old.mean) * weight
             learnt = Ratio(old.samples + 1, mean, min(old.low, seen), max(old.high, seen))
         self._ratios.setdefault(model, {})[key] = learnt
-        self.lessons += 1
+        self.updates += 1
 
     def ratio(self, model: str, key: str) -> Ratio | None:
         """What is known of a kind of text."""
@@ -103,7 +103,7 @@ class Calibration:
         if old is None and key.startswith(PREAMBLE):
             _forget_oldest(spreads)
         spreads[key] = learnt
-        self.lessons += 1
+        self.updates += 1
 
     def spread(self, model: str, key: str) -> Spread | None:
         """What is known of something."""
@@ -113,7 +113,7 @@ class Calibration:
         """An answer that was counted in a vocabulary, and what it cost."""
         kept = (*self.samples(model, vocabulary), sample)[-REMEMBERED:]
         self._samples.setdefault(model, {})[vocabulary] = kept
-        self.lessons += 1
+        self.updates += 1
 
     def samples(self, model: str, vocabulary: str) -> tuple[Sample, ...]:
         """The last answers that were counted in a vocabulary."""

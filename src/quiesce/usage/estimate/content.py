@@ -48,7 +48,7 @@ def kind_of(text: str) -> Kind:
 
 
 @dataclass(slots=True)
-class Weight:
+class MessageSize:
     """What some messages weigh. `optional` pieces are resent but not always billed; `media` cannot be weighed here."""
 
     pieces: list[tuple[Kind, str]] = field(default_factory=list[tuple[Kind, str]])
@@ -69,37 +69,37 @@ class Weight:
             self.media += 1
 
 
-def weigh(messages: Iterable[Message]) -> Weight:
+def size_of(messages: Iterable[Message]) -> MessageSize:
     """What messages weigh when they are sent. Each tool result counts as a message, as providers have it."""
-    weight = Weight()
+    size = MessageSize()
     for message in messages:
         match message:
             case UserMessage(content):
-                weight.messages += 1
+                size.messages += 1
                 for part in content:
-                    weight.add_text(part.text) if isinstance(part, Text) else weight.add_media(part)
+                    size.add_text(part.text) if isinstance(part, Text) else size.add_media(part)
             case AssistantMessage(content):
-                weight.messages += 1
-                _weigh_answer(weight, message)
+                size.messages += 1
+                _add_answer(size, message)
             case ToolMessage(results):
-                weight.messages += len(results)
+                size.messages += len(results)
                 for result in results:
                     for part in result.content:
-                        weight.add_text(part.text) if isinstance(part, Text) else weight.add_media(part)
-    return weight
+                        size.add_text(part.text) if isinstance(part, Text) else size.add_media(part)
+    return size
 
 
-def _weigh_answer(weight: Weight, message: AssistantMessage) -> None:
+def _add_answer(size: MessageSize, message: AssistantMessage) -> None:
     for part in message.content:
         match part:
             case Text() | CutNote():
-                weight.add_text(part.text)
+                size.add_text(part.text)
             case Reasoning():
-                weight.optional.append((Kind.REASONING, part.text))
+                size.optional.append((Kind.REASONING, part.text))
             case ToolCall():
-                weight.calls += 1
+                size.calls += 1
                 written = part.unparsed or msgspec.json.encode(part.arguments).decode()
-                weight.pieces.append((Kind.JSON, part.name + written))
+                size.pieces.append((Kind.JSON, part.name + written))
 
 
 class Preamble:

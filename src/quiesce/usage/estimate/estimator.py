@@ -14,7 +14,7 @@ from ..ledger import TokenUsage
 from ..prices import Price
 from .answer_count import AnswerCounter
 from .calibration import Calibration
-from .figures import Anchor, Estimator, ReceivedAnswer, SentRequest
+from .figures import Anchor, FigureEstimator, ReceivedAnswer, SentRequest
 from .learning import learn
 from .message_size import MessageSizer
 from .ratio import TokenRatio
@@ -34,12 +34,12 @@ class UsageEstimator:
     ) -> None:
         self.calibration: Final = calibration or Calibration()
         self.price: Final = price
-        self._scale: Final = TokenRatio(model, vocabulary_of(model, tokenizer), self.calibration)
-        self._estimator: Final = Estimator(self._scale)
+        self._ratio: Final = TokenRatio(model, vocabulary_of(model, tokenizer), self.calibration)
+        self._figures: Final = FigureEstimator(self._ratio)
         self._anchors: Final[WeakKeyDictionary[object, Anchor]] = WeakKeyDictionary()
         self._kept: Final[WeakKeyDictionary[object, int]] = WeakKeyDictionary()
         self._kept_as: Final = f"calibration.{model}"
-        self._weighers: Final[WeakKeyDictionary[object, MessageSizer]] = WeakKeyDictionary()
+        self._message_sizers: Final[WeakKeyDictionary[object, MessageSizer]] = WeakKeyDictionary()
 
     def recall(self, values: Mapping[str, bytes]) -> None:
         """Learn what a session has kept about this model. What cannot be read is learnt anew."""
@@ -48,44 +48,44 @@ class UsageEstimator:
             with suppress(msgspec.MsgspecError, UnicodeError):
                 self.calibration.add(Calibration.load(kept))
 
-    def lessons(self, conversation: object) -> tuple[str, bytes] | None:
+    def unsaved_calibration(self, conversation: object) -> tuple[str, bytes] | None:
         """What was learnt about this model, for the session to keep, by name; None when it has kept that already."""
-        learnt = self.calibration.lessons
+        learnt = self.calibration.updates
         if self._kept.get(conversation, 0) == learnt:
             return None
         self._kept[conversation] = learnt
-        return self._kept_as, self.calibration.dump(self._scale.model)
+        return self._kept_as, self.calibration.dump(self._ratio.model)
 
-    def tally(self) -> AnswerCounter:
+    def answer_counter(self) -> AnswerCounter:
         """A tally for one answer, in the model's vocabulary."""
-        return AnswerCounter(self._scale.vocabulary)
+        return AnswerCounter(self._ratio.vocabulary)
 
     @property
     def counts_slowly(self) -> bool:
         """Whether an answer should be counted while it is streamed, because afterwards it would be felt."""
-        return self._scale.vocabulary is not None and self._scale.vocabulary.slow
+        return self._ratio.vocabulary is not None and self._ratio.vocabulary.slow
 
     def message_sizer(self, conversation: object) -> MessageSizer:
         """What weighs the messages of a conversation; it remembers those that it has read."""
-        message_sizer = self._weighers.get(conversation)
+        message_sizer = self._message_sizers.get(conversation)
         if message_sizer is None:
-            message_sizer = self._weighers[conversation] = MessageSizer(self._scale)
+            message_sizer = self._message_sizers[conversation] = MessageSizer(self._ratio)
         return message_sizer
 
     def input(self, conversation: object, sent: SentRequest) -> Figure:
         """What a request costs to send, before anybody has said so."""
-        return self._estimator.input(sent, self._anchors.get(conversation))
+        return self._figures.input(sent, self._anchors.get(conversation))
 
-    def usage(self, conversation: object, sent: SentRequest, heard: ReceivedAnswer) -> TokenUsage:
+    def usage(self, conversation: object, sent: SentRequest, received: ReceivedAnswer) -> TokenUsage:
         """The figures of one call."""
-        return self._estimator.usage(sent, heard, self._anchors.get(conversation))
+        return self._figures.usage(sent, received, self._anchors.get(conversation))
 
-    def record(self, conversation: object, sent: SentRequest, heard: ReceivedAnswer) -> TokenUsage:
+    def record(self, conversation: object, sent: SentRequest, received: ReceivedAnswer) -> TokenUsage:
         """The figures of one call that has ended. What was reported teaches the next estimates."""
         anchor = self._anchors.get(conversation)
-        usage = self._estimator.usage(sent, heard, anchor)
-        learn(self._scale, sent, heard, anchor)
-        report = heard.report
+        usage = self._figures.usage(sent, received, anchor)
+        learn(self._ratio, sent, received, anchor)
+        report = received.report
         if report is not None and report.input and sent.messages:
             last = sent.messages[-1]
             self._anchors[conversation] = Anchor(len(sent.messages), last, sent.preamble.fingerprint, report.input)

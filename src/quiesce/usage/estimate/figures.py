@@ -17,7 +17,7 @@ from ..figure import NONE, UNKNOWN, Figure, Provenance, reported
 from ..ledger import TokenUsage
 from .answer_count import AnswerCounter, Block, Counted
 from .calibration import PREAMBLE
-from .content import Kind, Preamble, Weight, weigh
+from .content import Kind, MessageSize, Preamble, size_of
 from .ratio import NOTHING, Span, TokenRatio
 
 # What providers add around each message and each call: role, separators, ids. Value, low, high.
@@ -94,7 +94,7 @@ class ReceivedAnswer:
     report: UsageReport | None = None
     blocks: tuple[Block, ...] = ()
     since: tuple[Block, ...] | None = None
-    tally: AnswerCounter | None = None
+    counter: AnswerCounter | None = None
     complete: bool = False
     # Whether the provider may bill more than was heard: it goes on after the hang-up, or broke off by itself.
     bill_goes_on: bool = False
@@ -123,17 +123,17 @@ class Anchor:
         )
 
 
-class Estimator:
+class FigureEstimator:
     """Figures for the calls of one model."""
 
-    def __init__(self, scale: TokenRatio) -> None:
-        self._scale: Final = scale
+    def __init__(self, ratio: TokenRatio) -> None:
+        self._ratio: Final = ratio
 
-    def usage(self, sent: SentRequest, heard: ReceivedAnswer, anchor: Anchor | None) -> TokenUsage:
+    def usage(self, sent: SentRequest, received: ReceivedAnswer, anchor: Anchor | None) -> TokenUsage:
         """The usage of one call: what was reported, and estimates, marked as such, for what was not."""
-        report = heard.report
-        sending = self._sending(sent, heard, anchor)
-        output, reasoning = self._output(sent, heard)
+        report = received.report
+        sending = self._sending(sent, received, anchor)
+        output, reasoning = self._output(sent, received)
         silent = report is None or report.input is None
         cached = Figure(None, 0, sending.high, Provenance.UNKNOWN) if silent else NONE
         return TokenUsage(
@@ -144,11 +144,11 @@ class Estimator:
             reasoning=reasoning,
         )
 
-    def _sending(self, sent: SentRequest, heard: ReceivedAnswer, anchor: Anchor | None) -> Figure:
-        if heard.report is not None and heard.report.input is not None:
-            return reported(heard.report.input)
-        if heard.counted_input is not None:
-            return _as_counted(heard.counted_input).figure(least=1)
+    def _sending(self, sent: SentRequest, received: ReceivedAnswer, anchor: Anchor | None) -> Figure:
+        if received.report is not None and received.report.input is not None:
+            return reported(received.report.input)
+        if received.counted_input is not None:
+            return _as_counted(received.counted_input).figure(least=1)
         return self.input(sent, anchor)
 
     # --- Input --------------------------------------------------------------------------------------------------
@@ -160,85 +160,85 @@ class Estimator:
             if not new:
                 return Figure(anchor.input, anchor.input, anchor.input, Provenance.CALIBRATED)
             known = Span(anchor.input, anchor.input, anchor.input, Provenance.REPORTED)
-            return known.plus(self._messages(weigh(new))).figure(least=anchor.input)
-        return self._preamble(sent.preamble).plus(self._messages(weigh(sent.messages))).figure(least=1)
+            return known.plus(self._messages(size_of(new))).figure(least=anchor.input)
+        return self._preamble(sent.preamble).plus(self._messages(size_of(sent.messages))).figure(least=1)
 
-    def _messages(self, weight: Weight) -> Span:
-        scale = self._scale
-        span = self._texts(weight)
-        span = span.plus(scale.spread("message", weight.messages, otherwise=_PER_MESSAGE))
-        span = span.plus(scale.spread("call in", weight.calls, otherwise=_PER_CALL))
-        if weight.media:
-            span = span.plus(scale.spread("medium", weight.media, otherwise=_PER_MEDIUM))
+    def _messages(self, size: MessageSize) -> Span:
+        ratio = self._ratio
+        span = self._texts(size)
+        span = span.plus(ratio.spread("message", size.messages, otherwise=_PER_MESSAGE))
+        span = span.plus(ratio.spread("call in", size.calls, otherwise=_PER_CALL))
+        if size.media:
+            span = span.plus(ratio.spread("medium", size.media, otherwise=_PER_MEDIUM))
         return span
 
-    def _texts(self, weight: Weight) -> Span:
+    def _texts(self, size: MessageSize) -> Span:
         span = NOTHING
-        for kind, text in weight.pieces:
-            span = span.plus(self._scale.measure(kind, text))
-        for kind, text in weight.optional:
-            again = self._scale.measure(kind, text)
+        for kind, text in size.pieces:
+            span = span.plus(self._ratio.measure(kind, text))
+        for kind, text in size.optional:
+            again = self._ratio.measure(kind, text)
             span = span.plus(again._replace(value=0.0, low=0.0))
         return span
 
     def _preamble(self, preamble: Preamble) -> Span:
-        learnt = self._scale.calibration.spread(self._scale.model, PREAMBLE + preamble.fingerprint)
+        learnt = self._ratio.calibration.spread(self._ratio.model, PREAMBLE + preamble.fingerprint)
         if learnt is not None:
             # It is the same text each time; what varies is only how well the messages beside it were estimated.
             pad = learnt.margin
             return Span(learnt.mean, max(0.0, learnt.low - pad), learnt.high + pad, Provenance.CALIBRATED)
-        span = self._scale.measure(Kind.PROSE, preamble.instructions)
-        declared = self._scale.measure(Kind.JSON, preamble.declarations)
+        span = self._ratio.measure(Kind.PROSE, preamble.instructions)
+        declared = self._ratio.measure(Kind.JSON, preamble.declarations)
         hidden = _HIDDEN_TOOL_PROMPT if preamble.declarations else _HIDDEN_PROMPT
         # Providers rewrite declarations in a form of their own, shorter or longer.
         rewritten = Span(declared.value * 0.8, declared.low * 0.2, (declared.high or 0.0) * 2, declared.source)
-        counted = self._scale.vocabulary is not None and not preamble.declarations
+        counted = self._ratio.vocabulary is not None and not preamble.declarations
         source = Provenance.TOKENIZED if counted else Provenance.HEURISTIC
         return span.plus(rewritten).plus(Span(*hidden, source))
 
     # --- Output -------------------------------------------------------------------------------------------------
 
-    def _output(self, sent: SentRequest, heard: ReceivedAnswer) -> tuple[Figure, Figure]:
-        report = heard.report
+    def _output(self, sent: SentRequest, received: ReceivedAnswer) -> tuple[Figure, Figure]:
+        report = received.report
         if report is not None and report.final and report.output is not None:
             return reported(report.output), NONE if report.reasoning is None else reported(report.reasoning)
-        counted = (heard.tally or AnswerCounter(self._scale.vocabulary)).counted(heard.blocks)
+        counted = (received.counter or AnswerCounter(self._ratio.vocabulary)).counted(received.blocks)
         if not any(block.units for block in counted) and (report is None or not report.output):
             high = sent.max_tokens
             return Figure(None, 0, high, Provenance.UNKNOWN), self._unstreamed(counted, high)
-        words, thought = self._visible(counted, heard.counted_output), self._thought(counted)
+        words, thought = self._visible(counted, received.counted_output), self._thought(counted)
         span = words.plus(thought)
         if report is not None and report.output is not None:
-            span = self._onward(report.output, heard.since, span)
-        span = self._outlook(span, heard)
+            span = self._onward(report.output, received.since, span)
+        span = self._outlook(span, received)
         least = (report.output or 0) if report is not None else 0
-        return _capped(span, sent.max_tokens).figure(least=max(least, 1)), self._reasoning(sent, heard, thought)
+        return _capped(span, sent.max_tokens).figure(least=max(least, 1)), self._reasoning(sent, received, thought)
 
     def _visible(self, counted: list[Counted], by_provider: int | None) -> Span:
         """What the words and the calls cost that were heard."""
         span = NOTHING if by_provider is None else _as_counted(by_provider)
         for block in counted:
             if block.kind is not Kind.REASONING and by_provider is None:
-                span = span.plus(self._scale.in_units(block.kind, block.units, block.text))
+                span = span.plus(self._ratio.in_units(block.kind, block.units, block.text))
         calls = sum(block.is_call for block in counted)
-        return span.plus(self._scale.calls(calls))
+        return span.plus(self._ratio.calls(calls))
 
     def _thought(self, counted: list[Counted]) -> Span:
         """What the reasoning costs, heard or not."""
-        heard = NOTHING
+        received = NOTHING
         for block in counted:
             if block.kind is Kind.REASONING:
-                heard = heard.plus(self._scale.in_units(block.kind, block.units, block.text))
+                received = received.plus(self._ratio.in_units(block.kind, block.units, block.text))
         if not self._hides(any(block.kind is Kind.REASONING for block in counted)):
-            return heard
-        learnt = self._scale.calibration.spread(self._scale.model, "unseen reasoning")
+            return received
+        learnt = self._ratio.calibration.spread(self._ratio.model, "unseen reasoning")
         more = 0.0 if learnt is None else max(0.0, learnt.mean)
         source = Provenance.HEURISTIC if learnt is None else Provenance.CALIBRATED
-        return Span(heard.value + more, 0.0, None, source)
+        return Span(received.value + more, 0.0, None, source)
 
     def _hides(self, streamed: bool) -> bool:  # noqa: FBT001
-        model = self._scale.model.lower()
-        learnt = self._scale.calibration.spread(self._scale.model, "unseen reasoning")
+        model = self._ratio.model.lower()
+        learnt = self._ratio.calibration.spread(self._ratio.model, "unseen reasoning")
         if learnt is not None and learnt.high > learnt.margin:
             return True
         return bool(_HIDES_REASONING.search(model)) or (streamed and bool(_SUMS_UP_REASONING.search(model)))
@@ -256,7 +256,7 @@ class Estimator:
         for block in since:
             later = later.plus(self._rest(block))
         calls = sum(bool(block.name) for block in since)
-        later = later.plus(self._scale.calls(calls))
+        later = later.plus(self._ratio.calls(calls))
         high = None if later.high is None else seen + later.high
         return Span(seen + later.value, seen, high, Provenance.PARTIAL)
 
@@ -264,30 +264,30 @@ class Estimator:
         """What the rest of a block costs, where the first token may have begun before it."""
         kind = Kind.JSON if block.kind == "arguments" else Kind.PROSE
         rest = "".join(block.parts)
-        span = self._scale.measure(kind, block.context + block.name + rest)
+        span = self._ratio.measure(kind, block.context + block.name + rest)
         if not block.context or span.high is None or not rest:
             return span if rest or block.name else NOTHING
-        before = self._scale.measure(kind, block.context).value
+        before = self._ratio.measure(kind, block.context).value
         least = 0.0 if before >= span.low else span.low - before
         return Span(max(0.0, span.value - before), least, max(0.0, span.high - before), span.source)
 
-    def _outlook(self, span: Span, heard: ReceivedAnswer) -> Span:
+    def _outlook(self, span: Span, received: ReceivedAnswer) -> Span:
         """What may be billed beyond what was heard."""
-        if span.high is None or (heard.bill_goes_on and not heard.complete):
+        if span.high is None or (received.bill_goes_on and not received.complete):
             return span._replace(high=None)
-        if heard.complete:
+        if received.complete:
             return span._replace(high=span.high + _END_MARK)
         more = _IN_FLIGHT + span.value * _IN_FLIGHT_SHARE
-        return span._replace(value=span.value + heard.in_flight, high=span.high + max(more, heard.in_flight))
+        return span._replace(value=span.value + received.in_flight, high=span.high + max(more, received.in_flight))
 
-    def _reasoning(self, sent: SentRequest, heard: ReceivedAnswer, thought: Span) -> Figure:
-        report = heard.report
+    def _reasoning(self, sent: SentRequest, received: ReceivedAnswer, thought: Span) -> Figure:
+        report = received.report
         if report is not None and report.reasoning is not None:
             source = Provenance.PARTIAL
             return _capped(Span(report.reasoning, report.reasoning, None, source), sent.max_tokens).figure()
         if not thought.value:
             return NONE if thought.high == 0 else Figure(None, 0, sent.max_tokens, Provenance.UNKNOWN)
-        return _capped(self._outlook(thought, heard), sent.max_tokens).figure()
+        return _capped(self._outlook(thought, received), sent.max_tokens).figure()
 
 
 def _as_counted(tokens: int) -> Span:

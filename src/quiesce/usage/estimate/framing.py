@@ -74,9 +74,9 @@ def framing_of(samples: tuple[Sample, ...]) -> Framing:
         right_call += sample.beside * sample.calls
     ends, calls = ends + _END_WEIGHT, calls + _CALL_WEIGHT
     right_end, right_call = right_end + _END_WEIGHT * _END, right_call + _CALL_WEIGHT * PER_CALL
-    scale = ends * calls - both * both
-    end = (right_end * calls - right_call * both) / scale
-    per_call = (right_call * ends - right_end * both) / scale
+    determinant = ends * calls - both * both
+    end = (right_end * calls - right_call * both) / determinant
+    per_call = (right_call * ends - right_end * both) / determinant
     return Framing(
         end=end,
         per_call=max(0.0, per_call),

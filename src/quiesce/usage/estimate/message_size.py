@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from ...messages import Message
-from .content import Kind, weigh
+from .content import Kind, size_of
 from .counting import byte_length
 from .ratio import TokenRatio
 
@@ -33,8 +33,8 @@ class MessageSizer:
     bytes to tokens that they have taught; else by rule of thumb.
     """
 
-    def __init__(self, scale: TokenRatio) -> None:
-        self._scale: Final = scale
+    def __init__(self, ratio: TokenRatio) -> None:
+        self._ratio: Final = ratio
         self._known: Final[dict[int, _Counted]] = {}
 
     def __call__(self, message: Message) -> int:
@@ -42,22 +42,22 @@ class MessageSizer:
         known = self._known.get(id(message))
         if known is None or known.message is not message:
             known = self._known[id(message)] = self._count(message)
-        scale = self._scale
+        ratio = self._ratio
         total = (
-            scale.typical("message", _PER_MESSAGE) * known.messages + scale.typical("call in", _PER_CALL) * known.calls
+            ratio.typical("message", _PER_MESSAGE) * known.messages + ratio.typical("call in", _PER_CALL) * known.calls
         )
-        total += sum(scale.tokens_in(kind, units) for kind, units in known.tokens.items())
-        total += sum(scale.tokens_in_bytes(kind, units) for kind, units in known.bytes.items())
+        total += sum(ratio.tokens_in(kind, units) for kind, units in known.tokens.items())
+        total += sum(ratio.tokens_in_bytes(kind, units) for kind, units in known.bytes.items())
         return max(1, round(total))
 
     def _count(self, message: Message) -> _Counted:
-        weight = weigh((message,))
-        vocabulary = self._scale.vocabulary
+        size = size_of((message,))
+        vocabulary = self._ratio.vocabulary
         tokens: dict[Kind, int] = {}
         lengths: dict[Kind, int] = {}
-        for kind, text in (*weight.pieces, *weight.optional):
+        for kind, text in (*size.pieces, *size.optional):
             if vocabulary is None or (vocabulary.slow and len(text) > _SLOW_TEXT):
                 lengths[kind] = lengths.get(kind, 0) + byte_length(text)
             else:
                 tokens[kind] = tokens.get(kind, 0) + vocabulary.count(text)
-        return _Counted(message, tokens, lengths, weight.messages, weight.calls)
+        return _Counted(message, tokens, lengths, size.messages, size.calls)

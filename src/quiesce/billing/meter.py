@@ -1,0 +1,93 @@
+"""The meter of one answer: counts it while it is streamed, and stops the run whose limit it reaches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from decimal import Decimal
+from typing import Final, Literal, NamedTuple, Protocol
+
+from ..cancellation import CancellationToken, Mode
+from ..limits import Limits
+from ..usage.budget import BudgetUse, Spending
+from ..usage.estimate.answer_count import AnswerCounter, Block
+from ..usage.estimate.figures import UsageReport
+from ..usage.prices import Price
+
+
+class MeteredAnswer(Protocol):
+    """What a meter needs of the answer that is being streamed."""
+
+    @property
+    def usage(self) -> UsageReport | None:
+        """The provider's last report of usage."""
+        ...
+
+    def blocks(self) -> Iterable[Block]:
+        """The blocks received so far."""
+        ...
+
+
+class Budget(NamedTuple):
+    """The limits of a run, what it and its children have used, and the token that stops it."""
+
+    limits: Limits
+    used: BudgetUse
+    token: CancellationToken
+    owner: str
+    """The subject of the stop's reason: "The run", or "The run and its children"."""
+
+
+class Meter:
+    """Counts one answer while it is streamed, and compares it with every budget that it may exhaust.
+
+    Estimates replace what the provider has not reported: the input as estimated from the last call, the output as
+    counted. All runs that share a budget count, with their requests under way; the run that has the limit is stopped,
+    and with it everything below.
+    """
+
+    def __init__(
+        self,
+        entry_id: str | None,
+        budgets: tuple[Budget, ...],
+        price: Price | None,
+        counter: AnswerCounter,
+        input_estimate: int,
+    ) -> None:
+        self._entry_id: Final = entry_id or ""
+        self._budgets: Final = budgets
+        self._price: Final = price
+        self._counter: Final = counter
+        self._input_estimate: Final = input_estimate
+
+    def update(self, answer: MeteredAnswer) -> None:
+        """Count the new part of the answer, and stop a run whose limit is exceeded."""
+        self._counter.catch_up(answer.blocks())
+        report = answer.usage
+        output = max(self._counter.roughly, _reported(report, "output"))
+        if not self._budgets or (not output and report is None):  # nothing has arrived that could be too much
+            return
+        sent = _reported(report, "input") or self._input_estimate
+        cost = Decimal(0)
+        if self._price is not None:
+            cost = self._price.money(sent, _reported(report, "cache_read"), _reported(report, "cache_write"), output)
+        now = Spending(sent, output, cost)
+        for budget in self._budgets:
+            budget.used.note(self._entry_id, now)
+            exceeded = self._exceeded(budget.limits, budget.used)
+            if exceeded is not None:
+                reason = f"{budget.owner} would use more than {exceeded}"
+                budget.token.cancel(reason, source="budget", mode=Mode.NOW)
+
+    def _exceeded(self, limits: Limits, used: BudgetUse) -> str | None:
+        """The limit that is exceeded, in words."""
+        if limits.output_tokens is not None and used.output > limits.output_tokens:
+            return f"{limits.output_tokens:,} output tokens"
+        if limits.tokens is not None and used.input + used.output > limits.tokens:
+            return f"{limits.tokens:,} tokens"
+        if limits.cost is not None and used.cost > limits.cost:
+            return f"{limits.cost} {self._price.currency if self._price else ''}".rstrip()
+        return None
+
+
+def _reported(report: UsageReport | None, field: Literal["input", "output", "cache_read", "cache_write"]) -> int:
+    return 0 if report is None else getattr(report, field) or 0
