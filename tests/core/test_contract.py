@@ -26,7 +26,7 @@ from tests.core.kit import (
     until,
 )
 
-pytestmark = pytest.mark.promise("P1", "P2", "P3", "P7", "P8")
+pytestmark = pytest.mark.promise("P7", "P8")
 
 
 @tool

@@ -8,7 +8,7 @@ from quiesce import CancellationToken, Mode
 from quiesce.cancellation import BoundedShield, StopScope
 from tests.core.kit import passes
 
-pytestmark = pytest.mark.promise("P1", "P2", "P3", "P5", "P7")
+pytestmark = pytest.mark.promise("P1", "P7")
 
 
 # --- Scopes ----------------------------------------------------------------------------------------------------------

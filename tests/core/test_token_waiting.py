@@ -13,7 +13,7 @@ import pytest
 from quiesce import CancellationToken, Mode
 from tests.core.kit import until
 
-pytestmark = pytest.mark.promise("P1", "P5", "P8")
+pytestmark = pytest.mark.promise("P1", "P5")
 
 
 # --- Deadlines -------------------------------------------------------------------------------------------------------

@@ -33,7 +33,7 @@ from quiesce.messages import (
     UserMessage,
 )
 
-pytestmark = pytest.mark.promise("P2", "P3", "P4")
+pytestmark = pytest.mark.promise("P2", "P3")
 
 USER = UserMessage((Text("hi"),))
 ANSWER = AssistantMessage((Text("hello"),))
