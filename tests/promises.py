@@ -1,4 +1,4 @@
-"""The promises, each in one sentence. Every test names those that it proves; `test_promises.py` sees to it."""
+"""The promises, each in one sentence. Every test names one or two that it proves; `test_promises.py` checks it."""
 
 from typing import Final
 

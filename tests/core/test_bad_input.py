@@ -9,7 +9,7 @@ from quiesce.errors import ConfigurationError, InvalidConversation, InvalidPromp
 from quiesce.messages import AssistantMessage, CutNote
 from tests.core.kit import scripted
 
-pytestmark = pytest.mark.promise("P2", "P3", "P4", "P7")
+pytestmark = pytest.mark.promise("P2", "P7")
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from quiesce.messages import CutNote
 from quiesce.models.scripted import Call, Drop, End, Fail, Raw, Say, ScriptedModel, Stall, TornCall
 from tests.core.kit import NO_WAIT, City, results, scripted, stopped_at
 
-pytestmark = pytest.mark.promise("P2", "P3", "P4", "P7")
+pytestmark = pytest.mark.promise("P2", "P7")
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from quiesce.models.scripted import Call
 from quiesce.tools.tool import Tool
 from tests.core.kit import City, Ended, Record, ended, is_a, outcomes, results, scripted, stopped_at, until
 
-pytestmark = pytest.mark.promise("P2", "P3", "P4", "P7")
+pytestmark = pytest.mark.promise("P4", "P7")
 
 
 async def one_call(made: Tool, arguments: object = None, **options: object) -> tuple[ToolResult, Ended]:

@@ -59,5 +59,5 @@ class _Clinging(ScriptedModel):
 
 
 def test_a_model_that_does_not_let_go_is_found() -> None:
-    with pytest.raises(ModelProtocolError, match="let go"):
+    with pytest.raises(ModelProtocolError, match="did not close within"):
         run_virtual(check_model(_Clinging(then="Hello.")))

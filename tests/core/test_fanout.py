@@ -10,7 +10,7 @@ from quiesce.models.scripted import Say, Stall
 from quiesce.run.events.fanout import CHECKPOINT_EVERY, HIGH_WATER, EventFanout
 from tests.core.kit import Record, ended, passes, scripted, until
 
-pytestmark = pytest.mark.promise("P1", "P3", "P7", "P8")
+pytestmark = pytest.mark.promise("P3", "P7")
 LAST = TextDelta("last")
 
 

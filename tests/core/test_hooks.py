@@ -33,7 +33,7 @@ from quiesce.models.scripted import Call, Fail, Say, ScriptedModel, Stall, Used
 from quiesce.phases import Phase
 from tests.core.kit import NO_WAIT, City, Record, ended, is_a, outcomes, results, scripted, stopped_at, until
 
-pytestmark = pytest.mark.promise("P1", "P2", "P4", "P5", "P6", "P7")
+pytestmark = pytest.mark.promise("P4", "P7")
 
 
 @tool

@@ -12,7 +12,7 @@ from quiesce.models.scripted import Call, Say
 from tests.core.kit import Record, answers, ended, is_a, outcomes, passes, scripted, until
 from tests.core.stalled import at_the_word, stalled
 
-pytestmark = pytest.mark.promise("P1", "P2", "P3", "P5", "P7")
+pytestmark = pytest.mark.promise("P5", "P7")
 
 
 @tool

@@ -18,7 +18,7 @@ from quiesce.messages import UserMessage
 from quiesce.models.scripted import Call, Say, ScriptedModel, Stall
 from tests.core.kit import Record, answers, outcomes, scripted
 
-pytestmark = pytest.mark.promise("P1", "P2", "P5", "P7")
+pytestmark = pytest.mark.promise("P1", "P7")
 posix = pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
 
 

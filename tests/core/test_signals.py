@@ -128,7 +128,7 @@ IN_A_LOOP = """
 EXPECTED_IN_A_LOOP = ["streaming", "cancelled signal: SIGTERM after_tools half a sentence", "True", "True"]
 
 
-@pytest.mark.promise("P1", "P3", "P7")
+@pytest.mark.promise("P1", "P7")
 @pytest.mark.parametrize("target", ["run", "agent"])
 @pytest.mark.parametrize("runner", ["asyncio.run", "__import__('uvloop').run"])
 def test_a_signal_wakes_a_stalled_stream(target: str, runner: str) -> None:

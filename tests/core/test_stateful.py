@@ -192,4 +192,4 @@ class Conversations(RuleBasedStateMachine):
 Conversations.TestCase.settings = settings(
     max_examples=60, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
 )
-TestConversations = pytest.mark.promise("P2", "P3", "P7")(Conversations.TestCase)
+TestConversations = pytest.mark.promise("P2", "P3")(Conversations.TestCase)

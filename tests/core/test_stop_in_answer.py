@@ -26,7 +26,7 @@ from quiesce.phases import Phase
 from tests.core.checkpoints import assert_cancelled, quick
 from tests.core.kit import HandModel, Record, answers, ended, is_a, notes, outcomes, scripted, stopped_at, until
 
-pytestmark = pytest.mark.promise("P1", "P2", "P3", "P4", "P7")
+pytestmark = pytest.mark.promise("P2", "P3")
 
 
 # --- Before anything is sent -----------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from quiesce.phases import Phase
 from tests.core.checkpoints import assert_cancelled, forever, quick
 from tests.core.kit import Record, answers, ended, is_a, outcomes, scripted, stopped_at, until
 
-pytestmark = pytest.mark.promise("P1", "P2", "P3", "P4", "P7")
+pytestmark = pytest.mark.promise("P3", "P4")
 
 
 @pytest.mark.parametrize("before", [1, 2, 3])

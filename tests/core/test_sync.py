@@ -18,7 +18,7 @@ from quiesce.events import RunEnded
 from quiesce.models.scripted import Call, Raw, Say, ScriptedModel, Stall
 from tests.core.kit import outcomes, scripted
 
-pytestmark = pytest.mark.promise("P1", "P5", "P7", "P8")
+pytestmark = pytest.mark.promise("P1", "P7")
 
 
 def test_a_call_without_a_loop():

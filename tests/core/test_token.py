@@ -12,7 +12,7 @@ from quiesce.cancellation import Cause, TokenView
 from quiesce.cancellation.cause import parse_mode
 from quiesce.errors import UnknownMode
 
-pytestmark = pytest.mark.promise("P1", "P5", "P8")
+pytestmark = pytest.mark.promise("P1", "P8")
 
 
 def test_a_new_token_is_quiet():

@@ -5,7 +5,7 @@ import pytest
 from quiesce import CancellationToken, Mode
 from tests.core.interleaving import explore, replay
 
-pytestmark = pytest.mark.promise("P1", "P7", "P8")
+pytestmark = pytest.mark.promise("P7", "P8")
 FILES = ("cancellation/token.py",)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from quiesce import CancellationToken
 
-pytestmark = pytest.mark.promise("P1", "P5", "P8")
+pytestmark = pytest.mark.promise("P5")
 
 
 def test_a_long_lived_parent_does_not_keep_its_children():

@@ -8,7 +8,7 @@ import pytest
 
 from quiesce import Agent, Conversation, ToolContext, handoff, tool
 from quiesce.conversation.sealing import faults
-from quiesce.testing import ALL_SOURCES, Call, Say, ScriptedModel, Stage, Used, stop_everywhere
+from quiesce.testing import ALL_SOURCES, Call, Harness, Say, ScriptedModel, Used, stop_everywhere
 
 pytestmark = pytest.mark.promise("P1", "P2", "P3", "P4", "P5", "P6", "P7", "P8")
 
@@ -40,9 +40,9 @@ def boss(*children: Agent) -> Agent:
     return Agent(model, tools=[child.as_tool() for child in children], name="boss")
 
 
-async def check_children(stage: Stage, agent: Agent) -> None:
+async def check_children(harness: Harness, agent: Agent) -> None:
     """The run, and then what it left below."""
-    run = stage.start(agent, "Go.")
+    run = harness.start(agent, "Go.")
     try:
         await run.owned()
     finally:
@@ -56,25 +56,25 @@ async def check_children(stage: Stage, agent: Agent) -> None:
             assert all(child.phase.value == "ended" for child in run.state.family.children)
 
 
-async def two_children(stage: Stage) -> None:
-    await check_children(stage, boss(scout("left", quick, nap), scout("right")))
+async def two_children(harness: Harness) -> None:
+    await check_children(harness, boss(scout("left", quick, nap), scout("right")))
 
 
-async def three_levels(stage: Stage) -> None:
+async def three_levels(harness: Harness) -> None:
     middle = boss(scout("leaf", nap))
     middle_tool = middle.as_tool("middle")
     top = Agent(ScriptedModel([Say("Top. "), *ask("middle")], then="Topped."), tools=[middle_tool, quick], name="top")
-    await check_children(stage, top)
+    await check_children(harness, top)
 
 
-async def handed_over(stage: Stage) -> None:
-    french = scout("french")  # without tools of its own, because the witness stands in the tools of the first agent
+async def handed_over(harness: Harness) -> None:
+    french = scout("french")  # without tools of its own, because the log wraps the tools of the first agent only
     triage = Agent(ScriptedModel([Say("Hold on. "), Call("hand_over_to_french")], then="Back."),
                    tools=[handoff(french)], name="triage")  # fmt: skip
-    await stage.invoke(triage, "Salut")
+    await harness.invoke(triage, "Salut")
 
 
-async def left_alone(stage: Stage) -> None:
+async def left_alone(harness: Harness) -> None:
     """A tool starts a child and does not wait for it: the child is still busy when its parent has finished."""
     child = scout("child", nap)
 
@@ -85,7 +85,7 @@ async def left_alone(stage: Stage) -> None:
         return "sent"
 
     model = ScriptedModel([Say("Sending. "), Call("send")], then="Sent.")
-    await check_children(stage, Agent(model, tools=[send], name="boss"))
+    await check_children(harness, Agent(model, tools=[send], name="boss"))
 
 
 WORKLOADS = [two_children, three_levels, handed_over, left_alone]
@@ -103,16 +103,16 @@ def test_stop_a_tree_at_every_point_from_every_source(workload):
     print(stop_everywhere(workload, sources=("line",), stride=7, name=workload.__name__))
 
 
-async def ten_deep(stage: Stage) -> None:
+async def ten_deep(harness: Harness) -> None:
     agent = scout("level0", nap)
     for level in range(1, 10):
         agent = Agent(ScriptedModel(ask(f"level{level - 1}"), then="Up."), tools=[agent.as_tool()],
                       name=f"level{level}")  # fmt: skip
-    await check_children(stage, agent)
+    await check_children(harness, agent)
 
 
-async def wide(stage: Stage) -> None:
-    await check_children(stage, boss(*(scout(f"child{number}") for number in range(20))))
+async def wide(harness: Harness) -> None:
+    await check_children(harness, boss(*(scout(f"child{number}") for number in range(20))))
 
 
 @pytest.mark.parametrize("workload", [ten_deep, wide])

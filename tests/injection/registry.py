@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from quiesce.testing import Stage
+from quiesce.testing import Harness
 
-Workload = Callable[[Stage], Awaitable[object]]
+Workload = Callable[[Harness], Awaitable[object]]
 
 
 class Workloads(dict[str, Workload]):

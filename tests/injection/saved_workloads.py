@@ -10,7 +10,7 @@ from pathlib import Path
 from quiesce import Agent, Tool
 from quiesce.sessions.journal.rows import decode_messages
 from quiesce.sessions.stores.sqlite import SQLiteStore
-from quiesce.testing import Call, Say, ScriptedModel, Stage
+from quiesce.testing import Call, Harness, Say, ScriptedModel
 
 from .registry import Workloads
 from .tools import quick, slow
@@ -23,7 +23,7 @@ _store = SQLiteStore(Path(_folder.name) / "sessions.db")
 _numbers = itertools.count()
 
 
-def saved_agent(stage: Stage, model: ScriptedModel, tools: Sequence[Tool] = ()) -> Agent:
+def saved_agent(harness: Harness, model: ScriptedModel, tools: Sequence[Tool] = ()) -> Agent:
     """An agent with a session of its own. In the end, what the store has must be what the agent shows."""
     agent = Agent(model, tools=tools, session=f"work {next(_numbers)}", store=_store)
 
@@ -34,19 +34,19 @@ def saved_agent(stage: Stage, model: ScriptedModel, tools: Sequence[Tool] = ()) 
         assert snapshot.info.holder is None, "P9: the lease was not given back"
         assert decode_messages(snapshot.messages) == agent.messages, "P9: the store has another conversation"
 
-    stage.on_close(check)
-    stage.on_close(lambda: _store.close().result())
+    harness.on_close(check)
+    harness.on_close(lambda: _store.close().result())
     return agent
 
 
 @workload
-async def session_with_tools(stage: Stage) -> None:
+async def session_with_tools(harness: Harness) -> None:
     calls = [Call("slow", {"seconds": 1}), Call("quick")]
     model = ScriptedModel([Say("Saved: ", pause=0.1), *calls], "It slept.", then="Yes.")
-    await stage.invoke(saved_agent(stage, model, [quick, slow]), "Go")
+    await harness.invoke(saved_agent(harness, model, [quick, slow]), "Go")
 
 
 @workload
-async def session_that_is_read(stage: Stage) -> None:
+async def session_that_is_read(harness: Harness) -> None:
     model = ScriptedModel(Say("Read when safe.", chunk=5, pause=0.1), then="Yes.")
-    await stage.read(saved_agent(stage, model), "Tell")
+    await harness.read(saved_agent(harness, model), "Tell")

@@ -12,7 +12,7 @@ from quiesce.testing import ALL_SOURCES, stop_everywhere
 from .workloads import WORKLOADS
 
 RECORDED = Path(__file__).parent / "points.json"
-pytestmark = pytest.mark.promise("P1", "P2", "P3", "P4", "P5", "P6", "P7", "P8")
+pytestmark = pytest.mark.promise("P1", "P2")
 
 
 @pytest.mark.parametrize("name", WORKLOADS)

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from quiesce.cancellation import CancellationToken, Mode, StopScope
+from quiesce.cancellation import CancellationToken, StopScope
 from quiesce.conversation.answer import AnswerBuilder
-from quiesce.messages import Outcome
+from quiesce.messages import Outcome, ToolMessage
 from quiesce.run import settle
 from quiesce.run.events.fanout import EventFanout
 from quiesce.run.handle import Run
@@ -22,43 +22,70 @@ from quiesce.tools.thread import ThreadCall
 
 from .workloads import WORKLOADS
 
-pytestmark = pytest.mark.promise("P1", "P2", "P3", "P4", "P5", "P6", "P7", "P8")
+# The workloads in which mutants are looked for.
+CONTROLS = (
+    "text",
+    "one_tool",
+    "three_parallel_tools",
+    "sequential_tools",
+    "tools_that_may_be_left",
+    "two_runs_of_one_agent",
+    "sync_tools",
+)
 
 
 def caught(promise: str, workload: str, **options: Any) -> None:
+    """The mutant passes without a stop, and breaks the promise at a numbered point of an injected one."""
+    assert workload in CONTROLS, "the control below must show that this workload passes without a mutation"
     with pytest.raises(StopViolation, match=rf"{promise}: ") as violation:
         stop_everywhere(WORKLOADS[workload], name=workload, **options)
-    assert "QUIESCE_REPLAY=" in str(violation.value)
+    injection = violation.value.injection
+    assert injection is not None, f"this fails without a stop: {violation.value}"
+    assert injection.point >= 1
+    assert f"QUIESCE_REPLAY={injection}" in str(violation.value)
     assert "seed 0" in str(violation.value)
 
 
+@pytest.mark.parametrize("workload", CONTROLS)
+@pytest.mark.promise("P1", "P2")
+def test_without_a_mutation_nothing_is_caught(workload: str) -> None:
+    report = stop_everywhere(WORKLOADS[workload], name=workload)
+    assert report.runs > 100
+
+
+@pytest.mark.promise("P1")
 def test_a_stop_that_the_scope_ignores_is_late(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(StopScope, "_on_request", lambda self, mode: None)
     caught("P1", "text")
 
 
+@pytest.mark.promise("P1")
 def test_a_grace_that_is_not_kept_is_late(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(CallInProgress, "request_stop", lambda self, mode: None)
     monkeypatch.setattr(CallInProgress, "stop_timeout", lambda self, mode: 60.0)
     caught("P1", "one_tool")
 
 
+@pytest.mark.promise("P2")
 def test_a_call_without_a_result_is_invalid(monkeypatch: pytest.MonkeyPatch) -> None:
     original = settle.close_turn
     monkeypatch.setattr(settle, "close_turn", lambda turn, before, note: original(turn[:1], before, note))
     caught("P2", "one_tool")
 
 
+@pytest.mark.promise("P2")
 def test_no_closing_message_is_invalid(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(settle, "close_turn", lambda turn, before, note: turn)
     caught("P2", "text")
 
 
+@pytest.mark.promise("P2")
 def test_a_turn_that_is_committed_in_two_steps_is_invalid(monkeypatch: pytest.MonkeyPatch) -> None:
     async def act(state: RunState) -> Any:
         answer = state.turn.answer
         assert answer is not None
-        state.conversation.append(answer)
+        if state.token.cancelled:
+            state.conversation.append(answer)
         return await original(state)
 
     from quiesce.phases import Phase
@@ -69,30 +96,34 @@ def test_a_turn_that_is_committed_in_two_steps_is_invalid(monkeypatch: pytest.Mo
     caught("P2", "one_tool")
 
 
+@pytest.mark.promise("P3")
 def test_words_that_are_told_before_they_are_kept_are_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     original = AnswerBuilder.content
     monkeypatch.setattr(AnswerBuilder, "content", lambda self: original(self) if self.complete else ())
     caught("P3", "text")
 
 
+@pytest.mark.promise("P3")
 def test_a_result_that_is_thrown_away_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    def settled_result(self: CallInProgress) -> Any:
-        from quiesce.conversation.sealing import unfinished
-
-        return unfinished(self.call, Outcome.CANCELLED)
+    from msgspec import structs
 
     original = TurnInProgress.commit
 
+    def lose(message: Any) -> Any:
+        if not isinstance(message, ToolMessage):
+            return message
+        lost = (structs.replace(each, outcome=Outcome.CANCELLED, is_error=True) for each in message.results)
+        return structs.replace(message, results=tuple(lost))
+
     def commit(self: TurnInProgress, turn: Any) -> None:
-        for record in self.batch.calls if self.batch is not None else ():
-            if record._work_token.cancelled and record.result is not None:
-                record.result = settled_result(record)
-        original(self, self.so_far() or turn)
+        stopped = self.batch is not None and any(record._work_token.cancelled for record in self.batch.calls)
+        original(self, tuple(lose(message) for message in turn) if stopped else turn)
 
     monkeypatch.setattr(TurnInProgress, "commit", commit)
-    caught("P[234]", "three_parallel_tools")
+    caught("P3", "three_parallel_tools")
 
 
+@pytest.mark.promise("P4")
 def test_cancelled_for_what_never_started_is_a_lie(monkeypatch: pytest.MonkeyPatch) -> None:
     original = CallInProgress.receipt
 
@@ -107,39 +138,46 @@ def test_cancelled_for_what_never_started_is_a_lie(monkeypatch: pytest.MonkeyPat
     caught("P4", "sequential_tools")
 
 
+@pytest.mark.promise("P5")
 def test_an_abandoned_tool_that_is_not_named_is_not_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RunState, "still_running", lambda self: ())
     caught("P5", "tools_that_may_be_left")
 
 
+@pytest.mark.promise("P5")
 def test_a_task_that_is_left_is_not_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     original = settle.seal
 
     def seal(state: RunState) -> Any:
-        state.leaked = asyncio.get_running_loop().create_task(asyncio.sleep(1000), name="leaked")  # type: ignore[attr-defined]
+        if state.token.cancelled:
+            state.leaked = asyncio.get_running_loop().create_task(asyncio.sleep(1000), name="leaked")  # type: ignore[attr-defined]
         return original(state)
 
     monkeypatch.setattr(settle, "seal", seal)
     caught("P5", "text")
 
 
+@pytest.mark.promise("P6")
 def test_an_entry_that_stays_open_is_not_accounted(monkeypatch: pytest.MonkeyPatch) -> None:
     original = Spending.close_entry
     monkeypatch.setattr(Spending, "close_entry", lambda self, how: None if how == "hung_up" else original(self, how))
     caught("P6", "text")
 
 
+@pytest.mark.promise("P7")
 def test_two_ends_are_one_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
     original = EventFanout.close
 
     def close(self: EventFanout, last: Any) -> None:
         original(self, last)
-        self.push(last)
+        if last.stop_reason == "cancelled":
+            self.push(last)
 
     monkeypatch.setattr(EventFanout, "close", close)
     caught("P7", "text")
 
 
+@pytest.mark.promise("P7")
 def test_a_swallowed_cancellation_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     async def owned(self: Run) -> Any:
         try:
@@ -152,11 +190,13 @@ def test_a_swallowed_cancellation_is_found(monkeypatch: pytest.MonkeyPatch) -> N
     caught("P7", "text", sources=["task"])
 
 
+@pytest.mark.promise("P7")
 def test_a_finished_run_that_is_called_cancelled_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(settle, "_finish_if_answered", lambda state: None)
-    caught("P7", "text", sources=["line"])
+    caught("P7", "text", sources=["line"], stride=3)
 
 
+@pytest.mark.promise("P8")
 def test_a_stop_that_reaches_the_other_run_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     everybody: list[CancellationToken] = []
     original_init, original_spread = CancellationToken.__init__, CancellationToken._spread
@@ -174,38 +214,39 @@ def test_a_stop_that_reaches_the_other_run_is_found(monkeypatch: pytest.MonkeyPa
     caught("P8", "two_runs_of_one_agent", sources=["loop"])
 
 
+@pytest.mark.promise("P8")
 def test_a_stop_that_stays_for_the_next_prompt_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = Run.cancel
+    original_cancel, original_init = Run.cancel, RunState.__init__
 
     def cancel(self: Run, *args: Any, **kwargs: Any) -> bool:
-        self.state.config.state["sticky"] = True
-        return original(self, *args, **kwargs)
+        self.state.config.state["stopped"] = True
+        return original_cancel(self, *args, **kwargs)
 
-    def wants(self: CancellationToken, mode: Mode) -> bool:
-        return sticky.get("sticky", False) or original_wants(self, mode)
+    def init(self: RunState, *args: Any, **kwargs: Any) -> None:
+        original_init(self, *args, **kwargs)
+        if self.config.state.get("stopped"):
+            self.token.cancel("left over")
 
-    sticky: dict[str, Any] = {}
-    original_wants = CancellationToken.wants
     monkeypatch.setattr(Run, "cancel", cancel)
-    monkeypatch.setattr(CancellationToken, "wants", wants)
-    original_course = RunState.__init__
-
-    def init(self: RunState, *args: Any) -> None:
-        nonlocal sticky
-        original_course(self, *args)
-        sticky = self.config.state
-
     monkeypatch.setattr(RunState, "__init__", init)
-    caught("P[78]", "text", sources=["loop"])
+    caught("P8", "text", sources=["loop"])
 
 
+@pytest.mark.promise("P3")
 def test_a_thread_outcome_that_is_dropped_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = ThreadCall._work
+    original_wait, original_cancel = ThreadCall.wait, Run.cancel
+    stopped: list[Run] = []
 
-    def work(self: ThreadCall) -> None:
-        original(self)
-        self.outcome = None
+    def cancel(self: Run, *args: Any, **kwargs: Any) -> bool:
+        stopped.append(self)
+        return original_cancel(self, *args, **kwargs)
 
-    monkeypatch.setattr(ThreadCall, "_work", work)
-    with pytest.raises(StopViolation):
-        stop_everywhere(WORKLOADS["sync_tools"], sources=["loop"])
+    async def wait(self: ThreadCall) -> Any:
+        value = await original_wait(self)
+        if stopped:
+            raise asyncio.CancelledError
+        return value
+
+    monkeypatch.setattr(Run, "cancel", cancel)
+    monkeypatch.setattr(ThreadCall, "wait", wait)
+    caught("P3", "sync_tools", sources=["loop"])

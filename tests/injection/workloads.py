@@ -19,7 +19,7 @@ from quiesce.hooks import (
     OnStop,
 )
 from quiesce.messages import AssistantMessage, Message
-from quiesce.testing import Call, Drop, Fail, Gate, Interleave, Pause, Say, ScriptedModel, Stage, Stall, Think, Used
+from quiesce.testing import Call, Drop, Fail, Gate, Harness, Interleave, Pause, Say, ScriptedModel, Stall, Think, Used
 
 from . import saved_workloads
 from .registry import Workloads
@@ -45,56 +45,58 @@ workload = WORKLOADS.add
 
 
 @workload
-async def text(stage: Stage) -> None:
-    await stage.invoke(Agent(ScriptedModel(Say("Once upon a time there was a stop.", pause=0.1), then="Yes.")), "Tell")
+async def text(harness: Harness) -> None:
+    await harness.invoke(
+        Agent(ScriptedModel(Say("Once upon a time there was a stop.", pause=0.1), then="Yes.")), "Tell"
+    )
 
 
 @workload
-async def text_without_pauses(stage: Stage) -> None:
-    await stage.invoke(Agent(ScriptedModel(Say("word " * 60, chunk=1), then="Yes.")), "Tell")
+async def text_without_pauses(harness: Harness) -> None:
+    await harness.invoke(Agent(ScriptedModel(Say("word " * 60, chunk=1), then="Yes.")), "Tell")
 
 
 @workload
-async def stream(stage: Stage) -> None:
-    await stage.read(Agent(ScriptedModel(Say("Read me while I speak.", chunk=4, pause=0.1), then="Yes.")), "Tell")
+async def stream(harness: Harness) -> None:
+    await harness.read(Agent(ScriptedModel(Say("Read me while I speak.", chunk=4, pause=0.1), then="Yes.")), "Tell")
 
 
 @workload
-async def reasoning(stage: Stage) -> None:
+async def reasoning(harness: Harness) -> None:
     answer = [Think("Let me think about it.", signature="sig", pause=0.1), Say("I thought.", pause=0.1)]
-    await stage.invoke(Agent(ScriptedModel(answer, then="Yes.")), "Think")
+    await harness.invoke(Agent(ScriptedModel(answer, then="Yes.")), "Think")
 
 
 @workload
-async def one_tool(stage: Stage) -> None:
+async def one_tool(harness: Harness) -> None:
     model = ScriptedModel([Say("Look: ", pause=0.1), Call("slow", pause=0.1), Used(10, 5)], "It slept.", then="Yes.")
-    await stage.invoke(Agent(model, tools=[slow]), "Go")
+    await harness.invoke(Agent(model, tools=[slow]), "Go")
 
 
 @workload
-async def three_parallel_tools(stage: Stage) -> None:
+async def three_parallel_tools(harness: Harness) -> None:
     calls = [Call("quick"), Call("slow", {"seconds": 2}), Call("slow", {"seconds": 7})]
     model = ScriptedModel([Say("All at once."), *calls], "All done.", then="Yes.")
-    await stage.invoke(Agent(model, tools=[quick, slow]), "Go")
+    await harness.invoke(Agent(model, tools=[quick, slow]), "Go")
 
 
 @workload
-async def sequential_tools(stage: Stage) -> None:
+async def sequential_tools(harness: Harness) -> None:
     calls = [Call("slow", {"seconds": 1}), Call("quick"), Call("slow", {"seconds": 2})]
     model = ScriptedModel(calls, "One by one.", then="Yes.")
-    await stage.invoke(Agent(model, tools=[quick, slow], tool_execution="sequential"), "Go")
+    await harness.invoke(Agent(model, tools=[quick, slow], tool_execution="sequential"), "Go")
 
 
 @workload
-async def sync_tools(stage: Stage) -> None:
+async def sync_tools(harness: Harness) -> None:
     model = ScriptedModel([Call("blocking"), Call("blocking", {"word": "again"})], "Both.", then="Yes.")
-    await stage.invoke(Agent(model, tools=[blocking]), "Go")
+    await harness.invoke(Agent(model, tools=[blocking]), "Go")
 
 
 @workload
-async def sync_tool_that_hangs(stage: Stage) -> None:
+async def sync_tool_that_hangs(harness: Harness) -> None:
     gate = Gate()
-    stage.on_close(gate.open)
+    harness.on_close(gate.open)
 
     @tool
     def hang() -> str:
@@ -106,11 +108,11 @@ async def sync_tool_that_hangs(stage: Stage) -> None:
 
     open_later()
     model = ScriptedModel([Say("Hold on."), Call("hang"), Call("quick")], "It came back.", then="Yes.")
-    await stage.invoke(Agent(model, tools=[hang, quick]), "Go")
+    await harness.invoke(Agent(model, tools=[hang, quick]), "Go")
 
 
 @workload
-async def retries(stage: Stage) -> None:
+async def retries(harness: Harness) -> None:
     model = ScriptedModel(
         Fail(RateLimited("slow down", retry_after=7)),
         [Pause(1), Fail(ServerError("oops"))],
@@ -119,7 +121,7 @@ async def retries(stage: Stage) -> None:
         Say("At last.", pause=0.1),
         then="Yes.",
     )
-    await stage.invoke(Agent(model, retry=Retry(attempts=5, jitter=0)), "Go")
+    await harness.invoke(Agent(model, retry=Retry(attempts=5, jitter=0)), "Go")
 
 
 class Weather(BaseModel):
@@ -128,25 +130,25 @@ class Weather(BaseModel):
 
 
 @workload
-async def structured_output(stage: Stage) -> None:
+async def structured_output(harness: Harness) -> None:
     model = ScriptedModel(
         Say("It is warm.", pause=0.1),
         Say('{"city": "Rome"}', pause=0.1),
         Say('{"city": "Rome", "degrees": 30}', pause=0.1),
         then='{"city": "Oslo", "degrees": 3}',
     )
-    await stage.invoke(Agent(model, output_type=Weather), "Weather?")
+    await harness.invoke(Agent(model, output_type=Weather), "Weather?")
 
 
 @workload
-async def nested_tokens(stage: Stage) -> None:
+async def nested_tokens(harness: Harness) -> None:
     model = ScriptedModel([Call("watching"), Call("watching")], "Watched.", then="Yes.")
-    await stage.invoke(Agent(model, tools=[watching]), "Go")
+    await harness.invoke(Agent(model, tools=[watching]), "Go")
 
 
 @workload
-async def hooks_that_wait(stage: Stage) -> None:
-    stage.patience = 5.0
+async def hooks_that_wait(harness: Harness) -> None:
+    harness.extra_time = 5.0
 
     async def wait(
         event: BeforeRun
@@ -161,22 +163,22 @@ async def hooks_that_wait(stage: Stage) -> None:
         await asyncio.sleep(0.2)
 
     model = ScriptedModel([Say("Hm. "), Call("quick")], "Done.", then="Yes.")
-    await stage.invoke(Agent(model, tools=[quick], hooks=[wait]), "Go")
+    await harness.invoke(Agent(model, tools=[quick], hooks=[wait]), "Go")
 
 
 @workload
-async def hooks_that_fail(stage: Stage) -> None:
+async def hooks_that_fail(harness: Harness) -> None:
     async def fail(event: BeforeRun | AfterRun | BeforeToolCall | AfterToolCall | OnMessage | OnStop) -> None:
         await asyncio.sleep(0)
         raise ValueError("a bad hook")
 
     model = ScriptedModel([Say("Hm. "), Call("quick")], "Done.", then="Yes.")
-    await stage.invoke(Agent(model, tools=[quick], hooks=[fail]), "Go")
+    await harness.invoke(Agent(model, tools=[quick], hooks=[fail]), "Go")
 
 
 @workload
-async def hook_that_cancels(stage: Stage) -> None:
-    stage.expect_cause("hook")
+async def hook_that_cancels(harness: Harness) -> None:
+    harness.expect_cause("hook")
     seen: list[str] = []
 
     async def cancel(event: BeforeToolCall) -> None:
@@ -187,140 +189,140 @@ async def hook_that_cancels(stage: Stage) -> None:
 
     calls = [Call("slow", {"seconds": 1}), Call("quick"), Call("slow", {"seconds": 2})]
     model = ScriptedModel([Say("Three. "), *calls], then="Yes.")
-    await stage.invoke(Agent(model, tools=[quick, slow], tool_execution="sequential", hooks=[cancel]), "Go")
+    await harness.invoke(Agent(model, tools=[quick, slow], tool_execution="sequential", hooks=[cancel]), "Go")
 
 
 @workload
-async def hook_that_replaces(stage: Stage) -> None:
+async def hook_that_replaces(harness: Harness) -> None:
     async def replace(event: BeforeToolCall | AfterToolCall) -> None:
         await asyncio.sleep(0.1)
         if isinstance(event, BeforeToolCall) and event.call.name == "slow":
             event.replace("not today")
 
     model = ScriptedModel([Call("slow"), Call("quick")], "Replaced.", then="Yes.")
-    await stage.invoke(Agent(model, tools=[quick, slow], hooks=[replace]), "Go")
+    await harness.invoke(Agent(model, tools=[quick, slow], hooks=[replace]), "Go")
 
 
 @workload
-async def two_runs_of_one_agent(stage: Stage) -> None:
+async def two_runs_of_one_agent(harness: Harness) -> None:
     answers = [[Say("First. ", pause=0.1), Call("slow", {"seconds": 1})] for _ in range(2)]
     agent = Agent(ScriptedModel(*answers, then=Say("Yes.", pause=0.1)), tools=[slow])
-    stage.start(agent, "One", victim=True)
-    stage.start(agent, "Two", victim=False, conversation=agent.conversation.branch())
+    harness.start(agent, "One", target=True)
+    harness.start(agent, "Two", target=False, conversation=agent.conversation.branch())
 
 
 @workload
-async def continue_after_a_stop(stage: Stage) -> None:
+async def continue_after_a_stop(harness: Harness) -> None:
     model = ScriptedModel(
         [Say("I was going to"), Call("slow")], [Say("Go on. ", pause=0.1), Call("quick")], "Done.", then="Yes."
     )
     agent = Agent(model, tools=[slow, quick])
-    first = stage.start(agent, "Go", victim=False)
+    first = harness.start(agent, "Go", target=False)
     asyncio.get_running_loop().call_later(1, first.cancel, "first stop")
     await first.result()
-    await stage.invoke(agent, "Go on", victim=True)
+    await harness.invoke(agent, "Go on", target=True)
 
 
 @workload
-async def second_stop_while_settling(stage: Stage) -> None:
+async def second_stop_while_settling(harness: Harness) -> None:
     model = ScriptedModel([Say("Careful. "), Call("slow_to_stop"), Call("slow_to_stop")], "Done.", then="Yes.")
-    run = stage.start(Agent(model, tools=[slow_to_stop]), "Go")
-    stage.expect_cause("user")
+    run = harness.start(Agent(model, tools=[slow_to_stop]), "Go")
+    harness.expect_cause("user")
     asyncio.get_running_loop().call_later(2, run.cancel, "the first stop")
     await run.owned()
 
 
 @workload
-async def tools_that_must_finish(stage: Stage) -> None:
+async def tools_that_must_finish(harness: Harness) -> None:
     model = ScriptedModel([Call("must_finish"), Call("slow", {"seconds": 1})], "Done.", then="Yes.")
-    await stage.invoke(Agent(model, tools=[must_finish, slow]), "Go")
+    await harness.invoke(Agent(model, tools=[must_finish, slow]), "Go")
 
 
 @workload
-async def tools_that_may_be_left(stage: Stage) -> None:
+async def tools_that_may_be_left(harness: Harness) -> None:
     model = ScriptedModel([Call("may_be_left"), Call("quick")], "Done.", then="Yes.")
-    await stage.invoke(Agent(model, tools=[may_be_left, quick]), "Go")
+    await harness.invoke(Agent(model, tools=[may_be_left, quick]), "Go")
 
 
 @workload
-async def tools_that_finish_when_stopped(stage: Stage) -> None:
+async def tools_that_finish_when_stopped(harness: Harness) -> None:
     model = ScriptedModel([Call("finishes_when_stopped"), Call("slow")], "Done.", then="Yes.")
-    await stage.invoke(Agent(model, tools=[finishes_when_stopped, slow]), "Go")
+    await harness.invoke(Agent(model, tools=[finishes_when_stopped, slow]), "Go")
 
 
 @workload
-async def tool_with_progress(stage: Stage) -> None:
+async def tool_with_progress(harness: Harness) -> None:
     model = ScriptedModel([Call("counting")], "Counted.", then="Yes.")
-    await stage.read(Agent(model, tools=[counting]), "Go")
+    await harness.read(Agent(model, tools=[counting]), "Go")
 
 
 @workload
-async def interleaved_calls(stage: Stage) -> None:
+async def interleaved_calls(harness: Harness) -> None:
     steps = (Say("both ", chunk=2), Call("quick", {"word": "a long argument"}), Call("slow", {"seconds": 1}))
     model = ScriptedModel([Say("I want ", pause=0.1), Interleave(steps), Pause(0.1)], "Done.", then="Yes.")
-    await stage.invoke(Agent(model, tools=[quick, slow]), "Go")
+    await harness.invoke(Agent(model, tools=[quick, slow]), "Go")
 
 
 @workload
-async def torn_arguments(stage: Stage) -> None:
+async def torn_arguments(harness: Harness) -> None:
     call = Call("quick", {"word": "so many letters that it takes a while"}, chunk=4, pause=0.1)
     model = ScriptedModel([Say("Asking. "), Call("quick", pause=0.1), call, Pause(0.1)], "Done.", then="Yes.")
-    await stage.invoke(Agent(model, tools=[quick]), "Go")
+    await harness.invoke(Agent(model, tools=[quick]), "Go")
 
 
 @workload
-async def tool_that_cancels(stage: Stage) -> None:
-    stage.expect_cause("tool")
+async def tool_that_cancels(harness: Harness) -> None:
+    harness.expect_cause("tool")
     model = ScriptedModel([Call("gives_up"), Call("slow")], then="Yes.")
-    await stage.invoke(Agent(model, tools=[gives_up, slow]), "Go")
+    await harness.invoke(Agent(model, tools=[gives_up, slow]), "Go")
 
 
 @workload
-async def bad_calls(stage: Stage) -> None:
+async def bad_calls(harness: Harness) -> None:
     calls = [Call("nobody"), Call("quick", "not json"), Call("quick", {"other": 1}), Call("failing")]
     model = ScriptedModel([Say("Trying. ", pause=0.1), *calls], "I see.", then="Yes.")
-    await stage.invoke(Agent(model, tools=[quick, failing]), "Go")
+    await harness.invoke(Agent(model, tools=[quick, failing]), "Go")
 
 
 @workload
-async def many_turns(stage: Stage) -> None:
+async def many_turns(harness: Harness) -> None:
     turns = [[Say(f"Turn {n}. ", pause=0.1), Call("quick", {"word": str(n)}), Used(10 * n, 5)] for n in range(1, 6)]
-    await stage.invoke(Agent(ScriptedModel(*turns, "Five turns.", then="Yes."), tools=[quick]), "Go")
+    await harness.invoke(Agent(ScriptedModel(*turns, "Five turns.", then="Yes."), tools=[quick]), "Go")
 
 
 @workload
-async def turn_limit(stage: Stage) -> None:
-    stage.expect_cause("budget")
+async def turn_limit(harness: Harness) -> None:
+    harness.expect_cause("budget")
     model = ScriptedModel([Call("quick")], [Call("quick")], then="Yes.")
-    await stage.invoke(Agent(model, tools=[quick]), "Go", limits=Limits(turns=2))
+    await harness.invoke(Agent(model, tools=[quick]), "Go", limits=Limits(turns=2))
 
 
 @workload
-async def token_limit(stage: Stage) -> None:
-    stage.expect_cause("budget")
+async def token_limit(harness: Harness) -> None:
+    harness.expect_cause("budget")
     model = ScriptedModel(Say("so many words that the budget is gone before the end", pause=0.1), then="Yes.")
-    await stage.invoke(Agent(model), "Go", limits=Limits(output_tokens=8))
+    await harness.invoke(Agent(model), "Go", limits=Limits(output_tokens=8))
 
 
 @workload
-async def deadline(stage: Stage) -> None:
-    stage.expect_cause("deadline")
+async def deadline(harness: Harness) -> None:
+    harness.expect_cause("deadline")
     model = ScriptedModel(Say("too slow for the deadline that was set", pause=0.5), then="Yes.")
-    await stage.invoke(Agent(model), "Go", timeout=2)
+    await harness.invoke(Agent(model), "Go", timeout=2)
 
 
 @workload
-async def stall(stage: Stage) -> None:
-    stage.expect_cause("deadline")
-    await stage.invoke(Agent(ScriptedModel([Say("And then"), Stall()], then="Yes."), timeout=60), "Go")
+async def stall(harness: Harness) -> None:
+    harness.expect_cause("deadline")
+    await harness.invoke(Agent(ScriptedModel([Say("And then"), Stall()], then="Yes."), timeout=60), "Go")
 
 
 @workload
-async def token_tree(stage: Stage) -> None:
-    grandchild = stage.parent.child().child()
+async def token_tree(harness: Harness) -> None:
+    grandchild = harness.parent.child().child()
     agent = Agent(ScriptedModel([Say("Deep. ", pause=0.1), Call("slow")], "Done.", then="Yes."), tools=[slow])
     both = CancellationToken.any(grandchild, CancellationToken())
-    await stage.invoke(agent, "Go", under=both)
+    await harness.invoke(agent, "Go", under=both)
 
 
 # --- Long conversations ----------------------------------------------------------------------------------------------
@@ -334,17 +336,17 @@ def earlier(exchanges: int) -> list[Message]:
 
 
 @workload
-async def trimmed_context(stage: Stage) -> None:
+async def trimmed_context(harness: Harness) -> None:
     model = ScriptedModel([Say("Look: ", pause=0.1), Call("quick")], Say("Short.", pause=0.1), then="Yes.")
-    await stage.invoke(Agent(model, tools=[quick], messages=earlier(6), context=Trim(messages=4)), "Go")
+    await harness.invoke(Agent(model, tools=[quick], messages=earlier(6), context=Trim(messages=4)), "Go")
 
 
 @workload
-async def summarised_context(stage: Stage) -> None:
+async def summarised_context(harness: Harness) -> None:
     model = ScriptedModel(
         [Say("In short: questions.", chunk=4, pause=0.1), Used(50, 5)],
         [Say("Look: ", pause=0.1), Call("quick")],
         Say("Done.", pause=0.1),
         then="Yes.",
     )
-    await stage.invoke(Agent(model, tools=[quick], messages=earlier(6), context=Summarise(100, keep=40)), "Go")
+    await harness.invoke(Agent(model, tools=[quick], messages=earlier(6), context=Summarise(100, keep=40)), "Go")

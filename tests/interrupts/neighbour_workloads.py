@@ -10,7 +10,7 @@ from quiesce.messages import UserMessage
 from quiesce.sessions.journal.rows import decode_messages
 from quiesce.sessions.queue.waiting import OnBusy
 from quiesce.sessions.stores.memory import MemoryStore
-from quiesce.testing import Say, ScriptedModel, Stage
+from quiesce.testing import Harness, Say, ScriptedModel
 from tests.injection.registry import Workloads
 
 WORKLOADS = Workloads()
@@ -20,22 +20,22 @@ workload = WORKLOADS.add
 class Neighbours:
     """Two agents, each with a session of its own on one store, as two processes have. What is said is said once."""
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, harness: Harness) -> None:
         self._store = MemoryStore()
         self._runs: list[Run] = []
-        self._stage = stage
+        self._harness = harness
         self.one = self.agent(pause=0.2)
-        stage.on_close(self._check)
+        harness.on_close(self._check)
 
     def agent(self, pause: float = 0.1) -> Agent:
         # Both are brief: the kit prompts each again, and they would have to wait for each other.
         model = ScriptedModel(then=Say("The same to all.", chunk=4, pause=pause))
         return Agent(model, session="s", store=self._store, session_wait=60)
 
-    def start(self, agent: Agent, prompt: str, *, victim: bool, on_busy: str = "refuse") -> Run:
+    def start(self, agent: Agent, prompt: str, *, target: bool, on_busy: str = "refuse") -> Run:
         """The other one is not watched by the kit: when the first is stopped, it may end in another way than else."""
-        if victim or not self._runs:
-            run = self._stage.start(agent, prompt, victim=victim, on_busy=on_busy)
+        if target or not self._runs:
+            run = self._harness.start(agent, prompt, target=target, on_busy=on_busy)
         else:
             run = agent.start(prompt, on_busy=on_busy)  # pyright: ignore[reportArgumentType]
         self._runs.append(run)
@@ -54,42 +54,42 @@ class Neighbours:
             assert (said + unsent).count(words) == 1, f"P3: {words!r} is said {said.count(words)} times; {unsent}"
 
 
-async def second_is_stopped(stage: Stage, on_busy: OnBusy) -> None:
+async def second_is_stopped(harness: Harness, on_busy: OnBusy) -> None:
     """The one who comes while another has the session is the one who is stopped."""
-    both = Neighbours(stage)
-    first = both.start(both.one, "One", victim=False)
+    both = Neighbours(harness)
+    first = both.start(both.one, "One", target=False)
     await asyncio.sleep(0.3)
-    second = both.start(both.agent(), "Two", victim=True, on_busy=on_busy)
+    second = both.start(both.agent(), "Two", target=True, on_busy=on_busy)
     for run in (first, second):
         await run.owned()
 
 
 @workload
-async def one_in_line_is_stopped(stage: Stage) -> None:
-    await second_is_stopped(stage, "queue")
+async def one_in_line_is_stopped(harness: Harness) -> None:
+    await second_is_stopped(harness, "queue")
 
 
 @workload
-async def one_whose_words_are_said_elsewhere_is_stopped(stage: Stage) -> None:
-    await second_is_stopped(stage, "steer")
+async def one_whose_words_are_said_elsewhere_is_stopped(harness: Harness) -> None:
+    await second_is_stopped(harness, "steer")
 
 
 @workload
-async def one_that_is_steered_from_elsewhere_is_stopped(stage: Stage) -> None:
-    both = Neighbours(stage)
-    first = both.start(both.one, "One", victim=True)
+async def one_that_is_steered_from_elsewhere_is_stopped(harness: Harness) -> None:
+    both = Neighbours(harness)
+    first = both.start(both.one, "One", target=True)
     await asyncio.sleep(0.3)
-    async with both.start(both.agent(), "Two", victim=False, on_busy="steer") as second:
+    async with both.start(both.agent(), "Two", target=False, on_busy="steer") as second:
         for run in (first, second):
             await run.stopped()
 
 
 @workload
-async def one_that_is_stopped_from_elsewhere(stage: Stage) -> None:
-    both = Neighbours(stage)
-    stage.expect_cause("remote")
-    first = both.start(both.one, "One", victim=True)
+async def one_that_is_stopped_from_elsewhere(harness: Harness) -> None:
+    both = Neighbours(harness)
+    harness.expect_cause("remote")
+    first = both.start(both.one, "One", target=True)
     await asyncio.sleep(0.3)
-    async with both.start(both.agent(), "Two", victim=False, on_busy="cancel_previous") as second:
+    async with both.start(both.agent(), "Two", target=False, on_busy="cancel_previous") as second:
         for run in (first, second):
             await run.stopped()

@@ -9,7 +9,7 @@ import msgspec
 
 from quiesce import CONTINUE, Agent, Approve, Conversation, ConversationState, Deny, Run
 from quiesce.hooks import BeforeToolCall, OnMessage
-from quiesce.testing import Call, Pause, Say, ScriptedModel, Stage
+from quiesce.testing import Call, Harness, Pause, Say, ScriptedModel
 from tests.injection.registry import Workloads
 from tests.injection.tools import quick, slow, slow_to_stop
 
@@ -24,9 +24,9 @@ def later(seconds: float, function: Callable[..., object], *args: object) -> Non
     asyncio.get_running_loop().call_later(seconds, function, *args)
 
 
-async def asked(agent: Agent, stage: Stage) -> None:
+async def asked(agent: Agent, harness: Harness) -> None:
     """Bring the agent to where a person is asked."""
-    assert (await stage.invoke(agent, "Go", victim=False)).stop_reason == "interrupt"
+    assert (await harness.invoke(agent, "Go", target=False)).stop_reason == "interrupt"
 
 
 # --- Asking ----------------------------------------------------------------------------------------------------------
@@ -39,19 +39,19 @@ def mixed_agent() -> Agent:
 
 
 @workload
-async def asking(stage: Stage) -> None:
-    await stage.invoke(mixed_agent(), "Go")
+async def asking(harness: Harness) -> None:
+    await harness.invoke(mixed_agent(), "Go")
 
 
 @workload
-async def asking_from_a_thread(stage: Stage) -> None:
+async def asking_from_a_thread(harness: Harness) -> None:
     model = ScriptedModel([Call("ask_in_thread"), Call("slow", {"seconds": 1})], "Done.", then="Yes.")
-    await stage.invoke(Agent(model, tools=[ask_in_thread, slow]), "Go")
+    await harness.invoke(Agent(model, tools=[ask_in_thread, slow]), "Go")
 
 
 @workload
-async def asking_in_a_hook(stage: Stage) -> None:
-    stage.patience = 5.0
+async def asking_in_a_hook(harness: Harness) -> None:
+    harness.extra_time = 5.0
 
     async def check(event: BeforeToolCall | OnMessage) -> None:
         await asyncio.sleep(0.1)
@@ -60,166 +60,168 @@ async def asking_in_a_hook(stage: Stage) -> None:
 
     model = ScriptedModel([Call("quick"), Call("slow", {"seconds": 1})], "Done.", then="Yes.")
     agent = Agent(model, tools=[quick, slow], hooks=[check])
-    await asked(agent, stage)
-    await stage.invoke(agent, {"call_2:may it?": "yes"}, victim=True)
+    await asked(agent, harness)
+    await harness.invoke(agent, {"call_2:may it?": "yes"}, target=True)
 
 
 @workload
-async def all_answered(stage: Stage) -> None:
+async def all_answered(harness: Harness) -> None:
     agent = mixed_agent()
-    await asked(agent, stage)
+    await asked(agent, harness)
     answers = {"call_5:name": "Ada", "call_1:approval": True, "call_4:approval": Approve(arguments={"amount": 11})}
-    await stage.invoke(agent, answers, victim=True)
+    await harness.invoke(agent, answers, target=True)
 
 
 @workload
-async def some_answered(stage: Stage) -> None:
+async def some_answered(harness: Harness) -> None:
     agent = mixed_agent()
-    await asked(agent, stage)
-    await stage.invoke(agent, {"call_4:approval": True}, victim=True)
+    await asked(agent, harness)
+    await harness.invoke(agent, {"call_4:approval": True}, target=True)
 
 
 @workload
-async def answered_bit_by_bit(stage: Stage) -> None:
+async def answered_bit_by_bit(harness: Harness) -> None:
     agent = mixed_agent()
-    await asked(agent, stage)
+    await asked(agent, harness)
     for answers in ({"call_5:name": "Ada"}, {"call_4:approval": Deny("too much")}, {"call_5:sure": False}):
-        await stage.invoke(agent, answers, victim=False)
-    await stage.invoke(agent, {"call_1:approval": True}, victim=True)
+        await harness.invoke(agent, answers, target=False)
+    await harness.invoke(agent, {"call_1:approval": True}, target=True)
 
 
 @workload
-async def all_denied(stage: Stage) -> None:
+async def all_denied(harness: Harness) -> None:
     agent = mixed_agent()
-    await asked(agent, stage)
-    await stage.invoke(agent, {each.id: Deny("no") for each in agent.interrupts}, victim=True)
+    await asked(agent, harness)
+    await harness.invoke(agent, {each.id: Deny("no") for each in agent.interrupts}, target=True)
 
 
 @workload
-async def asked_again_in_the_next_turn(stage: Stage) -> None:
+async def asked_again_in_the_next_turn(harness: Harness) -> None:
     model = ScriptedModel([Call("pay")], [Say("Again. "), Call("pay", {"amount": 2})], "Done.", then="Yes.")
     agent = Agent(model, tools=[pay])
-    await asked(agent, stage)
-    await stage.invoke(agent, {"call_1:approval": True}, victim=True)
+    await asked(agent, harness)
+    await harness.invoke(agent, {"call_1:approval": True}, target=True)
 
 
 @workload
-async def one_by_one(stage: Stage) -> None:
+async def one_by_one(harness: Harness) -> None:
     calls = [Call("quick"), Call("pay"), Call("slow", {"seconds": 1}), Call("pay", {"amount": 2})]
     model = ScriptedModel(calls, "Done.", then="Yes.")
     agent = Agent(model, tools=[pay, quick, slow], tool_execution="sequential")
-    await asked(agent, stage)
-    await stage.invoke(agent, {"call_2:approval": True}, victim=True)
+    await asked(agent, harness)
+    await harness.invoke(agent, {"call_2:approval": True}, target=True)
 
 
 @workload
-async def after_a_restart(stage: Stage) -> None:
+async def after_a_restart(harness: Harness) -> None:
     first = mixed_agent()
-    await asked(first, stage)
+    await asked(first, harness)
     stored = msgspec.json.encode(first.conversation.snapshot())
     conversation = Conversation.restore(msgspec.json.decode(stored, type=ConversationState))
     model = ScriptedModel(Say("I am back.", pause=0.1), then="Yes.")
     agent = Agent(model, tools=[pay, tip, quick, ask], conversation=conversation)
     answers = {"call_5:name": Deny(), "call_1:approval": True, "call_4:approval": False}
-    await stage.invoke(agent, answers, victim=True)
+    await harness.invoke(agent, answers, target=True)
 
 
 @workload
-async def plain_prompt_instead_of_an_answer(stage: Stage) -> None:
+async def plain_prompt_instead_of_an_answer(harness: Harness) -> None:
     agent = mixed_agent()
-    await asked(agent, stage)
-    await stage.invoke(agent, "Forget it", victim=True)
+    await asked(agent, harness)
+    await harness.invoke(agent, "Forget it", target=True)
 
 
 @workload
-async def asking_below(stage: Stage) -> None:
+async def asking_below(harness: Harness) -> None:
     """A child run asks; the parent is resumed and stopped."""
     inner = Agent(ScriptedModel([Call("pay"), Call("quick")], then="Inside done."), tools=[pay, quick], name="inner")
     model = ScriptedModel([Call("inner", {"prompt": "pay"}), Call("quick")], "Done.", then="Yes.")
     agent = Agent(model, tools=[inner, quick])
-    await asked(agent, stage)
-    await stage.invoke(agent, {"call_1:call_1:approval": True}, victim=True)
+    await asked(agent, harness)
+    await harness.invoke(agent, {"call_1:call_1:approval": True}, target=True)
 
 
 # --- Steering --------------------------------------------------------------------------------------------------------
 
 
-def steered(agent: Agent, stage: Stage, *times: float, mode: str = "now") -> Run:
-    run = stage.start(agent, "Go")
+def steered(agent: Agent, harness: Harness, *times: float, mode: str = "now") -> Run:
+    run = harness.start(agent, "Go")
     for number, seconds in enumerate(times):
         later(seconds, lambda n=number: run.steer(f"No, {n}!", mode=mode))
     return run
 
 
 @workload
-async def steered_while_speaking(stage: Stage) -> None:
+async def steered_while_speaking(harness: Harness) -> None:
     model = ScriptedModel(
         Say("One two three four five six.", chunk=4, pause=0.1), Say("As you like.", pause=0.1), then="Y."
     )
-    await steered(Agent(model), stage, 0.35).owned()
+    await steered(Agent(model), harness, 0.35).owned()
 
 
 @workload
-async def steered_while_tools_run(stage: Stage) -> None:
+async def steered_while_tools_run(harness: Harness) -> None:
     calls = [Call("slow"), Call("must_finish"), Call("slow_to_stop"), Call("quick"), Call("may_be_left")]
     model = ScriptedModel([Say("Working. "), *calls], Say("As you like.", pause=0.1), then="Yes.")
     tools = [slow, must_finish, slow_to_stop, quick, may_be_left]
-    await steered(Agent(model, tools=tools), stage, 1).owned()
+    await steered(Agent(model, tools=tools), harness, 1).owned()
 
 
 @workload
-async def steered_after_the_tools(stage: Stage) -> None:
+async def steered_after_the_tools(harness: Harness) -> None:
     model = ScriptedModel(
         [Say("Working. "), Call("slow", {"seconds": 2}), Call("quick")], Say("As you like.", pause=0.1), then="Yes."
     )
-    await steered(Agent(model, tools=[slow, quick], tool_execution="sequential"), stage, 1, mode="after_tools").owned()
+    await steered(
+        Agent(model, tools=[slow, quick], tool_execution="sequential"), harness, 1, mode="after_tools"
+    ).owned()
 
 
 @workload
-async def steered_at_the_end(stage: Stage) -> None:
+async def steered_at_the_end(harness: Harness) -> None:
     model = ScriptedModel([Say("Short."), Pause(1)], Say("As you like.", pause=0.1), then="Yes.")
-    await steered(Agent(model), stage, 1, mode="after_turn").owned()
+    await steered(Agent(model), harness, 1, mode="after_turn").owned()
 
 
 @workload
-async def steered_twice(stage: Stage) -> None:
+async def steered_twice(harness: Harness) -> None:
     model = ScriptedModel(
         Say("One two three four.", chunk=4, pause=0.1),
         [Say("All right. ", pause=0.1), Call("slow")],
         Say("As you like.", pause=0.1),
         then="Yes.",
     )
-    await steered(Agent(model, tools=[slow]), stage, 0.25, 1.5, 1.5).owned()
+    await steered(Agent(model, tools=[slow]), harness, 0.25, 1.5, 1.5).owned()
 
 
 @workload
-async def steered_before_anything(stage: Stage) -> None:
-    stage.patience = 5.0
+async def steered_before_anything(harness: Harness) -> None:
+    harness.extra_time = 5.0
 
     async def wait(event: OnMessage) -> None:
         await asyncio.sleep(0.1)
 
     model = ScriptedModel(Say("As you like.", pause=0.1), then="Yes.")
-    run = stage.start(Agent(model, hooks=[wait]), "Go")
+    run = harness.start(Agent(model, hooks=[wait]), "Go")
     run.steer("Wait, no!")
     await run.owned()
 
 
 @workload
-async def steered_in_a_resumed_run(stage: Stage) -> None:
+async def steered_in_a_resumed_run(harness: Harness) -> None:
     agent = mixed_agent()
-    await asked(agent, stage)
-    run = stage.start(agent, {"call_1:approval": True, "call_5:name": "Ada"}, victim=True)
+    await asked(agent, harness)
+    run = harness.start(agent, {"call_1:approval": True, "call_5:name": "Ada"}, target=True)
     later(0.15, run.steer, "Do not pay!")
     await run.owned()
 
 
 @workload
-async def queued_words(stage: Stage) -> None:
+async def queued_words(harness: Harness) -> None:
     model = ScriptedModel(
         [Say("Working. ", pause=0.1), Call("slow", {"seconds": 1})], Say("First.", pause=0.1), "Second.", then="Yes."
     )
-    run = stage.start(Agent(model, tools=[slow]), "Go")
+    run = harness.start(Agent(model, tools=[slow]), "Go")
     later(0.5, run.enqueue, "And this.")
     later(0.6, run.enqueue, "And that.")
     later(1.25, run.enqueue, "And then this.")
@@ -230,11 +232,11 @@ async def queued_words(stage: Stage) -> None:
 
 
 @workload
-async def paused(stage: Stage) -> None:
+async def paused(harness: Harness) -> None:
     model = ScriptedModel(
         [Say("Working. ", pause=0.1), Call("slow", {"seconds": 1})], Say("Done.", pause=0.1), then="Y."
     )
-    run = stage.start(Agent(model, tools=[slow]), "Go")
+    run = harness.start(Agent(model, tools=[slow]), "Go")
     run.pause()
     later(1, run.resume)
     later(1.05, run.pause)
@@ -245,9 +247,9 @@ async def paused(stage: Stage) -> None:
 
 
 @workload
-async def steered_while_paused(stage: Stage) -> None:
+async def steered_while_paused(harness: Harness) -> None:
     model = ScriptedModel([Say("Working. "), Call("slow")], Say("As you like.", pause=0.1), then="Yes.")
-    run = stage.start(Agent(model, tools=[slow]), "Go")
+    run = harness.start(Agent(model, tools=[slow]), "Go")
     later(0, run.pause)
     later(2, run.steer, "Not that!")
     later(3, run.resume)
@@ -257,9 +259,9 @@ async def steered_while_paused(stage: Stage) -> None:
 # --- Going on --------------------------------------------------------------------------------------------------------
 
 
-async def cut(agent: Agent, stage: Stage, seconds: float) -> None:
+async def cut(agent: Agent, harness: Harness, seconds: float) -> None:
     """Stop the agent after a while."""
-    run = stage.start(agent, "Go", victim=False)
+    run = harness.start(agent, "Go", target=False)
     later(seconds, run.cancel)
     assert (await run.result()).stop_reason == "cancelled"
 
@@ -270,23 +272,23 @@ def talking_agent(*, supports_prefill: bool) -> Agent:
 
 
 @workload
-async def prefilled(stage: Stage) -> None:
+async def prefilled(harness: Harness) -> None:
     agent = talking_agent(supports_prefill=True)
-    await cut(agent, stage, 0.35)
-    await stage.invoke(agent, CONTINUE, victim=True)
+    await cut(agent, harness, 0.35)
+    await harness.invoke(agent, CONTINUE, target=True)
 
 
 @workload
-async def prefilled_and_steered(stage: Stage) -> None:
+async def prefilled_and_steered(harness: Harness) -> None:
     agent = talking_agent(supports_prefill=True)
-    await cut(agent, stage, 0.35)
-    run = stage.start(agent, CONTINUE, victim=True)
+    await cut(agent, harness, 0.35)
+    run = harness.start(agent, CONTINUE, target=True)
     later(0.25, run.steer, "Enough.")
     await run.owned()
 
 
 @workload
-async def prefilled_then_tools(stage: Stage) -> None:
+async def prefilled_then_tools(harness: Harness) -> None:
     model = ScriptedModel(
         Say("Let me", pause=0.1),
         [Say(" pay.", pause=0.1), Call("pay"), Call("quick")],
@@ -295,23 +297,23 @@ async def prefilled_then_tools(stage: Stage) -> None:
         supports_prefill=True,
     )
     model_agent = Agent(model, tools=[pay, quick])
-    await cut(model_agent, stage, 0.1)
-    await stage.invoke(model_agent, CONTINUE, victim=True)
+    await cut(model_agent, harness, 0.1)
+    await harness.invoke(model_agent, CONTINUE, target=True)
 
 
 @workload
-async def asked_to_go_on(stage: Stage) -> None:
+async def asked_to_go_on(harness: Harness) -> None:
     agent = talking_agent(supports_prefill=False)
-    await cut(agent, stage, 0.35)
-    await stage.invoke(agent, CONTINUE, victim=True)
+    await cut(agent, harness, 0.35)
+    await harness.invoke(agent, CONTINUE, target=True)
 
 
 @workload
-async def cut_in_its_tools_and_continued(stage: Stage) -> None:
+async def cut_in_its_tools_and_continued(harness: Harness) -> None:
     model = ScriptedModel([Say("Look. "), Call("slow"), Call("quick")], Say("So be it.", pause=0.1), then="Yes.")
     agent = Agent(model, tools=[slow, quick])
-    await cut(agent, stage, 1)
-    await stage.invoke(agent, CONTINUE, victim=True)
+    await cut(agent, harness, 1)
+    await harness.invoke(agent, CONTINUE, target=True)
 
 
 # --- A second prompt -------------------------------------------------------------------------------------------------
@@ -322,29 +324,29 @@ def busy_agent() -> Agent:
 
 
 @workload
-async def a_queued_run_is_stopped(stage: Stage) -> None:
+async def a_queued_run_is_stopped(harness: Harness) -> None:
     agent = busy_agent()
-    first = stage.start(agent, "One", victim=False)
-    second = stage.start(agent, "Two", victim=True, on_busy="queue")
-    third = stage.start(agent, "Three", victim=False, on_busy="queue")
+    first = harness.start(agent, "One", target=False)
+    second = harness.start(agent, "Two", target=True, on_busy="queue")
+    third = harness.start(agent, "Three", target=False, on_busy="queue")
     for run in (first, second, third):
         await run.owned()
 
 
 @workload
-async def the_run_before_queued_ones_is_stopped(stage: Stage) -> None:
+async def the_run_before_queued_ones_is_stopped(harness: Harness) -> None:
     agent = busy_agent()
-    runs = [stage.start(agent, "One", victim=True)]
-    runs += [stage.start(agent, each, victim=False, on_busy="queue") for each in ("Two", "Three")]
+    runs = [harness.start(agent, "One", target=True)]
+    runs += [harness.start(agent, each, target=False, on_busy="queue") for each in ("Two", "Three")]
     for run in runs:
         await run.owned()
 
 
 @workload
-async def a_newer_prompt_wins(stage: Stage) -> None:
+async def a_newer_prompt_wins(harness: Harness) -> None:
     agent = busy_agent()
-    stage.expect_cause("user")
-    run = stage.start(agent, "One", victim=True)
+    harness.expect_cause("user")
+    run = harness.start(agent, "One", target=True)
     await asyncio.sleep(0.5)
-    await stage.invoke(agent, "Two", victim=False, on_busy="cancel_previous")
+    await harness.invoke(agent, "Two", target=False, on_busy="cancel_previous")
     await run.stopped()

@@ -22,7 +22,7 @@ from quiesce.mcp import MCPServer
 from quiesce.mcp.connection import Connection
 from quiesce.messages import Outcome
 from quiesce.models.scripted import Call, Say, ScriptedModel
-from quiesce.testing import Stage, stop_everywhere
+from quiesce.testing import Harness, stop_everywhere
 
 from .test_everywhere import real_time  # noqa: F401
 
@@ -171,24 +171,24 @@ async def test_without_the_option_nothing_is_offered():
         assert result.text == "Booked."
 
 
-async def ask_and_answer(stage: Stage, server: MCPServer, victim: int = 0) -> None:
+async def ask_and_answer(harness: Harness, server: MCPServer, target: int = 0) -> None:
     """Three runs: two that end with a question, and one to the end. One of them is to be stopped."""
     agent = Agent(booking(Call("book", {"city": "Rome"}), Call("add", {"a": 1, "b": 2})), tools=[server])
-    result = await stage.invoke(agent, "A hotel in Rome", victim=victim == 0)
+    result = await harness.invoke(agent, "A hotel in Rome", target=target == 0)
     for number, answer in enumerate(("Astoria", {"nights": 2, "breakfast": True}), 1):
         if result.interrupts:
             answers = {each.id: answer for each in result.interrupts}
-            result = await stage.invoke(agent, answers, victim=victim == number)
+            result = await harness.invoke(agent, answers, target=target == number)
 
 
 @KINDS
 @pytest.mark.promise("P1", "P2", "P3", "P4", "P5", "P6", "P7", "P8")
 def test_a_stop_at_every_point_of_asking_and_answering(kind: str, era: str):
     with asking_server(kind) as server, server:
-        for victim in range(3):
+        for target in range(3):
 
-            async def to_the_end(stage: Stage, victim: int = victim) -> None:
-                await ask_and_answer(stage, server, victim)
+            async def to_the_end(harness: Harness, target: int = target) -> None:
+                await ask_and_answer(harness, server, target)
 
             report = stop_everywhere(to_the_end, sources=("loop", "kill", "task"))
             print(report)
@@ -201,9 +201,9 @@ def test_a_stop_at_every_point_of_asking_and_answering(kind: str, era: str):
 def test_a_stop_at_many_points_with_the_connection_in_the_same_loop(old, real_time):  # noqa: F811
     with asking_server("http") as server:
 
-        async def in_one_loop(stage: Stage) -> None:
-            stage.patience = 10.0
+        async def in_one_loop(harness: Harness) -> None:
+            harness.extra_time = 10.0
             async with server:
-                await ask_and_answer(stage, server)
+                await ask_and_answer(harness, server)
 
         print(stop_everywhere(in_one_loop, sources=("loop",), stride=17))

@@ -14,8 +14,7 @@ import pytest
 from quiesce import Agent, tool
 from quiesce._background_loop import close_portals
 from quiesce.mcp import MCPServer
-from quiesce.testing import ALL_SOURCES, Call, Say, ScriptedModel, Stage, Used, VirtualLoop, stop_everywhere
-from quiesce.testing import trial as performance
+from quiesce.testing import ALL_SOURCES, Call, Harness, Say, ScriptedModel, Used, VirtualLoop, stop_everywhere, trial
 
 from .test_servers import http_process, stdio
 
@@ -38,8 +37,8 @@ def agent_with(server: MCPServer) -> Agent:
 
 
 def everywhere(server: MCPServer, sources, **options):
-    async def through_mcp(stage: Stage) -> None:
-        await stage.invoke(agent_with(server), "Add them up.")
+    async def through_mcp(harness: Harness) -> None:
+        await harness.invoke(agent_with(server), "Add them up.")
 
     report = stop_everywhere(through_mcp, sources=sources, **options)
     print(report)
@@ -88,27 +87,27 @@ class RealTimeLoop(VirtualLoop):
 
 @pytest.fixture
 def real_time(monkeypatch):
-    monkeypatch.setattr(performance, "VirtualLoop", RealTimeLoop)
+    monkeypatch.setattr(trial, "VirtualLoop", RealTimeLoop)
 
 
-async def in_loop(stage: Stage, server: MCPServer) -> None:
-    stage.patience = 10.0  # real time on a busy machine: how prompt a stop is, is measured elsewhere
+async def in_loop(harness: Harness, server: MCPServer) -> None:
+    harness.extra_time = 10.0  # real time on a busy machine: how prompt a stop is, is measured elsewhere
     async with server:
-        await stage.invoke(agent_with(server), "Add them up.")
+        await harness.invoke(agent_with(server), "Add them up.")
 
 
 def test_stop_with_an_http_session_in_the_same_loop(real_time):
     with http_process() as (_, url):
 
-        async def over_http(stage: Stage) -> None:
-            await in_loop(stage, MCPServer.http(url))
+        async def over_http(harness: Harness) -> None:
+            await in_loop(harness, MCPServer.http(url))
 
         print(stop_everywhere(over_http, sources=("loop",), stride=7))
         print(stop_everywhere(over_http, sources=("kill", "task"), stride=29))
 
 
-async def over_stdio(stage: Stage) -> None:
-    await in_loop(stage, stdio())
+async def over_stdio(harness: Harness) -> None:
+    await in_loop(harness, stdio())
 
 
 def test_stop_with_a_stdio_session_in_the_same_loop(real_time):
@@ -120,7 +119,7 @@ def test_stop_with_sessions_in_the_same_loop_at_every_point(real_time):
     print(stop_everywhere(over_stdio, sources=("loop", "kill")))
     with http_process() as (_, url):
 
-        async def over_http(stage: Stage) -> None:
-            await in_loop(stage, MCPServer.http(url))
+        async def over_http(harness: Harness) -> None:
+            await in_loop(harness, MCPServer.http(url))
 
         print(stop_everywhere(over_http, sources=("loop", "kill", "task", "after_tools", "twice")))

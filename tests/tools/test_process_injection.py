@@ -11,7 +11,7 @@ from tool_runs import stray_processes
 
 from quiesce import Agent, ToolContext
 from quiesce.events import ToolStarted
-from quiesce.testing import ALL_SOURCES, Call, Gate, Say, ScriptedModel, Stage, stop_everywhere
+from quiesce.testing import ALL_SOURCES, Call, Gate, Harness, Say, ScriptedModel, stop_everywhere
 from quiesce.tools.tool import Tool
 
 pytestmark = [
@@ -87,9 +87,9 @@ def shielded_for_too_long() -> Agent:
     return Agent(scripted(Call("transfer")), tools=[Tool(transfer, grace=3)])
 
 
-async def abandoned(stage: Stage) -> None:
+async def abandoned(harness: Harness) -> None:
     gate = Gate()
-    stage.on_close(gate.open)
+    harness.on_close(gate.open)
 
     def waits() -> str:
         gate.wait()
@@ -104,12 +104,12 @@ async def abandoned(stage: Stage) -> None:
         return "insisted"
 
     tools = [Tool(waits, grace=1, timeout=5), Tool(insists, grace=1)]
-    await stage.invoke(Agent(scripted(Call("waits"), Call("insists")), tools=tools), "go")
+    await harness.invoke(Agent(scripted(Call("waits"), Call("insists")), tools=tools), "go")
     gate.open()
     await asyncio.sleep(10)
 
 
-async def one_call_cancelled(stage: Stage) -> None:
+async def one_call_cancelled(harness: Harness) -> None:
     async def endless() -> str:
         await asyncio.sleep(1000)
         return "never"
@@ -119,7 +119,7 @@ async def one_call_cancelled(stage: Stage) -> None:
         return "brief"
 
     agent = Agent(scripted(Call("endless"), Call("brief")), tools=[Tool(endless, grace=1), Tool(brief, grace=1)])
-    run = stage.start(agent, "go")
+    run = harness.start(agent, "go")
     run.tap(
         lambda event: (
             isinstance(event, ToolStarted) and event.call.name == "endless" and run.cancel_tool(event.call.id, "test")

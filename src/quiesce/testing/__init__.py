@@ -1,4 +1,4 @@
-"""For tests of agents: scripted models, virtual time, the injector and the invariant checks.
+"""A test kit for agents: scripted models, virtual time, injected stops and checks of the promises.
 
 from quiesce.testing import Call, Say, ScriptedModel, stop_everywhere
 
@@ -25,9 +25,9 @@ from ..models.scripted import (
     Used,
 )
 from .conformance import check_model
-from .injector import Injector, Shot
+from .injector import Injection, Injector
 from .invariants import violations
-from .scenario import Stage, WatchedRun
+from .scenario import Harness, WatchedRun
 from .stop_everywhere import ALL_SOURCES, StopReport, StopViolation, stop_everywhere
 from .tool_log import ToolLog
 from .virtual_time import Gate, Stuck, VirtualLoop, run_virtual
@@ -39,14 +39,14 @@ __all__ = [
     "End",
     "Fail",
     "Gate",
+    "Harness",
+    "Injection",
     "Injector",
     "Interleave",
     "Pause",
     "Raw",
     "Say",
     "ScriptedModel",
-    "Shot",
-    "Stage",
     "Stall",
     "StopReport",
     "StopViolation",

@@ -1,4 +1,4 @@
-"""The injector: a stop before the k-th step of a run, from every source."""
+"""The injector: stops a run before its k-th step, from any source."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from msgspec import Struct
 
 from ..cancellation import Mode
 from ..hooks import HookEvent
-from .scenario import Stage, WatchedRun
+from .scenario import Harness, WatchedRun
 from .virtual_time import VirtualLoop
 
 _PACKAGE: Final = str(Path(__file__).parent.parent)
 _THIS: Final = str(Path(__file__).parent)
 
 
-class Shot(Struct, frozen=True):
-    """One stop: from where, and before which point."""
+class Injection(Struct, frozen=True):
+    """One stop: its source, and the number of the point before which it comes."""
 
     source: str
     point: int
@@ -32,45 +32,45 @@ class Shot(Struct, frozen=True):
         return f"{self.source}:{self.point}"
 
 
-# --- Sources: each stops the victim in its own way ------------------------------------------------------------------
+# --- Sources: each stops the target in its own way ------------------------------------------------------------------
 
 
-def _from_loop(_: Stage, victim: WatchedRun) -> None:
-    victim.run.cancel("injected")
+def _from_loop(_: Harness, target: WatchedRun) -> None:
+    target.run.cancel("injected")
 
 
-def _from_thread(_: Stage, victim: WatchedRun) -> None:
-    thread = threading.Thread(target=victim.run.cancel, args=("injected",))
+def _from_thread(_: Harness, target: WatchedRun) -> None:
+    thread = threading.Thread(target=target.run.cancel, args=("injected",))
     thread.start()
     thread.join()
 
 
-def _from_caller(stage: Stage, _: WatchedRun) -> None:
-    if stage.caller is not None:
-        stage.caller.cancel()
+def _from_caller(harness: Harness, _: WatchedRun) -> None:
+    if harness.caller is not None:
+        harness.caller.cancel()
 
 
-def _from_own_task(_: Stage, victim: WatchedRun) -> None:
+def _from_own_task(_: Harness, target: WatchedRun) -> None:
     for task in asyncio.all_tasks():
-        if task.get_name() == f"quiesce run {victim.run.id}":
+        if task.get_name() == f"quiesce run {target.run.id}":
             task.cancel()
 
 
-def _from_deadline(_: Stage, victim: WatchedRun) -> None:
-    victim.run.deadline_passed(0.0)
+def _from_deadline(_: Harness, target: WatchedRun) -> None:
+    target.run.deadline_passed(0.0)
 
 
-def _from_parent(stage: Stage, _: WatchedRun) -> None:
-    stage.parent.cancel("injected")
+def _from_parent(harness: Harness, _: WatchedRun) -> None:
+    harness.parent.cancel("injected")
 
 
-def _from_signal(_: Stage, victim: WatchedRun) -> None:
+def _from_signal(_: Harness, target: WatchedRun) -> None:
     if threading.current_thread() is not threading.main_thread():
-        victim.run.cancel("injected", source="signal")
+        target.run.cancel("injected", source="signal")
         return
 
     def handler(_: int, __: FrameType | None) -> None:
-        victim.run.cancel("injected", source="signal")
+        target.run.cancel("injected", source="signal")
 
     before = signal.signal(signal.SIGUSR1, handler)
     try:
@@ -79,19 +79,19 @@ def _from_signal(_: Stage, victim: WatchedRun) -> None:
         signal.signal(signal.SIGUSR1, before)
 
 
-def _kill(_: Stage, victim: WatchedRun) -> None:
-    victim.run.cancel("injected", mode="kill")
+def _kill(_: Harness, target: WatchedRun) -> None:
+    target.run.cancel("injected", mode="kill")
 
 
-def _after_tools(_: Stage, victim: WatchedRun) -> None:
-    victim.run.cancel("injected", mode="after_tools")
+def _after_tools(_: Harness, target: WatchedRun) -> None:
+    target.run.cancel("injected", mode="after_tools")
 
 
-def _after_turn(_: Stage, victim: WatchedRun) -> None:
-    victim.run.cancel("injected", mode="after_turn")
+def _after_turn(_: Harness, target: WatchedRun) -> None:
+    target.run.cancel("injected", mode="after_turn")
 
 
-SOURCES: Final[dict[str, Callable[[Stage, WatchedRun], None]]] = {
+SOURCES: Final[dict[str, Callable[[Harness, WatchedRun], None]]] = {
     "loop": _from_loop,
     "thread": _from_thread,
     "task": _from_caller,
@@ -107,8 +107,8 @@ SOURCES: Final[dict[str, Callable[[Stage, WatchedRun], None]]] = {
 }
 """Stops before the k-th callback. `hook` stops in the k-th hook call and `line` before the k-th line of Quiesce."""
 
-# What follows a first shot, and so many steps later.
-_FOLLOW_UPS: Final[dict[str, dict[int, Callable[[Stage, WatchedRun], None]]]] = {
+# Further stops, by the number of steps after the first one.
+_FOLLOW_UPS: Final[dict[str, dict[int, Callable[[Harness, WatchedRun], None]]]] = {
     "escalate": {2: _from_loop, 4: _kill},
     "twice": {1: _from_thread, 2: _from_caller, 3: _kill},
 }
@@ -132,77 +132,81 @@ EXPECTED_CAUSE: Final = {
 
 
 class Injector:
-    """Counts the points of the victim's life, and fires at the chosen one."""
+    """Counts the points between the start and the end of the target, and stops it at the chosen one."""
 
-    def __init__(self, loop: VirtualLoop, stage: Stage, shot: Shot | None, *, count: str = "step") -> None:
+    def __init__(
+        self, loop: VirtualLoop, harness: Harness, injection: Injection | None, *, count: str = "step"
+    ) -> None:
         self._loop: Final = loop
-        self._stage: Final = stage
-        self._shot: Final = shot
-        self._counts: Final = count if shot is None else {"hook": "hook", "line": "line"}.get(shot.source, "step")
+        self._harness: Final = harness
+        self._injection: Final = injection
+        self._counts: Final = (
+            count if injection is None else {"hook": "hook", "line": "line"}.get(injection.source, "step")
+        )
         self._steps_since: int | None = None
         self.points = 0
-        self.fired_at: float | None = None
-        self.on_fire: Callable[[WatchedRun], None] | None = None
+        self.injected_at: float | None = None
+        self.on_inject: Callable[[WatchedRun], None] | None = None
         self.after_step: Callable[[WatchedRun], None] | None = None
 
-    def arm(self) -> None:
-        """Begin to count."""
+    def install(self) -> None:
+        """Start to count points."""
         self._loop.before_step = self._before_step
         if self._counts == "hook":
-            self._stage.on_start(self._hook_into)
+            self._harness.on_start(self._hook_into)
         if self._counts == "line":
-            self._stage.on_start(lambda _: sys.settrace(self._trace))
+            self._harness.on_start(lambda _: sys.settrace(self._trace))
 
-    def disarm(self) -> None:
-        """Count no more."""
+    def uninstall(self) -> None:
+        """Stop counting."""
         self._loop.before_step = None
         if self._counts == "line":
             sys.settrace(None)
 
-    def _living_victim(self) -> WatchedRun | None:
-        victim = self._stage.victim
-        return None if victim is None or victim.run.done else victim
+    def _living_target(self) -> WatchedRun | None:
+        target = self._harness.target
+        return None if target is None or target.run.done else target
 
     def _before_step(self) -> None:
-        victim = self._living_victim()
-        if victim is None:
+        target = self._living_target()
+        if target is None:
             return
         if self.after_step is not None:
-            self.after_step(victim)
-        if self._steps_since is not None and self._shot is not None:
+            self.after_step(target)
+        if self._steps_since is not None and self._injection is not None:
             self._steps_since += 1
-            follow_up = _FOLLOW_UPS.get(self._shot.source, {}).get(self._steps_since)
+            follow_up = _FOLLOW_UPS.get(self._injection.source, {}).get(self._steps_since)
             if follow_up is not None:
-                if self._shot.source == "escalate" and (victim.run.mode or Mode.AFTER_TURN) < Mode.NOW:
-                    self.fired_at = self._loop.time()  # promptness counts from the first stop that is not patient
-                    if self.on_fire is not None:
-                        self.on_fire(victim)
-                follow_up(self._stage, victim)
+                if self._injection.source == "escalate" and (target.run.mode or Mode.AFTER_TURN) < Mode.NOW:
+                    self.injected_at = self._loop.time()  # P1 counts from the first stop in mode `now`
+                    if self.on_inject is not None:
+                        self.on_inject(target)
+                follow_up(self._harness, target)
         if self._counts == "step":
-            self._point(victim)
+            self._point(target)
 
-    def _point(self, victim: WatchedRun) -> None:
+    def _point(self, target: WatchedRun) -> None:
         self.points += 1
-        if self._shot is not None and self.points == self._shot.point:
-            self._mark(victim)
-            SOURCES[self._shot.source](self._stage, victim)
+        if self._injection is not None and self.points == self._injection.point:
+            self._note_injection(target)
+            SOURCES[self._injection.source](self._harness, target)
 
-    def _mark(self, victim: WatchedRun) -> None:
-        self.fired_at = self._loop.time()
+    def _note_injection(self, target: WatchedRun) -> None:
+        self.injected_at = self._loop.time()
         self._steps_since = 0
-        if self.on_fire is not None:
-            self.on_fire(victim)
+        if self.on_inject is not None:
+            self.on_inject(target)
 
     # --- Hooks: a stop from inside the k-th call of a hook -------------------------------------------------------
 
     def _hook_into(self, watched: WatchedRun) -> None:
-        if not watched.victim:
+        if not watched.target:
             return
 
         def hook(event: HookEvent) -> None:
             self.points += 1
-            if self._shot is not None and self.points == self._shot.point and event.run_id == watched.run.id:
-                self._mark(watched)
+            if self._injection is not None and self.points == self._injection.point and event.run_id == watched.run.id:
+                self._note_injection(watched)
                 event.cancel("injected")
 
         watched.agent.hook(HookEvent)(hook)
@@ -217,10 +221,10 @@ class Injector:
 
     def _trace_line(self, _: FrameType, event: str, __: Any) -> Any:
         if event == "line":
-            victim = self._living_victim()
-            if victim is not None:
+            target = self._living_target()
+            if target is not None:
                 self.points += 1
-                if self._shot is not None and self.points == self._shot.point:
-                    self._mark(victim)
-                    victim.run.cancel("injected")
+                if self._injection is not None and self.points == self._injection.point:
+                    self._note_injection(target)
+                    target.run.cancel("injected")
         return self._trace_line

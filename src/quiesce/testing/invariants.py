@@ -1,4 +1,4 @@
-"""The promises P1 to P8 as checks on a run that has ended. Each yields what is wrong, in plain words."""
+"""The promises P1 to P7 as checks of a run that has ended. Each check yields a sentence for each fault."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .scenario import WatchedRun
 
 
 def violations(watched: WatchedRun) -> list[str]:
-    """Everything that is wrong with a run that has ended, whether it was stopped or not."""
+    """The faults of a run that has ended, stopped or not: one sentence each."""
     result = watched.run.inspect().result
     if result is None or not watched.run.done:
         return [f"P1: run {watched.run.id} has not ended ({watched.run.phase})"]
@@ -33,31 +33,31 @@ def violations(watched: WatchedRun) -> list[str]:
     ]
 
 
-def late_end(watched: WatchedRun, fired_at: float, allowance: float) -> Iterator[str]:
-    """P1: the time, by the loop's clock, from the stop to the end."""
+def late_end(watched: WatchedRun, injected_at: float, allowance: float) -> Iterator[str]:
+    """P1: the time from the stop to the end, by the clock of the loop, is within the allowance."""
     mode = watched.run.mode
     if watched.ended_at is None or mode is None or mode < Mode.NOW:
         return
-    took = watched.ended_at - fired_at
+    took = watched.ended_at - injected_at
     if took > allowance + 1e-9:
         yield f"P1: the run ended {took:g} s after the stop; {allowance:g} s were allowed"
 
 
-def grace_now(watched: WatchedRun, mode: str, patience: float) -> float:
-    """How long a stop in this instant may take: the longest grace of the tools that run, and no time without any."""
+def grace_now(watched: WatchedRun, mode: str, extra_time: float) -> float:
+    """How long a stop may take now: the longest grace of the running tools (0 without any), and the extra time."""
     graces = [0.0 if mode == "kill" else tool.policy.grace for tool in watched.running_tools()]
-    return (max(graces) + FINAL_GRACE if graces else 0.0) + patience
+    return (max(graces) + FINAL_GRACE if graces else 0.0) + extra_time
 
 
 def valid(result: RunResult) -> Iterator[str]:
-    """P2: the conversation, and that the next prompt may follow it."""
+    """P2: the conversation is valid, and a user message may follow it."""
     yield from faults(result.messages)
     if result.messages and not isinstance(result.messages[-1], AssistantMessage):
         yield "a user message could not follow this conversation"
 
 
 def nothing_lost(watched: WatchedRun, result: RunResult) -> Iterator[str]:
-    """P3: every word that was streamed, and the result of every tool that finished."""
+    """P3: the conversation has all streamed text, and the result of each tool that finished."""
     streamed = watched.run.inspect().continued_text
     streamed += "".join(event.text for event in watched.events if isinstance(event, TextDelta))
     spoken = (
@@ -73,22 +73,22 @@ def nothing_lost(watched: WatchedRun, result: RunResult) -> Iterator[str]:
     announced = {event.result.call_id: event.result for event in watched.events if isinstance(event, ToolEnded)}
     for each in _results(result):
         if result.stop_reason == "interrupt" and each.outcome is not Outcome.COMPLETED:
-            continue  # it has not ended: this is only what would be said if nobody answered
+            continue  # the call is pending: its result is a placeholder until the interrupt is answered
         if each != announced.get(each.call_id):
-            yield f"the result of {each.call_id} in the conversation is not the one that readers were told"
+            yield f"the result of {each.call_id} in the conversation is not the one in the event `ToolEnded`"
     finished = Counter(
         each.name for each in _results(result) if each.outcome is Outcome.COMPLETED and not each.is_error
     )
     late = Counter(late.name for late in result.receipt.late if late.ok)
-    for name, count in watched.witness.returned.items():
+    for name, count in watched.tool_log.returned.items():
         if watched.agent.active_runs or watched.runs_of_agent() > 1:
-            break  # the witness counts for the whole agent
+            break  # the log counts the calls of all runs of the agent
         if finished[name] + late[name] < count:
             yield f"{name} returned {count} times; {finished[name]} results are kept, {late[name]} came late"
 
 
 def honest(watched: WatchedRun, result: RunResult) -> Iterator[str]:
-    """P4: each call has one line on the receipt that says the same as its result, and no result claims too much."""
+    """P4: each call has one line in the receipt, with the outcome of its result, and the outcome is true."""
     lines = {line.call_id: line for line in result.receipt.calls}
     for each in _results(result):
         line = lines.pop(each.call_id, None)
@@ -108,22 +108,23 @@ def honest(watched: WatchedRun, result: RunResult) -> Iterator[str]:
             for line in result.receipt.calls
             if line.outcome is not Outcome.NEVER_STARTED
             and line.seconds is not None
-            and line.name not in watched.witness.unseen
+            and line.name not in watched.tool_log.unseen
         )
-        entered = sum(watched.witness.entered.values())
+        entered = sum(watched.tool_log.entered.values())
         if ran != entered:
             yield f"{entered} tools ran, the receipt says {ran}"
 
 
 def quiet(watched: WatchedRun, result: RunResult) -> Iterator[str]:
-    """P5: what is left is what the receipt names. Tasks are checked by whoever knows which were there before."""
+    """P5: streams, tool calls and threads that are left are named in the receipt. `Trial` checks the tasks."""
     model = watched.agent.config.model
-    drained = len(watched.agent.config.drain_pool)  # streams that are read to their end for the bill, and named
+    # Streams that are read to their end for the usage; the receipt names them.
+    drained = len(watched.agent.config.drain_pool)
     if isinstance(model, ScriptedModel) and model.open_streams > drained and not watched.agent.active_runs:
         yield f"{model.open_streams} model streams are open"
     named = Counter(name.split()[1] for name in result.receipt.still_running if name.startswith("tool "))
-    for name in watched.witness.entered:
-        inside = watched.witness.inside(name)
+    for name in watched.tool_log.entered:
+        inside = watched.tool_log.inside(name)
         if watched.runs_of_agent() == 1 and inside > named[name]:
             yield f"{inside} calls of {name} still run, the receipt names {named[name]}"
     call_ids = {line.call_id for line in result.receipt.calls if line.outcome is not Outcome.ABANDONED}
@@ -133,7 +134,7 @@ def quiet(watched: WatchedRun, result: RunResult) -> Iterator[str]:
 
 
 def accounted(watched: WatchedRun, result: RunResult) -> Iterator[str]:
-    """P6: an entry for each request, closed, with figures that can be true."""
+    """P6: each request has a closed entry, and its figures lie in their intervals."""
     entries = result.usage.entries
     for entry in entries:
         if entry.ended == "open":
@@ -147,11 +148,11 @@ def accounted(watched: WatchedRun, result: RunResult) -> Iterator[str]:
                 yield f"entry {entry.id}: {name} is unknown and reads 0"
     model = watched.agent.config.model
     if isinstance(model, ScriptedModel) and watched.runs_of_agent() == 1 and len(model.requests) > len(entries):
-        yield f"{len(model.requests)} requests were sent, {len(entries)} are booked"
+        yield f"{len(model.requests)} requests were sent, {len(entries)} are in the ledger"
 
 
 def one_end(watched: WatchedRun, result: RunResult) -> Iterator[str]:
-    """P7: one terminal event, the last; a reason that fits what is there."""
+    """P7: there is one terminal event, the last one, and the stop reason fits the messages."""
     ends = [event for event in watched.events if isinstance(event, RunEnded)]
     if len(ends) != 1 or watched.events[-1] is not ends[0]:
         yield f"{len(ends)} terminal events"

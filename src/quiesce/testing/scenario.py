@@ -1,4 +1,4 @@
-"""Where a scenario is played: the runs that it starts here are watched, and one of them is stopped."""
+"""`Harness`: starts the runs of a scenario, records their events, and knows which run is to be stopped."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ from .tool_log import ToolLog
 
 
 class WatchedRun:
-    """A run, everything that it said, and when it ended."""
+    """A run with its events, the log of its tools, and the time of its end."""
 
-    def __init__(self, run: Run, agent: Agent, witness: ToolLog, stage: Stage, *, victim: bool) -> None:
-        self._stage: Final = stage
+    def __init__(self, run: Run, agent: Agent, tool_log: ToolLog, harness: Harness, *, target: bool) -> None:
+        self._harness: Final = harness
         self.run: Final = run
         self.agent: Final = agent
-        self.witness: Final = witness
-        self.victim: Final = victim
+        self.tool_log: Final = tool_log
+        self.target: Final = target
         self.events: Final[list[Event]] = []
         self.ended_at: float | None = None
         self._loop: Final = asyncio.get_running_loop()
-        run.tap(self._take)
+        run.tap(self._record)
 
-    def _take(self, event: Event) -> None:
+    def _record(self, event: Event) -> None:
         self.events.append(event)
         if isinstance(event, RunEnded):
             self.ended_at = self._loop.time()
 
     def runs_of_agent(self) -> int:
-        """How many runs this run's agent has had here; what the witness and the model count is for all of them."""
-        return sum(1 for watched in self._stage.watched if watched.agent is self.agent)
+        """How many runs of the same agent were started here. The tool log and the model count for all of them."""
+        return sum(1 for watched in self._harness.watched if watched.agent is self.agent)
 
     def running_tools(self) -> list[Tool]:
         """The tools that have started and have no result yet."""
@@ -50,16 +50,16 @@ class WatchedRun:
         return [tool for tool in tools if tool is not None]
 
 
-class Stage:
-    """Given to a scenario. Start runs with it; the first one, or the one called `victim`, is the one to be stopped."""
+class Harness:
+    """Starts and watches the runs of a scenario. The first run, or the one with `target=True`, is stopped."""
 
     def __init__(self) -> None:
         self.parent: Final = CancellationToken()
         self.caller: asyncio.Task[Any] | None = None
         self.watched: Final[list[WatchedRun]] = []
         self.own_causes: Final[set[str]] = set()
-        self.patience = 0.0
-        self._witnesses: Final[dict[int, ToolLog]] = {}
+        self.extra_time = 0.0
+        self._tool_logs: Final[dict[int, ToolLog]] = {}
         self._on_close: Final[list[Callable[[], object]]] = []
         self._on_start: Final[list[Callable[[WatchedRun], None]]] = []
 
@@ -70,18 +70,18 @@ class Stage:
         agent: Agent,
         prompt: Prompt,
         *,
-        victim: bool | None = None,
+        target: bool | None = None,
         under: CancellationToken | None = None,
         **options: Any,
     ) -> Run:
-        """`agent.start`, watched. `under` is a token below `stage.parent` to use instead of that."""
-        return self._watch(agent, lambda token: agent.start(prompt, token=under or token, **options), victim=victim).run
+        """`agent.start`, watched. `under` is a token below `harness.parent` to use instead of that."""
+        return self._watch(agent, lambda token: agent.start(prompt, token=under or token, **options), target=target).run
 
-    async def invoke(self, agent: Agent, prompt: Prompt, *, victim: bool | None = None, **options: Any) -> RunResult:
+    async def invoke(self, agent: Agent, prompt: Prompt, *, target: bool | None = None, **options: Any) -> RunResult:
         """`agent.invoke_async`, watched."""
-        return await self.start(agent, prompt, victim=victim, **options).owned()
+        return await self.start(agent, prompt, target=target, **options).owned()
 
-    async def read(self, agent: Agent, prompt: Prompt, *, victim: bool | None = None, **options: Any) -> RunResult:
+    async def read(self, agent: Agent, prompt: Prompt, *, target: bool | None = None, **options: Any) -> RunResult:
         """Read `agent.stream_async` to its end, watched."""
         streams: list[EventStream] = []
 
@@ -89,17 +89,17 @@ class Stage:
             streams.append(agent.stream_async(prompt, token=token, **options))
             return streams[0].run
 
-        watched = self._watch(agent, begin, victim=victim)
+        watched = self._watch(agent, begin, target=target)
         async for _ in streams[0]:
             pass
         return await watched.run.result()
 
     def on_close(self, clean_up: Callable[[], object]) -> None:
-        """Call this when everything was checked: to open gates and the like."""
+        """Call `clean_up` after the last check: to open gates, for example."""
         self._on_close.append(clean_up)
 
     def expect_cause(self, *sources: str) -> None:
-        """The scenario itself stops its victim, from these sources."""
+        """Declare that the scenario itself stops its target, from these sources."""
         self.own_causes.update(sources)
 
     # --- For the kit --------------------------------------------------------------------------------------------
@@ -109,25 +109,25 @@ class Stage:
         self._on_start.append(function)
 
     @property
-    def victim(self) -> WatchedRun | None:
-        """The run that is to be stopped, once it has started."""
-        return next((watched for watched in self.watched if watched.victim), None)
+    def target(self) -> WatchedRun | None:
+        """The run to be stopped, once it has started."""
+        return next((watched for watched in self.watched if watched.target), None)
 
     def close(self) -> None:
-        """Clean up after the scenario."""
+        """Call the functions that `on_close` was given."""
         for clean_up in self._on_close:
             clean_up()
 
     def _watch(
-        self, agent: Agent, begin: Callable[[CancellationToken | None], Run], *, victim: bool | None
+        self, agent: Agent, begin: Callable[[CancellationToken | None], Run], *, target: bool | None
     ) -> WatchedRun:
-        is_victim = self.victim is None if victim is None else victim
-        witness = self._witnesses.get(id(agent))
-        if witness is None:
-            witness = self._witnesses[id(agent)] = ToolLog()
-            witness.watch(cast("dict[str, Tool]", agent.config.tools))
-        run = begin(self.parent if is_victim else None)
-        watched = WatchedRun(run, agent, witness, self, victim=is_victim)
+        is_target = self.target is None if target is None else target
+        tool_log = self._tool_logs.get(id(agent))
+        if tool_log is None:
+            tool_log = self._tool_logs[id(agent)] = ToolLog()
+            tool_log.watch(cast("dict[str, Tool]", agent.config.tools))
+        run = begin(self.parent if is_target else None)
+        watched = WatchedRun(run, agent, tool_log, self, target=is_target)
         self.watched.append(watched)
         for function in self._on_start:
             function(watched)

@@ -1,4 +1,4 @@
-"""`stop_everywhere`: play a scenario once for every point at which it could be stopped, and check every promise."""
+"""`stop_everywhere`: runs a scenario once for each point at which it can be stopped, and checks the promises."""
 
 from __future__ import annotations
 
@@ -12,20 +12,27 @@ from msgspec import Struct, field
 
 from ..agent import Agent
 from ..messages import Prompt
-from .injector import SOURCES, Shot
-from .scenario import Stage
-from .trial import Scenario, Take, Trial
+from .injector import SOURCES, Injection
+from .scenario import Harness
+from .trial import Scenario, Trial, TrialResult
 
 ALL_SOURCES: Final = (*SOURCES, "hook")
 REPLAY: Final = "QUIESCE_REPLAY"
 
 
 class StopViolation(AssertionError):
-    """A stop at some point broke a promise. The message says which, and how to see it again."""
+    """A promise was broken: the message says which one, after which stop, and how to repeat it.
+
+    `injection` is that stop; None when the scenario breaks the promise without any.
+    """
+
+    def __init__(self, message: str, injection: Injection | None) -> None:
+        super().__init__(message)
+        self.injection: Final = injection
 
 
 class StopReport(Struct):
-    """What `stop_everywhere` did: how many points there are for each kind of source, and how many stops were made."""
+    """The result of `stop_everywhere`: the number of points of each kind, and the number of stops that were made."""
 
     scenario: str
     points: dict[str, int] = field(default_factory=dict)
@@ -46,55 +53,56 @@ def stop_everywhere(
     seed: int = 0,
     name: str | None = None,
 ) -> StopReport:
-    """Stop a scenario before every step it takes, from every source, and check the promises P1 to P8 each time.
+    """Stop a scenario before every step it results, from every source, and check the promises P1 to P8 each time.
 
     `scenario` is either a function that makes a fresh agent, which is then given `prompt`, or an async function that is
-    given a `Stage` and starts its runs there. Afterwards the agent is given `follow_up` and must answer it; None leaves
-    that out. Time is virtual; `random` is seeded. `stride=n` tries every n-th point only.
+    given a `Harness` and starts its runs with it. Afterwards the agent is given `follow_up` and must answer it; None
+    leaves that out. Time is virtual; `random` is seeded. `stride=n` tries every n-th point only.
 
     Returns a `StopReport`. Raises `StopViolation`, with a one-line replay, at the first promise that is broken.
     """
-    programme = _Programme(_as_scenario(scenario, prompt), follow_up, seed, name or _name(scenario))
+    sweep = _Sweep(_as_scenario(scenario, prompt), follow_up, seed, name or _name(scenario))
     for source in dict.fromkeys(sources):
-        programme.stop_from(source, stride)
-    return programme.report
+        sweep.stop_from(source, stride)
+    return sweep.report
 
 
-class _Programme:
-    """All the stops of one scenario."""
+class _Sweep:
+    """All the stops of one scenario, one trial each."""
 
-    def __init__(self, play: Scenario, follow_up: Prompt | None, seed: int, name: str) -> None:
-        self._play: Final = play
+    def __init__(self, scenario: Scenario, follow_up: Prompt | None, seed: int, name: str) -> None:
+        self._scenario: Final = scenario
         self._follow_up: Final = follow_up
         self._seed: Final = seed
         self._only: Final = os.environ.get(REPLAY)
-        self._unstopped: Final[dict[str, Take]] = {}
+        self._unstopped: Final[dict[str, TrialResult]] = {}
         self.report: Final = StopReport(name)
 
     def stop_from(self, source: str, stride: int) -> None:
         """Stop at every point there is for this source."""
         kind = source if source in ("hook", "line") else "step"
         if kind not in self._unstopped:
-            self._unstopped[kind] = self._take(None, kind)
+            self._unstopped[kind] = self._try(None, kind)
             self.report.points[kind] = self._unstopped[kind].points
         for point in range(1, self.report.points[kind] + 1, stride):
-            shot = Shot(source, point)
-            if self._only is None or self._only == str(shot):
-                self._take(shot, kind)
+            injection = Injection(source, point)
+            if self._only is None or self._only == str(injection):
+                self._try(injection, kind)
                 self.report.runs += 1
 
-    def _take(self, shot: Shot | None, kind: str) -> Take:
+    def _try(self, injection: Injection | None, kind: str) -> TrialResult:
         random.seed(self._seed)
-        take = Trial(shot, kind).play(self._play, self._follow_up, self._unstopped.get(kind))
-        if take.faults:
-            raise StopViolation(self._explain(shot, take))
-        return take
+        result = Trial(injection, kind).run(self._scenario, self._follow_up, self._unstopped.get(kind))
+        if result.faults:
+            raise StopViolation(self._explain(injection, result), injection)
+        return result
 
-    def _explain(self, shot: Shot | None, take: Take) -> str:
+    def _explain(self, injection: Injection | None, result: TrialResult) -> str:
         test = os.environ.get("PYTEST_CURRENT_TEST", "").split(" ")[0]
-        again = f"{REPLAY}={shot} python -m pytest '{test}'" if test else f"set {REPLAY}={shot} and call this again"
-        what = "\n  ".join(dict.fromkeys(take.faults))
-        where = "without a stop" if shot is None else f"stopped at {shot}"
+        replay = f"{REPLAY}={injection}"
+        again = f"{replay} python -m pytest '{test}'" if test else f"set {replay} and call this again"
+        what = "\n  ".join(dict.fromkeys(result.faults))
+        where = "without a stop" if injection is None else f"stopped at {injection}"
         return f"{self.report.scenario}, {where}, seed {self._seed}:\n  {what}\nTo see it again: {again}"
 
 
@@ -107,7 +115,7 @@ def _as_scenario(scenario: Scenario | Callable[[], Agent], prompt: Prompt) -> Sc
         return scenario
     make_agent = cast("Callable[[], Agent]", scenario)
 
-    async def invoke(stage: Stage) -> None:
-        await stage.invoke(make_agent(), prompt)
+    async def invoke(harness: Harness) -> None:
+        await harness.invoke(make_agent(), prompt)
 
     return invoke

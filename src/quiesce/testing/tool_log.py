@@ -1,4 +1,4 @@
-"""What really happened to tools, seen from inside them."""
+"""`ToolLog`: counts the calls of tools from inside the tools, to be compared with the receipt."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from ..tools.tool import Tool
 
 
 class ToolLog:
-    """Stands between a run and its tools and counts, per tool, how often each was entered and how that ended."""
+    """Wraps the functions of tools and counts, for each tool, how many calls began, returned and raised."""
 
     def __init__(self) -> None:
         self.entered: Final[Counter[str]] = Counter()
         self.returned: Final[Counter[str]] = Counter()
         self.raised: Final[Counter[str]] = Counter()
         self.unseen: Final[set[str]] = set()
-        """Tools that run in processes of their own, where no witness can follow."""
+        """Tools that run in other processes and cannot be counted."""
 
     def watch(self, tools: dict[str, Tool]) -> None:
-        """Put a witness into each tool of an agent's table."""
+        """Wrap each tool in the table of an agent."""
         for name, tool in tools.items():
             if tool.policy.on_stop == "kill":
                 self.unseen.add(name)
@@ -32,7 +32,7 @@ class ToolLog:
             tools[name] = watched
 
     def inside(self, name: str) -> int:
-        """How many calls of a tool have begun and not ended."""
+        """How many calls of a tool began and have not ended."""
         return self.entered[name] - self.returned[name] - self.raised[name]
 
     def _watched(self, tool: Tool) -> Any:
@@ -56,22 +56,22 @@ class ToolLog:
 
 
 class _Entry:
-    """One call, from entering the tool to leaving it."""
+    """One call of a tool, from its begin to its end."""
 
-    def __init__(self, witness: ToolLog, name: str) -> None:
-        self._witness: Final = witness
+    def __init__(self, tool_log: ToolLog, name: str) -> None:
+        self._log: Final = tool_log
         self._name: Final = name
         self._cut = False
 
     def __enter__(self) -> Self:
-        self._witness.entered[self._name] += 1
+        self._log.entered[self._name] += 1
         return self
 
     def note(self, value: Any) -> Any:
-        """A tool that says itself that it was cut, or that it failed, has not come to its own end."""
+        """Look at the returned value: a result that says `cancelled` or is an error does not count as returned."""
         self._cut = isinstance(value, ToolResult) and (value.is_error or value.outcome is not Outcome.COMPLETED)
         return value
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        ended = self._witness.returned if kind is None and not self._cut else self._witness.raised
+        ended = self._log.returned if kind is None and not self._cut else self._log.raised
         ended[self._name] += 1

@@ -1,4 +1,4 @@
-"""One play of a scenario, stopped once or not at all, and everything that is wrong with what it left."""
+"""`Trial`: runs a scenario once, with one injected stop or none, and checks the promises afterwards."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from msgspec import Struct
 from ..agent import Agent
 from ..conversation.sealing import faults
 from ..messages import Prompt
-from .injector import EXPECTED_CAUSE, Injector, Shot
+from .injector import EXPECTED_CAUSE, Injection, Injector
 from .invariants import grace_now, late_end, violations
-from .scenario import Stage, WatchedRun
+from .scenario import Harness, WatchedRun
 from .virtual_time import Stuck, VirtualLoop
 
-Scenario: TypeAlias = Callable[[Stage], Awaitable[object]]
+Scenario: TypeAlias = Callable[[Harness], Awaitable[object]]
 
-_PATIENT: Final = ("after_turn", "after_tools", "escalate")
+_WAITING_MODES: Final = ("after_turn", "after_tools", "escalate")
 _THROUGH_CALLER: Final = ("task", "twice")
 
 
-class Take(Struct):
-    """What one play showed: how many points it had, what was wrong, and how each of its runs ended."""
+class TrialResult(Struct):
+    """The number of points of a trial, the broken promises, and the stop reason and text of each run."""
 
     points: int
     faults: list[str]
@@ -31,57 +31,57 @@ class Take(Struct):
 
 
 class Trial:
-    """A stage with an injector on a virtual loop."""
+    """A harness with an injector on a virtual loop."""
 
-    def __init__(self, shot: Shot | None, kind: str) -> None:
-        self._shot: Final = shot
+    def __init__(self, injection: Injection | None, kind: str) -> None:
+        self._injection: Final = injection
         self._loop: Final = VirtualLoop()
-        self._stage: Final = Stage()
-        self._injector: Final = Injector(self._loop, self._stage, shot, count=kind)
-        self._injector.on_fire = self._on_fire
+        self._harness: Final = Harness()
+        self._injector: Final = Injector(self._loop, self._harness, injection, count=kind)
+        self._injector.on_inject = self._on_inject
         self._injector.after_step = self._after_step
         self._allowance = 0.0
         self._run_knows = False
         self._faults: Final[list[str]] = []
 
-    def play(self, scenario: Scenario, follow_up: Prompt | None, unstopped: Take | None) -> Take:
-        """Play it, let it come to rest, and check every promise. `unstopped` is the same play without a stop."""
+    def run(self, scenario: Scenario, follow_up: Prompt | None, unstopped: TrialResult | None) -> TrialResult:
+        """Run the scenario to its end and check every promise. `unstopped` is the result without a stop."""
         with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
             raised = self._run_scenario(runner, scenario)
             self._faults.extend(self._check_raised(raised))
             if not self._faults:
-                self._faults.extend(self._run_aftermath(runner, follow_up))
+                self._faults.extend(self._check_after_the_end(runner, follow_up))
             if not self._faults and unstopped is not None:
                 self._faults.extend(self._compare(unstopped))
-            self._stage.close()
-        results = (watched.run.inspect().result for watched in self._stage.watched)
+            self._harness.close()
+        results = (watched.run.inspect().result for watched in self._harness.watched)
         ends = [(result.stop_reason, result.text) for result in results if result is not None]
-        return Take(self._injector.points, self._faults, [(str(reason), text) for reason, text in ends])
+        return TrialResult(self._injector.points, self._faults, [(str(reason), text) for reason, text in ends])
 
-    # --- While it plays -----------------------------------------------------------------------------------------
+    # --- While it runs -----------------------------------------------------------------------------------------
 
-    def _on_fire(self, victim: WatchedRun) -> None:
-        mode = "kill" if self._shot is not None and self._shot.source == "kill" else "now"
-        self._allowance = grace_now(victim, mode, self._stage.patience)
+    def _on_inject(self, target: WatchedRun) -> None:
+        mode = "kill" if self._injection is not None and self._injection.source == "kill" else "now"
+        self._allowance = grace_now(target, mode, self._harness.extra_time)
 
-    def _after_step(self, victim: WatchedRun) -> None:
-        fired = self._injector.fired_at is not None
-        if self._shot is None or fired:
-            self._faults.extend(f"P2: while running: {fault}" for fault in faults(victim.run.messages))
-            self._faults.extend(f"P2: the settled part: {fault}" for fault in faults(victim.agent.messages))
-        if fired and not self._run_knows:
-            # A task that is cancelled hears of it some steps later; a tool that started in between has its grace too.
-            self._on_fire(victim)
-            self._run_knows = victim.run.token.cancelled
+    def _after_step(self, target: WatchedRun) -> None:
+        injected = self._injector.injected_at is not None
+        if self._injection is None or injected:
+            self._faults.extend(f"P2: while running: {fault}" for fault in faults(target.run.messages))
+            self._faults.extend(f"P2: the settled part: {fault}" for fault in faults(target.agent.messages))
+        if injected and not self._run_knows:
+            # A cancellation of the task reaches the run some steps later; a tool that starts in between has its grace.
+            self._on_inject(target)
+            self._run_knows = target.run.token.cancelled
 
     def _run_scenario(self, runner: asyncio.Runner, scenario: Scenario) -> BaseException | None:
         async def main() -> None:
-            self._stage.caller = asyncio.current_task()
-            await scenario(self._stage)
-            for watched in self._stage.watched:
+            self._harness.caller = asyncio.current_task()
+            await scenario(self._harness)
+            for watched in self._harness.watched:
                 await watched.run.stopped()
 
-        self._injector.arm()
+        self._injector.install()
         try:
             runner.run(main())
         except Stuck as stuck:
@@ -89,36 +89,36 @@ class Trial:
         except (Exception, asyncio.CancelledError) as error:
             return error
         finally:
-            self._injector.disarm()
+            self._injector.uninstall()
         return None
 
     # --- When it has ended --------------------------------------------------------------------------------------
 
     def _check_raised(self, raised: BaseException | None) -> list[str]:
-        """P7: an outside cancellation is passed on, ours never is, and nothing else is raised."""
+        """P7: a cancellation of the caller is raised, a stop of the run is not, and nothing else is raised."""
         cancelled = isinstance(raised, asyncio.CancelledError)
         if raised is not None and not cancelled:
             return [f"P7: the scenario raised {type(raised).__name__}: {raised}"]
-        source = "" if self._shot is None or self._injector.fired_at is None else self._shot.source
+        source = "" if self._injection is None or self._injector.injected_at is None else self._injection.source
         if source == "task" and not cancelled:
             return ["P7: the cancellation of the caller was swallowed"]
         if cancelled and source not in _THROUGH_CALLER:
             return ["P7: a cancellation leaked into the caller"]
         return []
 
-    def _run_aftermath(self, runner: asyncio.Runner, follow_up: Prompt | None) -> list[str]:
+    def _check_after_the_end(self, runner: asyncio.Runner, follow_up: Prompt | None) -> list[str]:
         async def main() -> list[str]:
             found: list[str] = []
-            for watched in self._stage.watched:
+            for watched in self._harness.watched:
                 await asyncio.wait_for(watched.run.stopped(), 1000)
                 found += violations(watched)
             await asyncio.sleep(0)
             found += self._check_tasks()
-            victim = self._stage.victim
-            if victim is not None:
-                found += self._check_victim(victim)
+            target = self._harness.target
+            if target is not None:
+                found += self._check_target(target)
                 if follow_up is not None and not found:
-                    found += await self._follow_up(victim.agent, follow_up)
+                    found += await self._follow_up(target.agent, follow_up)
             return found
 
         try:
@@ -127,54 +127,54 @@ class Trial:
             return [f"P1: a run never ended: {error}"]
 
     def _check_tasks(self) -> list[str]:
-        """P5: no task is left, except what a receipt names."""
+        """P5: no task is left except those that a receipt names."""
         left = {task.get_name() for task in asyncio.all_tasks() if task is not asyncio.current_task()}
-        results = (watched.run.inspect().result for watched in self._stage.watched)
+        results = (watched.run.inspect().result for watched in self._harness.watched)
         named = {name for result in results if result is not None for name in result.receipt.still_running}
         return [f"P5: task {name!r} is left" for name in left if not _is_named(name, named)]
 
-    def _check_victim(self, victim: WatchedRun) -> list[str]:
-        """P1 and P7: it ended in time, and gives the right cause."""
-        shot, stage, result = self._shot, self._stage, victim.run.inspect().result
-        if shot is None or self._injector.fired_at is None or result is None:
+    def _check_target(self, target: WatchedRun) -> list[str]:
+        """P1 and P7: the target ended in time, with the right cause."""
+        injection, harness, result = self._injection, self._harness, target.run.inspect().result
+        if injection is None or self._injector.injected_at is None or result is None:
             return []
         found: list[str] = []
-        if not (stage.own_causes and shot.source in _PATIENT):
-            found += late_end(victim, self._injector.fired_at, self._allowance)
+        if not (harness.own_causes and injection.source in _WAITING_MODES):
+            found += late_end(target, self._injector.injected_at, self._allowance)
         cause = result.receipt.cause
-        expected = {EXPECTED_CAUSE[shot.source], *stage.own_causes}
+        expected = {EXPECTED_CAUSE[injection.source], *harness.own_causes}
         if cause is not None and cause.source not in expected:
             found.append(f"P7: the cause is {cause.source}, not {' or '.join(sorted(expected))}")
         return found
 
     async def _follow_up(self, agent: Agent, follow_up: Prompt) -> list[str]:
-        """P2 and P8: the agent takes the next prompt."""
+        """P2 and P8: the agent answers the next prompt."""
         try:
             result = await agent.invoke_async(follow_up)
         except Exception as error:
             return [f"P2: the next prompt failed: {type(error).__name__}: {error}"]
         cause = result.receipt.cause
-        own = cause is not None and cause.source in self._stage.own_causes
+        own = cause is not None and cause.source in self._harness.own_causes
         if result.stop_reason in ("cancelled", "limit") and not own:
             return [f"P8: the next prompt ended as {result.stop_reason}"]
         return [f"P2: after the next prompt: {fault}" for fault in faults(result.messages)]
 
-    def _compare(self, unstopped: Take) -> list[str]:
-        """P8 and P7: other runs are untouched, and one that says it finished finished in full."""
-        if self._shot is not None and self._shot.source in _THROUGH_CALLER:
-            return []  # the caller itself is gone, and with it whatever it would have done next
+    def _compare(self, unstopped: TrialResult) -> list[str]:
+        """P8 and P7: the other runs end as without the stop, and so does a target that reports `end_turn`."""
+        if self._injection is not None and self._injection.source in _THROUGH_CALLER:
+            return []  # the caller was cancelled, so what it would have started next is missing
         found: list[str] = []
-        for place, (watched, (reason, text)) in enumerate(zip(self._stage.watched, unstopped.ends, strict=False)):
+        for position, (watched, (reason, text)) in enumerate(zip(self._harness.watched, unstopped.ends, strict=False)):
             result = watched.run.inspect().result
             if result is None:
                 continue
             same = result.stop_reason == reason
-            if not watched.victim and not same:
-                found.append(f"P8: run {place} was not stopped and ended as {result.stop_reason}")
+            if not watched.target and not same:
+                found.append(f"P8: run {position} was not stopped and ended as {result.stop_reason}")
             if same and reason == "end_turn" and result.text != text:
-                found.append(f"P7: run {place} says that it finished, with {result.text!r} for {text!r}")
+                found.append(f"P7: run {position} says that it finished, with {result.text!r} for {text!r}")
             if not same and result.stop_reason != "cancelled":
-                found.append(f"P7: run {place} ended as {result.stop_reason}, neither {reason} nor cancelled")
+                found.append(f"P7: run {position} ended as {result.stop_reason}, neither {reason} nor cancelled")
         return found
 
 

@@ -1,9 +1,9 @@
-"""Virtual time: a loop in which waiting takes no time, and every step can be counted.
+"""Virtual time: an event loop with a clock that jumps, and that counts its callbacks.
 
 Timers fire in their order as soon as nothing else is left to do, so a test of a thirty-second grace takes a
 millisecond, and the same test takes the same steps each time. Threads that run tools are waited for after each step,
-so that they too always end at the same place; one that blocks on purpose does so on a `Gate`, which the loop can see.
-Processes are waited for as well; they live in real time, so how many steps they take may differ from play to play.
+so that each always ends after the same step; a thread that must block does so at a `Gate`, which the loop can see.
+Processes are waited for as well, in real time, so the number of steps may differ from one trial to the next.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from ..tools.thread import live_threads
 _T = TypeVar("_T")
 
 # How long, in real seconds, to wait for a thread that is neither done nor at a gate, before time goes on without it.
-THREAD_PATIENCE: Final = 2.0
+THREAD_TIMEOUT: Final = 2.0
 # How long, in real seconds, to wait for a process to say or do something, before time goes on without it.
-PROCESS_PATIENCE: Final = 2.0
+PROCESS_TIMEOUT: Final = 2.0
 # How long, in real seconds, a loop with nothing left to do waits for the outside, before the test is called stuck.
 STUCK_AFTER: Final = 20.0
 
@@ -116,7 +116,7 @@ class _VirtualSelector(selectors.BaseSelector):
                 raise Stuck("Nothing can happen any more, and the coroutine has not ended.")
             return ready
         if live_processes:  # they live in real time
-            ready = self._real.select(PROCESS_PATIENCE)
+            ready = self._real.select(PROCESS_TIMEOUT)
             if ready:
                 return ready
         self._loop.now += timeout
@@ -142,7 +142,7 @@ def wait_for_threads() -> None:
     """Wait until each thread that runs a tool has ended or stands at a gate, and no store has work to do."""
     if not live_threads and not busy_threads:
         return
-    give_up = time.monotonic() + THREAD_PATIENCE
+    give_up = time.monotonic() + THREAD_TIMEOUT
     while _busy_threads() and time.monotonic() < give_up:
         time.sleep(0.00005)
 

@@ -1,0 +1,325 @@
+#!/usr/bin/env python3
+"""Mutation testing of stopping: changes one place of the source at a time, and says which changes no test notices.
+
+    python tools/mutation.py --sample 300 --seed 1 --jobs 2
+
+Each job has a copy of the source and the tests in a temporary directory; the working tree is never changed. A mutant is
+killed when the tests chosen for its file fail or do not end in time. Exits with 1 when the tests fail without any
+mutation.
+
+It is an own runner because cosmic-ray (MIT) has neither a seeded sample nor tests by file, and mutmut 3 (BSD) replaces
+functions by wrappers and forks within one pytest process: the injector would count and stop at other lines.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import os
+import queue
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).parent.parent
+SRC: Final = Path("src/quiesce")
+
+
+def _stopped(*workloads: str) -> tuple[str, ...]:
+    """The tests that stop these workloads at every point."""
+    name = "tests/injection/test_every_point.py::test_stop_at_every_point_from_every_source"
+    return tuple(f"{name}[{workload}]" for workload in workloads)
+
+
+_core = "tests/core/test_{}.py".format
+TESTS: Final[dict[str, tuple[str, ...]]] = {
+    "cancellation/*.py": (
+        *map(_core, ("token", "scopes", "token_waiting", "token_leaks", "token_interleavings", "outside", "signals")),
+        *_stopped("one_tool", "nested_tokens"),
+    ),
+    "run/settle.py": (
+        *map(_core, ("contract", "stop_in_tools", "stop_in_answer", "last_resort")),
+        *_stopped("one_tool", "hooks_that_wait", "tools_that_may_be_left", "session_with_tools", "structured_output"),
+    ),
+    "run/ending.py": (
+        *map(_core, ("contract", "run", "last_resort", "bad_models")),
+        *_stopped("one_tool", "turn_limit", "structured_output"),
+        "tests/delegation/test_handoff.py",
+    ),
+    "run/steer.py": ("tests/interrupts/test_steering.py", "tests/interrupts/test_busy.py", *_stopped("text")),
+    "conversation/sealing.py": (
+        *map(_core, ("transcript", "stop_in_tools", "stop_in_answer")),
+        *_stopped("one_tool", "bad_calls", "torn_arguments"),
+    ),
+    "conversation/answer.py": (
+        *map(_core, ("transcript", "bad_models", "stop_in_answer")),
+        *_stopped("interleaved_calls", "reasoning"),
+    ),
+}
+COMPARISONS: Final = {
+    ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt,
+    ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,
+}  # fmt: skip
+ARITHMETIC: Final = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult}
+BLOCKS: Final = ("shield", "timeout", "fail_after", "move_on_after", "suppress")
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One change of one file: the bytes from `start` to `end` become `new`."""
+
+    file: Path
+    line: int
+    what: str
+    start: int
+    end: int
+    new: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}: {self.what}"
+
+    def applied(self, source: bytes) -> bytes:
+        """The source with this change."""
+        return source[: self.start] + self.new.encode() + source[self.end :]
+
+
+# --- Mutants of a file ------------------------------------------------------------------------------------------------
+
+
+def mutants_of(file: Path, source: str) -> Iterator[Mutant]:
+    """All mutants of a file that are still Python."""
+    tree = ast.parse(source)
+    offsets = [0]
+    for line in source.encode().splitlines(keepends=True):
+        offsets.append(offsets[-1] + len(line))
+    for node in _code(tree):
+        for new, what in _changes(node):
+            start = offsets[node.lineno - 1] + node.col_offset
+            end = offsets[(node.end_lineno or 0) - 1] + (node.end_col_offset or 0)
+            mutant = Mutant(file, node.lineno, what, start, end, new)
+            try:
+                ast.parse(mutant.applied(source.encode()))
+            except SyntaxError:
+                continue
+            yield mutant
+
+
+def _code(tree: ast.AST) -> Iterator[ast.expr | ast.stmt]:
+    """The nodes that run: without annotations, docstrings, imports, decorators and what only describes."""
+    for field, value in ast.iter_fields(tree):
+        if field in ("annotation", "returns", "decorator_list", "type_params"):
+            continue
+        for node in value if isinstance(value, list) else [value]:
+            if not isinstance(node, ast.AST) or _is_description(node):
+                continue
+            if isinstance(node, ast.expr | ast.stmt):
+                yield node
+            yield from _code(node)
+
+
+def _is_description(node: ast.AST) -> bool:
+    if isinstance(node, ast.Import | ast.ImportFrom | ast.JoinedStr):
+        return True
+    if isinstance(node, ast.If):
+        return "TYPE_CHECKING" in ast.unparse(node.test)
+    if isinstance(node, ast.FunctionDef):
+        return node.name == "__repr__"
+    if isinstance(node, ast.Assign):
+        return ast.unparse(node.targets[0]) in ("__slots__", "__all__")
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+
+
+def _changes(node: ast.expr | ast.stmt) -> Iterator[tuple[str, str]]:
+    """What may stand in the place of a node, and a name for the change."""
+    if isinstance(node, ast.stmt):
+        yield from _changes_of_statement(node)
+    elif isinstance(node, ast.Compare) and len(node.ops) == 1:
+        other = COMPARISONS[type(node.ops[0])]()
+        yield _text(ast.Compare(node.left, [other], node.comparators)), f"{_text(node)}: the comparison is changed"
+    elif isinstance(node, ast.BoolOp):
+        other_op = ast.Or() if isinstance(node.op, ast.And) else ast.And()
+        yield _text(ast.BoolOp(other_op, node.values)), f"{_text(node)}: `and` and `or` are exchanged"
+    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        yield _text(node.operand), f"{_text(node)}: without `not`"
+    elif isinstance(node, ast.IfExp):
+        yield _text(ast.IfExp(node.test, node.orelse, node.body)), f"{_text(node)}: the branches are exchanged"
+    elif isinstance(node, ast.BinOp) and type(node.op) in ARITHMETIC:
+        changed = ast.BinOp(node.left, ARITHMETIC[type(node.op)](), node.right)
+        yield _text(changed), f"{_text(node)}: the operator is changed"
+    elif isinstance(node, ast.Constant):
+        if isinstance(node.value, bool):
+            yield str(not node.value), f"{node.value} is {not node.value}"
+        elif isinstance(node.value, int | float):
+            yield repr(node.value + 1), f"{node.value} is {node.value + 1}"
+
+
+def _changes_of_statement(node: ast.stmt) -> Iterator[tuple[str, str]]:
+    if isinstance(node, ast.Expr | ast.Assign | ast.AugAssign | ast.Raise | ast.Delete):
+        yield "pass", f"deleted: {_first_line(node)}"
+    elif isinstance(node, ast.Return) and node.value is not None:
+        if not (isinstance(node.value, ast.Constant) and node.value.value is None):
+            yield "return None", f"returns None: {_first_line(node)}"
+    elif isinstance(node, ast.Break | ast.Continue):
+        yield ("continue" if isinstance(node, ast.Break) else "break"), "`break` and `continue` are exchanged"
+    elif isinstance(node, ast.If | ast.While):
+        changed = type(node)(ast.UnaryOp(ast.Not(), node.test), node.body, node.orelse)
+        yield _indented(changed, node.col_offset), f"negated: {_first_line(node)}"
+    elif isinstance(node, ast.With | ast.AsyncWith) and any(name in _first_line(node) for name in BLOCKS):
+        yield (
+            _indented(ast.If(ast.Constant(value=True), node.body, []), node.col_offset),
+            f"without {_first_line(node)}",
+        )
+
+
+def _text(node: ast.AST) -> str:
+    text = ast.unparse(ast.fix_missing_locations(node))
+    return f"({text})" if isinstance(node, ast.Compare | ast.BoolOp | ast.IfExp | ast.BinOp) else text
+
+
+def _indented(node: ast.stmt, column: int) -> str:
+    return ast.unparse(ast.fix_missing_locations(node)).replace("\n", "\n" + " " * column)
+
+
+def _first_line(node: ast.AST) -> str:
+    return ast.unparse(node).splitlines()[0]
+
+
+# --- Running tests against them ---------------------------------------------------------------------------------------
+
+
+class WorkingCopy:
+    """A copy of the source and the tests, in which one mutant at a time is tried."""
+
+    def __init__(self, directory: Path) -> None:
+        self._root: Final = directory
+        for name in ("src", "tests"):
+            shutil.copytree(ROOT / name, directory / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copy(ROOT / "pyproject.toml", directory)
+
+    def passes(self, tests: tuple[str, ...], limit: float) -> bool:
+        """Whether the tests pass within `limit` seconds."""
+        command = [sys.executable, "-m", "pytest", "-x", "-q", "--no-header", "--timeout", "30"]
+        command += ["-p", "no:cacheprovider", "-p", "no:xdist", *tests]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(self._root / "src"), str(self._root)])}
+        environment |= {"PYTHONDONTWRITEBYTECODE": "1", "HYPOTHESIS_STORAGE_DIRECTORY": str(self._root / ".hypothesis")}
+        with (self._root / "output").open("wb") as output:
+            child = subprocess.Popen(  # noqa: S603
+                command, cwd=self._root, env=environment, stdout=output, stderr=output, start_new_session=True
+            )
+            try:
+                return child.wait(limit) == 0
+            except subprocess.TimeoutExpired:
+                return False
+            finally:
+                _kill_group(child)
+
+    def output(self) -> str:
+        """What the last tests printed."""
+        return (self._root / "output").read_text(errors="replace")
+
+    def survives(self, mutant: Mutant, limit: float) -> bool:
+        """Whether the tests of the mutant's file pass with the mutant."""
+        file = self._root / mutant.file
+        source = file.read_bytes()
+        file.write_bytes(mutant.applied(source))
+        try:
+            return self.passes(tests_of(mutant.file), limit)
+        finally:
+            file.write_bytes(source)
+
+
+def _kill_group(child: subprocess.Popen[bytes]) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(child.pid, signal.SIGKILL)
+    child.wait()
+
+
+def tests_of(file: Path) -> tuple[str, ...]:
+    """The tests that are run for a file."""
+    return next(tests for pattern, tests in TESTS.items() if file.match(pattern))
+
+
+def limits(copy: WorkingCopy) -> dict[tuple[str, ...], float]:
+    """How long each set of tests may take: three times what it takes now. Ends the program when one fails."""
+    found: dict[tuple[str, ...], float] = {}
+    for pattern, tests in TESTS.items():
+        began = time.monotonic()
+        if not copy.passes(tests, 600):
+            print(copy.output()[-3000:])
+            sys.exit(f"The tests of {pattern} fail without a mutation.")
+        took = time.monotonic() - began
+        found[tests] = max(30.0, 3 * took)
+        print(f"{pattern}: its tests take {took:.0f} s", flush=True)
+    return found
+
+
+def all_mutants(only: str) -> list[Mutant]:
+    """All mutants of the files that the tests are known for."""
+    files = sorted({file for pattern in TESTS for file in (ROOT / SRC).glob(pattern)})
+    chosen = [file.relative_to(ROOT) for file in files if only in str(file)]
+    return [mutant for file in chosen for mutant in mutants_of(file, (ROOT / file).read_text())]
+
+
+def run(mutants: list[Mutant], jobs: int) -> list[Mutant]:
+    """The mutants that survive."""
+    survivors: list[Mutant] = []
+    with tempfile.TemporaryDirectory(prefix="mutation-") as directory, ThreadPoolExecutor(jobs) as pool:
+        copies: queue.SimpleQueue[WorkingCopy] = queue.SimpleQueue()
+        for number in range(jobs):
+            copies.put(WorkingCopy(Path(directory) / str(number)))
+        first = copies.get()
+        allowed = limits(first)
+        copies.put(first)
+
+        def survives(mutant: Mutant) -> bool:
+            copy = copies.get()
+            try:
+                return copy.survives(mutant, allowed[tests_of(mutant.file)])
+            finally:
+                copies.put(copy)
+
+        waiting = {pool.submit(survives, mutant): mutant for mutant in mutants}
+        for number, done in enumerate(as_completed(waiting), 1):
+            if done.result():
+                survivors.append(waiting[done])
+            verb = "survived" if done.result() else "killed"
+            print(f"{number}/{len(mutants)} {verb} {waiting[done]}", flush=True)
+    return sorted(survivors, key=lambda mutant: (str(mutant.file), mutant.line))
+
+
+def main() -> None:
+    """Parse the command line, run the sample, and print the score and the survivors."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--sample", type=int, default=300, help="how many mutants to try")
+    parser.add_argument("--seed", type=int, default=1, help="the seed of the sample")
+    parser.add_argument("--jobs", type=int, default=2, help="how many are tried at once")
+    parser.add_argument("--only", default="", help="only files whose path contains this")
+    parser.add_argument("--list", action="store_true", help="print the sample and try nothing")
+    options = parser.parse_args()
+    every = all_mutants(options.only)
+    sample = random.Random(options.seed).sample(every, min(options.sample, len(every)))  # noqa: S311
+    print(f"{len(sample)} of {len(every)} mutants, seed {options.seed}")
+    if options.list:
+        print(*sample, sep="\n")
+        return
+    began = time.monotonic()
+    survivors = run(sample, options.jobs)
+    killed = len(sample) - len(survivors)
+    print(
+        f"\n{killed} of {len(sample)} mutants killed ({killed / len(sample):.0%}) in {time.monotonic() - began:.0f} s"
+    )
+    print("Survivors:" if survivors else "No survivors.", *survivors, sep="\n  ")
+
+
+if __name__ == "__main__":
+    main()
