@@ -73,7 +73,7 @@ def test_only_the_first_of_two_handoffs_counts():
     asyncio.run(main())
 
 
-@pytest.mark.promise("P1", "P2", "P3")
+@pytest.mark.promise("P2", "P3")
 def test_a_stop_after_the_handoff_reaches_the_other_agent():
     async def main():
         french, model = team([Say("Bon"), Stall()])

@@ -48,7 +48,7 @@ async def test_a_child_that_nobody_waited_for_ends_with_a_parent_that_finished()
     assert len(ends) == 2
 
 
-@pytest.mark.promise("P1", "P5", "P8")
+@pytest.mark.promise("P5", "P8")
 @pytest.mark.parametrize("mode", ["now", "kill"])
 async def test_a_stop_waits_for_it_too(mode: str):
     model = ScriptedModel([Stall()])

@@ -15,7 +15,7 @@ from quiesce.models.scripted import Call, Say, ScriptedModel, Stall
 from .kit import asks, until
 
 
-@pytest.mark.promise("P1", "P4", "P8")
+@pytest.mark.promise("P4", "P8")
 @pytest.mark.case("langgraph#8302")
 def test_stopping_the_parent_stops_the_child_and_keeps_what_it_said():
     async def main():
@@ -82,7 +82,7 @@ def test_stopping_only_the_call_stops_the_child():
     asyncio.run(main())
 
 
-@pytest.mark.promise("P1", "P4", "P8")
+@pytest.mark.promise("P4", "P8")
 def test_a_stop_that_becomes_more_urgent_still_waits_for_the_child():
     async def main():
         @tool(on_stop="finish", grace=30)
@@ -109,7 +109,7 @@ def test_a_stop_that_becomes_more_urgent_still_waits_for_the_child():
     asyncio.run(main())
 
 
-@pytest.mark.promise("P1", "P5", "P8")
+@pytest.mark.promise("P5", "P8")
 @pytest.mark.parametrize("mode", ["now", "kill"])
 def test_ten_levels_come_to_rest_from_the_leaves_up(mode: str):
     async def main():
@@ -144,7 +144,7 @@ def test_ten_levels_come_to_rest_from_the_leaves_up(mode: str):
     asyncio.run(main())
 
 
-@pytest.mark.promise("P1", "P5", "P6")
+@pytest.mark.promise("P5", "P6")
 def test_a_hundred_children_stop_together():
     async def main():
         models = [ScriptedModel([Say("word "), Stall()], name=f"m{number}") for number in range(100)]

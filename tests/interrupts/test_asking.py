@@ -14,7 +14,7 @@ from quiesce.testing import ScriptedModel
 from .kit import main
 from .shop import results, shop
 
-pytestmark = pytest.mark.promise("P2", "P3", "P4")
+pytestmark = pytest.mark.promise("P2", "P4")
 
 
 @main

@@ -9,7 +9,7 @@ from quiesce.testing import ALL_SOURCES, stop_everywhere
 from .workloads import WORKLOADS
 
 pytestmark = [
-    pytest.mark.promise("P1", "P2", "P3", "P4", "P5", "P6", "P7", "P8"),
+    pytest.mark.promise("P1", "P2"),
     pytest.mark.leaves("tasks"),  # tools that were abandoned; the injector looks for them itself, at every point
 ]
 

@@ -16,7 +16,7 @@ from quiesce.testing import Call, Say, ScriptedModel
 from .kit import main
 from .shop import Till, results
 
-pytestmark = pytest.mark.promise("P2", "P3", "P4")
+pytestmark = pytest.mark.promise("P2", "P4")
 
 
 @pytest.mark.parametrize("kind", ["async", "sync", "generator"])

@@ -16,7 +16,7 @@ from quiesce.testing import Call, Pause, Say, ScriptedModel
 from .kit import main
 from .shop import Till, results, shop
 
-pytestmark = pytest.mark.promise("P2", "P3", "P4")
+pytestmark = pytest.mark.promise("P2", "P4")
 
 
 # --- Not answered ----------------------------------------------------------------------------------------------------

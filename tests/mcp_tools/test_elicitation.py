@@ -182,7 +182,7 @@ async def ask_and_answer(harness: Harness, server: MCPServer, target: int = 0) -
 
 
 @KINDS
-@pytest.mark.promise("P1", "P2", "P3", "P4", "P5", "P6", "P7", "P8")
+@pytest.mark.promise("P1", "P2")
 def test_a_stop_at_every_point_of_asking_and_answering(kind: str, era: str):
     with asking_server(kind) as server, server:
         for target in range(3):
@@ -197,7 +197,7 @@ def test_a_stop_at_every_point_of_asking_and_answering(kind: str, era: str):
     close_portals()
 
 
-@pytest.mark.promise("P1", "P2", "P3", "P4", "P5", "P6", "P7", "P8")
+@pytest.mark.promise("P1", "P2")
 def test_a_stop_at_many_points_with_the_connection_in_the_same_loop(old, real_time):  # noqa: F811
     with asking_server("http") as server:
 

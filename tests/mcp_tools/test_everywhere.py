@@ -18,7 +18,7 @@ from quiesce.testing import ALL_SOURCES, Call, Harness, Say, ScriptedModel, Used
 
 from .test_servers import http_process, stdio
 
-pytestmark = pytest.mark.promise("P1", "P2", "P3", "P4", "P5", "P6", "P7", "P8")
+pytestmark = pytest.mark.promise("P2", "P5")
 
 
 @tool

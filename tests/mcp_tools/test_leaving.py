@@ -47,7 +47,7 @@ def process(*arguments: str, **options):
                 pipe.close()
 
 
-@pytest.mark.promise("P1", "P4", "P5", "P7")
+@pytest.mark.promise("P1", "P5")
 @pytest.mark.parametrize(
     ("how", "cause"), [("stdin", "disconnect"), (signal.SIGTERM, "shutdown"), (signal.SIGINT, "shutdown")]
 )
@@ -83,7 +83,7 @@ def until_it_listens(port: int) -> None:
             return
 
 
-@pytest.mark.promise("P1", "P4", "P5", "P7")
+@pytest.mark.promise("P1", "P5")
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 @pytest.mark.parametrize("who", ["client", "server"])
 def test_a_server_over_http_stops_the_runs_of_clients_that_are_gone_and_ends_by_a_signal(

@@ -35,7 +35,7 @@ async def test_a_server_that_refuses_is_quoted_with_its_status(status: int):
             await MCPServer.http(url).connect()
 
 
-@pytest.mark.promise("P4", "P7", "P8")
+@pytest.mark.promise("P4", "P8")
 async def test_a_refusal_or_a_broken_answer_is_an_error_of_that_call_alone():
     async with connected() as (odd, server):
         calls = (Call("status", {"code": 401}), Call("drop"), Call("break_off"), Call("add"))
@@ -118,7 +118,7 @@ async def stopped_under_way(agent: Agent, calls: int) -> Receipt:
     return await run.stopped()
 
 
-@pytest.mark.promise("P1", "P4", "P8")
+@pytest.mark.promise("P1", "P8")
 async def test_a_stop_does_not_wait_until_the_server_has_heard_of_it():
     """Of before 2026-07-28: the word is a request of its own. This server takes it and never answers it."""
     async with connected() as (odd, server):

@@ -60,7 +60,7 @@ async def test_a_server_that_answers_and_ends_has_answered():
         assert "has ended" in after.text
 
 
-@pytest.mark.promise("P1", "P4", "P7")
+@pytest.mark.promise("P4", "P7")
 @pytest.mark.parametrize("how", ["die", "hush"])
 def test_a_server_that_breaks_off_is_a_tool_error_at_once(how: str):
     async def main():
@@ -174,7 +174,7 @@ async def test_what_a_server_logs_is_in_our_log(caplog):
         ]
 
 
-@pytest.mark.promise("P2", "P3", "P4")
+@pytest.mark.promise("P2", "P4")
 @pytest.mark.parametrize(
     ("sent", "kept"),
     [

@@ -80,7 +80,7 @@ def test_a_servers_tools_are_an_agents_tools(kind: str):
 
 
 @KINDS
-@pytest.mark.promise("P1", "P4", "P8")
+@pytest.mark.promise("P1", "P4")
 def test_a_stop_tells_the_server_and_leaves_the_session_usable(kind: str):
     async def main():
         async with connected(kind) as server:

@@ -76,7 +76,7 @@ def test_an_agent_answers_and_goes_on_with_a_conversation(kind: str, tmp_path: P
 
 @KINDS
 @MODES
-@pytest.mark.promise("P1", "P4", "P8")
+@pytest.mark.promise("P1", "P4")
 def test_a_client_that_cancels_stops_the_run(kind: str, mode: str, tmp_path: Path):
     async def main():
         log = tmp_path / "log"
@@ -100,7 +100,7 @@ def test_a_client_that_cancels_stops_the_run(kind: str, mode: str, tmp_path: Pat
     asyncio.run(main())
 
 
-@pytest.mark.promise("P1", "P4", "P8")
+@pytest.mark.promise("P1", "P4")
 def test_a_stop_crosses_from_our_agent_to_our_server(tmp_path: Path):
     async def main():
         log = tmp_path / "log"

@@ -15,7 +15,7 @@ from quiesce.models.base import Model
 from .recordings import ANSWER, PROVIDERS, THOUGHT, Provider
 from .wire import wire
 
-pytestmark = pytest.mark.promise("P2", "P3", "P6")
+pytestmark = pytest.mark.promise("P3", "P6")
 each_provider = pytest.mark.parametrize("provider", PROVIDERS, ids=str)
 
 

@@ -33,7 +33,7 @@ from quiesce.run.handle import Run
 from quiesce.usage import Figure
 
 pytestmark = [
-    pytest.mark.promise("P1", "P5", "P6"),
+    pytest.mark.promise("P1", "P6"),
     pytest.mark.timeout(600),
 ]
 SMOLLM2 = WEIGHTS["smollm2"]

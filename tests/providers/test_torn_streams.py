@@ -18,7 +18,7 @@ from quiesce.result import RunResult
 from .recordings import ANSWER, PROVIDERS, Provider, Recording
 from .wire import Play, Wire, chunk, head, wire
 
-pytestmark = pytest.mark.promise("P2", "P3", "P6", "P7")
+pytestmark = pytest.mark.promise("P3", "P6")
 each_provider = pytest.mark.parametrize("provider", PROVIDERS, ids=str)
 each_kind = pytest.mark.parametrize("kind", ["answer", "calls", "reasoning"])
 LONG_ENOUGH = 20.0

@@ -45,7 +45,7 @@ def test_what_the_server_calls_cancelled_runs_no_further():
         )
 
 
-@pytest.mark.promise("P1", "P4", "P8")
+@pytest.mark.promise("P1", "P8")
 @pytest.mark.case("adk-python#4796", "adk-python#2425", "adk-python#323")
 def test_a_run_is_stopped_from_outside_by_its_id_alone():
     with serving(endless()) as served:
@@ -60,7 +60,7 @@ def test_a_run_is_stopped_from_outside_by_its_id_alone():
             assert somebody_else.get(f"/runs/{other}").json()["run"]["state"] == "running"
 
 
-@pytest.mark.promise("P1", "P4", "P8")
+@pytest.mark.promise("P1", "P8")
 @pytest.mark.case("crewAI#3445", "agno#3106")
 def test_a_run_is_stopped_from_another_process():
     with serving(endless()) as served, served.client() as client:

@@ -23,7 +23,7 @@ from quiesce.messages import Message
 from .support import frames, free_port, read_events, start
 from .swarm import Swarm
 
-pytestmark = pytest.mark.promise("P2", "P3", "P9")
+pytestmark = pytest.mark.promise("P2", "P9")
 
 AGENTS = """
 import asyncio

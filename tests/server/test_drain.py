@@ -22,7 +22,7 @@ from quiesce.server import Settings
 
 from .support import endless, frames, free_port, read_events, serving, start, wait_for_text
 
-pytestmark = pytest.mark.promise("P1", "P4", "P5", "P7")
+pytestmark = pytest.mark.promise("P1", "P5")
 
 AGENTS = """
 import asyncio

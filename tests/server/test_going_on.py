@@ -11,7 +11,7 @@ from quiesce.models.scripted import Call, Say, ScriptedModel, Stall
 
 from .support import endless, frames, read_events, serving, start, talker, wait_for_text
 
-pytestmark = pytest.mark.promise("P2", "P3", "P4")
+pytestmark = pytest.mark.promise("P2", "P3")
 
 
 def payer(paid: list[int]) -> Agent:

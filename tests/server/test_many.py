@@ -22,7 +22,7 @@ from quiesce.server import Settings
 from .support import free_port, read_events, serving, start
 from .swarm import Swarm
 
-pytestmark = pytest.mark.promise("P1", "P5", "P8")
+pytestmark = pytest.mark.promise("P5", "P8")
 
 
 def storyteller() -> Agent:

@@ -28,7 +28,7 @@ from quiesce.server import mount, stop_on_disconnect
 
 from .support import free_port, read_events, start, talker, wait_for_text
 
-pytestmark = pytest.mark.promise("P1", "P5", "P8")
+pytestmark = pytest.mark.promise("P5", "P8")
 
 
 @contextmanager

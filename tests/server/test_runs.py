@@ -13,7 +13,7 @@ from quiesce.server import Settings
 
 from .support import endless, frames, read_events, serving, start, talker, wait_for_text
 
-pytestmark = pytest.mark.promise("P1", "P4", "P7")
+pytestmark = pytest.mark.promise("P1", "P7")
 
 
 def test_a_run_from_start_to_receipt():

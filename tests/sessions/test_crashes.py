@@ -16,7 +16,7 @@ from .conftest import Postgres
 from .executioner import Executioner
 from .victim import POINTS
 
-pytestmark = pytest.mark.promise("P9", "P2", "P3", "P4")
+pytestmark = pytest.mark.promise("P4", "P9")
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

@@ -17,7 +17,7 @@ from quiesce.conversation.sealing import faults
 from quiesce.messages import UserMessage
 from quiesce.sessions.stores.resolve import resolve_store
 
-pytestmark = pytest.mark.promise("P9", "P8", "P2")
+pytestmark = pytest.mark.promise("P8", "P9")
 
 
 class Neighbour:

@@ -30,7 +30,7 @@ from quiesce.tools.program import Program
 from quiesce.tools.tool import Tool
 from quiesce.tools.worker.pool import pool
 
-pytestmark = pytest.mark.promise("P1", "P4", "P5")
+pytestmark = pytest.mark.promise("P1", "P5")
 
 ELSEWHERE = """
 import os, select, sys

@@ -18,7 +18,7 @@ from quiesce.messages import Outcome
 from quiesce.models.scripted import Call
 from quiesce.tools.tool import Tool
 
-pytestmark = pytest.mark.promise("P1", "P4", "P5")
+pytestmark = pytest.mark.promise("P5")
 
 
 def run_script(tmp_path: Path, text: str) -> list[str]:

@@ -18,7 +18,7 @@ from quiesce.models.scripted import Call, ScriptedModel
 from quiesce.processes.supervised import nursery
 from quiesce.tools.worker.pool import pool
 
-pytestmark = pytest.mark.promise("P1", "P4", "P5")
+pytestmark = pytest.mark.promise("P1", "P5")
 
 
 @pytest.mark.case("odysseus#2338")

@@ -18,7 +18,7 @@ from quiesce.messages import Outcome
 from quiesce.testing import Call, Gate, ScriptedModel, run_virtual
 from quiesce.tools.tool import Tool
 
-pytestmark = pytest.mark.promise("P1", "P2", "P4", "P7")
+pytestmark = pytest.mark.promise("P4", "P7")
 
 
 async def endless(ctx: ToolContext) -> str:

@@ -20,7 +20,7 @@ from quiesce.models.scripted import Call
 from quiesce.tools.program import ProcessResult
 from quiesce.tools.tool import Tool
 
-pytestmark = pytest.mark.promise("P1", "P3", "P4", "P5")
+pytestmark = pytest.mark.promise("P4", "P5")
 
 PREPARE = f"import sys; sys.path[:0] = {[str(Path(hazards.__file__).parent), *sys.path]!r}; import hazards\n"
 KEPT: list[ProcessResult] = []

@@ -21,7 +21,7 @@ from quiesce.run.handle import Run
 from quiesce.tools.tool import Tool
 from quiesce.tools.worker import call as workers
 
-pytestmark = pytest.mark.promise("P3", "P4", "P7")
+pytestmark = pytest.mark.promise("P3", "P4")
 
 
 class Race:

@@ -27,7 +27,7 @@ from quiesce.tools.builtin import (
     write_file,
 )
 
-pytestmark = pytest.mark.promise("P1", "P4", "P5")
+pytestmark = pytest.mark.promise("P4", "P5")
 
 
 def said(text: str):

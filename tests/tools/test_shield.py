@@ -13,7 +13,7 @@ from quiesce.messages import Outcome
 from quiesce.testing import Call, run_virtual
 from quiesce.tools.tool import Tool
 
-pytestmark = pytest.mark.promise("P1", "P3", "P4")
+pytestmark = pytest.mark.promise("P3", "P4")
 
 
 class Account:

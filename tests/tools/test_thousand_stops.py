@@ -19,7 +19,7 @@ from quiesce.messages import Outcome
 from quiesce.models.scripted import Call, ScriptedModel
 from quiesce.tools.tool import Tool
 
-pytestmark = [pytest.mark.promise("P1", "P4", "P5"), pytest.mark.proof]
+pytestmark = [pytest.mark.promise("P1", "P5"), pytest.mark.proof]
 
 GRACE = 0.05
 STOPS = 1000

@@ -28,7 +28,7 @@ from quiesce.tools.builtin import make_shell
 from quiesce.tools.tool import Tool
 from quiesce.tools.worker.pool import pool
 
-pytestmark = pytest.mark.promise("P1", "P4", "P5")
+pytestmark = pytest.mark.promise("P4", "P5")
 
 
 # --- Odd ends ------------------------------------------------------------------------------------------------------

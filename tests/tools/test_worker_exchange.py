@@ -16,7 +16,7 @@ from quiesce.events import ToolProgress
 from quiesce.messages import Outcome
 from quiesce.tools.worker.pool import pool
 
-pytestmark = pytest.mark.promise("P1", "P4", "P5")
+pytestmark = pytest.mark.promise("P4")
 
 
 # --- Asking a person -----------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from quiesce.errors import ConfigurationError, InvalidTool
 from quiesce.models.scripted import ScriptedModel
 from quiesce.tools.tool import Tool
 
-pytestmark = pytest.mark.promise("P1", "P4", "P5")
+pytestmark = pytest.mark.promise("P4")
 
 
 def test_a_function_inside_another_goes_by_value() -> None:

@@ -22,7 +22,7 @@ from quiesce.models.scripted import Call
 from quiesce.processes.supervised import nursery
 from quiesce.tools.worker.pool import pool
 
-pytestmark = pytest.mark.promise("P1", "P4", "P5")
+pytestmark = pytest.mark.promise("P4", "P5")
 
 
 def test_limits_on_memory_and_processor_time() -> None:

@@ -7,7 +7,7 @@ from quiesce.events import UsageDelta
 from quiesce.testing import Call, Pause, Say, ScriptedModel, Used, stop_everywhere
 from quiesce.usage import RequestStopPolicy
 
-pytestmark = pytest.mark.promise("P1", "P2", "P3", "P4", "P5", "P6", "P7", "P8")
+pytestmark = pytest.mark.promise("P6")
 
 # What each request of the script costs when it is billed in full.
 OWED = ((40, 19), (90, 12), (100, 3))

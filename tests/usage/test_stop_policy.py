@@ -67,7 +67,7 @@ async def stopped_in_the_middle(model: Slow, **options):
 # --- Draining ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.promise("P1", "P5", "P6")
+@pytest.mark.promise("P5", "P6")
 @pytest.mark.case("litellm#34147")
 @pytest.mark.case("strands#3224")
 def test_the_stop_is_at_once_and_the_bill_comes_later() -> None:
