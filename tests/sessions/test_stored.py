@@ -111,14 +111,14 @@ def test_a_stop_by_a_cancelled_task(old: OldStore) -> None:
         (run_id,) = [run.run_id for run in await asyncio.wrap_future(old.store.runs("cancelled"))]
         receipt = await receipt_of(old.store, "cancelled", run_id)
         assert receipt.cause is not None
-        assert receipt.cause.source == "task"
+        assert receipt.cause.source == "caller"
         events = [event for _, event in await Session("cancelled", old.store).events(run_id)]
-        assert [event.cause.source for event in events if isinstance(event, StopRequested)] == ["task"]
+        assert [event.cause.source for event in events if isinstance(event, StopRequested)] == ["caller"]
         assert isinstance(events[-1], RunEnded)
         assert events[-1].receipt == receipt
         below = [event.event for event in events if isinstance(event, ChildEvent)]
         origins = [event.cause.origin.source for event in below if isinstance(event, StopRequested)]  # pyright: ignore[reportOptionalMemberAccess]
-        assert origins == ["task"]
+        assert origins == ["caller"]
 
     asyncio.run(main())
 
