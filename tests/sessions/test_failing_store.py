@@ -13,7 +13,7 @@ from quiesce.conversation.sealing import faults
 from quiesce.errors import LeaseLost, StoreError, StoreFull, StoreUnavailable
 from quiesce.events import RunEnded, StoreFailed, TextDelta
 from quiesce.sessions.journal.rows import decode_row
-from quiesce.sessions.records import Batch, Lease, holder
+from quiesce.sessions.records import Lease, WriteBatch, holder
 from quiesce.sessions.stores.memory import MemoryStore
 from quiesce.testing import Call, Pause, Say, ScriptedModel, run_virtual
 
@@ -32,7 +32,7 @@ class Failing(MemoryStore):
         self.times = times
         self.hung: list[Future[int]] = []
 
-    def write(self, lease: Lease, batch: Batch) -> Future[int]:
+    def write(self, lease: Lease, batch: WriteBatch) -> Future[int]:
         self.left -= 1
         if self.left >= 0 or self.times <= 0:
             return super().write(lease, batch)

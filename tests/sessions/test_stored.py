@@ -205,8 +205,8 @@ def test_the_queue(old: OldStore) -> None:
     assert overtaken.value.overtaken, "the last one asks all before it to stop"
     assert store.acquire_queued("queued", first, 4, seconds=60).result().run_id == "run-that-said-it"  # pyright: ignore[reportAttributeAccessIssue]
     assert store.withdraw("queued", 2).result().run_id == "run-that-took-it"  # pyright: ignore[reportOptionalMemberAccess]
-    for place in (1, 3, 4, 6):
-        assert store.withdraw("queued", place).result() is None
+    for position in (1, 3, 4, 6):
+        assert store.withdraw("queued", position).result() is None
     lease = store.acquire("queued", holder("somebody else"), seconds=60).result().lease
     assert lease.fence == info.fence + 1
-    assert store.letters(lease).result() == []
+    assert store.queued_prompts(lease).result() == []

@@ -21,7 +21,7 @@ from ..messages import Message
 from ..phases import Phase
 from ..receipt import undo_note
 from ..result import RunResult
-from ..sessions.journal.journal import PATIENCE, TOO_SOON, Journal
+from ..sessions.journal.journal import STORE_TIMEOUT, TOO_SOON, Journal
 from ..sessions.journal.rows import encode
 from ..tools.policy import LAST_BREATH
 from .ending import Ending, build_result, last_event, latency, write_ending
@@ -37,7 +37,7 @@ KILL_SLACK: Final = 0.5
 # How long the end of a run that was stopped waits for the store. What is not saved by then is said so on the receipt.
 SAVE_GRACE: Final = 2.0
 # A journal gives up after its patience with each batch; at the end one may be on its way, and one is to come.
-_LONGEST_SAVE: Final = 3 * PATIENCE
+_LONGEST_SAVE: Final = 3 * STORE_TIMEOUT
 # How long hooks may take that hear of a stop, or of the end of a run that was stopped.
 STOP_HOOK_GRACE: Final = 1.0
 # How long hooks may take that hear of the end of a run that finished by itself. A stop ends that wait.
@@ -50,10 +50,10 @@ async def settle(state: RunState) -> None:
     urgent, forget_urgent = when(state, Mode.KILL)
     any_stop, forget_any = when(state, Mode.AFTER_TURN)
     try:
-        await _leave_line(state)
+        await _leave_queue(state)
         waited_for = await _stop_everything(state, urgent)
         await _undo(state)
-        await _return_letters(state)
+        await _return_prompts(state)
         added = seal(state)
         if _somebody_looks(state):  # before the end is written down: then what they see must be saved first
             await _save(state)
@@ -215,23 +215,23 @@ def _somebody_looks(state: RunState) -> bool:
     return bool(hooks.wanting(OnMessage) or hooks.wanting(AfterRun))
 
 
-async def _leave_line(state: RunState) -> None:
+async def _leave_queue(state: RunState) -> None:
     """A run that waits for another process has perhaps been heard there already: then its prompt is said."""
     journal = state.saving.journal
     if journal is None:
         return
-    if journal.in_line:
-        journal.hurry()
+    if journal.is_queued:
+        journal.stop_waiting()
         await state.shield.wait((journal.opening,), seconds=SAVE_GRACE)
-    if journal.said_in is not None:
+    if journal.sent_in is not None:
         state.progress.finish("steered")
 
 
-async def _return_letters(state: RunState) -> None:
+async def _return_prompts(state: RunState) -> None:
     """What other processes have given the run to say, and it has not said, is theirs again."""
-    mailbox = None if state.saving.journal is None else state.saving.journal.mailbox
-    if mailbox is not None and state.prompts.stop_taking(mailbox):
-        returning = asyncio.create_task(state.prompts.hand_back(mailbox), name="returning letters")
+    inbox = None if state.saving.journal is None else state.saving.journal.inbox
+    if inbox is not None and state.prompts.stop_taking(inbox):
+        returning = asyncio.create_task(state.prompts.return_unsent(inbox), name="returning queued prompts")
         await state.shield.wait((returning,), seconds=SAVE_GRACE)
         if not returning.done():
             returning.cancel()

@@ -101,7 +101,7 @@ class RunEnd(Struct, frozen=True):
     detail: bytes = b"null"
 
 
-class Batch:
+class WriteBatch:
     """What goes into the store in one transaction, or not at all.
 
     Rows are numbered by run, and messages by session, so that a batch that is written twice is there once.
@@ -122,7 +122,7 @@ class Batch:
         self.begin: RunBegin | None = None
         self.end: RunEnd | None = None
         self.values: dict[str, bytes] = {}
-        self.answers: dict[int, str] = {}
+        self.sent_prompts: dict[int, str] = {}
         """Letters whose words are in here, by their place, and the run that says them."""
         self.marks: list[int] = []
         """Which entries are marks, which are not for readers."""
@@ -200,7 +200,7 @@ class Snapshot(Struct, frozen=True):
     """How many of the messages are in their places, when some after them are not."""
 
 
-def placed(rows: Sequence[Sequence[Any]]) -> tuple[int, list[bytes]]:
+def up_to_gap(rows: Sequence[Sequence[Any]]) -> tuple[int, list[bytes]]:
     """Messages from (position, payload), sorted: how many are in their places, counted from 0, and all of them."""
     in_order = 0
     while in_order < len(rows) and rows[in_order][0] == in_order:
@@ -208,13 +208,13 @@ def placed(rows: Sequence[Sequence[Any]]) -> tuple[int, list[bytes]]:
     return in_order, [row[1] for row in rows]
 
 
-class Entry(Struct, frozen=True):
+class AcquireRequest(Struct, frozen=True):
     """Somebody who wants a session, with a place in its line or without one; `known` is the revision they have."""
 
     holder: Holder
     seconds: float
     known: int | None = None
-    place: int | None = None
+    position: int | None = None
 
 
 class AcquiredSession(Struct, frozen=True):
@@ -224,7 +224,7 @@ class AcquiredSession(Struct, frozen=True):
     snapshot: Snapshot | None
 
 
-class Said(Struct, frozen=True):
+class SentElsewhere(Struct, frozen=True):
     """A session that is not needed any more: the words are said, by a run that had it."""
 
     run_id: str

@@ -21,7 +21,7 @@ from ...receipt import LateOutcome
 from ..deadline import Deadline
 from ..queue.inbox import SessionInbox
 from ..queue.lease import HeldLease
-from ..records import Batch, Said
+from ..records import SentElsewhere, WriteBatch
 from .buffer import WRITER, WriteBuffer
 from .delivery import EventDelivery
 from .rows import Commit, JournalRow, ToolIntended
@@ -35,7 +35,7 @@ LINGER: Final = 0.02
 LONGEST_LINGER: Final = 0.1
 _SLOWNESS: Final = 4
 # How long a store that cannot be reached is tried again before the run hears of it.
-PATIENCE: Final = 10.0
+STORE_TIMEOUT: Final = 10.0
 TOO_SOON: Final = "The run ended before its session was open; the prompt is not in it."
 _FIRST_PAUSE: Final = 0.05
 _LONGEST_PAUSE: Final = 1.0
@@ -58,13 +58,13 @@ class Journal:
         self._session: Final = session
         self._host: Final = host
         self._loop: Final = asyncio.get_running_loop()
-        self._page: Final = WriteBuffer(host.run_id, host.agent)
-        self.queue: Final = self._page.entries
+        self._buffer: Final = WriteBuffer(host.run_id, host.agent)
+        self.queue: Final = self._buffer.entries
         self._readers: Final = EventDelivery(host.deliver)
-        self.said_in: str | None = None
+        self.sent_in: str | None = None
         """The run, in another process, that has said this run's prompt."""
         self._written = 0
-        self._on_its_way: Batch | None = None
+        self._in_flight: WriteBatch | None = None
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
         self._timer: asyncio.Handle | None = None
         self.idle = False
@@ -75,8 +75,8 @@ class Journal:
         self._pause = _FIRST_PAUSE
         self._closing: tuple[RunEnded, bytes] | None = None
         self._ended = False
-        self._tenure: HeldLease | None = None
-        self._patient: Final[asyncio.Future[None]] = self._loop.create_future()
+        self._held: HeldLease | None = None
+        self._give_up: Final[asyncio.Future[None]] = self._loop.create_future()
         self.state = State.OPENING
         self.error: StoreError | None = None
         self.opening: Final = self._loop.create_task(self._open(), name=f"quiesce session {session.name}")
@@ -86,28 +86,28 @@ class Journal:
     async def _open(self) -> None:
         """Take the session. Never raises: what went wrong is in `error`."""
         try:
-            lease = await self._session.open(self._patient, self._host.wish)
+            lease = await self._session.open(self._give_up, self._host.busy_policy)
         except StoreError as error:
             if isinstance(error, SessionBusy) and error.overtaken:
                 self.state = State.FAILED
-                self._host.correspondence.stop_remotely()
+                self._host.prompt_receiver.stop_remotely()
             else:
-                self._end_with(StoreUnavailable(TOO_SOON) if self._patient.done() else error)
+                self._end_with(StoreUnavailable(TOO_SOON) if self._give_up.done() else error)
             return
         except asyncio.CancelledError:
             self._end_with(StoreUnavailable("The session was not opened: the program is ending."))
             raise
-        if isinstance(lease, Said):
-            self.said_in = lease.run_id
+        if isinstance(lease, SentElsewhere):
+            self.sent_in = lease.run_id
             return
-        if self._patient.done():
+        if self._give_up.done():
             self._session.stop_watching()
             self._session.store.release(lease)
             self._end_with(StoreUnavailable(TOO_SOON))
             return
-        self._tenure = HeldLease(self._session.store, lease, self._host.correspondence, self._end_with)
+        self._held = HeldLease(self._session.store, lease, self._host.prompt_receiver, self._end_with)
         if self._session.stop_watching():
-            self._tenure.mailbox.fetch()
+            self._held.inbox.fetch()
         self.state = State.OPEN
         self.idle = True
         self.set_value(WRITER, self._host.run_id.encode())
@@ -116,20 +116,20 @@ class Journal:
             self.take(SessionRecovered(crash.run_id, crash.unknown))
         self.begin()
 
-    def hurry(self) -> None:
+    def stop_waiting(self) -> None:
         """The run is to stop: no more waiting for a session that somebody else has."""
-        if not self._patient.done():
-            self._patient.set_result(None)
+        if not self._give_up.done():
+            self._give_up.set_result(None)
 
     @property
-    def in_line(self) -> bool:
+    def is_queued(self) -> bool:
         """Whether the session is somebody else's, and is waited for."""
-        return self.state is State.OPENING and not self.opening.done() and self._session.in_line
+        return self.state is State.OPENING and not self.opening.done() and self._session.is_queued
 
     @property
     def opened(self) -> bool:
         """Whether the session was opened."""
-        return self._tenure is not None
+        return self._held is not None
 
     # --- Taking -------------------------------------------------------------------------------------------------
 
@@ -145,27 +145,27 @@ class Journal:
         What the journal says up to here is settled by them.
         """
         if self.state is not State.CLOSED:
-            self._page.replace(messages, replacing)
-            self._page.mark()
+            self._buffer.replace(messages, replacing)
+            self._buffer.mark()
             self.take(Commit(len(messages)))
 
     def set_value(self, key: str, value: bytes) -> None:
         """Queue a named value of the session; it is saved in one step with the events and messages around it."""
         self._session.values[key] = value
-        self._page.set_value(key, value)
+        self._buffer.set_value(key, value)
 
     @property
-    def mailbox(self) -> SessionInbox | None:
+    def inbox(self) -> SessionInbox | None:
         """What other processes say to the run, once the session is open."""
-        return None if self._tenure is None else self._tenure.mailbox
+        return None if self._held is None else self._held.inbox
 
-    def answer(self, place: int) -> None:
+    def mark_sent(self, position: int) -> None:
         """The words of a letter are in what is committed next: say so in the same step."""
-        self._page.answer(place)
+        self._buffer.mark_sent(position)
 
     async def intend(self, call_id: str) -> None:
         """Note that a tool is about to run, and wait until that is saved."""
-        self._page.mark()
+        self._buffer.mark()
         self.take(ToolIntended(call_id))
         await self.durable()
 
@@ -193,8 +193,8 @@ class Journal:
     @property
     def _taken(self) -> int:
         """How many entries there were so far. Counted when asked, so that taking one costs next to nothing."""
-        on_their_way = 0 if self._on_its_way is None else self._on_its_way.count
-        return self._written + on_their_way + len(self.queue)
+        in_flight = 0 if self._in_flight is None else self._in_flight.count
+        return self._written + in_flight + len(self.queue)
 
     @property
     def backlog(self) -> int:
@@ -204,7 +204,7 @@ class Journal:
     @property
     def busy(self) -> bool:
         """Whether something is on its way to the store."""
-        return self._on_its_way is not None
+        return self._in_flight is not None
 
     @property
     def failed(self) -> bool:
@@ -219,19 +219,19 @@ class Journal:
     @property
     def all_saved(self) -> bool:
         """Whether everything that was taken is in the store."""
-        if self.said_in is not None:
+        if self.sent_in is not None:
             return True
         return (self._ended or self._written >= self._taken) and self.opened and self.error is None
 
-    def keep_late(self, outcome: LateOutcome) -> bool:
+    def save_late(self, outcome: LateOutcome) -> bool:
         """Note what became of a call that was given up, once the run's end is written down. From any thread.
 
         False when it is not: then the outcome is an event like any other.
         """
         if self._closing is None and self.state is not State.CLOSED:
             return False
-        if self._tenure is not None:
-            self._tenure.keep_late(self._host.run_id, outcome)
+        if self._held is not None:
+            self._held.save_late(self._host.run_id, outcome)
         return True
 
     # --- Writing ------------------------------------------------------------------------------------------------
@@ -243,7 +243,7 @@ class Journal:
         """
         if self.state is State.DEGRADED:
             self._tell_all()
-        if self.state is not State.OPEN or self._on_its_way is not None or not self.queue:
+        if self.state is not State.OPEN or self._in_flight is not None or not self.queue:
             return
         self.idle = False
         if self._waiting:
@@ -268,15 +268,15 @@ class Journal:
     def _write(self) -> None:
         """Send off everything that is queued."""
         self._timer = None
-        if self.state is State.OPEN and self._on_its_way is None and self.queue and self._closing is None:
-            self._send(self._page.turn(self._session.saved, self._closing))
+        if self.state is State.OPEN and self._in_flight is None and self.queue and self._closing is None:
+            self._send(self._buffer.turn(self._session.saved, self._closing))
 
-    def _send(self, batch: Batch) -> None:
-        assert self._tenure is not None
-        self._on_its_way = batch
+    def _send(self, batch: WriteBatch) -> None:
+        assert self._held is not None
+        self._in_flight = batch
         self._wrote_at = self._loop.time()
-        self._tenure.written()
-        self._deadline.set(PATIENCE)
+        self._held.written()
+        self._deadline.set(STORE_TIMEOUT)
         # Encoded here, where thousands of small events are still warm; another thread would have to fetch each one.
         batch.rows()
         batch.payloads()
@@ -285,9 +285,9 @@ class Journal:
             with suppress(RuntimeError):  # the loop has closed
                 self._loop.call_soon_threadsafe(self._on_written, batch, future)
 
-        self._session.store.write(self._tenure.lease, batch).add_done_callback(tell)
+        self._session.store.write(self._held.lease, batch).add_done_callback(tell)
 
-    def _on_written(self, batch: Batch, future: Future[int]) -> None:
+    def _on_written(self, batch: WriteBatch, future: Future[int]) -> None:
         """A write was answered. After the end of the run that counts no more: the next run reads what is stored."""
         if self.state is State.CLOSED:
             return
@@ -295,7 +295,7 @@ class Journal:
         if error is not None:
             self._on_failure(batch, error)
             return
-        self._on_its_way = None
+        self._in_flight = None
         self._linger = min(LONGEST_LINGER, max(LINGER, _SLOWNESS * (self._loop.time() - self._wrote_at)))
         self._deadline.clear()
         self._last_failure, self._pause = None, _FIRST_PAUSE
@@ -323,12 +323,12 @@ class Journal:
 
     def _tell_all(self) -> None:
         """Hand the readers everything, saved or not."""
-        on_their_way = [] if self._on_its_way is None else self._on_its_way.entries
-        self._readers.tell([*on_their_way, *self.queue], self._written)
+        in_flight = [] if self._in_flight is None else self._in_flight.entries
+        self._readers.tell([*in_flight, *self.queue], self._written)
 
     # --- When the store fails -----------------------------------------------------------------------------------
 
-    def _on_failure(self, batch: Batch, error: BaseException) -> None:
+    def _on_failure(self, batch: WriteBatch, error: BaseException) -> None:
         """Try again for a while if that can help; else stop the run, or let it go on in memory."""
         failure = error if isinstance(error, StoreError) else StoreError(f"The store failed: {error!r}.")
         if self.state is State.FAILED:
@@ -344,7 +344,7 @@ class Journal:
             self._timer = self._loop.call_later(self._pause, self._send, batch)
 
     def _on_deadline(self) -> None:
-        failure = self._last_failure or StoreUnavailable(f"The store did not answer within {PATIENCE:g} s.")
+        failure = self._last_failure or StoreUnavailable(f"The store did not answer within {STORE_TIMEOUT:g} s.")
         self._stop_trying(failure)
 
     def _stop_trying(self, failure: StoreError) -> None:
@@ -382,7 +382,7 @@ class Journal:
             done.set_result(None)
             return done
         self._waiting.append((self._taken + 1, done))
-        if self._on_its_way is None:
+        if self._in_flight is None:
             self._write_end()
         return done
 
@@ -390,7 +390,7 @@ class Journal:
         self._stop_timer()
         if self.state is State.OPEN:
             self.idle = False
-            self._send(self._page.turn(self._session.saved, self._closing))
+            self._send(self._buffer.turn(self._session.saved, self._closing))
 
     def close(self) -> None:
         """The run is over, and the lease is let go. Readers are not shown what is not saved.
@@ -406,22 +406,22 @@ class Journal:
         self.state = State.CLOSED
         self._stop_timer()
         self._deadline.clear()
-        if self._tenure is not None:
-            self._tenure.close()
-        self.hurry()
+        if self._held is not None:
+            self._held.close()
+        self.stop_waiting()
         self._wake(float("inf"))
         if not self.opening.done():
             self.opening.cancel()
-        if self._tenure is not None and not self._ended:
-            self._tenure.let_go()
+        if self._held is not None and not self._ended:
+            self._held.let_go()
 
-    def left_over(self) -> list[Batch]:
+    def unsaved_batches(self) -> list[WriteBatch]:
         """Once closed: what is not known to be in the store, in order, with the run's end. May be written again."""
-        batches: list[Batch] = []
-        saved, last = self._session.saved, self._on_its_way
+        batches: list[WriteBatch] = []
+        saved, last = self._session.saved, self._in_flight
         if last is not None:
             batches.append(last)
             saved = last.first_message + len(last.messages) if last.rewrites else saved
         if last is None or last.closing is None:
-            batches.append(self._page.turn(saved, self._closing))
+            batches.append(self._buffer.turn(saved, self._closing))
         return batches

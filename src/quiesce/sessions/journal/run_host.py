@@ -27,12 +27,12 @@ class RunHost(Protocol):
         ...
 
     @property
-    def wish(self) -> BusyPolicy:
+    def busy_policy(self) -> BusyPolicy:
         """What to do when another process has the session."""
         ...
 
     @property
-    def correspondence(self) -> PromptReceiver:
+    def prompt_receiver(self) -> PromptReceiver:
         """Where to bring what other processes say to the run."""
         ...
 

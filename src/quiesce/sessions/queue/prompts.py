@@ -21,10 +21,10 @@ from ..records import Holder, SessionInfo
 PromptKind: TypeAlias = Literal["queue", "steer", "cancel"]
 
 # A sender whose place has expired is passed over, and finds it again when it comes back before this many seconds.
-FORGOTTEN: Final = 3600.0
+ORPHANED_AFTER: Final = 3600.0
 
 
-class Request(Struct, frozen=True):
+class QueueRequest(Struct, frozen=True):
     """A letter that is to be sent. Its place is passed over when it was not asked for again within `seconds`.
 
     `key` is another for each letter, so that one that is sent again is there once.
@@ -38,67 +38,67 @@ class Request(Struct, frozen=True):
 
 
 class QueuedPrompt(Struct, frozen=True):
-    """A letter as it is stored. `body` is the words to be said; `said_in` the run that has said them.
+    """A letter as it is stored. `body` is the words to be said; `sent_in` the run that has said them.
 
     `taken_by` is the run that is going to: from then on the sender cannot take them back.
     `fence` is the lease that the words are for: a later holder leaves them alone.
     """
 
-    place: int
+    position: int
     kind: PromptKind
     sender: Holder
     fence: int
     expires_in: float
     body: bytes = b""
-    said_in: str = ""
+    sent_in: str = ""
     taken_by: str = ""
 
     @property
-    def withdrawn(self) -> bool:
+    def is_withdrawn(self) -> bool:
         """Whether the sender has left, or was not heard of for very long."""
-        return self.expires_in < -FORGOTTEN
+        return self.expires_in < -ORPHANED_AFTER
 
     @property
-    def waits(self) -> bool:
+    def is_waiting(self) -> bool:
         """Whether the sender is still there, as far as can be told."""
         return self.expires_in > 0 and not self.sender.is_gone
 
     @property
     def is_orphaned(self) -> bool:
         """Whether nobody will ever come back for it."""
-        return self.withdrawn or self.sender.is_gone
+        return self.is_withdrawn or self.sender.is_gone
 
 
-class Admission(NamedTuple):
+class LeaseDecision(NamedTuple):
     """What a store answers somebody who wants a session. `busy` is None when they may have it.
 
-    `said_in` is the run that has said their words, so that they need it no longer. `litter` is to be thrown away, and
+    `sent_in` is the run that has said their words, so that they need it no longer. `orphaned` is to be thrown away, and
     `since` is the `Lease.since` for them.
     """
 
     busy: SessionBusy | None
-    said_in: str
-    litter: tuple[int, ...]
+    sent_in: str
+    orphaned: tuple[int, ...]
     since: int
 
 
-def admission(
-    info: SessionInfo, letters: Sequence[QueuedPrompt], wanted_by: Holder | None, place: int | None
-) -> Admission:
+def decide_lease(
+    info: SessionInfo, queued_prompts: Sequence[QueuedPrompt], wanted_by: Holder | None, position: int | None
+) -> LeaseDecision:
     """Who holds a session has it; then those in line, in order; then whoever comes by."""
-    litter = tuple(letter.place for letter in letters if letter.is_orphaned and letter.place != place)
-    mine = next((letter for letter in letters if letter.place == place), None)
-    since = max((letter.place for letter in letters), default=0) if place is None else place
-    if mine is not None and mine.said_in:
-        return Admission(None, mine.said_in, litter, since)
-    overtaken = place is not None and any(
-        each.kind == "cancel" and each.place > place and not each.withdrawn for each in letters
+    orphaned = tuple(prompt.position for prompt in queued_prompts if prompt.is_orphaned and prompt.position != position)
+    mine = next((prompt for prompt in queued_prompts if prompt.position == position), None)
+    since = max((prompt.position for prompt in queued_prompts), default=0) if position is None else position
+    if mine is not None and mine.sent_in:
+        return LeaseDecision(None, mine.sent_in, orphaned, since)
+    overtaken = position is not None and any(
+        each.kind == "cancel" and each.position > position and not each.is_withdrawn for each in queued_prompts
     )
-    busy = _busy(info, wanted_by, _first_in_line(letters, place))
+    busy = _busy(info, wanted_by, _first_waiting(queued_prompts, position))
     if overtaken:
         busy = busy or SessionBusy(info.name, "a newer prompt", 0.0)
         busy.overtaken = True
-    return Admission(busy, "", litter, since)
+    return LeaseDecision(busy, "", orphaned, since)
 
 
 def _busy(info: SessionInfo, wanted_by: Holder | None, first: QueuedPrompt | None) -> SessionBusy | None:
@@ -111,6 +111,6 @@ def _busy(info: SessionInfo, wanted_by: Holder | None, first: QueuedPrompt | Non
     return None
 
 
-def _first_in_line(letters: Iterable[QueuedPrompt], place: int | None) -> QueuedPrompt | None:
-    ahead = (letter for letter in letters if place is None or letter.place < place)
-    return next((letter for letter in ahead if letter.waits and not letter.said_in), None)
+def _first_waiting(queued_prompts: Iterable[QueuedPrompt], position: int | None) -> QueuedPrompt | None:
+    ahead = (prompt for prompt in queued_prompts if position is None or prompt.position < position)
+    return next((prompt for prompt in ahead if prompt.is_waiting and not prompt.sent_in), None)
