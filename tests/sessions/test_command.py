@@ -21,14 +21,14 @@ pytestmark = pytest.mark.promise("P9")
 @pytest.fixture
 def path(tmp_path: Path) -> str:
     @tool
-    async def check(where: str) -> str:
+    async def look(where: str) -> str:
         """Look."""
         return f"nothing {where}"
 
     async def talk() -> None:
         store = SQLiteStore(tmp_path / "s.db")
         model = ScriptedModel([Think("hm"), Say("I look. "), Call("look", {"where": "here"})], "There is nothing.")
-        await Agent(model, tools=[check], session="first one", store=store, name="seeker").invoke_async("Where is it?")
+        await Agent(model, tools=[look], session="first one", store=store, name="seeker").invoke_async("Where is it?")
         await Agent(ScriptedModel("Hello."), session="second", store=store).invoke_async("Hi")
         store.close().result()
 

@@ -98,7 +98,7 @@ def test_a_place_that_does_not_exist(tmp_path: Path) -> None:
 
 
 @tool
-async def check() -> str:
+async def look() -> str:
     """Look."""
     await asyncio.sleep(0.05)
     return "seen"
@@ -137,7 +137,7 @@ def test_a_database_that_is_restarted_is_waited_for(postgres: Postgres, how: str
 
     async def main() -> None:
         store = PostgresStore(url)
-        agent = Agent(talk(), tools=[check], session="s", store=store)
+        agent = Agent(talk(), tools=[look], session="s", store=store)
         events = await meanwhile(agent, restart)
         assert isinstance(events[-1], RunEnded)
         assert events[-1].receipt.saved, events[-1].receipt.unsaved
@@ -152,7 +152,7 @@ def test_a_database_that_is_away_when_a_run_begins_is_waited_for(postgres: Postg
 
     async def main() -> None:
         store = PostgresStore(url)
-        await Agent(talk(), tools=[check], session="s", store=store).invoke_async("First")
+        await Agent(talk(), tools=[look], session="s", store=store).invoke_async("First")
         postgres.stop()
         run = Agent(ScriptedModel("Here."), session="s", store=store).start("Anybody there?")
         await asyncio.to_thread(postgres.start)
@@ -200,7 +200,7 @@ def test_a_connection_that_is_dropped_at_every_transaction(postgres: Postgres, i
 
     async def main(name: str, at: frozenset[int]) -> Dropped:
         store = Dropped(url, at=at, inside=inside)
-        agent = Agent(brief(), tools=[check], session=name, store=store)
+        agent = Agent(brief(), tools=[look], session=name, store=store)
         result = await agent.invoke_async("Go")
         assert result.receipt.saved, result.receipt.unsaved
         assert result.text == "I end."
@@ -225,7 +225,7 @@ def test_a_database_that_stays_away(postgres: Postgres, monkeypatch: pytest.Monk
 
     async def main() -> None:
         store = PostgresStore(url)
-        agent = Agent(talk(), tools=[check], session="s", store=store, on_store_failure=failure)
+        agent = Agent(talk(), tools=[look], session="s", store=store, on_store_failure=failure)
         try:
             if failure == "stop":
                 with pytest.raises(StoreUnavailable) as raised:

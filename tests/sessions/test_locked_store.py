@@ -81,7 +81,7 @@ class Place:
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-def position(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     made: list[Store] = []
     if request.param == "postgres":
         server: Postgres = request.getfixturevalue("postgres")
@@ -127,9 +127,9 @@ async def read(run: Any, model: Gated, lock: Callable[[], Awaitable[None]]) -> l
     return seen
 
 
-async def check_readable(position: Place, seen: str, name: str = "s") -> tuple[Any, ...]:
+async def check_readable(place: Place, seen: str, name: str = "s") -> tuple[Any, ...]:
     """In another process, so to speak: all that was seen is there, it is valid, and it goes on."""
-    store = position.make()
+    store = place.make()
     agent = Agent(ScriptedModel("Another."), session=name, store=store)
     before = await Session(name, store).load()
     result = await agent.invoke_async("And you?")
@@ -142,15 +142,15 @@ async def check_readable(position: Place, seen: str, name: str = "s") -> tuple[A
 
 
 @pytest.mark.usefixtures("quick")
-def test_a_lock_while_a_run_is_stopped_destroys_nothing(position: Place) -> None:
+def test_a_lock_while_a_run_is_stopped_destroys_nothing(place: Place) -> None:
     """The run ends without its store; what it had sent lands afterwards, and the next run writes after that."""
 
     async def main() -> None:
-        store = position.make()
+        store = place.make()
         model = Gated([Say(WORDS), Stall()], "Second.", "Third.")
         agent = Agent(model, session="s", store=store)
         run = agent.start("Go")
-        reading = asyncio.create_task(read(run, model, position.lock))
+        reading = asyncio.create_task(read(run, model, place.lock))
         await model.said.wait()
         run.cancel("enough")
         result = await run.result()
@@ -158,13 +158,13 @@ def test_a_lock_while_a_run_is_stopped_destroys_nothing(position: Place) -> None
         assert result.stop_reason == "cancelled"
         assert result.receipt.saved is False
         assert len(text_of(seen)) < len(WORDS)
-        await position.unlock()
+        await place.unlock()
         await landed(store)
         second = await agent.invoke_async("Again")
         assert second.receipt.saved
         assert second.text == "Second."
         assert faults(second.messages) == ()
-        messages = await check_readable(position, text_of(seen))
+        messages = await check_readable(place, text_of(seen))
         assert [message.text for message in messages if message.text in ("Second.", "Another.")] == [
             "Second.",
             "Another.",
@@ -175,10 +175,10 @@ def test_a_lock_while_a_run_is_stopped_destroys_nothing(position: Place) -> None
     asyncio.run(main())
 
 
-def _locked_for(position: Place, seconds: float) -> Callable[[], Awaitable[None]]:
+def _locked_for(place: Place, seconds: float) -> Callable[[], Awaitable[None]]:
     async def lock() -> None:
-        await position.lock()
-        asyncio.get_running_loop().call_later(seconds, lambda: tasks.append(asyncio.ensure_future(position.unlock())))
+        await place.lock()
+        asyncio.get_running_loop().call_later(seconds, lambda: tasks.append(asyncio.ensure_future(place.unlock())))
 
     tasks: list[Any] = []
     return lock
@@ -186,36 +186,36 @@ def _locked_for(position: Place, seconds: float) -> Callable[[], Awaitable[None]
 
 @pytest.mark.parametrize("hooked", [False, True])
 def test_the_end_of_a_run_waits_for_a_store_that_is_locked(
-    position: Place, monkeypatch: pytest.MonkeyPatch, hooked: bool
+    place: Place, monkeypatch: pytest.MonkeyPatch, hooked: bool
 ) -> None:
     monkeypatch.setattr(settle, "SAVE_GRACE", 0.1)
 
     async def main() -> None:
-        store = position.make()
+        store = place.make()
         model = Gated(WORDS)
         agent = Agent(model, session="s", store=store)
         if hooked:
             from quiesce.hooks import AfterRun
 
             agent.hook(AfterRun)(lambda event: None)
-        seen = await read(agent.start("Go"), model, _locked_for(position, 0.7))
+        seen = await read(agent.start("Go"), model, _locked_for(place, 0.7))
         assert isinstance(seen[-1], RunEnded)
         assert seen[-1].stop_reason == "end_turn"
         assert seen[-1].receipt.saved
         assert text_of(seen) == WORDS
-        await check_readable(position, WORDS)
+        await check_readable(place, WORDS)
 
     asyncio.run(main())
 
 
 @pytest.mark.usefixtures("quick")
-def test_a_run_whose_end_cannot_be_saved_does_not_look_successful(position: Place) -> None:
+def test_a_run_whose_end_cannot_be_saved_does_not_look_successful(place: Place) -> None:
     async def main() -> None:
-        store = position.make()
+        store = place.make()
         model = Gated(WORDS, "Second.")
         agent = Agent(model, session="s", store=store)
         run = agent.start("Go")
-        seen = await read(run, model, position.lock)
+        seen = await read(run, model, place.lock)
         with pytest.raises(StoreUnavailable) as raised:
             await run.result()
         assert isinstance(seen[-1], RunEnded)
@@ -224,24 +224,24 @@ def test_a_run_whose_end_cannot_be_saved_does_not_look_successful(position: Plac
         result = raised.value.result
         assert result is not None
         assert result.messages[-1].text == WORDS
-        await position.unlock()
+        await place.unlock()
         await landed(store)
         stored = [each.event for each in await Session("s", store).events(run.id)]
         assert stored[: len(seen) - 1] == seen[:-1]  # nothing was shown that is not there
         assert (await agent.invoke_async("Again")).text == "Second."
-        await check_readable(position, text_of(seen))
+        await check_readable(place, text_of(seen))
 
     asyncio.run(main())
 
 
 @pytest.mark.usefixtures("quick")
-def test_what_went_on_in_memory_is_saved_by_the_next_run_first(position: Place) -> None:
+def test_what_went_on_in_memory_is_saved_by_the_next_run_first(place: Place) -> None:
     async def main() -> None:
-        store = position.make()
+        store = place.make()
         model = Gated(WORDS, "Second.")
         agent = Agent(model, session="s", store=store, on_store_failure="continue")
         run = agent.start("Go")
-        seen = await read(run, model, position.lock)
+        seen = await read(run, model, place.lock)
         result = await run.result()
         assert result.stop_reason == "end_turn"
         assert result.receipt.saved is False
@@ -249,7 +249,7 @@ def test_what_went_on_in_memory_is_saved_by_the_next_run_first(position: Place) 
         assert any(isinstance(event, StoreFailed) for event in seen)
         with pytest.raises(StoreUnavailable):  # it is still locked: nothing goes on before that is saved
             await agent.invoke_async("Too soon")
-        await position.unlock()
+        await place.unlock()
         await landed(store)
         second = await agent.invoke_async("Again")
         assert second.receipt.saved
@@ -258,21 +258,21 @@ def test_what_went_on_in_memory_is_saved_by_the_next_run_first(position: Place) 
         assert text_of(stored) == WORDS
         assert isinstance(stored[-1], RunEnded)
         assert await Session("s", store).receipt(run.id) is not None
-        await check_readable(position, WORDS)
+        await check_readable(place, WORDS)
 
     asyncio.run(main())
 
 
 @pytest.mark.usefixtures("quick")
-def test_a_stop_ends_the_wait_for_a_store_at_the_end(position: Place) -> None:
+def test_a_stop_ends_the_wait_for_a_store_at_the_end(place: Place) -> None:
     """The answer is complete when the stop comes, and it is not saved: an error, soon, and nothing shown."""
 
     async def main() -> None:
-        store = position.make()
+        store = place.make()
         model = Gated(WORDS)
         agent = Agent(model, session="s", store=store)
         run = agent.start("Go")
-        reading = asyncio.create_task(read(run, model, position.lock))
+        reading = asyncio.create_task(read(run, model, place.lock))
         await model.said.wait()
         while run.phase is not Phase.SETTLING:
             assert not run.done
@@ -282,8 +282,8 @@ def test_a_stop_ends_the_wait_for_a_store_at_the_end(position: Place) -> None:
             await asyncio.wait_for(run.result(), 0.6)
         seen = await reading
         assert len(text_of(seen)) < len(WORDS)
-        await position.unlock()
+        await place.unlock()
         await landed(store)
-        await check_readable(position, text_of(seen))
+        await check_readable(place, text_of(seen))
 
     asyncio.run(main())

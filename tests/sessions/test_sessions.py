@@ -108,8 +108,8 @@ def test_the_other_process_gets_a_clear_error_or_waits(new_store: StoreMaker) ->
             await other.invoke_async("Two")
         assert isinstance(refused.value, ConversationBusy)
         assert other.messages == ()
-        give_up = Agent(ScriptedModel(then="Now."), session="s", store=new_store(), session_wait=60)
-        waiting = give_up.start("Three")
+        waiter = Agent(ScriptedModel(then="Now."), session="s", store=new_store(), session_wait=60)
+        waiting = waiter.start("Three")
         await asyncio.sleep(0.05)
         assert not waiting.done
         run.cancel("enough")

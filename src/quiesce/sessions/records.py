@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
@@ -127,15 +128,17 @@ class WriteBatch:
         self.marks: list[int] = []
         """Which entries are marks, which are not for readers."""
         self.release = False
-        self.urgent = True
-        """Whether this must survive even a power cut; what only says that a run is over need not."""
         self._rows: list[Row] | None = None
-        self._payloads: list[bytes] | None = None
 
     @property
     def count(self) -> int:
         """How many entries there are, with the closing one."""
         return len(self.entries) + (self.closing is not None)
+
+    @property
+    def urgent(self) -> bool:
+        """Whether this must survive a power cut: not when it says only that a run is over."""
+        return self.closing is None or bool(self.entries)
 
     @property
     def rewrites(self) -> bool:
@@ -154,10 +157,12 @@ class WriteBatch:
         self._rows = rows
 
     def payloads(self) -> list[bytes]:
-        """The messages, encoded."""
-        if self._payloads is None:
-            self._payloads = [encode(message) for message in self.messages]
+        """The messages, encoded once."""
         return self._payloads
+
+    @cached_property
+    def _payloads(self) -> list[bytes]:
+        return [encode(message) for message in self.messages]
 
 
 # --- What is read --------------------------------------------------------------------------------------------------

@@ -45,6 +45,15 @@ class Unsaved(NamedTuple):
     batches: list[WriteBatch]
 
 
+class _StoredState(msgspec.Struct):
+    """What the store is known to hold of a session; `revision` is None when that has to be read again."""
+
+    messages: tuple[Message, ...] = ()
+    session_id: str | None = None
+    revision: int | None = None
+    writer: bytes | None = None
+
+
 class Session(Conversation):
     """A named conversation in a store, in memory as well while it is used here.
 
@@ -78,11 +87,8 @@ class Session(Conversation):
         """The runs that were found to have crashed when the session was last opened here."""
         self.damage = ""
         """What is wrong with the stored conversation, as it was last read; empty when nothing is."""
-        self._saved: tuple[Message, ...] = ()
-        self._stored_id: str | None = None
+        self._stored: Final = _StoredState()
         self._owner: Final = uuid.uuid4().hex
-        self._revision: int | None = None
-        self._stored_writer: bytes | None = None
         self._unsaved: Unsaved | None = None
         self._pending_cancelled = False
         self._journal: Journal | None = None
@@ -94,7 +100,7 @@ class Session(Conversation):
     @property
     def id(self) -> str:
         """What tells this conversation from all others, in every process; known once it was opened."""
-        return self._stored_id or super().id
+        return self._stored.session_id or super().id
 
     @property
     def must_be_opened(self) -> bool:
@@ -104,7 +110,7 @@ class Session(Conversation):
     @property
     def saved(self) -> int:
         """How many messages the store is known to have."""
-        return len(self._saved)
+        return len(self._stored.messages)
 
     # --- Reading without holding --------------------------------------------------------------------------------
 
@@ -152,8 +158,8 @@ class Session(Conversation):
         if damage:
             _log.warning("Session %r is damaged, and shown up to there. %s", self.name, damage)
         if self.holder is None and self._unsaved is None:
-            self._state, self._revision = ConversationState(*found), None
-            self._stored_id, self.damage = snapshot.info.id, damage
+            self._state, self._stored.revision = ConversationState(*found), None
+            self._stored.session_id, self.damage = snapshot.info.id, damage
         return found.messages
 
     # --- Writing: for the run that holds it ---------------------------------------------------------------------
@@ -186,7 +192,7 @@ class Session(Conversation):
         """Do not wait for the person any longer. The store hears of it with the next run."""
         asked = super().cancel_pending(note)
         if asked:
-            self._pending_cancelled, self._revision = True, None
+            self._pending_cancelled, self._stored.revision = True, None
         return asked
 
     # --- For the run's journal ----------------------------------------------------------------------------------
@@ -201,11 +207,11 @@ class Session(Conversation):
         if self.holder == run_id:
             left, self._journal = self._journal, None
             if left is not None and not left.all_saved:
-                self._revision = None
+                self._stored.revision = None
                 if left.opened and self.on_store_failure == "continue":
                     self._unsaved = Unsaved(run_id, left.unsaved_batches())
                 elif self._unsaved is None:
-                    self._state = ConversationState(self._saved)
+                    self._state = ConversationState(self._stored.messages)
         super().release(run_id)
 
     async def open(self, give_up: asyncio.Future[None], busy_policy: BusyPolicy | None = None) -> Lease | SentElsewhere:
@@ -214,7 +220,7 @@ class Session(Conversation):
         `busy_policy` says what to do while another process has the session. `SentElsewhere` means that the run there
         has sent its prompt. Raises `SessionBusy` or another `StoreError`.
         """
-        self._waiter = SessionWaiter(self, self._owner, self._revision, busy_policy or BusyPolicy())
+        self._waiter = SessionWaiter(self, self._owner, self._stored.revision, busy_policy or BusyPolicy())
         taken = await self._waiter.get(give_up)
         if busy_policy is None or isinstance(taken, SentElsewhere):
             self._waiter.stop_watching()
@@ -227,7 +233,7 @@ class Session(Conversation):
             self._waiter.stop_watching()
             self.store.release(taken.lease)
             raise
-        self._stored_id = taken.lease.session_id
+        self._stored.session_id = taken.lease.session_id
         return taken.lease
 
     def stop_watching(self) -> bool:
@@ -269,19 +275,19 @@ class Session(Conversation):
                 raise damaged(self.name, damage)
         for each in sealings:  # written only when all of them are known to make sense
             revision, found = await self._write(lease, each.batch()), each.after
-        self._state, self._saved = ConversationState(*found), found.messages
-        self._revision, self._unsaved, self.damage = revision, None, ""
-        self._stored_writer = snapshot.values.get(WRITER)
+        self._state, self._stored.messages = ConversationState(*found), found.messages
+        self._stored.revision, self._unsaved, self.damage = revision, None, ""
+        self._stored.writer = snapshot.values.get(WRITER)
         self.crashes, self.values = tuple(each.crash for each in sealings), dict(snapshot.values)
 
     def _goes_on_from(self, snapshot: Snapshot, unsaved: Unsaved) -> bool:
         """Whether nobody else has written since the run that is not wholly saved, nor sealed it."""
         writer = snapshot.values.get(WRITER)
-        if snapshot.info.id != self._stored_id:
+        if snapshot.info.id != self._stored.session_id:
             return False
         if writer == unsaved.run_id.encode():
             return unsaved.run_id in snapshot.unfinished
-        return writer == self._stored_writer
+        return writer == self._stored.writer
 
     async def _catch_up(self, lease: Lease, snapshot: Snapshot, unsaved: Unsaved) -> int:
         """Save what an earlier run left in memory only."""
@@ -312,10 +318,10 @@ class Session(Conversation):
 
     def wrote(self, batch: WriteBatch, revision: int) -> None:
         """A batch is in the store."""
-        self._revision = revision
-        self._stored_writer = batch.values.get(WRITER, self._stored_writer)
+        self._stored.revision = revision
+        self._stored.writer = batch.values.get(WRITER, self._stored.writer)
         if batch.rewrites:
-            self._saved = (*self._saved[: batch.first_message], *batch.messages)
+            self._stored.messages = (*self._stored.messages[: batch.first_message], *batch.messages)
 
 
 def stored_receipt(run: RunRecord, rows: Iterable[Row]) -> Receipt | None:

@@ -23,20 +23,15 @@ GATE_FULL: Final = 16_384
 
 
 class Gate(Protocol):
-    """Holds events back until something has happened to them: until they are saved, say. Then it delivers them.
+    """Holds events back until something has happened to them: until they are saved, say. Then it delivers them."""
 
-    Events are put into `queue` directly, because every chunk comes by here; an `idle` gate is then told to `begin()`.
-    """
+    def take(self, event: Any) -> None:
+        """Queue an event. Never waits."""
 
     @property
-    def queue(self) -> list[Any]:
-        """Where to put events."""
+    def queued(self) -> int:
+        """How many events are queued, apart from those on their way to the store."""
         ...
-
-    idle: bool
-
-    def begin(self) -> None:
-        """There is something in the queue. Never waits."""
 
     def flush(self) -> None:
         """There is so much in the queue that more need not be waited for. Never waits."""
@@ -71,9 +66,7 @@ class EventFanout:
         self.since_checkpoint += 1
         gate = self.gate
         if gate is not None:
-            gate.queue.append(event)
-            if gate.idle:
-                gate.begin()
+            gate.take(event)
             return
         for buffer in self._buffers:
             buffer.events.append(event)
@@ -127,7 +120,7 @@ class EventFanout:
 
     def _crowded(self) -> bool:
         gate = self.gate
-        if gate is not None and len(gate.queue) >= GATE_FULL:
+        if gate is not None and gate.queued >= GATE_FULL:
             gate.flush()
             if gate.backlog >= 2 * GATE_FULL:
                 return True

@@ -74,4 +74,3 @@ def _close(batch: WriteBatch, last: RunEnded, detail: bytes) -> None:
     batch.closing = last
     batch.end = RunEnd("ended", last.stop_reason, time.time(), detail)
     batch.release = True
-    batch.urgent = bool(batch.entries)
