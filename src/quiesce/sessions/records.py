@@ -214,7 +214,7 @@ def up_to_gap(rows: Sequence[Sequence[Any]]) -> tuple[int, list[bytes]]:
 
 
 class AcquireRequest(Struct, frozen=True):
-    """Somebody who wants a session, with a place in its line or without one; `known` is the revision they have."""
+    """A request for a session, with a position in its queue or without one; `known` is the revision at hand."""
 
     holder: Holder
     seconds: float
@@ -230,6 +230,6 @@ class AcquiredSession(Struct, frozen=True):
 
 
 class SentElsewhere(Struct, frozen=True):
-    """A session that is not needed any more: the words are said, by a run that had it."""
+    """A session that is not needed any more: the run that had it has sent the queued prompt."""
 
     run_id: str

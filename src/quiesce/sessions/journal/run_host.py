@@ -33,7 +33,7 @@ class RunHost(Protocol):
 
     @property
     def prompt_receiver(self) -> PromptReceiver:
-        """Where to bring what other processes say to the run."""
+        """Where prompts of other processes go."""
         ...
 
     def deliver(self, events: Sequence[Event]) -> None:

@@ -1,7 +1,6 @@
-"""Letters to a session that is busy: how a prompt in one process waits for, or speaks to, a run in another one.
+"""Prompts that wait for a busy session: one row each, in order of arrival.
 
-Each is a row in the store, in the order in which it came. It is a place in the line; some say more than that to those
-who came before. It is gone when its sender has got the session, has left, or was told that its words were said.
+A row is deleted when its process gets the session, gives up, or learns that the running run has sent the prompt.
 """
 
 from __future__ import annotations
@@ -16,18 +15,18 @@ from ...errors import SessionBusy
 from ..records import Holder, SessionInfo
 
 # queue    waits for its turn
-# steer    has words for the run that holds the session, and waits for its turn in case they are not said
-# cancel   asks all who came before to stop, and waits for them to be at rest
+# steer    is for the run that holds the session, and waits for its turn in case that run does not send it
+# cancel   asks all runs before it to stop, and waits until they are at rest
 PromptKind: TypeAlias = Literal["queue", "steer", "cancel"]
 
-# A sender whose place has expired is passed over, and finds it again when it comes back before this many seconds.
+# A position that was not renewed in time is skipped; so many seconds later it is deleted.
 ORPHANED_AFTER: Final = 3600.0
 
 
 class QueueRequest(Struct, frozen=True):
-    """A letter that is to be sent. Its place is passed over when it was not asked for again within `seconds`.
+    """A prompt to be queued. Its position is skipped when it was not renewed within `seconds`.
 
-    `key` is another for each letter, so that one that is sent again is there once.
+    `key` is unique, so that a request that is repeated is queued once.
     """
 
     kind: PromptKind
@@ -38,10 +37,10 @@ class QueueRequest(Struct, frozen=True):
 
 
 class QueuedPrompt(Struct, frozen=True):
-    """A letter as it is stored. `body` is the words to be said; `sent_in` the run that has said them.
+    """A queued prompt as it is stored. `body` is the message; `sent_in` is the run that has sent it.
 
-    `taken_by` is the run that is going to: from then on the sender cannot take them back.
-    `fence` is the lease that the words are for: a later holder leaves them alone.
+    `taken_by` is the run that will send it: from then on it cannot be withdrawn.
+    `fence` is the lease that the message is for: a later holder does not take it.
     """
 
     position: int
@@ -55,22 +54,22 @@ class QueuedPrompt(Struct, frozen=True):
 
     @property
     def is_withdrawn(self) -> bool:
-        """Whether the sender has left, or was not heard of for very long."""
+        """Whether the process that queued it gave up, or stopped renewing it more than an hour ago."""
         return self.expires_in < -ORPHANED_AFTER
 
     @property
     def is_waiting(self) -> bool:
-        """Whether the sender is still there, as far as can be told."""
+        """Whether the process that queued it is alive and renews it, as far as can be told."""
         return self.expires_in > 0 and not self.sender.is_gone
 
     @property
     def is_orphaned(self) -> bool:
-        """Whether nobody will ever come back for it."""
+        """Whether it was withdrawn, or the process that queued it is dead."""
         return self.is_withdrawn or self.sender.is_gone
 
 
 class LeaseDecision(NamedTuple):
-    """What a store answers somebody who wants a session. `busy` is None when they may have it.
+    """What a store answers a process that wants a session. `busy` is None when it may have it.
 
     `sent_in` is the run that has said their words, so that they need it no longer. `orphaned` is to be thrown away, and
     `since` is the `Lease.since` for them.
@@ -85,7 +84,7 @@ class LeaseDecision(NamedTuple):
 def decide_lease(
     info: SessionInfo, queued_prompts: Sequence[QueuedPrompt], wanted_by: Holder | None, position: int | None
 ) -> LeaseDecision:
-    """Who holds a session has it; then those in line, in order; then whoever comes by."""
+    """The holder of a session keeps it; then come queued prompts, in order; then any other process."""
     orphaned = tuple(prompt.position for prompt in queued_prompts if prompt.is_orphaned and prompt.position != position)
     mine = next((prompt for prompt in queued_prompts if prompt.position == position), None)
     since = max((prompt.position for prompt in queued_prompts), default=0) if position is None else position
