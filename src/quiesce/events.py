@@ -202,7 +202,7 @@ class ChildEvent(Struct, frozen=True, tag="child"):
     event: Event
 
 
-class HandedOff(Struct, frozen=True, tag="handed_over"):
+class HandedOff(Struct, frozen=True, tag="handed_off"):
     """Another agent continues the conversation, in the same run."""
 
     previous: str

@@ -103,7 +103,7 @@ async def test_cancelling_inside_the_block_of_a_run():
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.01), agent.start("go") as run:
             await asyncio.get_running_loop().create_future()
-    assert run._ended.result().receipt.cause.source == "task"
+    assert run._ended.result().receipt.cause.source == "caller"
 
 
 # --- The run's own task is cancelled ---------------------------------------------------------------------------------
@@ -118,7 +118,7 @@ async def test_cancelling_the_runs_own_task_at_each_pass(steps):
     run._task.cancel()
     end = await ended(run, record, agent)
     assert end.reason == "cancelled"
-    assert end.result.receipt.cause.source == "task"
+    assert end.result.receipt.cause.source == "caller"
     assert run._task.cancelled()
     assert end.result.receipt.still_running == ()
 

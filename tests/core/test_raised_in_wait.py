@@ -49,7 +49,7 @@ def check_rest(agent: Agent, error: BaseException) -> None:
     assert agent.active_runs == ()
     assert faults(agent.messages) == ()
     for cause in agent.causes:
-        assert (cause.source, cause.reason) == ("task", f"{type(error).__name__} in the thread that waited")
+        assert (cause.source, cause.reason) == ("caller", f"{type(error).__name__} in the thread that waited")
     assert answers_next(agent)
     assert [each.name for each in threading.enumerate() if each.name.startswith("quiesce-sync")] == ["quiesce-sync-1"]
 
@@ -91,7 +91,9 @@ def test_what_a_signal_handler_raises_stops_the_run(use, error) -> None:
         Raiser(raised, sys.maxsize, ready=busy(agent)).play(lambda: use(agent))
     assert caught.value is raised
     told = (
-        ("signal", "Ctrl-C") if error is KeyboardInterrupt else ("task", f"{error.__name__} in the thread that waited")
+        ("signal", "Ctrl-C")
+        if error is KeyboardInterrupt
+        else ("caller", f"{error.__name__} in the thread that waited")
     )
     assert [(cause.source, cause.reason) for cause in agent.causes] == [told]
     assert agent.active_runs == ()
@@ -104,7 +106,7 @@ def test_a_handle_has_the_receipt_afterwards() -> None:
     with pytest.raises(SoftLimit):
         Raiser(SoftLimit(), sys.maxsize, ready=busy(agent)).play(run.wait)
     receipt = run.wait(0).receipt
-    assert (receipt.cause.source, receipt.mode, receipt.still_running) == ("task", "now", ())
+    assert (receipt.cause.source, receipt.mode, receipt.still_running) == ("caller", "now", ())
 
 
 def test_a_wait_that_is_over_by_its_own_timeout_leaves_the_run_alone() -> None:

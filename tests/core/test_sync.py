@@ -98,7 +98,7 @@ def test_closing_the_background_settles_what_runs():
     run = agent.start("go")
     close_portals()
     result = run.wait(20)
-    assert (result.stop_reason, result.receipt.cause.source) == ("cancelled", "task")
+    assert (result.stop_reason, result.receipt.cause.source) == ("cancelled", "caller")
     assert portal().usable
 
 

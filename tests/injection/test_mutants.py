@@ -183,7 +183,7 @@ def test_a_swallowed_cancellation_is_found(monkeypatch: pytest.MonkeyPatch) -> N
         try:
             return await self.result()
         except asyncio.CancelledError:
-            self.cancel(source="task")
+            self.cancel(source="caller")
             return await self.result()
 
     monkeypatch.setattr(Run, "owned", owned)

@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from typing import Any, Literal
 
 from quiesce.errors import StoreError, StoreUnavailable
-from quiesce.sessions.records import Batch, Lease
+from quiesce.sessions.records import Lease, WriteBatch
 from quiesce.sessions.store import Store
 
 Fate = Literal["lands", "fails", "lands unheard", "hangs", "lands in silence", "late", "late and failed"]
@@ -49,7 +49,7 @@ class FaultyStore:
 
         return call
 
-    def write(self, lease: Lease, batch: Batch) -> Future[int]:
+    def write(self, lease: Lease, batch: WriteBatch) -> Future[int]:
         if self.dead:
             return Future()
         answer: Future[int] = Future()

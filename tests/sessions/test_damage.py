@@ -14,7 +14,7 @@ from quiesce.conversation.sealing import faults
 from quiesce.errors import StoreDamaged
 from quiesce.messages import AssistantMessage, Text, UserMessage
 from quiesce.sessions.journal.rows import encode
-from quiesce.sessions.records import Batch, RunBegin, holder
+from quiesce.sessions.records import RunBegin, WriteBatch, holder
 from quiesce.sessions.store import Store
 from quiesce.sessions.stores.memory import MemoryStore
 from quiesce.sessions.stores.sqlite import SQLiteStore
@@ -104,7 +104,7 @@ def _crashed(store: Store, run: str, first: int, words: str, started: float) -> 
     from quiesce.sessions.journal.rows import Commit
 
     lease = store.acquire("s", holder(run), seconds=60).result().lease
-    batch = Batch(run)
+    batch = WriteBatch(run)
     batch.begin = RunBegin("agent", started)
     batch.messages, batch.first_message = [UserMessage((Text(f"Q {run}"),))], first
     batch.entries = [Commit(1), ModelCallStarted(1, 1, "x"), AnswerStart("i", "x"), TextDelta(words)]
@@ -119,7 +119,7 @@ def test_recovery_does_not_touch_what_a_later_run_has_saved() -> None:
         store = MemoryStore()
         _crashed(store, "one", 0, "Lost words", 1.0)
         lease = store.acquire("s", holder("two"), seconds=60).result().lease
-        later = Batch("two")
+        later = WriteBatch("two")
         later.begin = RunBegin("agent", 2.0)
         later.first_message = 1
         later.messages = [AssistantMessage((Text("A"),)), UserMessage((Text("Q2"),)), AssistantMessage((Text("A2"),))]

@@ -13,9 +13,9 @@ from quiesce.conversation.sealing import faults
 from quiesce.errors import LeaseLost, StoreError, StoreFull, StoreUnavailable
 from quiesce.events import RunEnded, StoreFailed, TextDelta
 from quiesce.sessions.journal.rows import decode_row
-from quiesce.sessions.records import Batch, Lease, holder
+from quiesce.sessions.records import Lease, WriteBatch, holder
 from quiesce.sessions.stores.memory import MemoryStore
-from quiesce.testing import Call, Pause, Say, ScriptedModel, run_virtual
+from quiesce.testing import Call, Pause, Say, ScriptedModel, Stall, run_virtual
 
 from .kit import echo, stored
 
@@ -32,7 +32,7 @@ class Failing(MemoryStore):
         self.times = times
         self.hung: list[Future[int]] = []
 
-    def write(self, lease: Lease, batch: Batch) -> Future[int]:
+    def write(self, lease: Lease, batch: WriteBatch) -> Future[int]:
         self.left -= 1
         if self.left >= 0 or self.times <= 0:
             return super().write(lease, batch)
@@ -183,5 +183,19 @@ def test_a_prompt_that_was_accepted_is_returned_when_the_last_save_fails(at: int
         said = [message.text for message in result.messages]
         unsent = [message.text for message in result.unsent]
         assert [*said, *unsent].count("And this") == 1
+
+    run_virtual(main())
+
+
+def test_after_a_write_that_was_repeated_readers_get_what_comes_at_once() -> None:
+    async def main() -> None:
+        store = Failing(0, StoreUnavailable("away"), times=1)
+        run = Agent(ScriptedModel([Say("One "), Stall()]), session="s", store=store).start("Go")
+        async with asyncio.timeout(60):
+            async for event in run:
+                if isinstance(event, TextDelta):
+                    break
+        run.cancel("enough")
+        await run.result()
 
     run_virtual(main())

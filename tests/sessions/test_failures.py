@@ -220,7 +220,7 @@ def test_a_connection_that_is_dropped_at_every_transaction(postgres: Postgres, i
 
 @pytest.mark.parametrize("failure", ["stop", "continue"])
 def test_a_database_that_stays_away(postgres: Postgres, monkeypatch: pytest.MonkeyPatch, failure: Any) -> None:
-    monkeypatch.setattr(journal, "PATIENCE", 0.2)
+    monkeypatch.setattr(journal, "STORE_TIMEOUT", 0.2)
     url = postgres.new_database()
 
     async def main() -> None:

@@ -12,7 +12,7 @@ from quiesce.conversation.sealing import faults
 from quiesce.events import ModelCallStarted, TextDelta
 from quiesce.interrupts import PendingCall, PendingTurn
 from quiesce.messages import AssistantMessage, CutNote, Outcome, Text, ToolCall, ToolMessage, UserMessage
-from quiesce.sessions.journal.recovery import TornRun
+from quiesce.sessions.journal.recovery import CrashedRun
 from quiesce.sessions.journal.rows import Commit, ToolIntended, decode_messages
 from quiesce.sessions.store import Store
 from quiesce.testing import Call, Say, ScriptedModel, Stall
@@ -123,8 +123,8 @@ PROMPT = UserMessage((Text("Pay"),))
 
 def test_a_crash_after_a_question_leaves_the_question() -> None:
     pending = PendingTurn("r", ANSWER, tuple(PendingCall(call) for call in CALLS))
-    torn = TornRun("r", (PROMPT,), pending, [ModelCallStarted(1, 1, "m"), TextDelta("I pay."), Commit(0)])
-    assert torn.conversation() == ((PROMPT,), pending)
+    crashed = CrashedRun("r", (PROMPT,), pending, [ModelCallStarted(1, 1, "m"), TextDelta("I pay."), Commit(0)])
+    assert crashed.conversation() == ((PROMPT,), pending)
 
 
 def test_a_crash_while_a_pending_turn_goes_on_keeps_what_is_known() -> None:
@@ -134,21 +134,21 @@ def test_a_crash_while_a_pending_turn_goes_on_keeps_what_is_known() -> None:
     pending = PendingTurn("r1", ANSWER, tuple(PendingCall(call) for call in CALLS), taken_by="r2")
     done = completed(CALLS[0], "paid")
     rows = [Commit(0), ToolIntended("a"), ToolEnded(done), ToolIntended("b")]
-    torn = TornRun("r2", (PROMPT,), pending, rows)
-    messages, left = torn.conversation()
+    crashed = CrashedRun("r2", (PROMPT,), pending, rows)
+    messages, left = crashed.conversation()
     assert left is None
     assert faults(messages) == ()
     answered = next(message for message in messages if isinstance(message, ToolMessage))
     assert [each.outcome for each in answered.results] == [Outcome.COMPLETED, Outcome.UNKNOWN, Outcome.NEVER_STARTED]
-    assert torn.unknown == (CALLS[1],)
+    assert crashed.unknown == (CALLS[1],)
 
 
 def test_a_crash_while_an_answer_goes_on_keeps_both_halves() -> None:
     cut = AssistantMessage((Text("One two ", cut=True), CutNote("(stopped)")), cut=True)
-    torn = TornRun("r2", (PROMPT, cut), None, [ModelCallStarted(1, 1, "m"), TextDelta("three")])
-    messages, _ = torn.conversation()
+    crashed = CrashedRun("r2", (PROMPT, cut), None, [ModelCallStarted(1, 1, "m"), TextDelta("three")])
+    messages, _ = crashed.conversation()
     assert faults(messages) == ()
     assert len(messages) == 2
     assert "".join(messages[-1].text.split()) == "Onetwothree"
-    untouched = TornRun("r2", (PROMPT, cut), None, [])
+    untouched = CrashedRun("r2", (PROMPT, cut), None, [])
     assert untouched.conversation() == ((PROMPT, cut), None)

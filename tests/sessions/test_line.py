@@ -13,7 +13,7 @@ from quiesce.conversation.sealing import faults
 from quiesce.errors import SessionBusy
 from quiesce.events import TextDelta
 from quiesce.messages import UserMessage
-from quiesce.sessions.queue.prompts import QueuedPrompt, Request, admission
+from quiesce.sessions.queue.prompts import QueuedPrompt, QueueRequest, decide_lease
 from quiesce.sessions.records import Holder, SessionInfo, holder
 from quiesce.sessions.store import Store
 from quiesce.testing import Call, Say, ScriptedModel, Stall
@@ -36,10 +36,10 @@ async def speaking(run: Any) -> None:
             return
 
 
-async def in_line(run: Any) -> None:
+async def is_queued(run: Any) -> None:
     """Wait until the run has a place in the line."""
     async with asyncio.timeout(20):
-        while run.state.conversation.place is None:
+        while run.state.conversation.position is None:
             await asyncio.sleep(0.005)
 
 
@@ -54,7 +54,7 @@ def test_queue_waits_for_the_other_process_and_keeps_the_order(new_store: StoreM
         others = []
         for word in ("Two", "Three", "Four"):
             others.append(agent(new_store(), on_busy="queue").start(word))
-            await in_line(others[-1])
+            await is_queued(others[-1])
         with pytest.raises(SessionBusy):
             await agent(new_store()).invoke_async("Refused")
         assert not any(run.done for run in others)
@@ -70,11 +70,11 @@ def test_cancel_previous_stops_the_other_process_and_those_in_line(new_store: St
         busy = agent(new_store(), [Say("Well"), Stall()])
         first = busy.start("One")
         await speaking(first)
-        behind = busy.start("Behind", on_busy="queue")
+        unsaved = busy.start("Behind", on_busy="queue")
         second = agent(new_store(), on_busy="queue").start("Two")
-        await in_line(second)
+        await is_queued(second)
         third = agent(new_store(), on_busy="cancel_previous").start("Three")
-        stopped = [await run.result() for run in (first, behind, second)]
+        stopped = [await run.result() for run in (first, unsaved, second)]
         assert [each.stop_reason for each in stopped] == ["cancelled"] * 3
         assert {each.receipt.cause.source for each in stopped} == {"remote"}
         assert [[each.text for each in result.unsent] for result in stopped] == [[], ["Behind"], ["Two"]]
@@ -118,7 +118,7 @@ def test_steer_that_comes_too_late_is_queued(new_store: StoreMaker) -> None:
         first = Agent(ScriptedModel([Call("hold")]), tools=[hold], session="s", store=new_store()).start("One")
         await holding.wait()
         second = agent(new_store(), on_busy="steer").start("Two")
-        await in_line(second)
+        await is_queued(second)
         first.cancel("enough")
         release.set()
         stopped = await first.result()
@@ -136,8 +136,8 @@ def test_a_stop_of_one_that_waits_gives_its_place_up(new_store: StoreMaker) -> N
         first = agent(new_store(), [Say("Well"), Stall()]).start("One")
         await speaking(first)
         second, third = agent(store, on_busy="queue").start("Two"), agent(new_store(), on_busy="queue").start("Three")
-        await in_line(second)
-        await in_line(third)
+        await is_queued(second)
+        await is_queued(third)
         second.cancel("changed my mind")
         stopped = await asyncio.wait_for(second.result(), 10)
         assert (stopped.stop_reason, [each.text for each in stopped.unsent]) == ("cancelled", ["Two"])
@@ -187,13 +187,13 @@ def test_answers_to_a_question_do_not_disturb_another_process(new_store: StoreMa
 
 def test_a_line_does_not_hold_up_its_own_owner_or_a_delete(store: Store) -> None:
     me, you = holder("me"), holder("you")
-    place = store.post("s", Request("queue", you, 60)).result()
+    position = store.enqueue("s", QueueRequest("queue", you, 60)).result()
     with pytest.raises(SessionBusy):
         store.acquire("s", me, seconds=60).result()
-    lease = store.acquire_queued("s", you, place, seconds=60).result().lease
-    assert lease.since == place
+    lease = store.acquire_queued("s", you, position, seconds=60).result().lease
+    assert lease.since == position
     store.release(lease).result()
-    store.post("s", Request("queue", you, 60)).result()
+    store.enqueue("s", QueueRequest("queue", you, 60)).result()
     store.delete("s").result()
     assert store.acquire("s", me, seconds=60).result().lease.since == 0
 
@@ -204,12 +204,12 @@ def test_one_who_waits_and_died_is_passed_over(store: Store) -> None:
         pytest.skip("this system does not tell")
     gone = msgspec.structs.replace(here, process=here.process + "0")
     lease = store.acquire("s", holder("me"), seconds=60).result().lease
-    store.post("s", Request("queue", gone, 1000)).result()
-    store.post("s", Request("queue", holder("slow"), -1)).result()
-    place = store.post("s", Request("queue", holder("you"), 60)).result()
+    store.enqueue("s", QueueRequest("queue", gone, 1000)).result()
+    store.enqueue("s", QueueRequest("queue", holder("slow"), -1)).result()
+    position = store.enqueue("s", QueueRequest("queue", holder("you"), 60)).result()
     store.release(lease).result()
-    taken = store.acquire_queued("s", holder("you"), place, seconds=60).result()
-    assert [letter.sender.owner for letter in store.letters(taken.lease).result()] == ["slow"]
+    taken = store.acquire_queued("s", holder("you"), position, seconds=60).result()
+    assert [prompt.sender.owner for prompt in store.queued_prompts(taken.lease).result()] == ["slow"]
 
 
 # --- The rules of the line, without a store --------------------------------------------------------------------------
@@ -219,22 +219,24 @@ def info(held_by: Holder | None = None) -> SessionInfo:
     return SessionInfo("s", "id", 0.0, 0.0, 0, 0, 7, held_by, 10.0)
 
 
-def letter(place: int, owner: str = "x", kind: Any = "queue", said_in: str = "") -> QueuedPrompt:
-    return QueuedPrompt(place, kind, holder(owner), 7, 10.0, b"", said_in)
+def prompt(position: int, owner: str = "x", kind: Any = "queue", sent_in: str = "") -> QueuedPrompt:
+    return QueuedPrompt(position, kind, holder(owner), 7, 10.0, b"", sent_in)
 
 
 def test_admission() -> None:
     me = holder("me")
-    assert admission(info(), [], me, None).busy is None
-    assert admission(info(me), [], me, None).busy is None
-    assert admission(info(holder("x")), [], me, None).busy is not None
-    assert admission(info(), [letter(3)], me, None).busy is not None
-    assert admission(info(), [letter(3), letter(4, "me")], me, 4).busy is not None
-    assert admission(info(), [letter(3, "me"), letter(4)], me, 3).busy is None
-    assert admission(info(), [letter(3, said_in="r"), letter(4, "me")], me, 4).busy is None
-    said = admission(info(holder("x")), [letter(3, "me", "steer", "r")], me, 3)
-    assert (said.busy, said.said_in) == (None, "r")
-    overtaken = admission(info(), [letter(3, "me"), letter(4, kind="cancel")], me, 3).busy
+    assert decide_lease(info(), [], me, None).busy is None
+    assert decide_lease(info(me), [], me, None).busy is None
+    assert decide_lease(info(holder("x")), [], me, None).busy is not None
+    assert decide_lease(info(), [prompt(3)], me, None).busy is not None
+    assert decide_lease(info(), [prompt(3), prompt(4, "me")], me, 4).busy is not None
+    assert decide_lease(info(), [prompt(3, "me"), prompt(4)], me, 3).busy is None
+    assert decide_lease(info(), [prompt(3, sent_in="r"), prompt(4, "me")], me, 4).busy is None
+    said = decide_lease(info(holder("x")), [prompt(3, "me", "steer", "r")], me, 3)
+    assert (said.busy, said.sent_in) == (None, "r")
+    overtaken = decide_lease(info(), [prompt(3, "me"), prompt(4, kind="cancel")], me, 3).busy
     assert overtaken is not None
     assert overtaken.overtaken
-    assert not getattr(admission(info(), [letter(2, kind="cancel"), letter(3, "me")], me, 3).busy, "overtaken", False)
+    assert not getattr(
+        decide_lease(info(), [prompt(2, kind="cancel"), prompt(3, "me")], me, 3).busy, "overtaken", False
+    )

@@ -102,8 +102,8 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Less time to wait for."""
     monkeypatch.setattr(settle, "SAVE_GRACE", 0.2)
-    monkeypatch.setattr(journal, "PATIENCE", 1.0)
-    monkeypatch.setattr(sqlite_file, "_LOCK_PATIENCE", 0.5)
+    monkeypatch.setattr(journal, "STORE_TIMEOUT", 1.0)
+    monkeypatch.setattr(sqlite_file, "_LOCK_TIMEOUT", 0.5)
 
 
 async def landed(store: Store) -> None:

@@ -71,7 +71,7 @@ class Street:
         """One that has the session, in a tool that cannot be stopped."""
         return self._so_far(self.start(prompt, script="hold"), "holding")
 
-    def in_line(self, prompt: str, on_busy: str) -> Neighbour:
+    def queued(self, prompt: str, on_busy: str) -> Neighbour:
         """One that waits for the session."""
         return self._so_far(self.start(prompt, on_busy=on_busy), "in line")
 
@@ -104,8 +104,8 @@ def street(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Street]:
 
 def test_the_holder_is_killed_and_the_line_moves_on_in_order(street: Street) -> None:
     first = street.speaking("One")
-    second = street.in_line("Two", "queue")
-    third = street.in_line("Three", "queue")
+    second = street.queued("Two", "queue")
+    third = street.queued("Three", "queue")
     first.kill()
     assert second.until("ended")["reason"] == "end_turn"
     assert third.until("ended")["reason"] == "end_turn"
@@ -114,8 +114,8 @@ def test_the_holder_is_killed_and_the_line_moves_on_in_order(street: Street) -> 
 
 def test_one_who_waits_is_killed_and_is_not_waited_for(street: Street) -> None:
     first = street.speaking("One")
-    second = street.in_line("Two", "queue")
-    third = street.in_line("Three", "queue")
+    second = street.queued("Two", "queue")
+    third = street.queued("Three", "queue")
     second.kill()
     first.stop()
     assert first.until("ended")["reason"] == "cancelled"
@@ -125,7 +125,7 @@ def test_one_who_waits_is_killed_and_is_not_waited_for(street: Street) -> None:
 
 def test_cancel_previous_reaches_the_other_process(street: Street) -> None:
     first = street.speaking("One")
-    second = street.in_line("Two", "queue")
+    second = street.queued("Two", "queue")
     third = street.start("Three", on_busy="cancel_previous")
     stopped = [each.until("ended") for each in (first, second)]
     assert [(each["reason"], each["source"]) for each in stopped] == [("cancelled", "remote")] * 2
@@ -147,7 +147,7 @@ def test_steer_reaches_the_other_process(street: Street) -> None:
 
 def test_the_holder_is_killed_before_it_has_said_what_it_was_steered_with(street: Street) -> None:
     first = street.holding("One")
-    second = street.in_line("Two", "steer")
+    second = street.queued("Two", "steer")
     first.kill()
     told = second.until("ended")
     assert (told["reason"], told["text"]) == ("end_turn", "Yes.")
@@ -156,9 +156,9 @@ def test_the_holder_is_killed_before_it_has_said_what_it_was_steered_with(street
 
 def test_one_who_steers_is_killed_and_the_holder_goes_on(street: Street) -> None:
     first = street.holding("One")
-    second = street.in_line("Two", "steer")
+    second = street.queued("Two", "steer")
     second.kill()
-    third = street.in_line("Three", "cancel_previous")
+    third = street.queued("Three", "cancel_previous")
     first.stop()
     first.kill()  # its tool has a minute to finish
     assert third.until("ended")["reason"] == "end_turn"

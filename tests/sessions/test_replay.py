@@ -25,7 +25,7 @@ from quiesce.events import (
 )
 from quiesce.sessions.export import export_session, import_session
 from quiesce.sessions.journal.rows import Commit, JournalRow, Row, ToolIntended, encode, pack, unpack
-from quiesce.sessions.records import Batch, Lease, RunBegin, RunEnd, holder
+from quiesce.sessions.records import Lease, RunBegin, RunEnd, WriteBatch, holder
 from quiesce.sessions.store import Store
 from quiesce.sessions.stores.memory import MemoryStore
 from quiesce.sessions.stores.schema import POSTGRES_MIGRATIONS, SQLITE_MIGRATIONS
@@ -256,7 +256,7 @@ def test_a_database_from_before(postgres: Postgres) -> None:
 
 def test_an_export_from_before(store: Store) -> None:
     lease = store.acquire("s", holder("me"), seconds=60).result().lease
-    batch = Batch("r1")
+    batch = WriteBatch("r1")
     batch.begin, batch.end = RunBegin("a", 1.0), RunEnd("ended", "end_turn", 2.0)
     batch.take_rows(_old_rows())
     store.write(lease, batch).result()
@@ -272,7 +272,7 @@ def test_what_comes_after_the_end_was_written_down_is_not_told() -> None:
     """Or the last event would have one number for those who read the run, and another one in the store."""
 
     class Tardy(MemoryStore):
-        def write(self, lease: Lease, batch: Batch) -> Future[int]:
+        def write(self, lease: Lease, batch: WriteBatch) -> Future[int]:
             if batch.closing is not None:
                 run.state.emit(TurnStarted(99))
             return super().write(lease, batch)

@@ -15,7 +15,7 @@ from quiesce.events import RunEnded, SessionRecovered, TextDelta, ToolEnded, Too
 from quiesce.hooks import AfterRun
 from quiesce.messages import AssistantMessage, Outcome, ToolMessage, UserMessage
 from quiesce.sessions.journal.rows import decode_row
-from quiesce.sessions.records import Batch, holder
+from quiesce.sessions.records import WriteBatch, holder
 from quiesce.sessions.store import Store
 from quiesce.sessions.stores.memory import MemoryStore
 from quiesce.sessions.stores.resolve import default_path, resolve_store
@@ -85,7 +85,7 @@ def test_lessons_that_cannot_be_read_are_learnt_anew(store: Store) -> None:
     async def main() -> None:
         model = ScriptedModel(then=[Say("yes " * 60), Used(input=40, output=60)], name="custom:unknown")
         lease = (await asyncio.wrap_future(store.acquire("s", holder("x"), seconds=30))).lease
-        batch = Batch("earlier")
+        batch = WriteBatch("earlier")
         batch.values = {"calibration.custom:unknown": b"{"}
         await asyncio.wrap_future(store.write(lease, batch))
         await asyncio.wrap_future(store.release(lease))
@@ -108,8 +108,8 @@ def test_the_other_process_gets_a_clear_error_or_waits(new_store: StoreMaker) ->
             await other.invoke_async("Two")
         assert isinstance(refused.value, ConversationBusy)
         assert other.messages == ()
-        patient = Agent(ScriptedModel(then="Now."), session="s", store=new_store(), session_wait=60)
-        waiting = patient.start("Three")
+        waiter = Agent(ScriptedModel(then="Now."), session="s", store=new_store(), session_wait=60)
+        waiting = waiter.start("Three")
         await asyncio.sleep(0.05)
         assert not waiting.done
         run.cancel("enough")
@@ -230,7 +230,7 @@ def test_a_crash_is_sealed_and_said(new_store: StoreMaker) -> None:
             other._sessions["s"].expires = 0.0  # type: ignore[attr-defined]
             lease = other.acquire("s", holder("next"), seconds=-1).result().lease
         else:
-            other._worker.submit(lambda: None).result()  # type: ignore[attr-defined]
+            other._thread.submit(lambda: None).result()  # type: ignore[attr-defined]
             lease = None
         if lease is None:
             session = run.state.conversation

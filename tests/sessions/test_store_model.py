@@ -22,7 +22,7 @@ from quiesce.errors import LeaseLost, SessionBusy, SessionNotFound, StoreError
 from quiesce.events import TextDelta, TurnStarted
 from quiesce.messages import AssistantMessage, Text, UserMessage
 from quiesce.sessions.journal.rows import Commit, pack
-from quiesce.sessions.records import Batch, Lease, RunBegin, RunEnd, holder
+from quiesce.sessions.records import Lease, RunBegin, RunEnd, WriteBatch, holder
 from quiesce.sessions.store import Store
 from quiesce.sessions.stores.sqlite import SQLiteStore
 
@@ -95,7 +95,7 @@ class StoreMachine(RuleBasedStateMachine):
         name, lease = data.draw(strategies.sampled_from(self.leases))
         model = self.current(name, lease)
         run = f"r{next(self.runs)}"
-        batch = Batch(run)
+        batch = WriteBatch(run)
         batch.begin = RunBegin("agent", float(next(self.runs)))
         batch.entries = [TurnStarted(1), *map(TextDelta, words), Commit(2)]
         if say:

@@ -13,7 +13,7 @@ from quiesce.events import ReasoningDelta, TextDelta, ToolCallArguments, ToolPro
 from quiesce.messages import AssistantMessage, Text, UserMessage
 from quiesce.sessions.export import export_session, import_session
 from quiesce.sessions.journal.rows import Commit, decode_row, encode, pack
-from quiesce.sessions.records import Batch, Holder, RunBegin, RunEnd, holder
+from quiesce.sessions.records import Holder, RunBegin, RunEnd, WriteBatch, holder
 from quiesce.sessions.store import Store
 from quiesce.sessions.stores.schema import SQLITE_MIGRATIONS
 from quiesce.sessions.stores.sqlite import SQLiteStore
@@ -25,8 +25,8 @@ pytestmark = pytest.mark.promise("P9")
 SAID = [UserMessage((Text("Hello"),)), AssistantMessage((Text("Hi"),))]
 
 
-def batch(run: str = "r1", *, row: int = 0, first: int = 0, end: str | None = None) -> Batch:
-    made = Batch(run, first_row=row)
+def batch(run: str = "r1", *, row: int = 0, first: int = 0, end: str | None = None) -> WriteBatch:
+    made = WriteBatch(run, first_row=row)
     made.begin = RunBegin("agent", 1.0)
     made.entries = [TextDelta("H"), TextDelta("i"), Commit(2)]
     made.messages, made.first_message = list(SAID), first

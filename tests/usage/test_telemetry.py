@@ -175,7 +175,7 @@ def test_a_run_that_is_cancelled_from_outside() -> None:
 
     asyncio.run(main())
     (run,) = recorder.spans()["invoke_agent agent"]
-    assert run.attributes["quiesce.stop.source"] == "task"
+    assert run.attributes["quiesce.stop.source"] == "caller"
 
 
 @pytest.mark.leaves("tasks")

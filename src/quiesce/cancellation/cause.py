@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from enum import StrEnum
-from typing import Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from msgspec import Struct, field
+from msgspec.structs import force_setattr
 
 from ..errors import UnknownMode
 
@@ -21,8 +22,13 @@ Source: TypeAlias = Literal[
     "remote",
     "hook",
     "tool",
-    "task",
+    "caller",
 ]
+
+if TYPE_CHECKING:
+    _ReadableSource: TypeAlias = Source
+else:  # older stores have "task" for "caller": it can be decoded, and is changed at once
+    _ReadableSource = Literal[Source, "task"]
 
 
 class Mode(StrEnum):
@@ -76,12 +82,16 @@ class Cause(Struct, frozen=True):
     the request came through a parent token.
     """
 
-    source: Source
+    source: _ReadableSource
     reason: str = ""
     mode: Mode = Mode.NOW
     at: float = field(default_factory=time.time)
     clock: float = field(default_factory=time.perf_counter)
     origin: Cause | None = None
+
+    def __post_init__(self) -> None:
+        if str(self.source) == "task":
+            force_setattr(self, "source", "caller")
 
     def from_parent(self, mode: Mode | None = None) -> Cause:
         """The same request as a child token sees it; `mode` is what it has become since, if that is more urgent."""

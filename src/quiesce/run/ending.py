@@ -118,7 +118,7 @@ def build_result(state: RunState, ending: Ending) -> RunResult:
         error=ending.error,
         interrupts=state.conversation.interrupts if ending.reason == "interrupt" else (),
         unsent=ending.unsent,
-        steered=None if journal is None else journal.said_in,
+        steered=None if journal is None else journal.sent_in,
         agent=state.config.agent,
         call_id=state.family.call_id,
         undo_log=state.tools.undo_log,

@@ -288,7 +288,7 @@ class Run:
         try:
             return await self.result()
         except asyncio.CancelledError:
-            self.cancel("The task that waited was cancelled", source="task")
+            self.cancel("The task that waited was cancelled", source="caller")
             await self.end_with_caller()
             raise
 
@@ -331,7 +331,7 @@ class Run:
     ) -> None:
         if not self.done:
             outside = isinstance(error, asyncio.CancelledError)
-            self.cancel("its block was left", source="task" if outside else "disconnect")
+            self.cancel("its block was left", source="caller" if outside else "disconnect")
             await self.end_with_caller()
 
     # --- Living -------------------------------------------------------------------------------------------------
@@ -350,7 +350,7 @@ class Run:
                 going_on = await steer_aside(state)
         except asyncio.CancelledError:
             cancelled_from_outside = True
-            state.token.cancel("The task was cancelled from outside", source="task")
+            state.token.cancel("The task was cancelled from outside", source="caller")
         except RunError as error:
             state.progress.error = error
         except Exception as error:
@@ -382,7 +382,7 @@ class Run:
         if isinstance(error, Exception):
             self._state.progress.error = error
         else:
-            self._state.token.cancel("The task was cancelled before it began", source="task")
+            self._state.token.cancel("The task was cancelled before it began", source="caller")
         settle_at_once(self._state)
 
 
@@ -392,7 +392,7 @@ def graver(first: BaseException, second: BaseException) -> BaseException:
 
 
 def _source(error: BaseException) -> Source:
-    return "signal" if isinstance(error, KeyboardInterrupt) else "task"
+    return "signal" if isinstance(error, KeyboardInterrupt) else "caller"
 
 
 def _told(error: BaseException, mode: Mode) -> str:

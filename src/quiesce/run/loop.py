@@ -76,7 +76,7 @@ async def wait_for_conversation(state: RunState) -> Phase | None:
         journal = state.saving.open(state)
         await open_session(journal)
         if not journal.opened:  # another run has sent its prompt, or a newer prompt has stopped it
-            if journal.said_in is not None:
+            if journal.sent_in is not None:
                 state.progress.finish("steered")
             return None
     begin(state)

@@ -50,10 +50,10 @@ class PendingPrompts:
     def next_message(self, journal: Journal | None) -> UserMessage:
         """What was taken, as one message, which the caller puts into the conversation in the same step."""
         messages, self._taken = self._taken, ()
-        for message, place in self._remote:
+        for message, position in self._remote:
             if journal is not None and any(message is each for each in messages):
-                journal.answer(place)
-                self._sent.add(place)
+                journal.mark_sent(position)
+                self._sent.add(position)
         return join(messages)
 
     def unsent(self) -> tuple[UserMessage, ...]:
@@ -65,9 +65,9 @@ class PendingPrompts:
 
     # --- Prompts of other processes (`PromptReceiver`) ---------------------------------------------------------------
 
-    def steer_remotely(self, message: UserMessage, place: int) -> None:
+    def steer_remotely(self, message: UserMessage, position: int) -> None:
         """Send this, unless it is too late."""
-        self._remote.append((message, place))
+        self._remote.append((message, position))
         if self.inbox.put(message, urgent=True):
             self._steer(Mode.NOW)
 
@@ -75,11 +75,11 @@ class PendingPrompts:
         """Stop the run, and those here that wait for the conversation: a newer prompt asks for it."""
         self._conversation.stop_all("A newer prompt came", source="remote")
 
-    def stop_taking(self, mailbox: SessionInbox) -> bool:
+    def stop_taking(self, inbox: SessionInbox) -> bool:
         """Accept no more prompts of other processes. Whether there are some that were not sent."""
-        return mailbox.stop_taking(self._sent)
+        return inbox.stop_taking(self._sent)
 
-    async def hand_back(self, mailbox: SessionInbox) -> None:
+    async def return_unsent(self, inbox: SessionInbox) -> None:
         """Give prompts that were not sent back to the processes that they came from, if those still wait."""
-        with suppress(StoreError):  # then nothing is known; the other process finds out when it asks for its place
-            self._orphaned = await mailbox.hand_back(self._sent)
+        with suppress(StoreError):  # then nothing is known; the other process finds out when it asks for its position
+            self._orphaned = await inbox.return_unsent(self._sent)

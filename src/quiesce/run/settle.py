@@ -21,7 +21,7 @@ from ..messages import Message
 from ..phases import Phase
 from ..receipt import undo_note
 from ..result import RunResult
-from ..sessions.journal.journal import PATIENCE, TOO_SOON, Journal
+from ..sessions.journal.journal import STORE_TIMEOUT, TOO_SOON, Journal
 from ..sessions.journal.rows import encode
 from ..tools.policy import FINAL_GRACE
 from .ending import Ending, build_result, last_event, latency, write_ending
@@ -37,7 +37,7 @@ KILL_SLACK: Final = 0.5
 # How long the end of a run that was stopped waits for the store. The receipt says what is not saved by then.
 SAVE_GRACE: Final = 2.0
 # A journal gives up after its patience with each batch; at the end one may be on its way, and one is to come.
-_LONGEST_SAVE: Final = 3 * PATIENCE
+_LONGEST_SAVE: Final = 3 * STORE_TIMEOUT
 # How long hooks may take at a stop, and at the end of a run that was stopped.
 STOP_HOOK_GRACE: Final = 1.0
 # How long hooks may take at the end of a run that finished by itself. A stop ends that wait.
@@ -223,18 +223,18 @@ async def _leave_queue(state: RunState) -> None:
     journal = state.saving.journal
     if journal is None:
         return
-    if journal.in_line:
-        journal.hurry()
+    if journal.is_queued:
+        journal.stop_waiting()
         await state.shield.wait((journal.opening,), seconds=SAVE_GRACE)
-    if journal.said_in is not None:
+    if journal.sent_in is not None:
         state.progress.finish("steered")
 
 
 async def _return_prompts(state: RunState) -> None:
     """Give prompts of other processes that were not sent back to them."""
-    mailbox = None if state.saving.journal is None else state.saving.journal.mailbox
-    if mailbox is not None and state.prompts.stop_taking(mailbox):
-        returning = asyncio.create_task(state.prompts.hand_back(mailbox), name="returning prompts")
+    inbox = None if state.saving.journal is None else state.saving.journal.inbox
+    if inbox is not None and state.prompts.stop_taking(inbox):
+        returning = asyncio.create_task(state.prompts.return_unsent(inbox), name="returning prompts")
         await state.shield.wait((returning,), seconds=SAVE_GRACE)
         if not returning.done():
             returning.cancel()

@@ -127,12 +127,12 @@ class RunState:
         return self.config.agent
 
     @property
-    def wish(self) -> BusyPolicy:
+    def busy_policy(self) -> BusyPolicy:
         """What to do when another process holds the session."""
         return BusyPolicy(self.claim.input.on_busy, self.claim.input.prompt)
 
     @property
-    def correspondence(self) -> PendingPrompts:
+    def prompt_receiver(self) -> PendingPrompts:
         """Where prompts of other processes go."""
         return self.prompts
 

@@ -49,7 +49,7 @@ async def _stop_turn(state: RunState) -> None:
 
     def on_interrupt() -> None:
         state.shield.interrupted = True  # to be passed on when all is at rest
-        state.token.cancel("The task was cancelled from outside", source="task")
+        state.token.cancel("The task was cancelled from outside", source="caller")
 
     shield = BoundedShield(f"steering run {state.run_id}", on_interrupt)
     try:

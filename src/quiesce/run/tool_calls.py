@@ -145,7 +145,7 @@ class RunTools:
         for state in self._state.lineage():
             state.tools.late.append(outcome)
             journal = state.saving.journal
-            kept = journal is not None and journal.keep_late(outcome)
+            kept = journal is not None and journal.save_late(outcome)
             if not (recorded or kept or state.progress.ended):
                 state.emit(LateOutcomeRecorded(outcome))
                 recorded = True

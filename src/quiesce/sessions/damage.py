@@ -18,7 +18,7 @@ from .records import Snapshot
 PENDING: Final = "conversation.pending"
 
 
-class Found(NamedTuple):
+class StoredConversation(NamedTuple):
     """A conversation, with the turn in it that waits for a person."""
 
     messages: tuple[Message, ...]
@@ -28,11 +28,11 @@ class Found(NamedTuple):
 class Reading(NamedTuple):
     """A stored conversation up to the first thing that is wrong with it, and what that is; empty when nothing is."""
 
-    found: Found
+    found: StoredConversation
     damage: str = ""
 
 
-def read_whole(snapshot: Snapshot) -> Found:
+def read_whole(snapshot: Snapshot) -> StoredConversation:
     """The stored conversation. Raises `StoreDamaged` when anything is wrong with it."""
     found, damage = read_undamaged(snapshot)
     if damage:
@@ -59,12 +59,12 @@ def read_undamaged(snapshot: Snapshot) -> Reading:
     if wrong:
         damage = f"It is not a valid conversation: {'; '.join(wrong[:3])}."
     if damage:
-        return Reading(Found(_valid_part(said)), damage)
+        return Reading(StoredConversation(_valid_part(said)), damage)
     try:
         pending = msgspec.json.decode(snapshot.values.get(PENDING, b"null"), type=PendingTurn | None)
     except (msgspec.MsgspecError, UnicodeError) as error:
-        return Reading(Found(said), f"What waits for a person cannot be read: {error}.")
-    return Reading(Found(said, pending))
+        return Reading(StoredConversation(said), f"What waits for a person cannot be read: {error}.")
+    return Reading(StoredConversation(said, pending))
 
 
 def read_rows(payloads: Iterable[bytes]) -> tuple[list[JournalRow], str]:

@@ -16,7 +16,7 @@ from msgspec import Raw, Struct
 from ..conversation.sealing import faults
 from ..errors import SessionExists, SessionNotFound, StoreDamaged
 from .journal.rows import Row, decode_messages, decode_row
-from .records import Batch, RunBegin, RunEnd, RunStatus, holder
+from .records import RunBegin, RunEnd, RunStatus, WriteBatch, holder
 from .store import Store
 
 VERSION: Final = 1
@@ -111,18 +111,18 @@ def _check_absent(store: Store, name: str) -> None:
     raise SessionExists(f"There is a session {name!r} already.")
 
 
-def _batches(lines: list[Any]) -> Iterator[Batch]:
+def _batches(lines: list[Any]) -> Iterator[WriteBatch]:
     """One batch for each run, and one at least."""
     runs = [line for line in lines if isinstance(line, _Run)]
     if not runs:
-        yield Batch("import")
+        yield WriteBatch("import")
     rows: dict[str, list[Row]] = {}
     for line in lines:
         if isinstance(line, _Event):
             decode_row(bytes(line.event))  # it must be one
             rows.setdefault(line.run, []).append(Row(bytes(line.event), line.number, line.lengths))
     for run in runs:
-        batch = Batch(run.run)
+        batch = WriteBatch(run.run)
         batch.begin = RunBegin(run.agent, run.started)
         batch.take_rows(rows.get(run.run, []))
         if run.status != "running":

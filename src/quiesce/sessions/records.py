@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
@@ -101,7 +102,7 @@ class RunEnd(Struct, frozen=True):
     detail: bytes = b"null"
 
 
-class Batch:
+class WriteBatch:
     """What goes into the store in one transaction, or not at all.
 
     Rows are numbered by run, and messages by session, so that a batch that is written twice is there once.
@@ -122,20 +123,22 @@ class Batch:
         self.begin: RunBegin | None = None
         self.end: RunEnd | None = None
         self.values: dict[str, bytes] = {}
-        self.answers: dict[int, str] = {}
+        self.sent_prompts: dict[int, str] = {}
         """Letters whose words are in here, by their place, and the run that says them."""
         self.marks: list[int] = []
         """Which entries are marks, which are not for readers."""
         self.release = False
-        self.urgent = True
-        """Whether this must survive even a power cut; what only says that a run is over need not."""
         self._rows: list[Row] | None = None
-        self._payloads: list[bytes] | None = None
 
     @property
     def count(self) -> int:
         """How many entries there are, with the closing one."""
         return len(self.entries) + (self.closing is not None)
+
+    @property
+    def urgent(self) -> bool:
+        """Whether this must survive a power cut: not when it says only that a run is over."""
+        return self.closing is None or bool(self.entries)
 
     @property
     def rewrites(self) -> bool:
@@ -154,10 +157,12 @@ class Batch:
         self._rows = rows
 
     def payloads(self) -> list[bytes]:
-        """The messages, encoded."""
-        if self._payloads is None:
-            self._payloads = [encode(message) for message in self.messages]
+        """The messages, encoded once."""
         return self._payloads
+
+    @cached_property
+    def _payloads(self) -> list[bytes]:
+        return [encode(message) for message in self.messages]
 
 
 # --- What is read --------------------------------------------------------------------------------------------------
@@ -200,7 +205,7 @@ class Snapshot(Struct, frozen=True):
     """How many of the messages are in their places, when some after them are not."""
 
 
-def placed(rows: Sequence[Sequence[Any]]) -> tuple[int, list[bytes]]:
+def up_to_gap(rows: Sequence[Sequence[Any]]) -> tuple[int, list[bytes]]:
     """Messages from (position, payload), sorted: how many are in their places, counted from 0, and all of them."""
     in_order = 0
     while in_order < len(rows) and rows[in_order][0] == in_order:
@@ -208,13 +213,13 @@ def placed(rows: Sequence[Sequence[Any]]) -> tuple[int, list[bytes]]:
     return in_order, [row[1] for row in rows]
 
 
-class Entry(Struct, frozen=True):
-    """Somebody who wants a session, with a place in its line or without one; `known` is the revision they have."""
+class AcquireRequest(Struct, frozen=True):
+    """A request for a session, with a position in its queue or without one; `known` is the revision at hand."""
 
     holder: Holder
     seconds: float
     known: int | None = None
-    place: int | None = None
+    position: int | None = None
 
 
 class AcquiredSession(Struct, frozen=True):
@@ -224,7 +229,7 @@ class AcquiredSession(Struct, frozen=True):
     snapshot: Snapshot | None
 
 
-class Said(Struct, frozen=True):
-    """A session that is not needed any more: the words are said, by a run that had it."""
+class SentElsewhere(Struct, frozen=True):
+    """A session that is not needed any more: the run that had it has sent the queued prompt."""
 
     run_id: str

@@ -13,7 +13,7 @@ from .damage import PENDING, read_rows, read_undamaged
 from .journal.buffer import WRITER
 from .journal.recovery import Crash
 from .journal.rows import encode
-from .records import Batch, Lease, RunEnd, Snapshot, holder
+from .records import Lease, RunEnd, Snapshot, WriteBatch, holder
 from .store import Store
 
 
@@ -56,10 +56,10 @@ def _repair(store: Store, lease: Lease, snapshot: Snapshot, keep: Callable[[list
         keep(cut)
     runs = store.runs(lease.session).result()
     for run_id in snapshot.unfinished:
-        ending = Batch(run_id)
+        ending = WriteBatch(run_id)
         ending.end = RunEnd("crashed", "crashed", runs[-1].started, encode(Crash(run_id)))
         store.write(lease, ending).result()
-    cutting = Batch(runs[-1].run_id if runs else "repair")
+    cutting = WriteBatch(runs[-1].run_id if runs else "repair")
     cutting.first_message, cutting.cuts = kept, True
     cutting.values = {PENDING: b"null", WRITER: f"repair-{uuid.uuid4().hex}".encode()}
     store.write(lease, cutting).result()

@@ -17,7 +17,7 @@ from ..errors import ConfigurationError, SessionNotFound, StoreDamaged, StoreErr
 from ..interrupts import Answers, Interrupt, PendingTurn
 from ..messages import Message
 from ..receipt import Receipt
-from .damage import PENDING, Found, damaged, read_undamaged, read_whole
+from .damage import PENDING, StoredConversation, damaged, read_undamaged, read_whole
 from .journal import journal
 from .journal.buffer import WRITER
 from .journal.journal import Journal
@@ -25,7 +25,7 @@ from .journal.recovery import Crash, Sealing, seal_unfinished
 from .journal.rows import NumberedEvent, Row, encode, late_outcomes, unpack
 from .journal.run_host import RunHost
 from .queue.waiting import BusyPolicy, SessionWaiter
-from .records import Batch, Lease, RunEnd, RunRecord, Said, Snapshot
+from .records import Lease, RunEnd, RunRecord, SentElsewhere, Snapshot, WriteBatch
 from .store import Store
 from .stores.resolve import resolve_store
 
@@ -42,7 +42,16 @@ class Unsaved(NamedTuple):
     """What a run that went on without its store could not save."""
 
     run_id: str
-    batches: list[Batch]
+    batches: list[WriteBatch]
+
+
+class _StoredState(msgspec.Struct):
+    """What the store is known to hold of a session; `revision` is None when that has to be read again."""
+
+    messages: tuple[Message, ...] = ()
+    session_id: str | None = None
+    revision: int | None = None
+    writer: bytes | None = None
 
 
 class Session(Conversation):
@@ -78,15 +87,12 @@ class Session(Conversation):
         """The runs that were found to have crashed when the session was last opened here."""
         self.damage = ""
         """What is wrong with the stored conversation, as it was last read; empty when nothing is."""
-        self._saved: tuple[Message, ...] = ()
-        self._stored_id: str | None = None
+        self._stored: Final = _StoredState()
         self._owner: Final = uuid.uuid4().hex
-        self._revision: int | None = None
-        self._stored_writer: bytes | None = None
-        self._behind: Unsaved | None = None
-        self._not_pending = False
+        self._unsaved: Unsaved | None = None
+        self._pending_cancelled = False
         self._journal: Journal | None = None
-        self._applicant: SessionWaiter | None = None
+        self._waiter: SessionWaiter | None = None
 
     def __repr__(self) -> str:
         return f"<Session {self.name!r} in {self.store.url}>"
@@ -94,7 +100,7 @@ class Session(Conversation):
     @property
     def id(self) -> str:
         """What tells this conversation from all others, in every process; known once it was opened."""
-        return self._stored_id or super().id
+        return self._stored.session_id or super().id
 
     @property
     def must_be_opened(self) -> bool:
@@ -104,7 +110,7 @@ class Session(Conversation):
     @property
     def saved(self) -> int:
         """How many messages the store is known to have."""
-        return len(self._saved)
+        return len(self._stored.messages)
 
     # --- Reading without holding --------------------------------------------------------------------------------
 
@@ -151,9 +157,9 @@ class Session(Conversation):
                 damage = error.what
         if damage:
             _log.warning("Session %r is damaged, and shown up to there. %s", self.name, damage)
-        if self.holder is None and self._behind is None:
-            self._state, self._revision = ConversationState(*found), None
-            self._stored_id, self.damage = snapshot.info.id, damage
+        if self.holder is None and self._unsaved is None:
+            self._state, self._stored.revision = ConversationState(*found), None
+            self._stored.session_id, self.damage = snapshot.info.id, damage
         return found.messages
 
     # --- Writing: for the run that holds it ---------------------------------------------------------------------
@@ -186,7 +192,7 @@ class Session(Conversation):
         """Do not wait for the person any longer. The store hears of it with the next run."""
         asked = super().cancel_pending(note)
         if asked:
-            self._not_pending, self._revision = True, None
+            self._pending_cancelled, self._stored.revision = True, None
         return asked
 
     # --- For the run's journal ----------------------------------------------------------------------------------
@@ -201,66 +207,66 @@ class Session(Conversation):
         if self.holder == run_id:
             left, self._journal = self._journal, None
             if left is not None and not left.all_saved:
-                self._revision = None
+                self._stored.revision = None
                 if left.opened and self.on_store_failure == "continue":
-                    self._behind = Unsaved(run_id, left.left_over())
-                elif self._behind is None:
-                    self._state = ConversationState(self._saved)
+                    self._unsaved = Unsaved(run_id, left.unsaved_batches())
+                elif self._unsaved is None:
+                    self._state = ConversationState(self._stored.messages)
         super().release(run_id)
 
-    async def open(self, patient: asyncio.Future[None], wish: BusyPolicy | None = None) -> Lease | Said:
-        """Take the lease, and bring what is here up to date with the store. `patient` is done when time is up.
+    async def open(self, give_up: asyncio.Future[None], busy_policy: BusyPolicy | None = None) -> Lease | SentElsewhere:
+        """Acquire the lease, load what is stored, and seal the runs that crashed. `give_up` is done when time is up.
 
-        `wish` says what to do when somebody else has it; `Said` means that the words of it were said by them. Seals
-        what a crash has torn. Raises `SessionBusy` or another `StoreError`.
+        `busy_policy` says what to do while another process has the session. `SentElsewhere` means that the run there
+        has sent its prompt. Raises `SessionBusy` or another `StoreError`.
         """
-        self._applicant = SessionWaiter(self, self._owner, self._revision, wish or BusyPolicy())
-        taken = await self._applicant.get(patient)
-        if wish is None or isinstance(taken, Said):
-            self._applicant.stop_watching()
-        if isinstance(taken, Said):
+        self._waiter = SessionWaiter(self, self._owner, self._stored.revision, busy_policy or BusyPolicy())
+        taken = await self._waiter.get(give_up)
+        if busy_policy is None or isinstance(taken, SentElsewhere):
+            self._waiter.stop_watching()
+        if isinstance(taken, SentElsewhere):
             return taken
         try:
             if taken.snapshot is not None:
                 await self._take_over(taken.lease, taken.snapshot)
         except BaseException:
-            self._applicant.stop_watching()
+            self._waiter.stop_watching()
             self.store.release(taken.lease)
             raise
-        self._stored_id = taken.lease.session_id
+        self._stored.session_id = taken.lease.session_id
         return taken.lease
 
     def stop_watching(self) -> bool:
         """The journal looks at the session's letters itself from now on. Whether one may have come before that."""
-        return self._applicant is not None and self._applicant.stop_watching()
+        return self._waiter is not None and self._waiter.stop_watching()
 
     @property
-    def place(self) -> int | None:
+    def position(self) -> int | None:
         """The place in the store's line of a run that waits here for the session, when it has one."""
-        return None if self._applicant is None else self._applicant.place
+        return None if self._waiter is None else self._waiter.position
 
     @property
-    def in_line(self) -> bool:
+    def is_queued(self) -> bool:
         """Whether a run here waits, or begins to wait, in line for the session, which somebody else has."""
-        return self._applicant is not None and self._applicant.in_line
+        return self._waiter is not None and self._waiter.is_queued
 
     def opened(self) -> None:
         """The journal takes what is written from now on."""
-        if self._not_pending:
-            self._not_pending = False
+        if self._pending_cancelled:
+            self._pending_cancelled = False
             if self.pending is not None:
                 self.drop_pending()
 
     async def _take_over(self, lease: Lease, snapshot: Snapshot) -> None:
         """What is stored, sealed where a crash has torn it, becomes what is here."""
-        revision, behind = snapshot.info.revision, self._behind
-        if behind is not None and self._goes_on_from(snapshot, behind):
-            revision = await self._catch_up(lease, snapshot, behind)
-            found = Found(self._state.messages, self._state.pending)
+        revision, unsaved = snapshot.info.revision, self._unsaved
+        if unsaved is not None and self._goes_on_from(snapshot, unsaved):
+            revision = await self._catch_up(lease, snapshot, unsaved)
+            found = StoredConversation(self._state.messages, self._state.pending)
         else:
             found = read_whole(snapshot)
-            if behind is not None:
-                _log.warning("Run %s: what it could not save is dropped; others have gone on.", behind.run_id)
+            if unsaved is not None:
+                _log.warning("Run %s: what it could not save is dropped; others have gone on.", unsaved.run_id)
         sealings: list[Sealing] = []
         if snapshot.unfinished:
             runs = await asyncio.wrap_future(self.store.runs(self.name))
@@ -269,53 +275,53 @@ class Session(Conversation):
                 raise damaged(self.name, damage)
         for each in sealings:  # written only when all of them are known to make sense
             revision, found = await self._write(lease, each.batch()), each.after
-        self._state, self._saved = ConversationState(*found), found.messages
-        self._revision, self._behind, self.damage = revision, None, ""
-        self._stored_writer = snapshot.values.get(WRITER)
+        self._state, self._stored.messages = ConversationState(*found), found.messages
+        self._stored.revision, self._unsaved, self.damage = revision, None, ""
+        self._stored.writer = snapshot.values.get(WRITER)
         self.crashes, self.values = tuple(each.crash for each in sealings), dict(snapshot.values)
 
-    def _goes_on_from(self, snapshot: Snapshot, behind: Unsaved) -> bool:
+    def _goes_on_from(self, snapshot: Snapshot, unsaved: Unsaved) -> bool:
         """Whether nobody else has written since the run that is not wholly saved, nor sealed it."""
         writer = snapshot.values.get(WRITER)
-        if snapshot.info.id != self._stored_id:
+        if snapshot.info.id != self._stored.session_id:
             return False
-        if writer == behind.run_id.encode():
-            return behind.run_id in snapshot.unfinished
-        return writer == self._stored_writer
+        if writer == unsaved.run_id.encode():
+            return unsaved.run_id in snapshot.unfinished
+        return writer == self._stored.writer
 
-    async def _catch_up(self, lease: Lease, snapshot: Snapshot, behind: Unsaved) -> int:
+    async def _catch_up(self, lease: Lease, snapshot: Snapshot, unsaved: Unsaved) -> int:
         """Save what an earlier run left in memory only."""
         revision = snapshot.info.revision
-        for batch in behind.batches:
+        for batch in unsaved.batches:
             batch.release = False  # that was for the lease of the earlier run
-            if batch is behind.batches[-1] and batch.end is None:
+            if batch is unsaved.batches[-1] and batch.end is None:
                 batch.end = RunEnd("ended", "saved late", time.time())
             revision = await self._write(lease, batch)
             snapshot.values.update(batch.values)
-        snapshot.unfinished.pop(behind.run_id, None)
+        snapshot.unfinished.pop(unsaved.run_id, None)
         return revision
 
-    async def _write(self, lease: Lease, batch: Batch) -> int:
+    async def _write(self, lease: Lease, batch: WriteBatch) -> int:
         """Write a batch, and try again for a while."""
         loop = asyncio.get_running_loop()
-        give_up = loop.time() + journal.PATIENCE
+        give_up = loop.time() + journal.STORE_TIMEOUT
         while True:
             try:
                 async with asyncio.timeout_at(give_up):
                     return await asyncio.shield(asyncio.wrap_future(self.store.write(lease, batch)))
             except TimeoutError:
-                raise StoreUnavailable(f"The store did not answer within {journal.PATIENCE:g} s.") from None
+                raise StoreUnavailable(f"The store did not answer within {journal.STORE_TIMEOUT:g} s.") from None
             except StoreError as error:
                 if not error.retryable or loop.time() >= give_up:
                     raise
             await asyncio.sleep(_PAUSE)
 
-    def wrote(self, batch: Batch, revision: int) -> None:
+    def wrote(self, batch: WriteBatch, revision: int) -> None:
         """A batch is in the store."""
-        self._revision = revision
-        self._stored_writer = batch.values.get(WRITER, self._stored_writer)
+        self._stored.revision = revision
+        self._stored.writer = batch.values.get(WRITER, self._stored.writer)
         if batch.rewrites:
-            self._saved = (*self._saved[: batch.first_message], *batch.messages)
+            self._stored.messages = (*self._stored.messages[: batch.first_message], *batch.messages)
 
 
 def stored_receipt(run: RunRecord, rows: Iterable[Row]) -> Receipt | None:

@@ -7,8 +7,8 @@ from concurrent.futures import Future
 from typing import Protocol, runtime_checkable
 
 from .journal.rows import Row
-from .queue.prompts import QueuedPrompt, Request
-from .records import AcquiredSession, Batch, Holder, Lease, RunRecord, Said, SessionInfo, Snapshot
+from .queue.prompts import QueuedPrompt, QueueRequest
+from .records import AcquiredSession, Holder, Lease, RunRecord, SentElsewhere, SessionInfo, Snapshot, WriteBatch
 
 
 @runtime_checkable
@@ -38,7 +38,7 @@ class Store(Protocol):
 
     # --- The line -----------------------------------------------------------------------------------------------
 
-    def post(self, session: str, request: Request) -> Future[int]:
+    def enqueue(self, session: str, request: QueueRequest) -> Future[int]:
         """Get in line for a session, with words for those who came before; gives the place, which grows with time.
 
         A place that is not asked for again within the request's seconds is passed over by others.
@@ -46,35 +46,35 @@ class Store(Protocol):
         ...
 
     def acquire_queued(
-        self, session: str, holder: Holder, place: int, *, seconds: float, known: int | None = None
-    ) -> Future[AcquiredSession | Said]:
-        """Take the session if it is the turn of this place, which is given up then; else hold the place, and fail.
+        self, session: str, holder: Holder, position: int, *, seconds: float, known: int | None = None
+    ) -> Future[AcquiredSession | SentElsewhere]:
+        """Acquire the session if this position is the first in the queue, and leave the queue; else renew the position.
 
-        `Said` when the words that came with it were said by a run that had the session. Fails with `SessionBusy`; its
-        `overtaken` says that somebody behind asks all before them to stop.
+        `SentElsewhere` when the run that had the session has sent the queued prompt. Fails with `SessionBusy`; its
+        `overtaken` says that a later prompt asks all before it to stop.
         """
         ...
 
-    def withdraw(self, session: str, place: int) -> Future[Said | None]:
-        """Give a place up. `Said` when the words that came with it were taken, and so are said, or will be."""
+    def withdraw(self, session: str, position: int) -> Future[SentElsewhere | None]:
+        """Give a place up. `SentElsewhere` when the words that came with it were taken, and so are said, or will be."""
         ...
 
-    def letters(self, lease: Lease) -> Future[list[QueuedPrompt]]:
+    def queued_prompts(self, lease: Lease) -> Future[list[QueuedPrompt]]:
         """The line behind the holder of a lease, in order."""
         ...
 
-    def take_prompt(self, lease: Lease, place: int, run_id: str) -> Future[bool]:
+    def take_prompt(self, lease: Lease, position: int, run_id: str) -> Future[bool]:
         """Take the words of a letter, to be said in a run. False when the sender has left, and they are not to be said.
 
-        They are said with a `Batch` that has this place among its `answers`.
+        They are said with a `WriteBatch` that has this place among its `sent_prompts`.
         """
         ...
 
-    def return_prompts(self, lease: Lease, places: Sequence[int]) -> Future[list[int]]:
+    def return_prompts(self, lease: Lease, positions: Sequence[int]) -> Future[list[int]]:
         """Give letters back whose words a run has taken and will not say; gives those whose sender has left since."""
         ...
 
-    def watch(self, session: str, function: Callable[[], None]) -> Callable[[], None]:
+    def subscribe(self, session: str, function: Callable[[], None]) -> Callable[[], None]:
         """Call `function`, in whichever thread, when the session changes hands or its line changes; perhaps in vain.
 
         Returns the way to end that.
@@ -95,7 +95,7 @@ class Store(Protocol):
         """Everything that is needed to go on. Fails with `SessionNotFound`."""
         ...
 
-    def write(self, lease: Lease, batch: Batch) -> Future[int]:
+    def write(self, lease: Lease, batch: WriteBatch) -> Future[int]:
         """Put a batch into the store, all of it or nothing; gives the session's new revision.
 
         May be repeated: a batch whose first row is there changes nothing, whatever was written after it. Nor does one

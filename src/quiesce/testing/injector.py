@@ -116,8 +116,8 @@ _FOLLOW_UPS: Final[dict[str, dict[int, Callable[[Harness, WatchedRun], None]]]] 
 EXPECTED_CAUSE: Final = {
     "loop": "user",
     "thread": "user",
-    "task": "task",
-    "run_task": "task",
+    "task": "caller",
+    "run_task": "caller",
     "deadline": "deadline",
     "parent": "parent",
     "signal": "signal",

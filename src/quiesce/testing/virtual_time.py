@@ -17,7 +17,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final, TypeVar
 
 from ..processes.supervised import live_processes
-from ..sessions.stores.worker_thread import busy_threads
+from ..sessions.stores.store_thread import busy_threads
 from ..tools.thread import live_threads
 
 _T = TypeVar("_T")

@@ -23,21 +23,15 @@ BARRIER_FULL: Final = 16_384
 
 
 class SaveBarrier(Protocol):
-    """Holds events back until something has happened to them: until they are saved, say. Then it delivers them.
+    """Holds events back until something has happened to them: until they are saved, say. Then it delivers them."""
 
-    Events are put into `queue` directly, because this is the path of every chunk; an `idle` barrier is then
-    told to `begin()`.
-    """
+    def take(self, event: Any) -> None:
+        """Queue an event. Never waits."""
 
     @property
-    def queue(self) -> list[Any]:
-        """Where to put events."""
+    def queued(self) -> int:
+        """How many events are queued, apart from those on their way to the store."""
         ...
-
-    idle: bool
-
-    def begin(self) -> None:
-        """There is something in the queue. Never waits."""
 
     def flush(self) -> None:
         """There is so much in the queue that more need not be waited for. Never waits."""
@@ -72,9 +66,7 @@ class EventFanout:
         self.since_checkpoint += 1
         barrier = self.barrier
         if barrier is not None:
-            barrier.queue.append(event)
-            if barrier.idle:
-                barrier.begin()
+            barrier.take(event)
             return
         for buffer in self._buffers:
             buffer.events.append(event)
@@ -128,7 +120,7 @@ class EventFanout:
 
     def _crowded(self) -> bool:
         barrier = self.barrier
-        if barrier is not None and len(barrier.queue) >= BARRIER_FULL:
+        if barrier is not None and barrier.queued >= BARRIER_FULL:
             barrier.flush()
             if barrier.backlog >= 2 * BARRIER_FULL:
                 return True

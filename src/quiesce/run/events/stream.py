@@ -60,7 +60,7 @@ class EventStream:
         except asyncio.CancelledError:
             if not self._is_mine:
                 raise
-            run.cancel("The task that read the events was cancelled", source="task")
+            run.cancel("The task that read the events was cancelled", source="caller")
             await run.end_with_caller()
             raise
 

@@ -201,7 +201,7 @@ const HANDLERS = {
     this.marks.push({ at, text: "steered" });
     this.notice("You steered the run: what it was doing was stopped, and it goes on with this.", "steer");
   },
-  handed_over(event, at) {
+  handed_off(event, at) {
     this.marks.push({ at, text: event.agent });
     this.notice(`${event.previous} handed over to ${event.agent}.`);
   },

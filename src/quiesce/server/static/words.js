@@ -86,7 +86,7 @@ export const WHO = {
   remote: "Another program",
   hook: "A hook",
   tool: "One of its tools",
-  task: "The task around it was cancelled",
+  caller: "The task around it was cancelled",
 };
 
 export const DURING = {

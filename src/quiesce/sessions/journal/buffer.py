@@ -7,7 +7,7 @@ from typing import Final
 
 from ...events import RunEnded
 from ...messages import Message
-from ..records import Batch, RunBegin, RunEnd
+from ..records import RunBegin, RunEnd, WriteBatch
 from .rows import JournalRow
 
 WRITER: Final = "conversation.writer"
@@ -44,21 +44,21 @@ class WriteBuffer:
         """A named value of the session."""
         self._values[key] = value
 
-    def answer(self, place: int) -> None:
+    def mark_sent(self, position: int) -> None:
         """The words of a letter are in what was committed."""
-        self._answers[place] = self._run_id
+        self._answers[position] = self._run_id
 
-    def turn(self, saved: int, closing: tuple[RunEnded, bytes] | None) -> Batch:
+    def turn(self, saved: int, closing: tuple[RunEnded, bytes] | None) -> WriteBatch:
         """Take what is on the page, and begin a new one.
 
         `saved` is how many messages the store has; `closing` is how the run ended, and its receipt, if it has.
         """
-        batch = Batch(self._run_id, first_row=self._rows, first_event=self._next_event)
+        batch = WriteBatch(self._run_id, first_row=self._rows, first_event=self._next_event)
         batch.entries = self.entries.copy()
         self.entries.clear()
         batch.messages, self._messages = self._messages, []
         batch.values, self._values = self._values, {}
-        batch.answers, self._answers = self._answers, {}
+        batch.sent_prompts, self._answers = self._answers, {}
         batch.begin, self._begin = self._begin, None
         batch.marks, self._marks = self._marks, []
         batch.first_message = saved - self._cut
@@ -70,8 +70,7 @@ class WriteBuffer:
         return batch
 
 
-def _close(batch: Batch, last: RunEnded, detail: bytes) -> None:
+def _close(batch: WriteBatch, last: RunEnded, detail: bytes) -> None:
     batch.closing = last
     batch.end = RunEnd("ended", last.stop_reason, time.time(), detail)
     batch.release = True
-    batch.urgent = bool(batch.entries)

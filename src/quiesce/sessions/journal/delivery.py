@@ -14,17 +14,17 @@ class EventDelivery:
 
     def __init__(self, deliver: Callable[[Sequence[Event]], None]) -> None:
         self._deliver: Final = deliver
-        self._told = 0
+        self._delivered = 0
 
     def tell(self, entries: list[JournalRow], first: int, marks: list[int] | None = None) -> None:
         """Hand the readers what they have not had yet; `first` is the number of the first entry.
 
         `marks` are those that are not for readers; they are looked for when it is None.
         """
-        if self._told > first:
-            entries = entries[self._told - first :]
-            first, marks = self._told, None
-        self._told = first + len(entries)
+        if self._delivered > first:
+            entries = entries[self._delivered - first :]
+            first, marks = self._delivered, None
+        self._delivered = first + len(entries)
         if marks is None:
             entries = [each for each in entries if each.__class__ is not Commit and each.__class__ is not ToolIntended]
         elif marks:

@@ -21,24 +21,21 @@ from ...receipt import LateOutcome
 from ..deadline import Deadline
 from ..queue.inbox import SessionInbox
 from ..queue.lease import HeldLease
-from ..records import Batch, Said
+from ..records import SentElsewhere, WriteBatch
 from .buffer import WRITER, WriteBuffer
 from .delivery import EventDelivery
+from .opening import SessionOpening
 from .rows import Commit, JournalRow, ToolIntended
 from .run_host import RunHost
+from .save_progress import SaveProgress
+from .write_timer import WriteTimer
 
 if TYPE_CHECKING:
     from ..session import Session
 
-# Seconds between writes, unless something waits for them; and a store that is slow is asked less often.
-LINGER: Final = 0.02
-LONGEST_LINGER: Final = 0.1
-_SLOWNESS: Final = 4
-# How long a store that cannot be reached is tried again before the run hears of it.
-PATIENCE: Final = 10.0
+# Seconds for which a write to a store that cannot be reached is tried again before the run stops or goes on without.
+STORE_TIMEOUT: Final = 10.0
 TOO_SOON: Final = "The run ended before its session was open; the prompt is not in it."
-_FIRST_PAUSE: Final = 0.05
-_LONGEST_PAUSE: Final = 1.0
 
 
 class State(Enum):
@@ -57,87 +54,83 @@ class Journal:
     def __init__(self, session: Session, host: RunHost) -> None:
         self._session: Final = session
         self._host: Final = host
-        self._loop: Final = asyncio.get_running_loop()
-        self._page: Final = WriteBuffer(host.run_id, host.agent)
-        self.queue: Final = self._page.entries
+        self._buffer: Final = WriteBuffer(host.run_id, host.agent)
         self._readers: Final = EventDelivery(host.deliver)
-        self.said_in: str | None = None
+        self.sent_in: str | None = None
         """The run, in another process, that has said this run's prompt."""
-        self._written = 0
-        self._on_its_way: Batch | None = None
-        self._waiting: list[tuple[int, asyncio.Future[None]]] = []
-        self._timer: asyncio.Handle | None = None
-        self.idle = False
-        self._wrote_at = 0.0
-        self._linger = LINGER
+        self._saved: Final = SaveProgress()
+        self._in_flight: WriteBatch | None = None
+        self._timer: Final = WriteTimer()
+        self._idle = False
+        """Whether the next entry has to begin a write."""
         self._deadline: Final = Deadline(self._on_deadline)
-        self._last_failure: StoreError | None = None
-        self._pause = _FIRST_PAUSE
         self._closing: tuple[RunEnded, bytes] | None = None
-        self._ended = False
-        self._tenure: HeldLease | None = None
-        self._patient: Final[asyncio.Future[None]] = self._loop.create_future()
+        self._held: HeldLease | None = None
         self.state = State.OPENING
         self.error: StoreError | None = None
-        self.opening: Final = self._loop.create_task(self._open(), name=f"quiesce session {session.name}")
+        self._opening: Final = SessionOpening(self._open, session.name)
 
     # --- Opening ------------------------------------------------------------------------------------------------
 
-    async def _open(self) -> None:
+    async def _open(self, give_up: asyncio.Future[None]) -> None:
         """Take the session. Never raises: what went wrong is in `error`."""
         try:
-            lease = await self._session.open(self._patient, self._host.wish)
+            lease = await self._session.open(give_up, self._host.busy_policy)
         except StoreError as error:
             if isinstance(error, SessionBusy) and error.overtaken:
                 self.state = State.FAILED
-                self._host.correspondence.stop_remotely()
+                self._host.prompt_receiver.stop_remotely()
             else:
-                self._end_with(StoreUnavailable(TOO_SOON) if self._patient.done() else error)
+                self._end_with(StoreUnavailable(TOO_SOON) if give_up.done() else error)
             return
         except asyncio.CancelledError:
             self._end_with(StoreUnavailable("The session was not opened: the program is ending."))
             raise
-        if isinstance(lease, Said):
-            self.said_in = lease.run_id
+        if isinstance(lease, SentElsewhere):
+            self.sent_in = lease.run_id
             return
-        if self._patient.done():
+        if give_up.done():
             self._session.stop_watching()
             self._session.store.release(lease)
             self._end_with(StoreUnavailable(TOO_SOON))
             return
-        self._tenure = HeldLease(self._session.store, lease, self._host.correspondence, self._end_with)
+        self._held = HeldLease(self._session.store, lease, self._host.prompt_receiver, self._end_with)
         if self._session.stop_watching():
-            self._tenure.mailbox.fetch()
+            self._held.inbox.fetch()
         self.state = State.OPEN
-        self.idle = True
+        self._idle = True
         self.set_value(WRITER, self._host.run_id.encode())
         self._session.opened()
         for crash in self._session.crashes:
             self.take(SessionRecovered(crash.run_id, crash.unknown))
-        self.begin()
+        self._begin()
 
-    def hurry(self) -> None:
-        """The run is to stop: no more waiting for a session that somebody else has."""
-        if not self._patient.done():
-            self._patient.set_result(None)
+    def stop_waiting(self) -> None:
+        """Wait no longer for a session that another process has: the run is to stop."""
+        self._opening.stop_waiting()
 
     @property
-    def in_line(self) -> bool:
+    def is_queued(self) -> bool:
         """Whether the session is somebody else's, and is waited for."""
-        return self.state is State.OPENING and not self.opening.done() and self._session.in_line
+        return self.state is State.OPENING and not self._opening.task.done() and self._session.is_queued
+
+    @property
+    def opening(self) -> asyncio.Task[None]:
+        """The task that acquires the session."""
+        return self._opening.task
 
     @property
     def opened(self) -> bool:
         """Whether the session was opened."""
-        return self._tenure is not None
+        return self._held is not None
 
     # --- Taking -------------------------------------------------------------------------------------------------
 
     def take(self, event: JournalRow) -> None:
         """Queue an event. It reaches the readers when it is saved."""
-        self.queue.append(event)
-        if self.idle:
-            self.begin()
+        self._buffer.entries.append(event)
+        if self._idle:
+            self._begin()
 
     def commit(self, messages: tuple[Message, ...], *, replacing: int = 0) -> None:
         """Queue messages that are in the conversation now, some of them in place of the last ones before.
@@ -145,27 +138,27 @@ class Journal:
         What the journal says up to here is settled by them.
         """
         if self.state is not State.CLOSED:
-            self._page.replace(messages, replacing)
-            self._page.mark()
+            self._buffer.replace(messages, replacing)
+            self._buffer.mark()
             self.take(Commit(len(messages)))
 
     def set_value(self, key: str, value: bytes) -> None:
         """Queue a named value of the session; it is saved in one step with the events and messages around it."""
         self._session.values[key] = value
-        self._page.set_value(key, value)
+        self._buffer.set_value(key, value)
 
     @property
-    def mailbox(self) -> SessionInbox | None:
+    def inbox(self) -> SessionInbox | None:
         """What other processes say to the run, once the session is open."""
-        return None if self._tenure is None else self._tenure.mailbox
+        return None if self._held is None else self._held.inbox
 
-    def answer(self, place: int) -> None:
+    def mark_sent(self, position: int) -> None:
         """The words of a letter are in what is committed next: say so in the same step."""
-        self._page.answer(place)
+        self._buffer.mark_sent(position)
 
     async def intend(self, call_id: str) -> None:
         """Note that a tool is about to run, and wait until that is saved."""
-        self._page.mark()
+        self._buffer.mark()
         self.take(ToolIntended(call_id))
         await self.durable()
 
@@ -175,36 +168,41 @@ class Journal:
         When the run is to be stopped because the store failed, this waits to be cancelled: nothing is done after it
         that is not written down before.
         """
-        if self._written < self._taken and self.state is not State.DEGRADED:
+        if self._saved.written < self._taken and self.state is not State.DEGRADED:
             await self.attempted()
             if self.state is State.FAILED:
-                await self._loop.create_future()
+                await asyncio.get_running_loop().create_future()
 
     def attempted(self) -> asyncio.Future[None]:
         """A future that is done when everything so far is saved, or it is known that it cannot be."""
-        done: asyncio.Future[None] = self._loop.create_future()
-        if self._written >= self._taken or self.state in (State.DEGRADED, State.FAILED, State.CLOSED):
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if self._saved.written >= self._taken or self.state in (State.DEGRADED, State.FAILED, State.CLOSED):
             done.set_result(None)
         else:
-            self._waiting.append((self._taken, done))
-            self.begin()
+            done = self._saved.wait_for(self._taken)
+            self._begin()
         return done
 
     @property
     def _taken(self) -> int:
         """How many entries there were so far. Counted when asked, so that taking one costs next to nothing."""
-        on_their_way = 0 if self._on_its_way is None else self._on_its_way.count
-        return self._written + on_their_way + len(self.queue)
+        in_flight = 0 if self._in_flight is None else self._in_flight.count
+        return self._saved.written + in_flight + len(self._buffer.entries)
+
+    @property
+    def queued(self) -> int:
+        """How many entries are not on their way to the store yet."""
+        return len(self._buffer.entries)
 
     @property
     def backlog(self) -> int:
         """How many entries are not saved yet and hold the run up."""
-        return 0 if self.state is State.DEGRADED else self._taken - self._written
+        return 0 if self.state is State.DEGRADED else self._taken - self._saved.written
 
     @property
     def busy(self) -> bool:
         """Whether something is on its way to the store."""
-        return self._on_its_way is not None
+        return self._in_flight is not None
 
     @property
     def failed(self) -> bool:
@@ -219,75 +217,70 @@ class Journal:
     @property
     def all_saved(self) -> bool:
         """Whether everything that was taken is in the store."""
-        if self.said_in is not None:
+        if self.sent_in is not None:
             return True
-        return (self._ended or self._written >= self._taken) and self.opened and self.error is None
+        return (self._saved.ended or self._saved.written >= self._taken) and self.opened and self.error is None
 
-    def keep_late(self, outcome: LateOutcome) -> bool:
+    def save_late(self, outcome: LateOutcome) -> bool:
         """Note what became of a call that was given up, once the run's end is written down. From any thread.
 
         False when it is not: then the outcome is an event like any other.
         """
         if self._closing is None and self.state is not State.CLOSED:
             return False
-        if self._tenure is not None:
-            self._tenure.keep_late(self._host.run_id, outcome)
+        if self._held is not None:
+            self._held.save_late(self._host.run_id, outcome)
         return True
 
     # --- Writing ------------------------------------------------------------------------------------------------
 
-    def begin(self) -> None:
+    def _begin(self) -> None:
         """Write what is queued: at once if somebody waits for it, else soon.
 
         When the last write was a while ago, that is with what else is taken in this step of the loop.
         """
         if self.state is State.DEGRADED:
             self._tell_all()
-        if self.state is not State.OPEN or self._on_its_way is not None or not self.queue:
+        if self.state is not State.OPEN or self._in_flight is not None or not self._buffer.entries:
             return
-        self.idle = False
-        if self._waiting:
-            self._stop_timer()
+        self._idle = False
+        if self._saved.has_waiters:
+            self._timer.cancel()
             self._write()
-        elif self._timer is None:
-            pause = self._wrote_at + self._linger - self._loop.time()
-            later = self._loop.call_later
-            self._timer = self._loop.call_soon(self._write) if pause <= 0 else later(pause, self._write)
+        elif not self._timer.is_set:
+            self._timer.schedule(self._write)
 
     def flush(self) -> None:
         """Write what is queued without waiting for more, unless the last batch is still on its way."""
         if self.state is State.OPEN and not self.busy:
-            self._stop_timer()
-            self._write()
-
-    def _stop_timer(self) -> None:
-        if self._timer is not None:
             self._timer.cancel()
-            self._timer = None
+            self._write()
 
     def _write(self) -> None:
         """Send off everything that is queued."""
-        self._timer = None
-        if self.state is State.OPEN and self._on_its_way is None and self.queue and self._closing is None:
-            self._send(self._page.turn(self._session.saved, self._closing))
+        self._timer.cancel()
+        if self.state is State.OPEN and self._in_flight is None and self._buffer.entries and self._closing is None:
+            self._send(self._buffer.turn(self._session.saved, self._closing))
 
-    def _send(self, batch: Batch) -> None:
-        assert self._tenure is not None
-        self._on_its_way = batch
-        self._wrote_at = self._loop.time()
-        self._tenure.written()
-        self._deadline.set(PATIENCE)
+    def _send(self, batch: WriteBatch) -> None:
+        assert self._held is not None
+        self._in_flight = batch
+        self._timer.on_write()
+        self._held.written()
+        self._deadline.set(STORE_TIMEOUT)
         # Encoded here, where thousands of small events are still warm; another thread would have to fetch each one.
         batch.rows()
         batch.payloads()
 
-        def tell(future: Future[int]) -> None:
+        loop = asyncio.get_running_loop()
+
+        def on_done(future: Future[int]) -> None:
             with suppress(RuntimeError):  # the loop has closed
-                self._loop.call_soon_threadsafe(self._on_written, batch, future)
+                loop.call_soon_threadsafe(self._on_written, batch, future)
 
-        self._session.store.write(self._tenure.lease, batch).add_done_callback(tell)
+        self._session.store.write(self._held.lease, batch).add_done_callback(on_done)
 
-    def _on_written(self, batch: Batch, future: Future[int]) -> None:
+    def _on_written(self, batch: WriteBatch, future: Future[int]) -> None:
         """A write was answered. After the end of the run that counts no more: the next run reads what is stored."""
         if self.state is State.CLOSED:
             return
@@ -295,40 +288,30 @@ class Journal:
         if error is not None:
             self._on_failure(batch, error)
             return
-        self._on_its_way = None
-        self._linger = min(LONGEST_LINGER, max(LINGER, _SLOWNESS * (self._loop.time() - self._wrote_at)))
+        self._in_flight = None
+        self._timer.on_written()
         self._deadline.clear()
-        self._last_failure, self._pause = None, _FIRST_PAUSE
-        told_up_to, self._written = self._written, self._written + batch.count
-        self._readers.tell(batch.entries, told_up_to, batch.marks)
+        saved_before = self._saved.written
+        self._saved.add(batch.count, ended=batch.closing is not None)
+        self._readers.tell(batch.entries, saved_before, batch.marks)
         self._session.wrote(batch, future.result())
-        self._ended = batch.closing is not None
         if self.state is State.DEGRADED:
             self.state, self.error = State.OPEN, None
-        self._wake(self._written)
-        self.idle = True
+        self._saved.wake()
+        self._idle = True
         if self._closing is None:
-            self.begin()
-        elif not self._ended:
+            self._begin()
+        elif not self._saved.ended:
             self._write_end()
-
-    def _wake(self, written: float) -> None:
-        """Let those go on who waited for no more than so many entries."""
-        waiting, self._waiting = self._waiting, []
-        for count, waiter in waiting:
-            if count > written:
-                self._waiting.append((count, waiter))
-            elif not waiter.done():
-                waiter.set_result(None)
 
     def _tell_all(self) -> None:
         """Hand the readers everything, saved or not."""
-        on_their_way = [] if self._on_its_way is None else self._on_its_way.entries
-        self._readers.tell([*on_their_way, *self.queue], self._written)
+        in_flight = [] if self._in_flight is None else self._in_flight.entries
+        self._readers.tell([*in_flight, *self._buffer.entries], self._saved.written)
 
     # --- When the store fails -----------------------------------------------------------------------------------
 
-    def _on_failure(self, batch: Batch, error: BaseException) -> None:
+    def _on_failure(self, batch: WriteBatch, error: BaseException) -> None:
         """Try again for a while if that can help; else stop the run, or let it go on in memory."""
         failure = error if isinstance(error, StoreError) else StoreError(f"The store failed: {error!r}.")
         if self.state is State.FAILED:
@@ -336,15 +319,14 @@ class Journal:
         if isinstance(failure, LeaseLost):
             self._end_with(failure)
             return
-        self._last_failure = failure
+        self._timer.last_failure = failure
         if not failure.retryable:
             self._stop_trying(failure)
         if not self.failed:
-            self._pause = min(self._pause * 2, _LONGEST_PAUSE)
-            self._timer = self._loop.call_later(self._pause, self._send, batch)
+            self._timer.schedule_retry(self._send, batch)
 
     def _on_deadline(self) -> None:
-        failure = self._last_failure or StoreUnavailable(f"The store did not answer within {PATIENCE:g} s.")
+        failure = self._timer.last_failure or StoreUnavailable(f"The store did not answer within {STORE_TIMEOUT:g} s.")
         self._stop_trying(failure)
 
     def _stop_trying(self, failure: StoreError) -> None:
@@ -357,16 +339,16 @@ class Journal:
     def _degrade(self, failure: StoreError) -> None:
         """Go on in memory. Readers get what happens at once, and writing is tried again now and then."""
         self.state, self.error = State.DEGRADED, failure
-        self.idle = True
+        self._idle = True
         self.take(StoreFailed(str(failure)))
-        self._wake(float("inf"))
+        self._saved.wake_all()
 
     def _end_with(self, failure: StoreError) -> None:
         if self.state is not State.CLOSED:
             self.state, self.error = State.FAILED, failure
-            self._stop_timer()
+            self._timer.cancel()
             self._deadline.clear()
-            self._wake(float("inf"))
+            self._saved.wake_all()
             self._host.fail(failure)
 
     # --- Holding on, and ending ---------------------------------------------------------------------------------
@@ -376,21 +358,21 @@ class Journal:
 
         Everything that is queued goes with it, in one step. When something is on its way, that comes first.
         """
-        done: asyncio.Future[None] = self._loop.create_future()
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._closing = (last, detail)
         if self.state is not State.OPEN:
             done.set_result(None)
             return done
-        self._waiting.append((self._taken + 1, done))
-        if self._on_its_way is None:
+        done = self._saved.wait_for(self._taken + 1)
+        if self._in_flight is None:
             self._write_end()
         return done
 
     def _write_end(self) -> None:
-        self._stop_timer()
+        self._timer.cancel()
         if self.state is State.OPEN:
-            self.idle = False
-            self._send(self._page.turn(self._session.saved, self._closing))
+            self._idle = False
+            self._send(self._buffer.turn(self._session.saved, self._closing))
 
     def close(self) -> None:
         """The run is over, and the lease is let go. Readers are not shown what is not saved.
@@ -399,29 +381,29 @@ class Journal:
         so. What came when the end was written down already comes too late: the end is the last event, here as in the
         store.
         """
-        if self._ended:
-            self.queue.clear()
+        if self._saved.ended:
+            self._buffer.entries.clear()
         if self.state is State.DEGRADED or not self.opened:
             self._tell_all()
         self.state = State.CLOSED
-        self._stop_timer()
+        self._timer.cancel()
         self._deadline.clear()
-        if self._tenure is not None:
-            self._tenure.close()
-        self.hurry()
-        self._wake(float("inf"))
-        if not self.opening.done():
-            self.opening.cancel()
-        if self._tenure is not None and not self._ended:
-            self._tenure.let_go()
+        if self._held is not None:
+            self._held.close()
+        self.stop_waiting()
+        self._saved.wake_all()
+        if not self._opening.task.done():
+            self._opening.task.cancel()
+        if self._held is not None and not self._saved.ended:
+            self._held.let_go()
 
-    def left_over(self) -> list[Batch]:
+    def unsaved_batches(self) -> list[WriteBatch]:
         """Once closed: what is not known to be in the store, in order, with the run's end. May be written again."""
-        batches: list[Batch] = []
-        saved, last = self._session.saved, self._on_its_way
+        batches: list[WriteBatch] = []
+        saved, last = self._session.saved, self._in_flight
         if last is not None:
             batches.append(last)
             saved = last.first_message + len(last.messages) if last.rewrites else saved
         if last is None or last.closing is None:
-            batches.append(self._page.turn(saved, self._closing))
+            batches.append(self._buffer.turn(saved, self._closing))
         return batches

@@ -27,8 +27,8 @@ from ...events import (
 )
 from ...interrupts import PendingTurn
 from ...messages import AssistantContent, AssistantMessage, Message, Outcome, ToolCall, ToolResult
-from ..damage import PENDING, Found, damaged, read_rows
-from ..records import Batch, RunEnd
+from ..damage import PENDING, StoredConversation, damaged, read_rows
+from ..records import RunEnd, WriteBatch
 from .rows import Commit, JournalRow, ToolIntended, encode
 
 CRASH_NOTE: Final = "(This answer ended here because the program was interrupted.)"
@@ -43,7 +43,7 @@ class Crash(Struct, frozen=True):
     kept_text: int = 0
 
 
-class TornRun:
+class CrashedRun:
     """The turn that a crashed run was in, read from its journal, and from the turn that it had taken up again."""
 
     def __init__(
@@ -51,8 +51,8 @@ class TornRun:
     ) -> None:
         self._before: Final = tuple(before)
         self._pending: Final = pending
-        self._taken_up: Final = pending is not None and pending.taken_by == run_id
-        self._draft: AnswerBuilder | None = None
+        self._resumed: Final = pending is not None and pending.taken_by == run_id
+        self._answer_builder: AnswerBuilder | None = None
         self._results: Final[dict[str, ToolResult]] = {}
         self._intended: Final[set[str]] = set()
         for row in rows:
@@ -65,12 +65,12 @@ class TornRun:
         self.kept_text: Final = 0 if answer is None else len(answer.text)
 
     def _answer(self) -> AssistantMessage | None:
-        if self._draft is None and self._taken_up and self._pending is not None:
+        if self._answer_builder is None and self._resumed and self._pending is not None:
             for each in self._pending.calls:
                 if each.result is not None:
                     self._results.setdefault(each.call.id, each.result)
             return self._pending.answer
-        turn = seal_turn(self._draft, {})
+        turn = seal_turn(self._answer_builder, {})
         return turn[0] if turn and isinstance(turn[0], AssistantMessage) else None
 
     def _take(self, row: JournalRow) -> None:
@@ -89,8 +89,8 @@ class TornRun:
                 | UsageDelta()
                 | AnswerEnd()
             ):
-                if self._draft is not None:
-                    self._draft.add(row)
+                if self._answer_builder is not None:
+                    self._answer_builder.add(row)
             case ToolIntended(call_id):
                 self._intended.add(call_id)
             case ToolStarted(call):
@@ -105,14 +105,14 @@ class TornRun:
         last = self._before[-1] if self._before else None
         return (continued(last, prefill=True) or ()) if isinstance(last, AssistantMessage) else ()
 
-    def _begin(self, draft: AnswerBuilder | None) -> None:
-        self._draft = draft
+    def _begin(self, builder: AnswerBuilder | None) -> None:
+        self._answer_builder = builder
         self._results.clear()
         self._intended.clear()
 
     def conversation(self) -> tuple[tuple[Message, ...], PendingTurn | None]:
         """The conversation with the turn sealed, so that a prompt may follow; or with what still waits for a person."""
-        if self._pending is not None and not self._taken_up:
+        if self._pending is not None and not self._resumed:
             return self._before, self._pending
         answer = self._answer()
         unknown = {call.id: unfinished(call, Outcome.UNKNOWN, UNKNOWN_SENTENCE) for call in self.unknown}
@@ -126,16 +126,16 @@ class Sealing(NamedTuple):
     """What becomes of a conversation when a run that never ended is sealed."""
 
     crash: Crash
-    before: Found
-    after: Found
+    before: StoredConversation
+    after: StoredConversation
 
-    def batch(self) -> Batch:
+    def batch(self) -> WriteBatch:
         """What to write for it."""
         before, after = self.before.messages, self.after.messages
         same = 0
         while same < min(len(before), len(after)) and before[same] is after[same]:
             same += 1
-        batch = Batch(self.crash.run_id)
+        batch = WriteBatch(self.crash.run_id)
         batch.first_message, batch.messages = same, list(after[same:])
         batch.cuts = same < len(before)
         if self.after is not self.before:
@@ -145,7 +145,7 @@ class Sealing(NamedTuple):
 
 
 def seal_unfinished(
-    name: str, found: Found, unfinished: Mapping[str, Sequence[bytes]], writer: str
+    name: str, found: StoredConversation, unfinished: Mapping[str, Sequence[bytes]], writer: str
 ) -> tuple[list[Sealing], str]:
     """How the runs that never ended are sealed, in order, and what of their journals could not be read.
 
@@ -156,12 +156,14 @@ def seal_unfinished(
     for run_id, payloads in unfinished.items():
         rows, unread = read_rows(payloads)
         damage = damage or unread
-        torn = TornRun(run_id, *found, rows)
-        after = Found(*torn.conversation()) if run_id == writer else found
+        crashed = CrashedRun(run_id, *found, rows)
+        after = StoredConversation(*crashed.conversation()) if run_id == writer else found
         wrong = faults(after.messages)
         if wrong:
             raise damaged(name, f"It is not a valid conversation: {'; '.join(wrong[:3])}.")
-        sealings.append(Sealing(Crash(run_id, torn.unknown, torn.kept_text if run_id == writer else 0), found, after))
+        sealings.append(
+            Sealing(Crash(run_id, crashed.unknown, crashed.kept_text if run_id == writer else 0), found, after)
+        )
         found = after
     return sealings, damage
 

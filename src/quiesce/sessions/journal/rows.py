@@ -240,9 +240,24 @@ def decode_row(data: bytes) -> JournalRow:
     except (msgspec.MsgspecError, UnicodeError):
         pass
     try:
-        return msgspec.convert(json.loads(data), JournalRow)
+        return msgspec.convert(_with_present_tags(json.loads(data)), JournalRow)
     except (msgspec.MsgspecError, ValueError) as error:
         raise StoreDamaged(f"A row of the journal cannot be read: {error}.") from error
+
+
+# Events that had another tag in stores from before.
+_RENAMED: Final = {"handed_over": "handed_off"}
+
+
+def _with_present_tags(row: Any) -> Any:
+    """A row, or the event of a child in it, under the tag that its event has today."""
+    match row:
+        case {"type": str(tag), **rest} if tag in _RENAMED:
+            return {"type": _RENAMED[tag], **rest}
+        case {"type": _, "event": inner}:
+            return {**row, "event": _with_present_tags(inner)}
+        case _:
+            return row
 
 
 def decode_messages(payloads: Sequence[bytes]) -> tuple[Message, ...]:

@@ -27,13 +27,13 @@ class RunHost(Protocol):
         ...
 
     @property
-    def wish(self) -> BusyPolicy:
+    def busy_policy(self) -> BusyPolicy:
         """What to do when another process has the session."""
         ...
 
     @property
-    def correspondence(self) -> PromptReceiver:
-        """Where to bring what other processes say to the run."""
+    def prompt_receiver(self) -> PromptReceiver:
+        """Where prompts of other processes go."""
         ...
 
     def deliver(self, events: Sequence[Event]) -> None:

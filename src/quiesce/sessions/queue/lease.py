@@ -27,25 +27,25 @@ class HeldLease:
     """
 
     def __init__(
-        self, store: Store, lease: Lease, addressee: PromptReceiver, on_lost: Callable[[LeaseLost], None]
+        self, store: Store, lease: Lease, receiver: PromptReceiver, on_lost: Callable[[LeaseLost], None]
     ) -> None:
         self.lease: Final = lease
         self._store: Final = store
         self._on_lost: Final = on_lost
         self._loop: Final = asyncio.get_running_loop()
-        self.mailbox: Final = SessionInbox(store, lease, addressee)
+        self.inbox: Final = SessionInbox(store, lease, receiver)
         self._written_at = 0.0
-        self._timer = self._loop.call_later(lease.seconds / 3, self._beat)
+        self._timer = self._loop.call_later(lease.seconds / 3, self._renew)
 
     def written(self) -> None:
         """Something was written, which renews the lease."""
         self._written_at = self._loop.time()
 
-    def _beat(self) -> None:
+    def _renew(self) -> None:
         """Renew the lease, if nothing was written for a while."""
         if self._loop.time() - self._written_at > self.lease.seconds / 4:
             self._store.renew(self.lease).add_done_callback(self._on_renewed)
-        self._timer = self._loop.call_later(self.lease.seconds / 3, self._beat)
+        self._timer = self._loop.call_later(self.lease.seconds / 3, self._renew)
 
     def _on_renewed(self, future: Future[None]) -> None:
         error = future.exception()
@@ -56,13 +56,13 @@ class HeldLease:
     def close(self) -> None:
         """Renew no more, and read no more letters."""
         self._timer.cancel()
-        self.mailbox.close()
+        self.inbox.close()
 
     def let_go(self) -> None:
         """Give the session back."""
         self._store.release(self.lease)
 
-    def keep_late(self, run_id: str, outcome: LateOutcome) -> None:
+    def save_late(self, run_id: str, outcome: LateOutcome) -> None:
         """Note what became of a call that was given up, after the end of the run. From any thread."""
 
         def check(future: Future[bool]) -> None:

@@ -1,7 +1,6 @@
-"""Letters to a session that is busy: how a prompt in one process waits for, or speaks to, a run in another one.
+"""Prompts that wait for a busy session: one row each, in order of arrival.
 
-Each is a row in the store, in the order in which it came. It is a place in the line; some say more than that to those
-who came before. It is gone when its sender has got the session, has left, or was told that its words were said.
+A row is deleted when its process gets the session, gives up, or learns that the running run has sent the prompt.
 """
 
 from __future__ import annotations
@@ -16,18 +15,18 @@ from ...errors import SessionBusy
 from ..records import Holder, SessionInfo
 
 # queue    waits for its turn
-# steer    has words for the run that holds the session, and waits for its turn in case they are not said
-# cancel   asks all who came before to stop, and waits for them to be at rest
+# steer    is for the run that holds the session, and waits for its turn in case that run does not send it
+# cancel   asks all runs before it to stop, and waits until they are at rest
 PromptKind: TypeAlias = Literal["queue", "steer", "cancel"]
 
-# A sender whose place has expired is passed over, and finds it again when it comes back before this many seconds.
-FORGOTTEN: Final = 3600.0
+# A position that was not renewed in time is skipped; so many seconds later it is deleted.
+ORPHANED_AFTER: Final = 3600.0
 
 
-class Request(Struct, frozen=True):
-    """A letter that is to be sent. Its place is passed over when it was not asked for again within `seconds`.
+class QueueRequest(Struct, frozen=True):
+    """A prompt to be queued. Its position is skipped when it was not renewed within `seconds`.
 
-    `key` is another for each letter, so that one that is sent again is there once.
+    `key` is unique, so that a request that is repeated is queued once.
     """
 
     kind: PromptKind
@@ -38,67 +37,67 @@ class Request(Struct, frozen=True):
 
 
 class QueuedPrompt(Struct, frozen=True):
-    """A letter as it is stored. `body` is the words to be said; `said_in` the run that has said them.
+    """A queued prompt as it is stored. `body` is the message; `sent_in` is the run that has sent it.
 
-    `taken_by` is the run that is going to: from then on the sender cannot take them back.
-    `fence` is the lease that the words are for: a later holder leaves them alone.
+    `taken_by` is the run that will send it: from then on it cannot be withdrawn.
+    `fence` is the lease that the message is for: a later holder does not take it.
     """
 
-    place: int
+    position: int
     kind: PromptKind
     sender: Holder
     fence: int
     expires_in: float
     body: bytes = b""
-    said_in: str = ""
+    sent_in: str = ""
     taken_by: str = ""
 
     @property
-    def withdrawn(self) -> bool:
-        """Whether the sender has left, or was not heard of for very long."""
-        return self.expires_in < -FORGOTTEN
+    def is_withdrawn(self) -> bool:
+        """Whether the process that queued it gave up, or stopped renewing it more than an hour ago."""
+        return self.expires_in < -ORPHANED_AFTER
 
     @property
-    def waits(self) -> bool:
-        """Whether the sender is still there, as far as can be told."""
+    def is_waiting(self) -> bool:
+        """Whether the process that queued it is alive and renews it, as far as can be told."""
         return self.expires_in > 0 and not self.sender.is_gone
 
     @property
     def is_orphaned(self) -> bool:
-        """Whether nobody will ever come back for it."""
-        return self.withdrawn or self.sender.is_gone
+        """Whether it was withdrawn, or the process that queued it is dead."""
+        return self.is_withdrawn or self.sender.is_gone
 
 
-class Admission(NamedTuple):
-    """What a store answers somebody who wants a session. `busy` is None when they may have it.
+class LeaseDecision(NamedTuple):
+    """What a store answers a process that wants a session. `busy` is None when it may have it.
 
-    `said_in` is the run that has said their words, so that they need it no longer. `litter` is to be thrown away, and
+    `sent_in` is the run that has said their words, so that they need it no longer. `orphaned` is to be thrown away, and
     `since` is the `Lease.since` for them.
     """
 
     busy: SessionBusy | None
-    said_in: str
-    litter: tuple[int, ...]
+    sent_in: str
+    orphaned: tuple[int, ...]
     since: int
 
 
-def admission(
-    info: SessionInfo, letters: Sequence[QueuedPrompt], wanted_by: Holder | None, place: int | None
-) -> Admission:
-    """Who holds a session has it; then those in line, in order; then whoever comes by."""
-    litter = tuple(letter.place for letter in letters if letter.is_orphaned and letter.place != place)
-    mine = next((letter for letter in letters if letter.place == place), None)
-    since = max((letter.place for letter in letters), default=0) if place is None else place
-    if mine is not None and mine.said_in:
-        return Admission(None, mine.said_in, litter, since)
-    overtaken = place is not None and any(
-        each.kind == "cancel" and each.place > place and not each.withdrawn for each in letters
+def decide_lease(
+    info: SessionInfo, queued_prompts: Sequence[QueuedPrompt], wanted_by: Holder | None, position: int | None
+) -> LeaseDecision:
+    """The holder of a session keeps it; then come queued prompts, in order; then any other process."""
+    orphaned = tuple(prompt.position for prompt in queued_prompts if prompt.is_orphaned and prompt.position != position)
+    mine = next((prompt for prompt in queued_prompts if prompt.position == position), None)
+    since = max((prompt.position for prompt in queued_prompts), default=0) if position is None else position
+    if mine is not None and mine.sent_in:
+        return LeaseDecision(None, mine.sent_in, orphaned, since)
+    overtaken = position is not None and any(
+        each.kind == "cancel" and each.position > position and not each.is_withdrawn for each in queued_prompts
     )
-    busy = _busy(info, wanted_by, _first_in_line(letters, place))
+    busy = _busy(info, wanted_by, _first_waiting(queued_prompts, position))
     if overtaken:
         busy = busy or SessionBusy(info.name, "a newer prompt", 0.0)
         busy.overtaken = True
-    return Admission(busy, "", litter, since)
+    return LeaseDecision(busy, "", orphaned, since)
 
 
 def _busy(info: SessionInfo, wanted_by: Holder | None, first: QueuedPrompt | None) -> SessionBusy | None:
@@ -111,6 +110,6 @@ def _busy(info: SessionInfo, wanted_by: Holder | None, first: QueuedPrompt | Non
     return None
 
 
-def _first_in_line(letters: Iterable[QueuedPrompt], place: int | None) -> QueuedPrompt | None:
-    ahead = (letter for letter in letters if place is None or letter.place < place)
-    return next((letter for letter in ahead if letter.waits and not letter.said_in), None)
+def _first_waiting(queued_prompts: Iterable[QueuedPrompt], position: int | None) -> QueuedPrompt | None:
+    ahead = (prompt for prompt in queued_prompts if position is None or prompt.position < position)
+    return next((prompt for prompt in ahead if prompt.is_waiting and not prompt.sent_in), None)

@@ -13,8 +13,8 @@ from ...errors import SessionBusy, StoreError, StoreUnavailable
 from ...messages import UserMessage
 from ..journal import journal
 from ..journal.rows import encode
-from ..records import AcquiredSession, Said, holder
-from .prompts import PromptKind, Request
+from ..records import AcquiredSession, SentElsewhere, holder
+from .prompts import PromptKind, QueueRequest
 
 if TYPE_CHECKING:
     from ..session import Session
@@ -28,7 +28,7 @@ _KINDS: Final[dict[OnBusy, PromptKind]] = {
     "cancel_previous": "cancel",
 }
 # Whoever waits in line is told when the line moves. That the holder has died, nobody tells: it is looked at this often.
-ASK_AGAIN: Final = 1.0
+RETRY_INTERVAL: Final = 1.0
 
 
 class BusyPolicy(Struct, frozen=True):
@@ -41,109 +41,109 @@ class BusyPolicy(Struct, frozen=True):
 class SessionWaiter:
     """Somebody who wants a session. Used once."""
 
-    def __init__(self, session: Session, owner: str, known: int | None, wish: BusyPolicy) -> None:
+    def __init__(self, session: Session, owner: str, known: int | None, busy_policy: BusyPolicy) -> None:
         self._session: Final = session
         self._holder: Final = holder(owner)
         self._known: Final = known
         # Without words of its own, as when a question is answered, a run neither waits for ever nor disturbs anybody.
-        self._on_busy: Final[OnBusy] = "refuse" if wish.prompt is None else wish.on_busy
-        body = encode(wish.prompt) if self._on_busy == "steer" else b""
-        self._request: Final = Request(_KINDS[self._on_busy], self._holder, session.lease, body)
+        self._on_busy: Final[OnBusy] = "refuse" if busy_policy.prompt is None else busy_policy.on_busy
+        body = encode(busy_policy.prompt) if self._on_busy == "steer" else b""
+        self._request: Final = QueueRequest(_KINDS[self._on_busy], self._holder, session.lease, body)
         self._loop: Final = asyncio.get_running_loop()
         self._changed: Final = asyncio.Event()
         # From before it is asked for, so that no letter can come unseen between getting it and looking at its letters.
-        self._unwatch: Final = session.store.watch(session.name, self._on_change)
-        self.place: int | None = None
-        self.in_line = False
+        self._unsubscribe: Final = session.store.subscribe(session.name, self._on_change)
+        self.position: int | None = None
+        self.is_queued = False
         """Whether this may have a place in the line: others may have read what came with it."""
 
-    async def get(self, patient: asyncio.Future[None]) -> AcquiredSession | Said:
-        """Take the session, or wait for it as long as is wanted and `patient` is not done.
+    async def get(self, give_up: asyncio.Future[None]) -> AcquiredSession | SentElsewhere:
+        """Take the session, or wait for it as long as is wanted and `give_up` is not done.
 
         Raises `SessionBusy` or another `StoreError`; the place in the line is given up then.
         """
         now = self._loop.time()
         busy_until = now + self._session.wait if self._on_busy == "refuse" else float("inf")
-        away_until = now + journal.PATIENCE
+        away_until = now + journal.STORE_TIMEOUT
         wants_place = False
         try:
             while True:
                 self._changed.clear()
                 try:
-                    if wants_place and self.place is None:
-                        await self._get_in_line()
+                    if wants_place and self.position is None:
+                        await self._enqueue()
                     return await self._ask()
                 except StoreError as error:
                     busy = isinstance(error, SessionBusy)
                     if busy:  # the store is there
-                        away_until = self._loop.time() + journal.PATIENCE
+                        away_until = self._loop.time() + journal.STORE_TIMEOUT
                     left = (busy_until if busy else away_until) - self._loop.time()
                     if not (busy or error.retryable) or getattr(error, "overtaken", False):
                         raise
-                    if patient.done() or left <= 0:
-                        return await self._give_up(error)
+                    if give_up.done() or left <= 0:
+                        return await self._leave_queue(error)
                 if busy and not wants_place:
                     wants_place = True
                     continue
-                await self._wait(patient, min(ASK_AGAIN, left))
+                await self._wait(give_up, min(RETRY_INTERVAL, left))
         except BaseException:
             self.stop_watching()
             raise
         finally:
-            if self.place is not None:
-                self._session.store.withdraw(self._session.name, self.place)
+            if self.position is not None:
+                self._session.store.withdraw(self._session.name, self.position)
 
     def stop_watching(self) -> bool:
         """Look at the session no more. Whether something about it has changed since it was asked for last."""
-        self._unwatch()
+        self._unsubscribe()
         return self._changed.is_set()
 
-    async def _ask(self) -> AcquiredSession | Said:
+    async def _ask(self) -> AcquiredSession | SentElsewhere:
         """Ask for the session; whoever is cancelled here gives back what came too late."""
         session = self._session
         store, seconds, known = session.store, session.lease, self._known
         asked: Future[Any]
-        if self.place is None:
+        if self.position is None:
             asked = store.acquire(session.name, self._holder, seconds=seconds, known=known)
         else:
-            asked = store.acquire_queued(session.name, self._holder, self.place, seconds=seconds, known=known)
+            asked = store.acquire_queued(session.name, self._holder, self.position, seconds=seconds, known=known)
         try:
-            async with asyncio.timeout(journal.PATIENCE):
-                taken: AcquiredSession | Said = await asyncio.shield(asyncio.wrap_future(asked))
+            async with asyncio.timeout(journal.STORE_TIMEOUT):
+                taken: AcquiredSession | SentElsewhere = await asyncio.shield(asyncio.wrap_future(asked))
         except asyncio.CancelledError:
-            asked.add_done_callback(self._give_back)
+            asked.add_done_callback(self._release_unwanted)
             raise
         except TimeoutError:
-            asked.add_done_callback(self._give_back)
-            raise StoreUnavailable(f"The store did not answer within {journal.PATIENCE:g} s.") from None
+            asked.add_done_callback(self._release_unwanted)
+            raise StoreUnavailable(f"The store did not answer within {journal.STORE_TIMEOUT:g} s.") from None
         if isinstance(taken, AcquiredSession):  # else the place is given up in the end, now that this is known
-            self.place = None
-        self.in_line = False
+            self.position = None
+        self.is_queued = False
         return taken
 
-    async def _get_in_line(self) -> None:
-        self.in_line = True
-        posted = self._session.store.post(self._session.name, self._request)
+    async def _enqueue(self) -> None:
+        self.is_queued = True
+        posted = self._session.store.enqueue(self._session.name, self._request)
         try:
-            self.place = await asyncio.shield(asyncio.wrap_future(posted))
+            self.position = await asyncio.shield(asyncio.wrap_future(posted))
         except asyncio.CancelledError:
-            posted.add_done_callback(self._take_back)
+            posted.add_done_callback(self._withdraw_unwanted)
             raise
 
-    async def _give_up(self, why: StoreError) -> Said:
+    async def _leave_queue(self, why: StoreError) -> SentElsewhere:
         """Leave the line. What was said for this one in the meantime is said; else the reason is raised."""
-        place, self.place = self.place, None
-        if place is not None:
-            withdrawn = asyncio.wrap_future(self._session.store.withdraw(self._session.name, place))
-            said = await asyncio.shield(withdrawn)
+        position, self.position = self.position, None
+        if position is not None:
+            is_withdrawn = asyncio.wrap_future(self._session.store.withdraw(self._session.name, position))
+            said = await asyncio.shield(is_withdrawn)
             if said is not None:
                 return said
         raise why
 
-    async def _wait(self, patient: asyncio.Future[None], seconds: float) -> None:
+    async def _wait(self, give_up: asyncio.Future[None], seconds: float) -> None:
         changed = self._loop.create_task(self._changed.wait())
         try:
-            await asyncio.wait((patient, changed), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((give_up, changed), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         finally:
             changed.cancel()
 
@@ -152,13 +152,13 @@ class SessionWaiter:
         with suppress(RuntimeError):  # the loop has closed
             self._loop.call_soon_threadsafe(self._changed.set)
 
-    def _give_back(self, asked: Future[Any]) -> None:
+    def _release_unwanted(self, asked: Future[Any]) -> None:
         """Nobody waits for this lease any more."""
         if not asked.cancelled() and asked.exception() is None:
             taken = asked.result()
             if isinstance(taken, AcquiredSession):
                 self._session.store.release(taken.lease)
 
-    def _take_back(self, posted: Future[int]) -> None:
+    def _withdraw_unwanted(self, posted: Future[int]) -> None:
         if not posted.cancelled() and posted.exception() is None:
             self._session.store.withdraw(self._session.name, posted.result())

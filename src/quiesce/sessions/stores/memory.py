@@ -13,9 +13,20 @@ from msgspec import Struct, field, structs
 
 from ...errors import LeaseLost, SessionNotFound
 from ..journal.rows import A_MARK, LATE_ROWS, Row
-from ..queue.prompts import QueuedPrompt, Request, admission
+from ..queue.prompts import QueuedPrompt, QueueRequest, decide_lease
 from ..queue.subscribers import Subscribers
-from ..records import AcquiredSession, Batch, Entry, Holder, Lease, RunRecord, Said, SessionInfo, Snapshot, placed
+from ..records import (
+    AcquiredSession,
+    AcquireRequest,
+    Holder,
+    Lease,
+    RunRecord,
+    SentElsewhere,
+    SessionInfo,
+    Snapshot,
+    WriteBatch,
+    up_to_gap,
+)
 
 _T = TypeVar("_T")
 # When the place of a sender who has left expired, on any clock.
@@ -31,7 +42,7 @@ class _Kept(Struct):
     runs: dict[str, RunRecord] = field(default_factory=dict[str, RunRecord])
     journal: dict[str, dict[int, Row]] = field(default_factory=dict[str, dict[int, Row]])
     values: dict[str, bytes] = field(default_factory=dict[str, bytes])
-    letters: dict[int, tuple[QueuedPrompt, float]] = field(default_factory=dict[int, tuple[QueuedPrompt, float]])
+    queued_prompts: dict[int, tuple[QueuedPrompt, float]] = field(default_factory=dict[int, tuple[QueuedPrompt, float]])
 
 
 class MemoryStore:
@@ -42,8 +53,8 @@ class MemoryStore:
         self._lock: Final = threading.Lock()
         self._sessions: Final[dict[str, _Kept]] = {}
         self._values: Final[dict[str, bytes]] = {}
-        self._watchers: Final = Subscribers()
-        self._places = 0
+        self._subscribers: Final = Subscribers()
+        self._last_position = 0
 
     @property
     def url(self) -> str:
@@ -66,60 +77,62 @@ class MemoryStore:
         self, session: str, holder: Holder, *, seconds: float, known: int | None = None
     ) -> Future[AcquiredSession]:
         """See `Store.acquire`."""
-        return self._done(self._acquire, session, Entry(holder, seconds, known))  # pyright: ignore[reportReturnType]
+        return self._done(self._acquire, session, AcquireRequest(holder, seconds, known))  # pyright: ignore[reportReturnType]
 
-    def post(self, session: str, request: Request) -> Future[int]:
-        """See `Store.post`."""
-        return self._telling(session, self._post, session, request)
+    def enqueue(self, session: str, request: QueueRequest) -> Future[int]:
+        """See `Store.enqueue`."""
+        return self._then_notify(session, self._enqueue, session, request)
 
     def acquire_queued(
-        self, session: str, holder: Holder, place: int, *, seconds: float, known: int | None = None
-    ) -> Future[AcquiredSession | Said]:
+        self, session: str, holder: Holder, position: int, *, seconds: float, known: int | None = None
+    ) -> Future[AcquiredSession | SentElsewhere]:
         """See `Store.acquire_queued`."""
-        return self._done(self._acquire, session, Entry(holder, seconds, known, place))
+        return self._done(self._acquire, session, AcquireRequest(holder, seconds, known, position))
 
-    def withdraw(self, session: str, place: int) -> Future[Said | None]:
+    def withdraw(self, session: str, position: int) -> Future[SentElsewhere | None]:
         """See `Store.withdraw`."""
-        return self._telling(session, self._withdraw, session, place)
+        return self._then_notify(session, self._withdraw, session, position)
 
-    def letters(self, lease: Lease) -> Future[list[QueuedPrompt]]:
-        """See `Store.letters`."""
-        return self._done(lambda: self._letters(self._held(lease)))
+    def queued_prompts(self, lease: Lease) -> Future[list[QueuedPrompt]]:
+        """See `Store.queued_prompts`."""
+        return self._done(lambda: self._queued_prompts(self._held(lease)))
 
-    def take_prompt(self, lease: Lease, place: int, run_id: str) -> Future[bool]:
+    def take_prompt(self, lease: Lease, position: int, run_id: str) -> Future[bool]:
         """See `Store.take_prompt`."""
 
         def take() -> bool:
-            letters = self._held(lease).letters
-            letter, expires = letters.get(place, (None, -_LONG_AGO))
-            if letter is None or expires == -_LONG_AGO:
+            queued_prompts = self._held(lease).queued_prompts
+            prompt, expires = queued_prompts.get(position, (None, -_LONG_AGO))
+            if prompt is None or expires == -_LONG_AGO:
                 return False
-            letters[place] = (structs.replace(letter, taken_by=run_id), expires)
+            queued_prompts[position] = (structs.replace(prompt, taken_by=run_id), expires)
             return True
 
         return self._done(take)
 
-    def return_prompts(self, lease: Lease, places: Sequence[int]) -> Future[list[int]]:
+    def return_prompts(self, lease: Lease, positions: Sequence[int]) -> Future[list[int]]:
         """See `Store.return_prompts`."""
 
         def give_back() -> list[int]:
-            letters = self._held(lease).letters
-            there = {place for place in places if letters.get(place, (None, -_LONG_AGO))[1] != -_LONG_AGO}
-            for place in there:
-                letter, expires = letters[place]
-                letters[place] = (structs.replace(letter, taken_by=""), expires)
-            return [place for place in places if place not in there]
+            queued_prompts = self._held(lease).queued_prompts
+            there = {
+                position for position in positions if queued_prompts.get(position, (None, -_LONG_AGO))[1] != -_LONG_AGO
+            }
+            for position in there:
+                prompt, expires = queued_prompts[position]
+                queued_prompts[position] = (structs.replace(prompt, taken_by=""), expires)
+            return [position for position in positions if position not in there]
 
         return self._done(give_back)
 
-    def watch(self, session: str, function: Callable[[], None]) -> Callable[[], None]:
-        """See `Store.watch`."""
-        return self._watchers.add(session, function)
+    def subscribe(self, session: str, function: Callable[[], None]) -> Callable[[], None]:
+        """See `Store.subscribe`."""
+        return self._subscribers.add(session, function)
 
-    def _telling(self, session: str, function: Callable[..., Any], *args: Any) -> Future[Any]:
+    def _then_notify(self, session: str, function: Callable[..., Any], *args: Any) -> Future[Any]:
         outcome = self._done(function, *args)
         if outcome.exception() is None:
-            self._watchers.tell(session)
+            self._subscribers.tell(session)
         return outcome
 
     def renew(self, lease: Lease) -> Future[None]:
@@ -128,16 +141,16 @@ class MemoryStore:
 
     def release(self, lease: Lease) -> Future[None]:
         """See `Store.release`."""
-        return self._telling(lease.session, self._release, lease)
+        return self._then_notify(lease.session, self._release, lease)
 
     def load(self, session: str) -> Future[Snapshot]:
         """See `Store.load`."""
         return self._done(self._load, session)
 
-    def write(self, lease: Lease, batch: Batch) -> Future[int]:
+    def write(self, lease: Lease, batch: WriteBatch) -> Future[int]:
         """See `Store.write`."""
-        if batch.release or batch.answers:
-            return self._telling(lease.session, self._write, lease, batch)
+        if batch.release or batch.sent_prompts:
+            return self._then_notify(lease.session, self._write, lease, batch)
         return self._done(self._write, lease, batch)
 
     def add_late(self, session_id: str, run_id: str, payload: bytes) -> Future[bool]:
@@ -214,44 +227,46 @@ class MemoryStore:
             raise LeaseLost(f"Somebody else writes session {lease.session!r} now.")
         return kept
 
-    def _made(self, session: str) -> _Kept:
+    def _ensure_session(self, session: str) -> _Kept:
         now = self._clock()
         if session not in self._sessions:
             self._sessions[session] = _Kept(SessionInfo(session, uuid.uuid4().hex, now, now, 0, 0, 0))
         return self._sessions[session]
 
-    def _letters(self, kept: _Kept) -> list[QueuedPrompt]:
+    def _queued_prompts(self, kept: _Kept) -> list[QueuedPrompt]:
         now = self._clock()
-        return [structs.replace(letter, expires_in=expires - now) for letter, expires in kept.letters.values()]
+        return [structs.replace(prompt, expires_in=expires - now) for prompt, expires in kept.queued_prompts.values()]
 
-    def _post(self, session: str, request: Request) -> int:
-        kept = self._made(session)
-        self._places += 1
-        letter = QueuedPrompt(self._places, request.kind, request.sender, kept.info.fence, 0.0, request.body)
-        kept.letters[letter.place] = (letter, self._clock() + request.seconds)
-        return letter.place
+    def _enqueue(self, session: str, request: QueueRequest) -> int:
+        kept = self._ensure_session(session)
+        self._last_position += 1
+        prompt = QueuedPrompt(self._last_position, request.kind, request.sender, kept.info.fence, 0.0, request.body)
+        kept.queued_prompts[prompt.position] = (prompt, self._clock() + request.seconds)
+        return prompt.position
 
-    def _withdraw(self, session: str, place: int) -> Said | None:
+    def _withdraw(self, session: str, position: int) -> SentElsewhere | None:
         kept = self._sessions.get(session)
-        if kept is None or place not in kept.letters:
+        if kept is None or position not in kept.queued_prompts:
             return None
-        letter, _ = kept.letters[place]
-        kept.letters[place] = (letter, -_LONG_AGO)
-        return Said(letter.taken_by) if letter.taken_by else None
+        prompt, _ = kept.queued_prompts[position]
+        kept.queued_prompts[position] = (prompt, -_LONG_AGO)
+        return SentElsewhere(prompt.taken_by) if prompt.taken_by else None
 
-    def _acquire(self, session: str, entry: Entry) -> AcquiredSession | Said:
-        kept, now, place = self._made(session), self._clock(), entry.place
-        busy, said_in, litter, since = admission(self._info(session), self._letters(kept), entry.holder, place)
-        for each in litter:
-            kept.letters.pop(each, None)
+    def _acquire(self, session: str, entry: AcquireRequest) -> AcquiredSession | SentElsewhere:
+        kept, now, position = self._ensure_session(session), self._clock(), entry.position
+        busy, sent_in, orphaned, since = decide_lease(
+            self._info(session), self._queued_prompts(kept), entry.holder, position
+        )
+        for each in orphaned:
+            kept.queued_prompts.pop(each, None)
         if busy is not None:
-            if place is not None and place in kept.letters:
-                kept.letters[place] = (kept.letters[place][0], now + entry.seconds)
+            if position is not None and position in kept.queued_prompts:
+                kept.queued_prompts[position] = (kept.queued_prompts[position][0], now + entry.seconds)
             raise busy
-        if said_in:  # the letter stays until its sender has heard that, and leaves
-            return Said(said_in)
-        if place is not None:
-            kept.letters.pop(place, None)
+        if sent_in:  # the letter stays until its sender has heard that, and leaves
+            return SentElsewhere(sent_in)
+        if position is not None:
+            kept.queued_prompts.pop(position, None)
         kept.info = structs.replace(kept.info, fence=kept.info.fence + 1, holder=entry.holder)
         kept.expires = now + entry.seconds
         info = kept.info
@@ -268,7 +283,7 @@ class MemoryStore:
             return
         kept.info, kept.expires = structs.replace(kept.info, holder=None), 0.0
 
-    def _write(self, lease: Lease, batch: Batch) -> int:
+    def _write(self, lease: Lease, batch: WriteBatch) -> int:
         kept = self._held(lease)
         run_id = batch.run_id
         if batch.begin is not None:
@@ -281,10 +296,10 @@ class MemoryStore:
             kept.messages = {at: kept.messages[at] for at in kept.messages if at < batch.first_message}
             kept.messages.update(enumerate(batch.payloads(), batch.first_message))
         kept.values.update(batch.values)
-        for place, said_in in batch.answers.items():
-            if place in kept.letters:
-                letter, expires = kept.letters[place]
-                kept.letters[place] = (structs.replace(letter, said_in=said_in), expires)
+        for position, sent_in in batch.sent_prompts.items():
+            if position in kept.queued_prompts:
+                prompt, expires = kept.queued_prompts[position]
+                kept.queued_prompts[position] = (structs.replace(prompt, sent_in=sent_in), expires)
         end, run = batch.end, kept.runs.get(run_id)
         if end is not None and run is not None:
             kept.runs[run_id] = structs.replace(
@@ -302,17 +317,17 @@ class MemoryStore:
         kept = self._kept(session)
         running = sorted((run for run in kept.runs.values() if run.status == "running"), key=lambda run: run.started)
         unfinished = {run.run_id: _payloads(kept.journal.get(run.run_id, {})) for run in running}
-        in_order, messages = placed(sorted(kept.messages.items()))
+        in_order, messages = up_to_gap(sorted(kept.messages.items()))
         return Snapshot(self._info(session), messages, unfinished, dict(kept.values), in_order)
 
     def _delete(self, session: str) -> None:
-        busy = admission(self._info(session), (), None, None).busy
+        busy = decide_lease(self._info(session), (), None, None).busy
         if busy is not None:
             raise busy
         del self._sessions[session]
 
 
-def _is_written(kept: _Kept, batch: Batch) -> bool:
+def _is_written(kept: _Kept, batch: WriteBatch) -> bool:
     """Whether a batch is there already. There may be others after it by now, which it must not undo."""
     if batch.rows():
         return batch.first_row in kept.journal[batch.run_id]

@@ -17,25 +17,36 @@ from ...errors import (
     StoreError,
 )
 from ..journal.rows import Row, encode
-from ..queue.prompts import QueuedPrompt, Request, admission
+from ..queue.prompts import QueuedPrompt, QueueRequest, decide_lease
 from ..queue.subscribers import Subscribers
-from ..records import AcquiredSession, Batch, Entry, Holder, Lease, RunRecord, Said, SessionInfo, Snapshot, placed
+from ..records import (
+    AcquiredSession,
+    AcquireRequest,
+    Holder,
+    Lease,
+    RunRecord,
+    SentElsewhere,
+    SessionInfo,
+    Snapshot,
+    WriteBatch,
+    up_to_gap,
+)
 from .postgres_database import PostgresDatabase
 from .postgres_journal import add_late, is_written, payloads_of, rows_after, write_batch
 from .postgres_listener import PostgresListener
 from .postgres_queue import (
     NOW,
     add_prompt,
-    keep_place,
-    note_said,
+    mark_sent,
     prompts_of,
     remove_prompt,
+    renew_position,
     return_prompts,
     take_prompt,
     tell,
     withdraw,
 )
-from .worker_thread import Worker
+from .store_thread import StoreThread
 
 _T = TypeVar("_T")
 
@@ -50,9 +61,9 @@ class PostgresStore(PostgresDatabase):
 
     def __init__(self, url: str) -> None:
         super().__init__(url)
-        self._watchers: Final = Subscribers()
-        self._lookout: Final = PostgresListener(self._watchers, self._own_loop, self._reach)
-        self._worker: Final = Worker("quiesce-store-postgres", self._lookout)
+        self._subscribers: Final = Subscribers()
+        self._listener: Final = PostgresListener(self._subscribers, self._get_loop, self._reach)
+        self._thread: Final = StoreThread("quiesce-store-postgres", self._listener)
 
     def __repr__(self) -> str:
         return f"PostgresStore({self.url!r})"
@@ -65,54 +76,56 @@ class PostgresStore(PostgresDatabase):
         """See `Store.acquire`."""
         return self._submit(lambda db: self._acquire(db, session, holder, seconds, known), urgent=False)
 
-    def post(self, session: str, request: Request) -> Future[int]:
-        """See `Store.post`."""
-        return self._submit(lambda db: self._post(db, session, request), urgent=False)
+    def enqueue(self, session: str, request: QueueRequest) -> Future[int]:
+        """See `Store.enqueue`."""
+        return self._submit(lambda db: self._enqueue(db, session, request), urgent=False)
 
     def acquire_queued(
-        self, session: str, holder: Holder, place: int, *, seconds: float, known: int | None = None
-    ) -> Future[AcquiredSession | Said]:
+        self, session: str, holder: Holder, position: int, *, seconds: float, known: int | None = None
+    ) -> Future[AcquiredSession | SentElsewhere]:
         """See `Store.acquire_queued`."""
 
-        entry = Entry(holder, seconds, known, place)
-        return self._worker.submit(lambda: _raised(self._run(lambda db: self._enter(db, session, entry), urgent=False)))
+        entry = AcquireRequest(holder, seconds, known, position)
+        return self._thread.submit(
+            lambda: _raised(self._run(lambda db: self._try_acquire(db, session, entry), urgent=False))
+        )
 
-    def withdraw(self, session: str, place: int) -> Future[Said | None]:
+    def withdraw(self, session: str, position: int) -> Future[SentElsewhere | None]:
         """See `Store.withdraw`."""
 
-        async def work(db: Any) -> Said | None:
-            said = await withdraw(db, place)
+        async def work(db: Any) -> SentElsewhere | None:
+            said = await withdraw(db, position)
             await tell(db, session)
             return said
 
         return self._submit(work, urgent=False)
 
-    def letters(self, lease: Lease) -> Future[list[QueuedPrompt]]:
-        """See `Store.letters`."""
+    def queued_prompts(self, lease: Lease) -> Future[list[QueuedPrompt]]:
+        """See `Store.queued_prompts`."""
         return self._submit(lambda db: prompts_of(db, lease.session_id))
 
-    def take_prompt(self, lease: Lease, place: int, run_id: str) -> Future[bool]:
+    def take_prompt(self, lease: Lease, position: int, run_id: str) -> Future[bool]:
         """See `Store.take_prompt`."""
 
         async def work(db: Any) -> bool:
-            await self._hold(db, lease, "fence = fence")
-            return await take_prompt(db, lease.session_id, place, run_id)
+            await self._update_held(db, lease, "fence = fence")
+            return await take_prompt(db, lease.session_id, position, run_id)
 
         return self._submit(work, urgent=False)
 
-    def return_prompts(self, lease: Lease, places: Sequence[int]) -> Future[list[int]]:
+    def return_prompts(self, lease: Lease, positions: Sequence[int]) -> Future[list[int]]:
         """See `Store.return_prompts`."""
-        return self._submit(lambda db: return_prompts(db, lease.session_id, places), urgent=False)
+        return self._submit(lambda db: return_prompts(db, lease.session_id, positions), urgent=False)
 
-    def watch(self, session: str, function: Callable[[], None]) -> Callable[[], None]:
-        """See `Store.watch`."""
-        forget = self._watchers.add(session, function)
-        if not self._lookout.listens:
-            self._worker.submit(self._begin_to_listen)
+    def subscribe(self, session: str, function: Callable[[], None]) -> Callable[[], None]:
+        """See `Store.subscribe`."""
+        forget = self._subscribers.add(session, function)
+        if not self._listener.is_listening:
+            self._thread.submit(self._begin_to_listen)
 
         def end() -> None:
             forget()
-            self._lookout.poke()
+            self._listener.wake()
 
         return end
 
@@ -132,7 +145,7 @@ class PostgresStore(PostgresDatabase):
 
         return self._submit(work)
 
-    def write(self, lease: Lease, batch: Batch) -> Future[int]:
+    def write(self, lease: Lease, batch: WriteBatch) -> Future[int]:
         """See `Store.write`."""
         return self._submit(lambda db: self._write(db, lease, batch), urgent=batch.urgent)
 
@@ -205,32 +218,34 @@ class PostgresStore(PostgresDatabase):
 
     def close(self) -> Future[None]:
         """See `Store.close`."""
-        return self._worker.submit(self._close)
+        return self._thread.submit(self._close)
 
     # --- Writing ------------------------------------------------------------------------------------------------
 
     async def _acquire(
         self, db: Any, session: str, holder: Holder, seconds: float, known: int | None
     ) -> AcquiredSession:
-        taken = _raised(await self._enter(db, session, Entry(holder, seconds, known)))
+        taken = _raised(await self._try_acquire(db, session, AcquireRequest(holder, seconds, known)))
         assert isinstance(taken, AcquiredSession)
         return taken
 
-    async def _enter(self, db: Any, session: str, entry: Entry) -> AcquiredSession | Said | SessionBusy:
+    async def _try_acquire(
+        self, db: Any, session: str, entry: AcquireRequest
+    ) -> AcquiredSession | SentElsewhere | SessionBusy:
         """Take the session, with a place in its line or without one. What is in the way is returned, not raised."""
-        place = entry.place
-        info = await self._made(db, session)
-        busy, said_in, litter, since = admission(info, await prompts_of(db, info.id), entry.holder, place)
-        for each in litter:
+        position = entry.position
+        info = await self._ensure_session(db, session)
+        busy, sent_in, orphaned, since = decide_lease(info, await prompts_of(db, info.id), entry.holder, position)
+        for each in orphaned:
             await remove_prompt(db, each)
         if busy is not None:
-            if place is not None:
-                await keep_place(db, place, entry.seconds)
+            if position is not None:
+                await renew_position(db, position, entry.seconds)
             return busy
-        if said_in:  # the letter stays until its sender has heard that, and leaves
-            return Said(said_in)
-        if place is not None:
-            await remove_prompt(db, place)
+        if sent_in:  # the letter stays until its sender has heard that, and leaves
+            return SentElsewhere(sent_in)
+        if position is not None:
+            await remove_prompt(db, position)
         await db.execute(
             f"UPDATE quiesce_sessions SET fence = fence + 1, holder = $2, expires = {NOW} + $3 WHERE id = $1",
             info.id,
@@ -240,7 +255,7 @@ class PostgresStore(PostgresDatabase):
         lease = Lease(session, info.id, info.fence + 1, info.revision, entry.seconds, entry.holder.owner, since)
         return AcquiredSession(lease, None if info.revision == entry.known else await self._snapshot(db, info))
 
-    async def _made(self, db: Any, session: str) -> SessionInfo:
+    async def _ensure_session(self, db: Any, session: str) -> SessionInfo:
         await db.execute(
             f"INSERT INTO quiesce_sessions (name, id, created, updated) VALUES ($1, $2, {NOW}, {NOW})"
             " ON CONFLICT (name) DO NOTHING",
@@ -249,20 +264,22 @@ class PostgresStore(PostgresDatabase):
         )
         return await self._info(db, session, locked=True)
 
-    async def _post(self, db: Any, session: str, request: Request) -> int:
-        info = await self._made(db, session)  # locked, so that places are given in the order in which they count
+    async def _enqueue(self, db: Any, session: str, request: QueueRequest) -> int:
+        info = await self._ensure_session(
+            db, session
+        )  # locked, so that places are given in the order in which they count
         await tell(db, session)
         return await add_prompt(db, info, request)
 
     async def _renew(self, db: Any, lease: Lease) -> None:
-        await self._hold(db, lease, f"expires = {NOW} + $3", lease.seconds)
+        await self._update_held(db, lease, f"expires = {NOW} + $3", lease.seconds)
 
     async def _release(self, db: Any, lease: Lease) -> None:
         with suppress(LeaseLost):
-            await self._hold(db, lease, "holder = NULL, expires = 0")
+            await self._update_held(db, lease, "holder = NULL, expires = 0")
         await tell(db, lease.session)
 
-    async def _hold(self, db: Any, lease: Lease, change: str, *values: Any) -> int:
+    async def _update_held(self, db: Any, lease: Lease, change: str, *values: Any) -> int:
         """Change the session's row, if the lease is the newest there is. Gives the revision."""
         revision = await db.fetchval(
             f"UPDATE quiesce_sessions SET {change} WHERE id = $1 AND fence = $2 RETURNING revision",
@@ -274,22 +291,22 @@ class PostgresStore(PostgresDatabase):
             raise LeaseLost(f"Somebody else writes session {lease.session!r} now.")
         return revision
 
-    async def _write(self, db: Any, lease: Lease, batch: Batch) -> int:
+    async def _write(self, db: Any, lease: Lease, batch: WriteBatch) -> int:
         kept = "holder = NULL, expires = $3" if batch.release else f"expires = {NOW} + $3"
         change = f"revision = revision + 1, updated = {NOW}, {kept}"
-        revision = await self._hold(db, lease, change, 0.0 if batch.release else lease.seconds)
+        revision = await self._update_held(db, lease, change, 0.0 if batch.release else lease.seconds)
         if not await is_written(db, lease.session_id, batch):
             if batch.rewrites:
-                await self._hold(db, lease, "length = $3", batch.first_message + len(batch.payloads()))
+                await self._update_held(db, lease, "length = $3", batch.first_message + len(batch.payloads()))
             await write_batch(db, lease.session_id, batch)
-            await note_said(db, lease.session_id, batch.answers)
-        if batch.release or batch.answers:
+            await mark_sent(db, lease.session_id, batch.sent_prompts)
+        if batch.release or batch.sent_prompts:
             await tell(db, lease.session)
         return revision
 
     async def _delete(self, db: Any, session: str) -> None:
         info = await self._info(db, session, locked=True)
-        _raised(admission(info, (), None, None).busy)
+        _raised(decide_lease(info, (), None, None).busy)
         for table in ("messages", "journal", "runs", "session_values", "letters"):
             await db.execute(f"DELETE FROM quiesce_{table} WHERE session = $1", info.id)
         await db.execute("DELETE FROM quiesce_sessions WHERE id = $1", info.id)
@@ -307,7 +324,7 @@ class PostgresStore(PostgresDatabase):
         found = await db.fetch(
             "SELECT position, payload FROM quiesce_messages WHERE session = $1 ORDER BY position", info.id
         )
-        in_order, payloads = placed(found)
+        in_order, payloads = up_to_gap(found)
         running = await db.fetch(
             "SELECT run FROM quiesce_runs WHERE session = $1 AND status = 'running' ORDER BY started, run", info.id
         )
@@ -318,14 +335,14 @@ class PostgresStore(PostgresDatabase):
     # --- The thread -------------------------------------------------------------------------------------------
 
     def _submit(self, work: Callable[[Any], Awaitable[_T]], *, urgent: bool = True) -> Future[_T]:
-        return self._worker.submit(lambda: self._run(work, urgent=urgent))
+        return self._thread.submit(lambda: self._run(work, urgent=urgent))
 
     def _begin_to_listen(self) -> None:
         with suppress(StoreError):  # the lookout tries again
-            self._own_loop().run_until_complete(self._lookout.begin())
+            self._get_loop().run_until_complete(self._listener.begin())
 
     def _close(self) -> None:
-        self._worker.retire()
+        self._thread.retire()
         self._shut()
 
 

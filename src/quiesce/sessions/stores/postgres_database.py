@@ -14,8 +14,8 @@ from .schema import POSTGRES_MIGRATIONS
 _T = TypeVar("_T")
 
 # How long to wait for a connection, and for the answer to one statement.
-CONNECT_PATIENCE: Final = 5.0
-STATEMENT_PATIENCE: Final = 10.0
+CONNECT_TIMEOUT: Final = 5.0
+STATEMENT_TIMEOUT: Final = 10.0
 # Any number will do, as long as nobody else uses it for something else: two processes must not migrate at once.
 _MIGRATION_LOCK: Final = 7_164_200_526
 
@@ -37,15 +37,15 @@ class PostgresDatabase:
     def url(self) -> str:
         """Where this is, without the password."""
         parts = urlsplit(self._address)
-        place = parts.netloc.rpartition("@")
-        user = place[0].partition(":")[0]
-        return urlunsplit(parts._replace(netloc=f"{user}{place[1]}{place[2]}", query="", fragment=""))
+        host = parts.netloc.rpartition("@")
+        user = host[0].partition(":")[0]
+        return urlunsplit(parts._replace(netloc=f"{user}{host[1]}{host[2]}", query="", fragment=""))
 
     def _run(self, work: Callable[[Any], Awaitable[_T]], *, urgent: bool) -> _T:
         """In the store's thread: one transaction, on a loop that runs only for it."""
-        return self._own_loop().run_until_complete(self._perform(work, urgent=urgent))
+        return self._get_loop().run_until_complete(self._perform(work, urgent=urgent))
 
-    def _own_loop(self) -> asyncio.AbstractEventLoop:
+    def _get_loop(self) -> asyncio.AbstractEventLoop:
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
         return self._loop
@@ -75,7 +75,7 @@ class PostgresDatabase:
     async def _connected(self) -> Any:
         if self._connection is None or self._connection.is_closed():
             self._connection = await self._asyncpg.connect(
-                self._address, timeout=CONNECT_PATIENCE, command_timeout=STATEMENT_PATIENCE
+                self._address, timeout=CONNECT_TIMEOUT, command_timeout=STATEMENT_TIMEOUT
             )
             await self._migrate(self._connection)
         return self._connection

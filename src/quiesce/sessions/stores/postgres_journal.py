@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import Any
 
 from ..journal.rows import A_MARK, LATE_ROWS, Row
-from ..records import Batch
+from ..records import WriteBatch
 
 
-async def is_written(db: Any, session_id: str, batch: Batch) -> bool:
+async def is_written(db: Any, session_id: str, batch: WriteBatch) -> bool:
     """Whether a batch is there already. There may be others after it by now, which it must not undo."""
     run = (session_id, batch.run_id)
     if batch.rows():
@@ -22,7 +22,7 @@ async def is_written(db: Any, session_id: str, batch: Batch) -> bool:
     return batch.end is not None and await db.fetchval(query, *run)
 
 
-async def write_batch(db: Any, session_id: str, batch: Batch) -> None:
+async def write_batch(db: Any, session_id: str, batch: WriteBatch) -> None:
     """Write what a run brings."""
     run = (session_id, batch.run_id)
     if batch.begin is not None:
@@ -52,7 +52,7 @@ async def write_batch(db: Any, session_id: str, batch: Batch) -> None:
         )
 
 
-async def _write_messages(db: Any, session_id: str, batch: Batch) -> None:
+async def _write_messages(db: Any, session_id: str, batch: WriteBatch) -> None:
     """From the batch's first message on, the conversation is what it brings and nothing else."""
     first = batch.first_message
     await db.execute("DELETE FROM quiesce_messages WHERE session = $1 AND position >= $2", session_id, first)

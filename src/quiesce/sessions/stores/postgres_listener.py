@@ -11,7 +11,7 @@ from typing import Any, Final
 from ...errors import StoreError
 from ..queue.subscribers import Subscribers
 from .postgres_queue import CHANNEL
-from .worker_thread import Job, Jobs
+from .store_thread import Job, Jobs
 
 # How long to leave a database alone that could not be reached.
 _TRY_AGAIN: Final = 1.0
@@ -22,39 +22,39 @@ class PostgresListener:
 
     def __init__(
         self,
-        watchers: Subscribers,
+        subscribers: Subscribers,
         loop: Callable[[], asyncio.AbstractEventLoop],
         connected: Callable[[], Awaitable[Any]],
     ) -> None:
-        self._watchers: Final = watchers
-        self._the_loop: Final = loop
+        self._subscribers: Final = subscribers
+        self._get_loop: Final = loop
         self._connected: Final = connected
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._poked: asyncio.Event | None = None
+        self._woken: asyncio.Event | None = None
         self._listening_on: Any = None
 
     @property
     def wanted(self) -> bool:
         """Whether somebody watches a session."""
-        return bool(self._watchers)
+        return bool(self._subscribers)
 
     @property
-    def listens(self) -> bool:
+    def is_listening(self) -> bool:
         """Whether the database has been asked to speak up, on a connection that is still there."""
         return self._listening_on is not None and not self._listening_on.is_closed()
 
-    def poke(self) -> None:
+    def wake(self) -> None:
         """There is a job, or nobody watches any more."""
-        loop, poked = self._loop, self._poked
-        if loop is not None and poked is not None:
+        loop, woken = self._loop, self._woken
+        if loop is not None and woken is not None:
             with suppress(RuntimeError):  # it was closed just now
-                loop.call_soon_threadsafe(poked.set)
+                loop.call_soon_threadsafe(woken.set)
 
     def wait(self, jobs: Jobs) -> Job | None:
         """Wait for a job, and hear what the database says."""
-        loop = self._the_loop()
+        loop = self._get_loop()
         if loop is not self._loop:
-            self._loop, self._poked = loop, asyncio.Event()
+            self._loop, self._woken = loop, asyncio.Event()
         with suppress(queue.Empty):  # it came when there was nothing yet to poke
             return jobs.get_nowait()
         loop.run_until_complete(self._listen())
@@ -63,28 +63,28 @@ class PostgresListener:
         return None
 
     async def _listen(self) -> None:
-        assert self._poked is not None
-        patience = None
+        assert self._woken is not None
+        timeout = None
         try:
             await self.begin()
         except StoreError:
-            patience = _TRY_AGAIN
+            timeout = _TRY_AGAIN
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._poked.wait(), patience)
-        self._poked.clear()
+            await asyncio.wait_for(self._woken.wait(), timeout)
+        self._woken.clear()
 
     async def begin(self) -> None:
         """Listen on the current connection. Raises a `StoreError`."""
         connection = await self._connected()
         if connection is not self._listening_on:
-            await connection.add_listener(CHANNEL, self._hear)
+            await connection.add_listener(CHANNEL, self._on_notification)
             connection.add_termination_listener(self._on_termination)
             again, self._listening_on = self._listening_on is not None, connection
             if again:
-                self._watchers.tell_all()  # what was said in between was missed
+                self._subscribers.tell_all()  # what was said in between was missed
 
     def _on_termination(self, _connection: object) -> None:
-        self.poke()
+        self.wake()
 
-    def _hear(self, _connection: object, _pid: int, _channel: str, payload: object) -> None:
-        self._watchers.tell(str(payload))
+    def _on_notification(self, _connection: object, _pid: int, _channel: str, payload: object) -> None:
+        self._subscribers.tell(str(payload))

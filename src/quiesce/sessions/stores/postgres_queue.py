@@ -8,8 +8,8 @@ from typing import Any, Final
 import msgspec
 
 from ..journal.rows import encode
-from ..queue.prompts import QueuedPrompt, Request
-from ..records import Holder, Said, SessionInfo
+from ..queue.prompts import QueuedPrompt, QueueRequest
+from ..records import Holder, SentElsewhere, SessionInfo
 
 NOW: Final = "extract(epoch FROM clock_timestamp())::float8"
 CHANNEL: Final = "quiesce"
@@ -23,12 +23,12 @@ async def prompts_of(db: Any, session_id: str) -> list[QueuedPrompt]:
         session_id,
     )
     return [
-        QueuedPrompt(place, kind, msgspec.json.decode(sender, type=Holder), fence, expires_in, body, said_in)
-        for place, kind, sender, fence, expires_in, body, said_in in found
+        QueuedPrompt(position, kind, msgspec.json.decode(sender, type=Holder), fence, expires_in, body, sent_in)
+        for position, kind, sender, fence, expires_in, body, sent_in in found
     ]
 
 
-async def add_prompt(db: Any, info: SessionInfo, request: Request) -> int:
+async def add_prompt(db: Any, info: SessionInfo, request: QueueRequest) -> int:
     """Get in line. Gives the place."""
     await db.execute(
         "INSERT INTO quiesce_letters (session, kind, sender, fence, expires, body, key)"
@@ -38,47 +38,47 @@ async def add_prompt(db: Any, info: SessionInfo, request: Request) -> int:
     return await db.fetchval("SELECT place FROM quiesce_letters WHERE key = $1", request.key)
 
 
-async def remove_prompt(db: Any, place: int) -> None:
+async def remove_prompt(db: Any, position: int) -> None:
     """Throw a letter away."""
-    await db.execute("DELETE FROM quiesce_letters WHERE place = $1", place)
+    await db.execute("DELETE FROM quiesce_letters WHERE place = $1", position)
 
 
-async def withdraw(db: Any, place: int) -> Said | None:
+async def withdraw(db: Any, position: int) -> SentElsewhere | None:
     """Give a place up. The letter stays for a while, so that asking twice gives the same answer."""
-    taken_by = await db.fetchval("UPDATE quiesce_letters SET expires = 0 WHERE place = $1 RETURNING taken_by", place)
-    return Said(taken_by) if taken_by else None
+    taken_by = await db.fetchval("UPDATE quiesce_letters SET expires = 0 WHERE place = $1 RETURNING taken_by", position)
+    return SentElsewhere(taken_by) if taken_by else None
 
 
-async def take_prompt(db: Any, session_id: str, place: int, run_id: str) -> bool:
+async def take_prompt(db: Any, session_id: str, position: int, run_id: str) -> bool:
     """Take the words of a letter, to be said. False when its sender has left."""
     taken = await db.fetchval(
         "UPDATE quiesce_letters SET taken_by = $3 WHERE place = $1 AND session = $2 AND expires > 0 RETURNING place",
-        *(place, session_id, run_id),
+        *(position, session_id, run_id),
     )
     return taken is not None
 
 
-async def return_prompts(db: Any, session_id: str, places: Sequence[int]) -> list[int]:
+async def return_prompts(db: Any, session_id: str, positions: Sequence[int]) -> list[int]:
     """Give back what was taken from these places; gives those whose sender has left."""
     found = await db.fetch(
         "UPDATE quiesce_letters SET taken_by = '' WHERE session = $1 AND place = ANY($2) AND expires > 0"
         " RETURNING place",
-        *(session_id, list(places)),
+        *(session_id, list(positions)),
     )
     there = {row["place"] for row in found}
-    return [place for place in places if place not in there]
+    return [position for position in positions if position not in there]
 
 
-async def keep_place(db: Any, place: int, seconds: float) -> None:
+async def renew_position(db: Any, position: int, seconds: float) -> None:
     """Say that the sender is still there."""
-    await db.execute(f"UPDATE quiesce_letters SET expires = {NOW} + $2 WHERE place = $1", place, seconds)
+    await db.execute(f"UPDATE quiesce_letters SET expires = {NOW} + $2 WHERE place = $1", position, seconds)
 
 
-async def note_said(db: Any, session_id: str, answers: dict[int, str]) -> None:
+async def mark_sent(db: Any, session_id: str, sent_prompts: dict[int, str]) -> None:
     """The words of these letters are said."""
-    for place, run_id in answers.items():
+    for position, run_id in sent_prompts.items():
         await db.execute(
-            "UPDATE quiesce_letters SET said_in = $3 WHERE place = $1 AND session = $2", place, session_id, run_id
+            "UPDATE quiesce_letters SET said_in = $3 WHERE place = $1 AND session = $2", position, session_id, run_id
         )
 
 

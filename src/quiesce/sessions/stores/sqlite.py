@@ -19,23 +19,34 @@ from ...errors import (
     SessionNotFound,
 )
 from ..journal.rows import Row, encode
-from ..queue.prompts import QueuedPrompt, Request, admission
+from ..queue.prompts import QueuedPrompt, QueueRequest, decide_lease
 from ..queue.subscribers import Subscribers
-from ..records import AcquiredSession, Batch, Entry, Holder, Lease, RunRecord, Said, SessionInfo, Snapshot, placed
+from ..records import (
+    AcquiredSession,
+    AcquireRequest,
+    Holder,
+    Lease,
+    RunRecord,
+    SentElsewhere,
+    SessionInfo,
+    Snapshot,
+    WriteBatch,
+    up_to_gap,
+)
 from .sqlite_file import SQLiteFile
 from .sqlite_journal import add_late, is_written, payloads_of, rows_after, write_batch
 from .sqlite_listener import SQLiteListener
 from .sqlite_queue import (
     add_prompt,
-    keep_place,
-    note_said,
+    mark_sent,
     prompts_of,
     remove_prompt,
+    renew_position,
     return_prompts,
     take_prompt,
     withdraw,
 )
-from .worker_thread import Worker
+from .store_thread import StoreThread
 
 _INFO: Final = "name, id, created, updated, length, revision, fence, holder, expires"
 
@@ -49,9 +60,9 @@ class SQLiteStore(SQLiteFile):
 
     def __init__(self, path: str | os.PathLike[str], *, power_safe: bool = False) -> None:
         super().__init__(path, power_safe=power_safe)
-        self._watchers: Final = Subscribers()
-        self._lookout: Final = SQLiteListener(self._watchers, self._connected)
-        self._worker: Final = Worker(f"quiesce-store-{self.path.name}", self._lookout)
+        self._subscribers: Final = Subscribers()
+        self._listener: Final = SQLiteListener(self._subscribers, self._connected)
+        self._thread: Final = StoreThread(f"quiesce-store-{self.path.name}", self._listener)
 
     @property
     def url(self) -> str:
@@ -67,117 +78,117 @@ class SQLiteStore(SQLiteFile):
         self, session: str, holder: Holder, *, seconds: float, known: int | None = None
     ) -> Future[AcquiredSession]:
         """See `Store.acquire`."""
-        return self._worker.submit(self._acquire, session, holder, seconds, known)
+        return self._thread.submit(self._acquire, session, holder, seconds, known)
 
-    def post(self, session: str, request: Request) -> Future[int]:
-        """See `Store.post`."""
-        return self._worker.submit(self._post, session, request)
+    def enqueue(self, session: str, request: QueueRequest) -> Future[int]:
+        """See `Store.enqueue`."""
+        return self._thread.submit(self._enqueue, session, request)
 
     def acquire_queued(
-        self, session: str, holder: Holder, place: int, *, seconds: float, known: int | None = None
-    ) -> Future[AcquiredSession | Said]:
+        self, session: str, holder: Holder, position: int, *, seconds: float, known: int | None = None
+    ) -> Future[AcquiredSession | SentElsewhere]:
         """See `Store.acquire_queued`."""
-        return self._worker.submit(self._enter, session, Entry(holder, seconds, known, place))
+        return self._thread.submit(self._try_acquire, session, AcquireRequest(holder, seconds, known, position))
 
-    def withdraw(self, session: str, place: int) -> Future[Said | None]:
+    def withdraw(self, session: str, position: int) -> Future[SentElsewhere | None]:
         """See `Store.withdraw`."""
-        return self._worker.submit(self._withdraw, session, place)
+        return self._thread.submit(self._withdraw, session, position)
 
-    def letters(self, lease: Lease) -> Future[list[QueuedPrompt]]:
-        """See `Store.letters`."""
-        return self._worker.submit(self._letters, lease)
+    def queued_prompts(self, lease: Lease) -> Future[list[QueuedPrompt]]:
+        """See `Store.queued_prompts`."""
+        return self._thread.submit(self._queued_prompts, lease)
 
-    def take_prompt(self, lease: Lease, place: int, run_id: str) -> Future[bool]:
+    def take_prompt(self, lease: Lease, position: int, run_id: str) -> Future[bool]:
         """See `Store.take_prompt`."""
-        return self._worker.submit(self._take_letter, lease, place, run_id)
+        return self._thread.submit(self._take_prompt, lease, position, run_id)
 
-    def return_prompts(self, lease: Lease, places: Sequence[int]) -> Future[list[int]]:
+    def return_prompts(self, lease: Lease, positions: Sequence[int]) -> Future[list[int]]:
         """See `Store.return_prompts`."""
-        return self._worker.submit(self._return_letters, lease, places)
+        return self._thread.submit(self._return_prompts, lease, positions)
 
-    def watch(self, session: str, function: Callable[[], None]) -> Callable[[], None]:
-        """See `Store.watch`."""
-        return self._watchers.add(session, function)
+    def subscribe(self, session: str, function: Callable[[], None]) -> Callable[[], None]:
+        """See `Store.subscribe`."""
+        return self._subscribers.add(session, function)
 
     def renew(self, lease: Lease) -> Future[None]:
         """See `Store.renew`."""
-        return self._worker.submit(self._renew, lease)
+        return self._thread.submit(self._renew, lease)
 
     def release(self, lease: Lease) -> Future[None]:
         """See `Store.release`."""
-        return self._worker.submit(self._release, lease)
+        return self._thread.submit(self._release, lease)
 
     def load(self, session: str) -> Future[Snapshot]:
         """See `Store.load`."""
-        return self._worker.submit(self._load, session)
+        return self._thread.submit(self._load, session)
 
-    def write(self, lease: Lease, batch: Batch) -> Future[int]:
+    def write(self, lease: Lease, batch: WriteBatch) -> Future[int]:
         """See `Store.write`."""
-        return self._worker.submit(self._write, lease, batch)
+        return self._thread.submit(self._write, lease, batch)
 
     def add_late(self, session_id: str, run_id: str, payload: bytes) -> Future[bool]:
         """See `Store.add_late`."""
-        return self._worker.submit(self._add_late, session_id, run_id, payload)
+        return self._thread.submit(self._add_late, session_id, run_id, payload)
 
     def sessions(self) -> Future[list[SessionInfo]]:
         """See `Store.sessions`."""
-        return self._worker.submit(self._sessions)
+        return self._thread.submit(self._sessions)
 
     def runs(self, session: str) -> Future[list[RunRecord]]:
         """See `Store.runs`."""
-        return self._worker.submit(self._runs, session)
+        return self._thread.submit(self._runs, session)
 
     def journal(self, session: str, run_id: str) -> Future[list[bytes]]:
         """See `Store.journal`."""
-        return self._worker.submit(self._journal, session, run_id)
+        return self._thread.submit(self._journal, session, run_id)
 
     def rows(
         self, session: str, run_id: str, *, after: int = 0, most: int | None = None, marks: bool = False
     ) -> Future[list[Row]]:
         """See `Store.rows`."""
-        return self._worker.submit(self._numbered, session, run_id, after, most, marks)
+        return self._thread.submit(self._numbered, session, run_id, after, most, marks)
 
     def delete(self, session: str) -> Future[None]:
         """See `Store.delete`."""
-        return self._worker.submit(self._delete, session)
+        return self._thread.submit(self._delete, session)
 
     def get(self, key: str) -> Future[bytes | None]:
         """See `Store.get`."""
-        return self._worker.submit(self._get, key)
+        return self._thread.submit(self._get, key)
 
     def put(self, key: str, value: bytes) -> Future[None]:
         """See `Store.put`."""
-        return self._worker.submit(self._put, key, value)
+        return self._thread.submit(self._put, key, value)
 
     def close(self) -> Future[None]:
         """See `Store.close`."""
-        return self._worker.submit(self._close)
+        return self._thread.submit(self._close)
 
     # --- Writing ------------------------------------------------------------------------------------------------
 
     def _acquire(self, session: str, holder: Holder, seconds: float, known: int | None) -> AcquiredSession:
-        taken = self._enter(session, Entry(holder, seconds, known))
+        taken = self._try_acquire(session, AcquireRequest(holder, seconds, known))
         assert isinstance(taken, AcquiredSession)
         return taken
 
-    def _enter(self, session: str, entry: Entry) -> AcquiredSession | Said:
+    def _try_acquire(self, session: str, entry: AcquireRequest) -> AcquiredSession | SentElsewhere:
         """Take the session, with a place in its line or without one."""
         with self._transaction(durable=False) as db:
-            info = self._made(db, session)
-            place = entry.place
-            busy, said_in, litter, since = admission(info, prompts_of(db, info.id), entry.holder, place)
-            for each in litter:
+            info = self._ensure_session(db, session)
+            position = entry.position
+            busy, sent_in, orphaned, since = decide_lease(info, prompts_of(db, info.id), entry.holder, position)
+            for each in orphaned:
                 remove_prompt(db, each)
-            if busy is not None and place is not None:
-                keep_place(db, place, entry.seconds)
-            elif place is not None and not said_in:  # else it stays until its sender has heard that, and leaves
-                remove_prompt(db, place)
-            outcome = busy or (Said(said_in) if said_in else self._grant(db, info, entry, since))
+            if busy is not None and position is not None:
+                renew_position(db, position, entry.seconds)
+            elif position is not None and not sent_in:  # else it stays until its sender has heard that, and leaves
+                remove_prompt(db, position)
+            outcome = busy or (SentElsewhere(sent_in) if sent_in else self._grant(db, info, entry, since))
         if isinstance(outcome, SessionBusy):  # raised here, because the place is kept
             raise outcome
         return outcome
 
-    def _grant(self, db: sqlite3.Connection, info: SessionInfo, entry: Entry, since: int) -> AcquiredSession:
+    def _grant(self, db: sqlite3.Connection, info: SessionInfo, entry: AcquireRequest, since: int) -> AcquiredSession:
         db.execute(
             "UPDATE sessions SET fence = fence + 1, holder = ?, expires = ? WHERE id = ?",
             (encode(entry.holder), time.time() + entry.seconds, info.id),
@@ -185,7 +196,7 @@ class SQLiteStore(SQLiteFile):
         lease = Lease(info.name, info.id, info.fence + 1, info.revision, entry.seconds, entry.holder.owner, since)
         return AcquiredSession(lease, None if info.revision == entry.known else self._snapshot(db, info))
 
-    def _made(self, db: sqlite3.Connection, session: str) -> SessionInfo:
+    def _ensure_session(self, db: sqlite3.Connection, session: str) -> SessionInfo:
         now = time.time()
         db.execute(
             "INSERT OR IGNORE INTO sessions (name, id, created, updated) VALUES (?, ?, ?, ?)",
@@ -193,42 +204,42 @@ class SQLiteStore(SQLiteFile):
         )
         return self._info(db, session)
 
-    def _post(self, session: str, request: Request) -> int:
+    def _enqueue(self, session: str, request: QueueRequest) -> int:
         with self._transaction(durable=False) as db:
-            info = self._made(db, session)
-            place = add_prompt(db, info, request)
-        self._watchers.tell(session)
-        return place
+            info = self._ensure_session(db, session)
+            position = add_prompt(db, info, request)
+        self._subscribers.tell(session)
+        return position
 
-    def _withdraw(self, session: str, place: int) -> Said | None:
+    def _withdraw(self, session: str, position: int) -> SentElsewhere | None:
         with self._transaction(durable=False) as db:
-            said = withdraw(db, place)
-        self._watchers.tell(session)
+            said = withdraw(db, position)
+        self._subscribers.tell(session)
         return said
 
-    def _letters(self, lease: Lease) -> list[QueuedPrompt]:
+    def _queued_prompts(self, lease: Lease) -> list[QueuedPrompt]:
         with self._transaction(reading=True) as db:
             return prompts_of(db, lease.session_id)
 
-    def _return_letters(self, lease: Lease, places: Sequence[int]) -> list[int]:
+    def _return_prompts(self, lease: Lease, positions: Sequence[int]) -> list[int]:
         with self._transaction(durable=False) as db:
-            return return_prompts(db, lease.session_id, places)
+            return return_prompts(db, lease.session_id, positions)
 
-    def _take_letter(self, lease: Lease, place: int, run_id: str) -> bool:
+    def _take_prompt(self, lease: Lease, position: int, run_id: str) -> bool:
         with self._transaction(durable=False) as db:
-            self._hold(db, lease, "fence = fence", ())
-            return take_prompt(db, lease.session_id, place, run_id)
+            self._update_held(db, lease, "fence = fence", ())
+            return take_prompt(db, lease.session_id, position, run_id)
 
     def _renew(self, lease: Lease) -> None:
         with self._transaction(durable=False) as db:
-            self._hold(db, lease, "expires = ?", (time.time() + lease.seconds,))
+            self._update_held(db, lease, "expires = ?", (time.time() + lease.seconds,))
 
     def _release(self, lease: Lease) -> None:
         with self._transaction(durable=False) as db, suppress(LeaseLost):
-            self._hold(db, lease, "holder = NULL, expires = 0", ())
-        self._watchers.tell(lease.session)
+            self._update_held(db, lease, "holder = NULL, expires = 0", ())
+        self._subscribers.tell(lease.session)
 
-    def _hold(self, db: sqlite3.Connection, lease: Lease, change: str, values: tuple[Any, ...]) -> int:
+    def _update_held(self, db: sqlite3.Connection, lease: Lease, change: str, values: tuple[Any, ...]) -> int:
         """Change the session's row, if the lease is the newest there is. Gives the revision."""
         row = db.execute(
             f"UPDATE sessions SET {change} WHERE id = ? AND fence = ? RETURNING revision",
@@ -238,14 +249,14 @@ class SQLiteStore(SQLiteFile):
             raise LeaseLost(f"Somebody else writes session {lease.session!r} now.")
         return row[0]
 
-    def _write(self, lease: Lease, batch: Batch) -> int:
+    def _write(self, lease: Lease, batch: WriteBatch) -> int:
         batch.rows()  # encoded before the file is locked
         length = batch.first_message + len(batch.payloads())
         now = time.time()
         kept = "holder = NULL, expires = 0" if batch.release else f"expires = {now + lease.seconds!r}"
         with self._transaction(durable=batch.urgent) as db:
             is_new = not is_written(db, lease.session_id, batch)
-            revision = self._hold(
+            revision = self._update_held(
                 db,
                 lease,
                 f"revision = revision + ?, updated = ?, length = CASE WHEN ? THEN ? ELSE length END, {kept}",
@@ -253,9 +264,9 @@ class SQLiteStore(SQLiteFile):
             )
             if is_new:
                 write_batch(db, lease.session_id, batch)
-                note_said(db, lease.session_id, batch.answers)
-        if batch.release or batch.answers:
-            self._watchers.tell(lease.session)
+                mark_sent(db, lease.session_id, batch.sent_prompts)
+        if batch.release or batch.sent_prompts:
+            self._subscribers.tell(lease.session)
         return revision
 
     def _add_late(self, session_id: str, run_id: str, payload: bytes) -> bool:
@@ -265,7 +276,7 @@ class SQLiteStore(SQLiteFile):
     def _delete(self, session: str) -> None:
         with self._transaction() as db:
             info = self._info(db, session)
-            busy = admission(info, (), None, None).busy
+            busy = decide_lease(info, (), None, None).busy
             if busy is not None:
                 raise busy
             for table in ("messages", "journal", "runs", "session_values", "letters"):
@@ -284,7 +295,7 @@ class SQLiteStore(SQLiteFile):
 
     def _snapshot(self, db: sqlite3.Connection, info: SessionInfo) -> Snapshot:
         found = db.execute("SELECT position, payload FROM messages WHERE session = ? ORDER BY position", (info.id,))
-        in_order, payloads = placed(found.fetchall())
+        in_order, payloads = up_to_gap(found.fetchall())
         open_runs = db.execute(
             "SELECT run FROM runs WHERE session = ? AND status = 'running' ORDER BY started, run", (info.id,)
         ).fetchall()
@@ -327,7 +338,7 @@ class SQLiteStore(SQLiteFile):
 
     def _close(self) -> None:
         self._drop_connection()
-        self._worker.retire()
+        self._thread.retire()
 
 
 def _session(row: tuple[Any, ...]) -> SessionInfo:

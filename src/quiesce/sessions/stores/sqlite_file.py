@@ -13,7 +13,7 @@ from ...errors import StoreDamaged, StoreError, StoreFull, StoreReadOnly, StoreU
 from .schema import SQLITE_MIGRATIONS
 
 # How long a transaction waits for one of another process.
-_LOCK_PATIENCE: Final = 5.0
+_LOCK_TIMEOUT: Final = 5.0
 
 
 class SQLiteFile:
@@ -63,7 +63,7 @@ class SQLiteFile:
             self.path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise StoreReadOnly(f"The folder of {self.path} cannot be made: {error.strerror}.") from error
-        db = sqlite3.connect(self.path, timeout=_LOCK_PATIENCE, isolation_level=None, check_same_thread=False)
+        db = sqlite3.connect(self.path, timeout=_LOCK_TIMEOUT, isolation_level=None, check_same_thread=False)
         try:
             db.execute("PRAGMA journal_mode = WAL")
             db.execute(f"PRAGMA synchronous = {'FULL' if self._power_safe else 'NORMAL'}")

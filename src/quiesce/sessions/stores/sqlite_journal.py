@@ -8,10 +8,10 @@ from __future__ import annotations
 import sqlite3
 
 from ..journal.rows import A_MARK, LATE_ROWS, Row
-from ..records import Batch
+from ..records import WriteBatch
 
 
-def is_written(db: sqlite3.Connection, session_id: str, batch: Batch) -> bool:
+def is_written(db: sqlite3.Connection, session_id: str, batch: WriteBatch) -> bool:
     """Whether a batch is there already. There may be others after it by now, which it must not undo."""
     run = (session_id, batch.run_id)
     if batch.rows():
@@ -21,7 +21,7 @@ def is_written(db: sqlite3.Connection, session_id: str, batch: Batch) -> bool:
     return (bool(batch.rows()) or batch.end is not None) and found.fetchone() is not None
 
 
-def write_batch(db: sqlite3.Connection, session_id: str, batch: Batch) -> None:
+def write_batch(db: sqlite3.Connection, session_id: str, batch: WriteBatch) -> None:
     """Write what a run brings."""
     run = (session_id, batch.run_id)
     if batch.begin is not None:
@@ -49,7 +49,7 @@ def write_batch(db: sqlite3.Connection, session_id: str, batch: Batch) -> None:
         )
 
 
-def _write_messages(db: sqlite3.Connection, session_id: str, batch: Batch) -> None:
+def _write_messages(db: sqlite3.Connection, session_id: str, batch: WriteBatch) -> None:
     """From the batch's first message on, the conversation is what it brings and nothing else."""
     first = batch.first_message
     db.execute("DELETE FROM messages WHERE session = ? AND position >= ?", (session_id, first))

@@ -10,18 +10,18 @@ from typing import Final
 
 from ...errors import StoreError
 from ..queue.subscribers import Subscribers
-from .sqlite_queue import standing
-from .worker_thread import Job, Jobs
+from .sqlite_queue import queue_version
+from .store_thread import Job, Jobs
 
 # While a session is held or waited for, one number in shared memory is looked at this often.
-LOOK_EVERY: Final = 0.05
+CHECK_EVERY: Final = 0.05
 
 
 class SQLiteListener:
     """Looks now and then whether another process has written, while somebody here watches a session."""
 
-    def __init__(self, watchers: Subscribers, connected: Callable[[], sqlite3.Connection]) -> None:
-        self._watchers: Final = watchers
+    def __init__(self, subscribers: Subscribers, connected: Callable[[], sqlite3.Connection]) -> None:
+        self._subscribers: Final = subscribers
         self._connected: Final = connected
         self._connection: sqlite3.Connection | None = None
         self._version = 0
@@ -30,31 +30,31 @@ class SQLiteListener:
     @property
     def wanted(self) -> bool:
         """Whether somebody watches a session."""
-        return bool(self._watchers)
+        return bool(self._subscribers)
 
     def wait(self, jobs: Jobs) -> Job | None:
         """Wait for a job; look when none comes."""
         try:
-            return jobs.get(timeout=LOOK_EVERY)
+            return jobs.get(timeout=CHECK_EVERY)
         except queue.Empty:
             with suppress(StoreError, sqlite3.Error):  # it will show with the next write, if it lasts
-                self.look()
+                self.check()
             return None
 
-    def poke(self) -> None:
+    def wake(self) -> None:
         """The queue wakes the thread by itself."""
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Tell those who watch a session that has changed hands, or whose line has changed."""
         db = self._connected()
         # Another number whenever another connection has written: a look at shared memory, nothing is read.
         version = db.execute("PRAGMA data_version").fetchone()[0]
-        sessions = self._watchers.sessions
+        sessions = self._subscribers.sessions
         known = db is self._connection and version == self._version
         if known and all(session in self._seen for session in sessions):
             return
         self._connection, self._version = db, version
-        before, self._seen = self._seen, {session: standing(db, session) for session in sessions}
+        before, self._seen = self._seen, {session: queue_version(db, session) for session in sessions}
         for session, now in self._seen.items():
             if now != before.get(session):
-                self._watchers.tell(session)
+                self._subscribers.tell(session)

@@ -104,7 +104,7 @@ class UndoPass:
             await asyncio.wait((task, stop_requested), timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
             self._interrupted = True
-            self._token.cancel("The task that waited for the undo was cancelled", source="task")
+            self._token.cancel("The task that waited for the undo was cancelled", source="caller")
         if not task.done():
             task.cancel()
             await self._shield.wait((task,), seconds=FINAL_GRACE)

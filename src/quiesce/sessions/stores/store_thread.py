@@ -15,7 +15,7 @@ Jobs: TypeAlias = "queue.SimpleQueue[Job]"
 # A thread with nothing to do ends after so many seconds; the next job starts another one.
 IDLE: Final = 1.0
 
-busy_threads: Final[dict[int, Worker]] = {}
+busy_threads: Final[dict[int, StoreThread]] = {}
 """The workers that have something to do right now, in this process. Virtual time waits for them."""
 
 
@@ -31,17 +31,17 @@ class StoreListener(Protocol):
         """In the worker's thread: wait for a job and look out meanwhile. May return without one, to be called again."""
         ...
 
-    def poke(self) -> None:
+    def wake(self) -> None:
         """There is a job, or nobody wants this any more. From any thread."""
         ...
 
 
-class Worker:
+class StoreThread:
     """Carries out functions in a thread of its own."""
 
-    def __init__(self, name: str, lookout: StoreListener | None = None) -> None:
+    def __init__(self, name: str, listener: StoreListener | None = None) -> None:
         self.name: Final = name
-        self._lookout: Final = lookout
+        self._listener: Final = listener
         self._jobs: Final[Jobs] = queue.SimpleQueue()
         self._lock: Final = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -71,8 +71,8 @@ class Worker:
                 self._retiring = False
                 self._thread = threading.Thread(target=self._work, name=self.name, daemon=True)
                 self._thread.start()
-        if self._lookout is not None:
-            self._lookout.poke()
+        if self._listener is not None:
+            self._listener.wake()
         return outcome
 
     def _work(self) -> None:
@@ -81,7 +81,7 @@ class Worker:
             job = self._next()
             if job is None:
                 with self._lock:
-                    if self._waiting or self._looks_out:
+                    if self._waiting or self._is_listening:
                         continue
                     self._thread = None
                 return
@@ -96,12 +96,12 @@ class Worker:
                         return
 
     @property
-    def _looks_out(self) -> bool:
-        return self._lookout is not None and self._lookout.wanted
+    def _is_listening(self) -> bool:
+        return self._listener is not None and self._listener.wanted
 
     def _next(self) -> Job | None:
-        if self._lookout is not None and self._lookout.wanted:
-            return self._lookout.wait(self._jobs)
+        if self._listener is not None and self._listener.wanted:
+            return self._listener.wait(self._jobs)
         try:
             return self._jobs.get(timeout=IDLE)
         except queue.Empty:

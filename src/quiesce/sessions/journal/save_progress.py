@@ -1,0 +1,47 @@
+"""How much of a run is saved, and which steps of the run wait for more."""
+
+from __future__ import annotations
+
+import asyncio
+
+
+class SaveProgress:
+    """Counts the entries that are in the store. Only for the run's own loop."""
+
+    def __init__(self) -> None:
+        self.written = 0
+        self.ended = False
+        """Whether the run's end is in the store."""
+        self._waiters: list[tuple[int, asyncio.Future[None]]] = []
+
+    @property
+    def has_waiters(self) -> bool:
+        """Whether a step of the run waits for a write."""
+        return bool(self._waiters)
+
+    def wait_for(self, count: int) -> asyncio.Future[None]:
+        """A future that is done when so many entries are saved, or it is known that they cannot be."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.append((count, done))
+        return done
+
+    def add(self, count: int, *, ended: bool) -> None:
+        """Count entries that were saved just now."""
+        self.written += count
+        self.ended = ended
+
+    def wake(self) -> None:
+        """Let the steps continue that wait for no more than what is saved."""
+        self._wake(self.written)
+
+    def wake_all(self) -> None:
+        """Let all steps continue: nothing more will be saved for them."""
+        self._wake(float("inf"))
+
+    def _wake(self, written: float) -> None:
+        waiters, self._waiters = self._waiters, []
+        for count, waiter in waiters:
+            if count > written:
+                self._waiters.append((count, waiter))
+            elif not waiter.done():
+                waiter.set_result(None)
