@@ -222,7 +222,7 @@ def test_a_crash_is_sealed_and_said(new_store: StoreMaker) -> None:
                 break
             if isinstance(event, ToolStarted) and event.call.name == "hang":
                 await started.wait()
-                records = run.state.turn.batch.records
+                records = run.state.turn.batch.calls
                 if any(record.result for record in records) and run.state.saving.journal.backlog == 0:
                     break
         other = new_store()
