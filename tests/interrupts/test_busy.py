@@ -227,4 +227,4 @@ async def test_a_holder_that_was_started_by_a_twin_of_the_agent_is_steered_and_s
         "end_turn",
     ]
     assert prompts(agent) == ["How?", "By bus", "Or on foot", "Stop"]
-    assert agent.conversation.guests == {}
+    assert agent.conversation.runs == {}
