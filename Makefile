@@ -12,7 +12,7 @@ help:
 	@echo "make demo      watch an agent being stopped (no key, no network)"
 	@echo "make test      everything that must hold, in a few minutes"
 	@echo "make lint      ruff, basedpyright, import-linter"
-	@echo "make proof     the long programmes: every stop point of every workload"
+	@echo "make proof     the long programmes: every stop point of every workload, and a mutation run"
 	@echo "make bench     the timings, as ratios where that is possible"
 	@echo "make field     the same stops in other frameworks (installs them; about a quarter of an hour)"
 	@echo "make coverage  branch coverage of the core"
@@ -52,6 +52,7 @@ lint: $(VENV)/.dev
 
 proof: $(VENV)/.dev
 	$(BIN)/python -m pytest -n $(WORKERS) -m proof --timeout 7200
+	$(BIN)/python tools/mutation.py --sample 300 --seed 1 --jobs $(WORKERS)
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m bench
