@@ -84,8 +84,9 @@ class UsageEstimator:
         """The figures of one call that has ended. What was reported teaches the next estimates."""
         anchor = self._anchors.get(conversation)
         usage = self._figures.usage(sent, received, anchor)
-        learn(self._ratio, sent, received, anchor)
         report = received.report
+        if report is not None:
+            learn(self._ratio, sent, received, anchor)
         if report is not None and report.input and sent.messages:
             last = sent.messages[-1]
             self._anchors[conversation] = Anchor(len(sent.messages), last, sent.preamble.fingerprint, report.input)
