@@ -96,7 +96,7 @@ class ReceivedAnswer:
     since: tuple[Block, ...] | None = None
     counter: AnswerCounter | None = None
     complete: bool = False
-    # Whether the provider may bill more than was heard: it goes on after the hang-up, or broke off by itself.
+    # Whether the provider may bill more than was received: it goes on after the hang-up, or broke off by itself.
     bill_goes_on: bool = False
     # Tokens that the provider is known to write after the hang-up, before it notices.
     in_flight: float = 0.0
@@ -215,7 +215,7 @@ class FigureEstimator:
         return span.figure(least=max(least, 1)), self._reasoning(sent, received, thought)
 
     def _visible(self, counted: list[Counted], by_provider: int | None) -> Span:
-        """What the words and the calls cost that were heard."""
+        """What the words and the calls cost that were received."""
         span = NOTHING if by_provider is None else _as_counted(by_provider)
         if by_provider is None:
             span = self._ratio.total([block[:3] for block in counted if block.kind is not Kind.REASONING])
@@ -223,7 +223,7 @@ class FigureEstimator:
         return span.plus(self._ratio.calls(calls)) if calls else span
 
     def _thought(self, counted: list[Counted]) -> Span:
-        """What the reasoning costs, heard or not."""
+        """What the reasoning costs, streamed or not."""
         streamed = [block for block in counted if block.kind is Kind.REASONING]
         received = self._ratio.total([block[:3] for block in streamed]) if streamed else NOTHING
         if not self._hides(bool(streamed)):
@@ -270,7 +270,7 @@ class FigureEstimator:
         return Span(max(0.0, span.value - before), least, max(0.0, span.high - before), span.source)
 
     def _outlook(self, span: Span, received: ReceivedAnswer) -> Span:
-        """What may be billed beyond what was heard."""
+        """What may be billed beyond what was received."""
         if span.high is None or (received.bill_goes_on and not received.complete):
             return span._replace(high=None)
         if received.complete:
