@@ -209,8 +209,8 @@ def test_others_are_not_told_of_an_openai_account(monkeypatch: pytest.MonkeyPatc
             agents = [Agent(OpenAIChat("m", server=kind, base_url=server.url, api_key=KEY)) for kind in kinds]
             for agent in agents:
                 await agent.invoke_async("Hello?")
-            told = ["org-mine" in str(request.headers) for request in server.requests]
-            assert told == [True, False, False]
+            of_error_object = ["org-mine" in str(request.headers) for request in server.requests]
+            assert of_error_object == [True, False, False]
             assert "proj-mine" not in str(server.requests[1].headers)
 
     asyncio.run(main())

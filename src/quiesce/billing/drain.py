@@ -1,4 +1,4 @@
-"""Following a request after the stop, only to learn what is billed: capped, tracked, and cut when the loop ends."""
+"""Background tasks that read the rest of a stream after a stop to learn the usage: limited, and ended with the loop."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..usage.stop_policy import RequestStopPolicy
 
 
 class UnseenAnswer:
-    """The rest of an answer whose reader has left: its usage is kept, its words are counted, nobody sees them."""
+    """The part of an answer that came after the stop: its usage is kept and its text is counted, but not shown."""
 
     def __init__(self, report: UsageDelta | None, most_bytes: int) -> None:
         self._report = report
@@ -37,7 +37,7 @@ class UnseenAnswer:
         self.complete = self._ended
 
     def take(self, delta: Delta) -> None:
-        """Take what came after the stop."""
+        """Count a delta that came after the stop."""
         self.began = True
         match delta:
             case UsageDelta():
@@ -67,7 +67,7 @@ class UnseenAnswer:
             blocks[-1].parts.append(text)
 
     def received(self, before: ReceivedAnswer) -> ReceivedAnswer:
-        """The whole answer: what was heard before the stop, and this."""
+        """The whole answer: the part received before the stop, and this one."""
         since = tuple(self._since)
         if not self._reported:
             since = None if before.since is None else _join(before.since, since)
@@ -91,13 +91,13 @@ def _join(before: tuple[Block, ...], after: tuple[Block, ...]) -> tuple[Block, .
 
 
 class DrainPool:
-    """The requests of one agent that are followed at the moment. Each ends by itself, at its cap, or with its loop."""
+    """The background tasks of one agent that learn usage. Each ends by itself, at its limit, or with its loop."""
 
     def __init__(self) -> None:
         self._active: Final[set[asyncio.Task[Any]]] = set()
 
     def has_room(self, policy: RequestStopPolicy) -> bool:
-        """Whether one more may be followed."""
+        """Whether the policy allows one more task."""
         return len(self._active) < policy.at_once
 
     def follow(self, task: asyncio.Task[Any], policy: RequestStopPolicy) -> None:
@@ -109,7 +109,7 @@ class DrainPool:
             timer.cancel()
             self._active.discard(ended)
             if not ended.cancelled():
-                ended.exception()  # a stream that breaks while nobody listens is no news
+                ended.exception()  # the run has ended: an error changes nothing but the figures
 
         task.add_done_callback(on_end)
 

@@ -1,6 +1,4 @@
-"""Asking a provider, after a stop, what a request that was cut has cost. Until then, or without an answer, the estimate
-stands.
-"""
+"""The usage lookup: asks a provider, after a stop, what a cut request has used. Else, the estimate stays."""
 
 from __future__ import annotations
 
@@ -28,7 +26,7 @@ _frames: Final[WeakKeyDictionary[Model, int]] = WeakKeyDictionary()
 
 
 class LookupResult(NamedTuple):
-    """What a provider said: the usage, or what its own counter makes of what was sent and heard."""
+    """The result of a lookup: the usage, or the tokens that the provider's own counter gives."""
 
     report: UsageDelta | None = None
     cancelled: bool = False
@@ -37,7 +35,7 @@ class LookupResult(NamedTuple):
 
 
 class UsageLookup(NamedTuple):
-    """Something to ask, and what that is called in a receipt."""
+    """A lookup that can be started, and its name in a receipt."""
 
     ask: Callable[[], Coroutine[Any, Any, LookupResult]]
     name: str
@@ -46,7 +44,7 @@ class UsageLookup(NamedTuple):
 def usage_lookup(
     model: Model, action: StopAction, *, request_id: str | None, request: ModelRequest, received: ReceivedAnswer
 ) -> UsageLookup | None:
-    """What there is to ask about a request that was cut, under a stop policy; None when that is nothing."""
+    """The lookup for a cut request under a stop policy; None when the provider offers none."""
     look_up: _ById | None = getattr(model, "lookup_usage", None)
     cancel: _ById | None = getattr(model, "cancel_request", None)
     count: _Count | None = getattr(model, "count_tokens", None)
@@ -60,7 +58,7 @@ def usage_lookup(
 
 
 async def _look_up(look_up: _ById, request_id: str) -> LookupResult:
-    """Ask until there is an answer; whoever follows this sets the limit."""
+    """Ask until there is a report; the drain pool limits the time."""
     for delay in _RETRY_DELAYS:
         await asyncio.sleep(delay)
         report = await look_up(request_id)
@@ -96,5 +94,5 @@ async def _count_text(model: Model, count: _Count, text: str) -> int | None:
 
 
 def _text_request(text: str) -> ModelRequest:
-    """A request that says only this. Counters count what is sent, so what was heard is sent to them."""
+    """A request with only this text, because counters count requests."""
     return ModelRequest((UserMessage((Text(text),)),))

@@ -47,7 +47,7 @@ _REFUSALS: Final = (
 
 
 class BillingTerms(NamedTuple):
-    """Whose requests are billed, and what a stop does about them."""
+    """The model that is billed, its estimator, and what a stop does about its requests."""
 
     model: Model
     estimator: UsageEstimator
@@ -84,7 +84,7 @@ class RequestBill:
 
     @property
     def estimator(self) -> UsageEstimator:
-        """The accounts with the model."""
+        """The estimator for the current model."""
         return self._terms.estimator
 
     @property
@@ -95,7 +95,7 @@ class RequestBill:
     # --- A request ----------------------------------------------------------------------------------------------
 
     def open(self, request: ModelRequest, answer: AnswerBuilder, *, turn: int, attempt: int) -> None:
-        """Book a request that is about to be sent."""
+        """Open a ledger entry for a request that is about to be sent."""
         if self._preamble is None:
             self._preamble = Preamble(request.instructions, request.tools, request.output_schema)
         self._open = self.ledger.open(run_id=self._run_id, model=self._terms.model.name, turn=turn, attempt=attempt)
@@ -108,13 +108,13 @@ class RequestBill:
         self._stream = None
 
     def answer_counter(self) -> AnswerCounter:
-        """The tally of the current answer. Once it was asked for, the answer is counted in it."""
+        """The counter of the current answer, made at the first call; the answer is then counted in it."""
         if self._counter is None:
             self._counter = self.estimator.answer_counter()
         return self._counter
 
     def input_estimate(self) -> int:
-        """What the current request cost to send, as far as anybody can say."""
+        """The estimated input tokens of the current request."""
         if self._sent is None:
             return 0
         figure = self.estimator.input(self._conversation, self._sent)
@@ -134,7 +134,7 @@ class RequestBill:
             received = replace(received, in_flight=getattr(self._terms.model, "after_hang_up", 0.0))
         if (
             self._drained_answer is not None and self._drained_answer.began
-        ):  # it came to its end before anybody could let it go on
+        ):  # the stream ended before its task could be adopted
             received = self._drained_answer.received(received)
             ended = "drained" if ended == "hung_up" and self._drained_answer.complete else ended
         untouched = not answer.has_content and answer.usage is None
@@ -166,7 +166,7 @@ class RequestBill:
         return received if self._unseen_delta is None else self._unseen_delta.received(received)
 
     def count_unseen(self, delta: Delta) -> None:
-        """Count a delta that came with the stop: nobody saw it, but it was sent and is billed."""
+        """Count a delta that came with the stop: no reader gets it, but it is billed."""
         if self._open is not None and self._answer is not None:
             self._unseen_delta = UnseenAnswer(self._answer.usage, 0)
             self._unseen_delta.take(delta)
@@ -174,7 +174,7 @@ class RequestBill:
     # --- Draining: the stream goes on, for the receipt ----------------------------------------------------------
 
     def unseen_answer(self, *, allowed: bool) -> UnseenAnswer | None:
-        """Who reads on after the stop; None where hanging up is right. Decided once for each request."""
+        """What reads the rest of the stream after a stop; None when the policy is to hang up. Decided once."""
         wanted = (
             allowed and self._terms.policy.action == "drain" and self._terms.drain_pool.has_room(self._terms.policy)
         )
@@ -183,7 +183,7 @@ class RequestBill:
         return self._drained_answer
 
     def adopt(self, stream: asyncio.Task[Any]) -> None:
-        """Take over the task that reads the model's stream: it is not cancelled, but followed."""
+        """Let the task that reads the model's stream go on in the drain pool instead of cancelling it."""
         self._stream = stream
         stream.set_name(f"draining for the receipt ({self._terms.model.name})")
         self._terms.drain_pool.follow(stream, self._terms.policy)

@@ -11,7 +11,7 @@ import msgspec
 from ..errors import ConfigurationError, UnknownModel
 from .base import Model
 from .providers.compatible import SERVERS
-from .wire.loose import as_dict, as_list
+from .wire.json_values import as_dict, as_list
 
 # What `Agent()` takes when a key is there, in this order. Names that stay good for long.
 DEFAULTS: Final[tuple[tuple[str, str], ...]] = (
@@ -34,7 +34,7 @@ _ALIASES: Final[Mapping[str, str]] = {
     "grok": "xai",
 }
 # A server on this machine answers at once or is not there.
-_KNOCK: Final = 0.3
+_PROBE_TIMEOUT: Final = 0.3
 
 
 def resolve_model(model: Model | str | None) -> Model:
@@ -45,7 +45,7 @@ def resolve_model(model: Model | str | None) -> Model:
     for what is no model at all.
     """
     if model is None:
-        return _first_that_is_there()
+        return _first_available()
     if isinstance(model, str):
         return model_named(model)
     if not isinstance(model, Model):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -60,9 +60,9 @@ def model_named(name: str, **options: Any) -> Model:
     if provider in SERVERS:
         make: Callable[..., Model] | None = _chat(provider)
     else:
-        make = _OTHERS.get(provider)
+        make = _PROVIDERS.get(provider)
     if make is None or not colon or not model:
-        known = ", ".join(sorted({*SERVERS, *_OTHERS}))
+        known = ", ".join(sorted({*SERVERS, *_PROVIDERS}))
         raise UnknownModel(
             f"{name!r} names no model of a known provider.", todo=f'Write "provider:model", with one of: {known}.'
         )
@@ -117,7 +117,7 @@ def _local(model: str, **options: Any) -> Model:
     return Local(model, **options)
 
 
-_OTHERS: Final[Mapping[str, Callable[..., Model]]] = {
+_PROVIDERS: Final[Mapping[str, Callable[..., Model]]] = {
     "openai-responses": _responses,
     "anthropic": _anthropic,
     "bedrock": _bedrock,
@@ -129,7 +129,7 @@ _OTHERS: Final[Mapping[str, Callable[..., Model]]] = {
 # --- The one that is there -----------------------------------------------------------------------------------------
 
 
-def _first_that_is_there() -> Model:
+def _first_available() -> Model:
     wanted = os.environ.get("QUIESCE_MODEL")
     if wanted:
         return model_named(wanted)
@@ -155,7 +155,7 @@ def _running_ollama() -> Model | None:
     from .providers.ollama import ollama_address
 
     address = ollama_address()
-    found = _knock(f"{address}/api/tags")
+    found = _probe(f"{address}/api/tags")
     name = next((as_dict(each).get("name") for each in as_list(as_dict(found).get("models"))), None)
     return model_named(f"ollama:{name}", base_url=address) if name else None
 
@@ -164,7 +164,7 @@ def _running_llamacpp() -> Model | None:
     from .providers.openai_chat import address_of
 
     address = address_of(SERVERS["llamacpp"])
-    found = _knock(f"{address}/models")
+    found = _probe(f"{address}/models")
     served = as_dict(next(iter(as_list(as_dict(found).get("data"))), None))
     if served.get("owned_by") != "llamacpp":
         return None
@@ -178,12 +178,12 @@ def is_available() -> bool:
     return local.is_available()
 
 
-def _knock(url: str) -> Any:
+def _probe(url: str) -> Any:
     """What a server on this machine says, or None when there is none."""
     import httpx2
 
     try:
-        answer = httpx2.get(url, timeout=_KNOCK, trust_env=False)
+        answer = httpx2.get(url, timeout=_PROBE_TIMEOUT, trust_env=False)
         return msgspec.json.decode(answer.content) if answer.is_success else None
     except (httpx2.HTTPError, httpx2.InvalidURL, msgspec.MsgspecError, UnicodeError):
         return None

@@ -69,7 +69,7 @@ class RunConfig:
 
 
 def open_estimator(model: Model, calibration: Calibration | None = None) -> UsageEstimator:
-    """Accounts with a model: at its own price, or at the published one."""
+    """The usage estimator for a model: at its own price, or at the published one."""
     return UsageEstimator(
         model.name,
         tokenizer=getattr(model, "tokenizer", None),

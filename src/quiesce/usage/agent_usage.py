@@ -45,14 +45,14 @@ class AgentUsage:
         with self._folding:
             self._closed[1].extend((number, entry) for entry in ledger.entries)
             self._open.pop(id(ledger), None)  # after it is among the closed: whoever looks in between counts by id
-            self._fold()
+            if len(self._closed[1]) > self._most:
+                self._fold()
 
     def _fold(self) -> None:
-        """Put the older half of what is kept into the sum, when there is too much of it."""
+        """Add the older half of the kept entries to the sum."""
         past, entries = self._closed
-        if len(entries) > self._most:
-            half = self._most // 2
-            self._closed = (_plus(past, tuple(entry for _, entry in entries[:-half])), entries[-half:])
+        half = self._most // 2
+        self._closed = (_plus(past, tuple(entry for _, entry in entries[:-half])), entries[-half:])
 
     @property
     def entries(self) -> tuple[LedgerEntry, ...]:

@@ -21,7 +21,7 @@ class Provenance(StrEnum):
     UNKNOWN = "unknown"
 
 
-_RANK: Final = {provenance: rank for rank, provenance in enumerate(Provenance)}
+RANK: Final = {provenance: rank for rank, provenance in enumerate(Provenance)}
 
 
 class Figure(Struct, frozen=True):
@@ -86,10 +86,6 @@ def total(figures: Iterable[Figure]) -> Figure:
         value = None if value is None or figure.value is None else value + figure.value
         low += figure.low
         high = None if high is None or figure.high is None else high + figure.high
-        source = worse(source, figure.source)
+        if RANK[figure.source] > RANK[source]:
+            source = figure.source
     return Figure(value, low, high, source)
-
-
-def worse(one: Provenance, other: Provenance) -> Provenance:
-    """The less trustworthy of two sources."""
-    return one if _RANK[one] >= _RANK[other] else other

@@ -114,8 +114,10 @@ class Ledger:
         return entry_id
 
     def _write(self, entry: LedgerEntry) -> None:
-        for ledger in self.lineage():
+        ledger: Ledger | None = self
+        while ledger is not None:
             ledger._entries[entry.id] = entry
+            ledger = ledger._above
 
     def update(
         self,
@@ -131,7 +133,7 @@ class Ledger:
         entry = structs.replace(
             self._entries[entry_id],
             usage=usage,
-            cost=cost_of_tokens(price, usage),
+            cost=None if price is None else cost_of_tokens(price, usage),
             ended=ended,
             request_id=request_id or self._entries[entry_id].request_id,
             error=error,
@@ -192,7 +194,7 @@ class Ledger:
     @property
     def usage(self) -> Usage:
         """The sum of all entries."""
-        return summarise(self.entries)
+        return summarise(tuple(self._entries.copy().values()))
 
 
 def summarise(entries: tuple[LedgerEntry, ...]) -> Usage:
@@ -204,6 +206,8 @@ def summarise(entries: tuple[LedgerEntry, ...]) -> Usage:
 
 def cost_of_tokens(price: Price | None, usage: TokenUsage) -> Cost | None:
     """What tokens cost; None without a price."""
+    if price is None:
+        return None
     return cost_of(
         price, input=usage.input, cache_read=usage.cache_read, cache_write=usage.cache_write, output=usage.output
     )

@@ -1,10 +1,10 @@
 """What a stop does about a request that is under way, so that the bill can be known.
 
-    hang_up             close the connection; the provider stops, and what was heard is counted
+    hang_up             close the connection; the provider stops, and what was received is counted
     drain               the provider would bill the whole answer anyway: read on in the background, for the receipt
     lookup              hang up, then ask the provider about the request by its id
     cancel_at_provider  hang up, and tell the provider to cancel the request by its id
-    count               hang up, then have the provider's own counter count what was sent and what was heard
+    count               hang up, then have the provider's own counter count the request and the received answer
 
 The user never waits for any of these: the run ends at once, and the entry is provisional until better figures come.
 """

@@ -21,8 +21,8 @@ from ...events import (
     UsageDelta,
 )
 from ..wire.failures import Failures
-from ..wire.loose import as_dict, as_list
-from ..wire.sse import EventStreamDecoder, garbage
+from ..wire.json_values import as_dict, as_list
+from ..wire.sse import EventStreamDecoder, unreadable_event
 
 
 class _Function(Struct, gc=False):
@@ -131,9 +131,9 @@ class ChatDecoder(EventStreamDecoder):
             if data == b"[DONE]":
                 self.done = True
                 return
-            raise garbage(self._failures.label, data, error) from None
+            raise unreadable_event(self._failures.label, data, error) from None
         if chunk.error is not None or name == b"error":
-            raise self._failures.told(chunk.error, request_id=_head(data).id)
+            raise self._failures.of_error_object(chunk.error, request_id=_head(data).id)
         if not self._started:
             self._started = True
             head = _head(data)

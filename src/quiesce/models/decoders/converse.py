@@ -21,7 +21,7 @@ from ...events import (
     UsageDelta,
 )
 from ..wire.failures import Failures, read_error
-from ..wire.sse import decoded, garbage
+from ..wire.sse import decoded, unreadable_event
 
 
 class _ToolUse(Struct, gc=False, rename="camel"):
@@ -98,7 +98,7 @@ class ConverseDecoder:
             except StopIteration:
                 return into
             except Exception as error:  # what the parser raises for garbage has no common root
-                raise garbage("Bedrock", data, error) from None
+                raise unreadable_event("Bedrock", data, error) from None
             self._take(message, into)
 
     def finish(self) -> list[Delta]:

@@ -86,7 +86,7 @@ class GeminiDecoder(EventStreamDecoder):
         del name
         chunk = decoded(_decode, "Gemini", data)
         if chunk.error is not None:
-            raise self._failures.told(chunk.error)
+            raise self._failures.of_error_object(chunk.error)
         if not self._started:
             self._started = True
             into.append(AnswerStart(chunk.response_id, chunk.model_version))

@@ -118,7 +118,7 @@ class MessagesDecoder(EventStreamDecoder):
             case "message_stop":
                 self.done = self.ended
             case "error":
-                raise self._failures.told(event.error)
+                raise self._failures.of_error_object(event.error)
             case _:  # ping, and what is yet to come
                 pass
 

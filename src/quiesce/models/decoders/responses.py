@@ -20,8 +20,8 @@ from ...events import (
     UsageDelta,
 )
 from ..wire.failures import Failures
-from ..wire.loose import as_dict
-from ..wire.sse import EventStreamDecoder, garbage
+from ..wire.json_values import as_dict
+from ..wire.sse import EventStreamDecoder, unreadable_event
 
 
 class _InputDetails(Struct, gc=False):
@@ -39,7 +39,7 @@ class _Usage(Struct, gc=False):
     output_tokens_details: _OutputDetails | None = None
 
 
-class _Why(Struct, gc=False):
+class _IncompleteDetails(Struct, gc=False):
     reason: str | None = None
 
 
@@ -48,7 +48,7 @@ class _Response(Struct, gc=False):
     model: str | None = None
     usage: _Usage | None = None
     error: Any = None
-    incomplete_details: _Why | None = None
+    incomplete_details: _IncompleteDetails | None = None
 
 
 class _Item(Struct, gc=False):
@@ -73,8 +73,8 @@ class _Event(Struct, gc=False):
 
 
 _decode: Final = msgspec.json.Decoder(_Event).decode
-_SAYS: Final = frozenset({"response.output_text.delta", "response.refusal.delta"})
-_THINKS: Final = frozenset({"response.reasoning_summary_text.delta", "response.reasoning_text.delta"})
+_TEXT_EVENTS: Final = frozenset({"response.output_text.delta", "response.refusal.delta"})
+_REASONING_EVENTS: Final = frozenset({"response.reasoning_summary_text.delta", "response.reasoning_text.delta"})
 
 
 class _Call:
@@ -106,14 +106,14 @@ class ResponsesDecoder(EventStreamDecoder):
         except msgspec.ValidationError:
             return self._take_unusual(data)
         except (msgspec.MsgspecError, UnicodeError) as error:
-            raise garbage("OpenAI", data, error) from None
+            raise unreadable_event("OpenAI", data, error) from None
         if self.ended:
             return None
-        if event.type in _SAYS:
+        if event.type in _TEXT_EVENTS:
             self._refused = self._refused or event.type == "response.refusal.delta"
             if event.delta:
                 into.append(TextDelta(event.delta))
-        elif event.type in _THINKS:
+        elif event.type in _REASONING_EVENTS:
             if event.delta:
                 into.append(ReasoningDelta(event.delta))
         else:
@@ -125,9 +125,9 @@ class ResponsesDecoder(EventStreamDecoder):
         try:
             kind: Any = msgspec.json.decode(data)
         except (msgspec.MsgspecError, UnicodeError) as error:
-            raise garbage("OpenAI", data, error) from None
+            raise unreadable_event("OpenAI", data, error) from None
         if not isinstance(as_dict(kind).get("type"), str):
-            raise garbage("OpenAI", data, ValueError("no type"))
+            raise unreadable_event("OpenAI", data, ValueError("no type"))
 
     def _take_other(self, event: _Event, into: list[Delta]) -> None:
         match event.type:
@@ -146,7 +146,7 @@ class ResponsesDecoder(EventStreamDecoder):
                 self._end(event.response or _Response(), into)
             case "response.failed" | "error":
                 found = event.response.error if event.response is not None else event.error
-                raise self._failures.told(found or {"code": event.code, "message": event.message})
+                raise self._failures.of_error_object(found or {"code": event.code, "message": event.message})
             case _:
                 pass
 

@@ -21,9 +21,9 @@ from ..wire.convert import (
     settings_of,
     takes_prefill,
 )
-from ..wire.dialect import Block, Dialect
 from ..wire.failures import no_key
 from ..wire.http import PerLoop, WireModel, WireOptions
+from ..wire.message_format import Block, MessageFormat
 from ..wire.sdk import close_sdk_client, sdk_client, vendor_sdk
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ class Anthropic(WireModel):
         settings, limit = settings_of(request)
         body: dict[str, Any] = {
             "max_tokens": limit or self._max_tokens,
-            "messages": [_WORDS.message(message) for message in request.messages],
+            "messages": [_FORMAT.message(message) for message in request.messages],
         }
         if request.instructions:
             body["system"] = [{"type": "text", "text": request.instructions}]
@@ -142,7 +142,7 @@ class Anthropic(WireModel):
 # --- The conversation ----------------------------------------------------------------------------------------------
 
 
-class _Words(Dialect):
+class _AnthropicFormat(MessageFormat):
     provider = "anthropic"
 
     def text(self, text: str) -> Block:
@@ -163,7 +163,7 @@ class _Words(Dialect):
     def call(self, call: ToolCall) -> Block:
         return {"type": "tool_use", "id": call.id, "name": call.name, "input": call.arguments}
 
-    def thought(self, part: Reasoning) -> Block:
+    def reasoning(self, part: Reasoning) -> Block:
         if is_redacted(part):
             return {"type": "redacted_thinking", "data": part.signature}
         return {"type": "thinking", "thinking": part.text, "signature": part.signature}
@@ -180,4 +180,4 @@ def _source(part: Image | Document) -> dict[str, Any]:
     return {"type": "base64", "media_type": part.media_type, "data": base64_of(part.data or b"")}
 
 
-_WORDS: Final = _Words()
+_FORMAT: Final = _AnthropicFormat()

@@ -31,8 +31,8 @@ from ..wire.convert import (
     settings_of,
     takes_prefill,
 )
-from ..wire.dialect import Block, Dialect
 from ..wire.http import PlainModel, WireOptions
+from ..wire.message_format import Block, MessageFormat
 from ..wire.sdk import extra
 from .compatible import vocabulary_of
 
@@ -163,7 +163,7 @@ class Bedrock(PlainModel):
         inference = renamed(settings, _INFERENCE)
         if limit is not None:
             inference["maxTokens"] = limit
-        body: dict[str, Any] = {"messages": [_WORDS.message(message) for message in request.messages]}
+        body: dict[str, Any] = {"messages": [_FORMAT.message(message) for message in request.messages]}
         if inference:
             body["inferenceConfig"] = inference
         if request.instructions:
@@ -209,11 +209,11 @@ def _tools(request: ModelRequest) -> Iterator[dict[str, Any]]:
                 yield {"toolSpec": {"name": call.name, "description": unavailable, "inputSchema": {"json": schema}}}
 
 
-class _Words(Dialect):
+class _BedrockFormat(MessageFormat):
     provider = "bedrock"
 
-    def asked(self, content: Iterable[UserContent]) -> list[Block]:
-        parts = super().asked(content)
+    def user_blocks(self, content: Iterable[UserContent]) -> list[Block]:
+        parts = super().user_blocks(content)
         # A document is refused without words beside it.
         return parts if any("text" in part for part in parts) else [*parts, self.text(SEE_ATTACHMENT)]
 
@@ -236,7 +236,7 @@ class _Words(Dialect):
     def call(self, call: ToolCall) -> Block:
         return {"toolUse": {"toolUseId": call.id, "name": call.name, "input": call.arguments}}
 
-    def thought(self, part: Reasoning) -> Block:
+    def reasoning(self, part: Reasoning) -> Block:
         if is_redacted(part):
             return {"reasoningContent": {"redactedContent": part.signature}}
         return {"reasoningContent": {"reasoningText": {"text": part.text, "signature": part.signature}}}
@@ -246,4 +246,4 @@ class _Words(Dialect):
         yield {"toolResult": answer | {"status": "error"} if result.is_error else answer}
 
 
-_WORDS: Final = _Words()
+_FORMAT: Final = _BedrockFormat()

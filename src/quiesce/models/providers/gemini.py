@@ -15,10 +15,10 @@ from ...messages import AssistantContent, Document, Image, Reasoning, Text, Tool
 from ..base import ModelRequest, StopPolicyName
 from ..decoders.gemini import GeminiDecoder
 from ..wire.convert import SEE_ATTACHMENT, base64_of, calls_so_far, merged, renamed, settings_of
-from ..wire.dialect import Block, Dialect
 from ..wire.failures import no_key
 from ..wire.http import PlainModel, WireOptions
-from ..wire.loose import as_dict
+from ..wire.json_values import as_dict
+from ..wire.message_format import Block, MessageFormat
 
 _ADDRESS: Final = "https://generativelanguage.googleapis.com/v1beta"
 # Settings that other providers have at the top, under their names here.
@@ -68,7 +68,7 @@ class Gemini(PlainModel):
         )
         self._api_key: Final = key
         self._access_token: Final = access_token
-        self._words: Final = _Words(signs_calls=model.startswith("gemini-3"))
+        self._format: Final = _GeminiFormat(signs_calls=model.startswith("gemini-3"))
 
     async def _send(self, request: ModelRequest) -> httpx2.Response:
         return await self._call("streamGenerateContent?alt=sse", self.body(request), stream=True)
@@ -102,7 +102,7 @@ class Gemini(PlainModel):
             generation["maxOutputTokens"] = limit
         if request.output_schema is not None:
             generation |= {"responseMimeType": "application/json", "responseJsonSchema": request.output_schema}
-        body: dict[str, Any] = {"contents": [self._words.message(message) for message in request.messages]}
+        body: dict[str, Any] = {"contents": [self._format.message(message) for message in request.messages]}
         if request.instructions:
             body["systemInstruction"] = {"parts": [{"text": request.instructions}]}
         if request.tools:
@@ -119,7 +119,7 @@ class Gemini(PlainModel):
 # --- The conversation ----------------------------------------------------------------------------------------------
 
 
-class _Words(Dialect):
+class _GeminiFormat(MessageFormat):
     """`signs_calls`: the first call of each message is refused without a signature."""
 
     provider = "gemini"
@@ -129,12 +129,12 @@ class _Words(Dialect):
     def __init__(self, *, signs_calls: bool) -> None:
         self._signs_calls: Final = signs_calls
 
-    def said(self, content: Iterable[AssistantContent]) -> list[Block]:
-        said = super().said(content)
-        first_call = next((block for block in said if "functionCall" in block), None)
+    def assistant_blocks(self, content: Iterable[AssistantContent]) -> list[Block]:
+        blocks = super().assistant_blocks(content)
+        first_call = next((block for block in blocks if "functionCall" in block), None)
         if first_call is not None and self._signs_calls:
             first_call.setdefault("thoughtSignature", _NO_SIGNATURE)
-        return said
+        return blocks
 
     def text(self, text: str) -> Block:
         return {"text": text}
@@ -150,12 +150,17 @@ class _Words(Dialect):
         called: Block = {"functionCall": {"name": call.name, "args": call.arguments}}
         return called | {"thoughtSignature": signature} if signature else called
 
-    def thought(self, part: Reasoning) -> Block:
+    def reasoning(self, part: Reasoning) -> Block:
         return {"text": part.text, "thoughtSignature": part.signature}
 
     def result(self, result: ToolResult) -> Iterator[Block]:
-        said = result.text or SEE_ATTACHMENT
-        yield {"functionResponse": {"name": result.name, "response": {"error" if result.is_error else "output": said}}}
+        text = result.text or SEE_ATTACHMENT
+        yield {
+            "functionResponse": {
+                "name": result.name,
+                "response": {"error" if result.is_error else "output": text},
+            }
+        }
         yield from (self.part(part) for part in result.content if not isinstance(part, Text))
 
 

@@ -32,8 +32,8 @@ from ..wire.convert import (
     not_supported,
     renamed,
     settings_of,
+    text_of,
     text_of_document,
-    words_of,
 )
 from ..wire.failures import Failures
 from ..wire.http import PlainModel, WireOptions
@@ -119,7 +119,7 @@ def _messages(message: Message) -> Iterator[dict[str, Any]]:
             yield {"role": "user", **_content(content)}
         case AssistantMessage():
             calls = [{"function": {"name": call.name, "arguments": call.arguments}} for call in message.tool_calls]
-            said: dict[str, Any] = {"role": "assistant", "content": words_of(message)}
+            said: dict[str, Any] = {"role": "assistant", "content": text_of(message)}
             if not said["content"] and not calls:
                 said["content"] = NO_ANSWER
             yield said | {"tool_calls": calls} if calls else said

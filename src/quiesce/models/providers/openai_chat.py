@@ -37,8 +37,8 @@ from ..wire.convert import (
     not_by_address,
     settings_of,
     short_id,
+    text_of,
     text_of_document,
-    words_of,
 )
 from ..wire.failures import no_key
 from ..wire.http import PerLoop, WireModel, WireOptions
@@ -181,7 +181,7 @@ class OpenAIChat(WireModel):
                 return {"type": "file", "file": {"filename": file_name(part), "file_data": data_url(part)}}
 
     def _assistant(self, message: AssistantMessage, *, in_tool_loop: bool) -> dict[str, Any]:
-        said: dict[str, Any] = {"role": "assistant", "content": words_of(message) or None}
+        said: dict[str, Any] = {"role": "assistant", "content": text_of(message) or None}
         calls = [
             {
                 "id": self._id(call.id),

@@ -31,8 +31,8 @@ from ..wire.convert import (
     arguments_of,
     data_url,
     file_name,
+    is_from,
     merged,
-    own,
     settings_of,
     text_of_document,
 )
@@ -182,7 +182,7 @@ def _assistant(message: AssistantMessage) -> Iterator[dict[str, Any]]:
             case Reasoning():
                 # Reasoning is taken back only together with what it led to.
                 led_to = next((each for each in message.content[place + 1 :] if not isinstance(each, Reasoning)), None)
-                if own("openai-responses", part) and isinstance(led_to, Text | ToolCall):
+                if is_from("openai-responses", part) and isinstance(led_to, Text | ToolCall):
                     yield _reasoning(part)
 
 

@@ -14,7 +14,7 @@ import msgspec
 from ...errors import RequestRejected
 from ...messages import AssistantMessage, CutNote, Document, Image, Reasoning, Text, ToolCall
 from ..base import ModelRequest
-from .loose import as_dict, as_list
+from .json_values import as_dict, as_list
 
 # Providers refuse a message without content, and some an attachment without words.
 NO_ANSWER: Final = "(No answer.)"
@@ -70,7 +70,7 @@ def not_supported(provider: str, what: str) -> RequestRejected:
     return RequestRejected(f"{provider} does not take {what}.", kept="Nothing was sent.", todo="Pass text or an image.")
 
 
-def words_of(message: AssistantMessage) -> str:
+def text_of(message: AssistantMessage) -> str:
     """What an assistant message says, with the note about a cut on a line of its own."""
     said = "".join(part.text for part in message.content if isinstance(part, Text))
     notes = [part.text for part in message.content if isinstance(part, CutNote)]
@@ -82,7 +82,7 @@ def arguments_of(call: ToolCall) -> str:
     return msgspec.json.encode(call.arguments).decode()
 
 
-def own(provider: str, part: Reasoning) -> bool:
+def is_from(provider: str, part: Reasoning) -> bool:
     """Whether this is reasoning that this very provider signed, and so takes back."""
     data = part.provider_data
     return part.signature is not None and not part.cut and data is not None and data.get("provider") == provider

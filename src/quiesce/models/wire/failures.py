@@ -30,7 +30,7 @@ from ...errors import (
     ServerError,
     TLSFailed,
 )
-from .loose import as_dict, as_list
+from .json_values import as_dict, as_list
 
 # What providers call their errors, where the status alone would not tell.
 _BY_KIND: Final[Mapping[str, type[ModelError]]] = {
@@ -159,7 +159,7 @@ class Failures:
             request_id=request_id_of(response.headers),
         )
 
-    def told(self, error: Any, *, request_id: str | None = None) -> ModelError:
+    def of_error_object(self, error: Any, *, request_id: str | None = None) -> ModelError:
         """The typed error for an error object in the middle of a stream."""
         kind, message, wait = read_error(error)
         return self.reported(kind, message or "no explanation", retry_after=wait, request_id=request_id)
@@ -263,17 +263,17 @@ def read_error(found: Any) -> tuple[str, str, float | None]:
     """Kind, message and wished-for wait from an error object."""
     found = next(iter(as_list(found)), found)
     found = as_dict(found).get("error", found)
-    told = as_dict(found)
-    if not told:
+    body = as_dict(found)
+    if not body:
         return "", str(found), None
-    message: Any = told.get("message") or told.get("Message") or told.get("detail") or told.get("msg") or ""
-    names = (told.get(name) for name in ("code", "status", "type", "__type"))
+    message: Any = body.get("message") or body.get("Message") or body.get("detail") or body.get("msg") or ""
+    names = (body.get(name) for name in ("code", "status", "type", "__type"))
     named = [name for name in names if isinstance(name, str) and name]
     kind = next((name for name in named if name.lower() in _BY_KIND), named[0] if named else "")
-    if not kind and isinstance(told.get("code"), int):  # some report an HTTP status inside a stream
-        which = _BY_STATUS.get(told["code"])
+    if not kind and isinstance(body.get("code"), int):  # some report an HTTP status inside a stream
+        which = _BY_STATUS.get(body["code"])
         kind = next((name for name, each in _BY_KIND.items() if each is which), "")
-    return kind, message if isinstance(message, str) else str(message), _retry_info(told.get("details"))
+    return kind, message if isinstance(message, str) else str(message), _retry_info(body.get("details"))
 
 
 def _retry_info(details: Any) -> float | None:

@@ -34,7 +34,7 @@ class Decoder(Protocol):
         ...
 
 
-class _Pieces:
+class _BufferedDecoder:
     """Bytes that are put together until an event is whole."""
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class _Pieces:
         return into
 
 
-class EventStreamDecoder(_Pieces):
+class EventStreamDecoder(_BufferedDecoder):
     """Server-sent events. A provider's decoder says in `take` what one event means.
 
     Follows the WHATWG rules: any line ending, comments, several `data` lines. One event on one `data: ` line, which is
@@ -121,7 +121,7 @@ class EventStreamDecoder(_Pieces):
         return data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
 
 
-class LineDecoder(_Pieces):
+class LineDecoder(_BufferedDecoder):
     """One JSON value on each line."""
 
     def take(self, line: bytes, into: list[Delta]) -> None:
@@ -147,10 +147,10 @@ def decoded(decode: Callable[[bytes], _T], what: str, data: bytes) -> _T:
     try:
         return decode(data)
     except (msgspec.MsgspecError, UnicodeError) as error:
-        raise garbage(what, data, error) from None
+        raise unreadable_event(what, data, error) from None
 
 
-def garbage(what: str, data: bytes, error: Exception) -> ModelProtocolError:
+def unreadable_event(what: str, data: bytes, error: Exception) -> ModelProtocolError:
     """The error for an event that cannot be read. Shows its beginning, which is the model's or nobody's."""
     shown: Any = data[:80].decode("utf-8", "replace")
     return ModelProtocolError(f"{what} sent an event that cannot be read ({error}): {shown!r}.")

@@ -6,10 +6,12 @@ from collections.abc import Iterable
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from .content import Kind, kind_of
-from .counting import ByteCounter, VocabularyCounter, counter_in
+from .counting import ByteCounter, VocabularyCounter, byte_length, counter_in
 from .vocabulary import Vocabulary
 
 BlockKind: TypeAlias = Literal["text", "reasoning", "arguments"]
+# The kind of content that a kind of block always has. That of a text is found by a look at it.
+_KINDS: Final[dict[BlockKind, Kind]] = {"reasoning": Kind.REASONING, "arguments": Kind.JSON}
 
 
 class Block(NamedTuple):
@@ -67,14 +69,21 @@ class AnswerCounter:
         return [_counted(block, counter) for block, counter in zip(blocks, self._counters, strict=True)]
 
 
+def count_blocks(vocabulary: Vocabulary | None, blocks: Iterable[Block]) -> list[Counted]:
+    """Every block of an answer that was not counted while it was streamed."""
+    if vocabulary is not None:
+        return AnswerCounter(vocabulary).counted(blocks)
+    counted: list[Counted] = []
+    for block in blocks:
+        text = "".join(block.parts)
+        whole = block.name + text
+        size = len(whole) if whole.isascii() else byte_length(whole)
+        kind = _KINDS.get(block.kind) or kind_of(text)
+        counted.append(Counted(kind, size, whole, block.kind == "arguments"))
+    return counted
+
+
 def _counted(block: Block, counter: ByteCounter | VocabularyCounter) -> Counted:
     units = counter.bytes if isinstance(counter, ByteCounter) else counter.tokens
     text = "".join(block.parts)
-    match block.kind:
-        case "text":
-            kind = kind_of(text)
-        case "reasoning":
-            kind = Kind.REASONING
-        case "arguments":
-            kind = Kind.JSON
-    return Counted(kind, units, block.name + text, block.kind == "arguments")
+    return Counted(_KINDS.get(block.kind) or kind_of(text), units, block.name + text, block.kind == "arguments")

@@ -60,14 +60,14 @@ class _Stored(Struct, frozen=True):
 
 
 class Calibration:
-    """Ratios and spreads by model and key. May be shared by runs in several threads: each lesson is one replacement."""
+    """Ratios and spreads by model and key. Runs in several threads may share it: each update is one replacement."""
 
     def __init__(self) -> None:
-        self._ratios: dict[str, dict[str, Ratio]] = {}
-        self._spreads: dict[str, dict[str, Spread]] = {}
+        self.ratios: dict[str, dict[str, Ratio]] = {}
+        self.spreads: dict[str, dict[str, Spread]] = {}
         self._samples: dict[str, dict[str, tuple[Sample, ...]]] = {}
         self.updates = 0
-        """How much was learnt here, in lessons: so that who keeps it can tell whether there is anything new."""
+        """How often something was learnt: tells a session whether there is anything new to save."""
 
     def learn_ratio(self, model: str, key: str, units: int, tokens: int) -> None:
         """A text of `units` cost `tokens`."""
@@ -80,16 +80,12 @@ class Calibration:
             weight = max(1 / (old.samples + 1), 1 - _MEMORY)
             mean = old.mean + (seen - old.mean) * weight
             learnt = Ratio(old.samples + 1, mean, min(old.low, seen), max(old.high, seen))
-        self._ratios.setdefault(model, {})[key] = learnt
+        self.ratios.setdefault(model, {})[key] = learnt
         self.updates += 1
 
     def ratio(self, model: str, key: str) -> Ratio | None:
-        """What is known of a kind of text."""
-        return self._ratios.get(model, {}).get(key)
-
-    def ratios(self, model: str, suffix: str) -> tuple[Ratio, ...]:
-        """What is known of all kinds of text in one unit."""
-        return tuple(ratio for key, ratio in self._ratios.get(model, {}).copy().items() if key.endswith(suffix))
+        """The ratio of a kind of text; None when nothing was learnt about it."""
+        return self.ratios.get(model, {}).get(key)
 
     def learn_spread(self, model: str, key: str, tokens: float) -> None:
         """Something cost `tokens` this time."""
@@ -99,15 +95,15 @@ class Calibration:
             weight = max(1 / (old.samples + 1), 1 - _MEMORY)
             mean = old.mean + (tokens - old.mean) * weight
             learnt = Spread(old.samples + 1, mean, min(old.low, tokens), max(old.high, tokens))
-        spreads = self._spreads.setdefault(model, {})
+        spreads = self.spreads.setdefault(model, {})
         if old is None and key.startswith(PREAMBLE):
             _forget_oldest(spreads)
         spreads[key] = learnt
         self.updates += 1
 
     def spread(self, model: str, key: str) -> Spread | None:
-        """What is known of something."""
-        return self._spreads.get(model, {}).get(key)
+        """The spread of something; None when nothing was learnt about it."""
+        return self.spreads.get(model, {}).get(key)
 
     def remember(self, model: str, vocabulary: str, sample: Sample) -> None:
         """An answer that was counted in a vocabulary, and what it cost."""
@@ -122,8 +118,8 @@ class Calibration:
     def dump(self, model: str | None = None) -> bytes:
         """Everything learnt, or everything about one model, as JSON."""
         if model is None:
-            return msgspec.json.encode(_Stored(self._ratios, self._spreads, self._samples))
-        ratios, spreads = self._ratios.get(model, {}), self._spreads.get(model, {})
+            return msgspec.json.encode(_Stored(self.ratios, self.spreads, self._samples))
+        ratios, spreads = self.ratios.get(model, {}), self.spreads.get(model, {})
         samples = self._samples.get(model, {})
         return msgspec.json.encode(_Stored({model: ratios}, {model: spreads}, {model: samples}))
 
@@ -132,17 +128,17 @@ class Calibration:
         """What `dump()` wrote. Raises `msgspec.ValidationError` or `msgspec.DecodeError` for anything else."""
         found = msgspec.json.decode(stored, type=_Stored)
         calibration = cls()
-        calibration._ratios = found.ratios
-        calibration._spreads = found.spreads
+        calibration.ratios = found.ratios
+        calibration.spreads = found.spreads
         calibration._samples = found.samples
         return calibration
 
     def add(self, other: Calibration) -> None:
         """Learn what another one has seen more of."""
-        for model, ratios in other._ratios.items():
-            _take_better(self._ratios.setdefault(model, {}), ratios, lambda ratio: ratio.samples)
-        for model, spreads in other._spreads.items():
-            _take_better(self._spreads.setdefault(model, {}), spreads, lambda spread: spread.samples)
+        for model, ratios in other.ratios.items():
+            _take_better(self.ratios.setdefault(model, {}), ratios, lambda ratio: ratio.samples)
+        for model, spreads in other.spreads.items():
+            _take_better(self.spreads.setdefault(model, {}), spreads, lambda spread: spread.samples)
         for model, samples in other._samples.items():
             _take_better(self._samples.setdefault(model, {}), samples, len)
 

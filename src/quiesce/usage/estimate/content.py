@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -13,7 +14,6 @@ from typing import Any
 import msgspec
 
 from ...messages import (
-    AssistantMessage,
     CutNote,
     Document,
     Image,
@@ -22,7 +22,6 @@ from ...messages import (
     Text,
     ToolCall,
     ToolMessage,
-    UserMessage,
 )
 
 _SAMPLE = 2048
@@ -49,7 +48,10 @@ def kind_of(text: str) -> Kind:
 
 @dataclass(slots=True)
 class MessageSize:
-    """What some messages weigh. `optional` pieces are resent but not always billed; `media` cannot be weighed here."""
+    """The size of some messages: their texts, and how many messages, calls and media they are.
+
+    `optional` texts are sent again but not always billed. The size of `media` is not known here.
+    """
 
     pieces: list[tuple[Kind, str]] = field(default_factory=list[tuple[Kind, str]])
     optional: list[tuple[Kind, str]] = field(default_factory=list[tuple[Kind, str]])
@@ -57,49 +59,36 @@ class MessageSize:
     calls: int = 0
     media: int = 0
 
-    def add_text(self, text: str) -> None:
-        """Add some words."""
-        self.pieces.append((kind_of(text), text))
-
     def add_media(self, part: Image | Document) -> None:
-        """Add a picture or a file; only a file of plain text can be weighed."""
+        """Add a picture or a file; only the size of a plain text file is known here."""
         if isinstance(part, Document) and part.data is not None and part.media_type.startswith("text/"):
-            self.add_text(part.data.decode("utf-8", "replace"))
+            text = part.data.decode("utf-8", "replace")
+            self.pieces.append((kind_of(text), text))
         else:
             self.media += 1
 
 
 def size_of(messages: Iterable[Message]) -> MessageSize:
-    """What messages weigh when they are sent. Each tool result counts as a message, as providers have it."""
+    """The size of messages when they are sent. Each tool result counts as a message, as providers have it."""
     size = MessageSize()
     for message in messages:
-        match message:
-            case UserMessage(content):
-                size.messages += 1
-                for part in content:
-                    size.add_text(part.text) if isinstance(part, Text) else size.add_media(part)
-            case AssistantMessage(content):
-                size.messages += 1
-                _add_answer(size, message)
-            case ToolMessage(results):
-                size.messages += len(results)
-                for result in results:
-                    for part in result.content:
-                        size.add_text(part.text) if isinstance(part, Text) else size.add_media(part)
+        contents = (
+            [result.content for result in message.results] if isinstance(message, ToolMessage) else [message.content]
+        )
+        size.messages += len(contents)
+        for part in itertools.chain.from_iterable(contents):
+            match part:
+                case Text() | CutNote():
+                    size.pieces.append((kind_of(part.text), part.text))
+                case Reasoning():
+                    size.optional.append((Kind.REASONING, part.text))
+                case ToolCall():
+                    size.calls += 1
+                    written = part.unparsed or msgspec.json.encode(part.arguments).decode()
+                    size.pieces.append((Kind.JSON, part.name + written))
+                case Image() | Document():
+                    size.add_media(part)
     return size
-
-
-def _add_answer(size: MessageSize, message: AssistantMessage) -> None:
-    for part in message.content:
-        match part:
-            case Text() | CutNote():
-                size.add_text(part.text)
-            case Reasoning():
-                size.optional.append((Kind.REASONING, part.text))
-            case ToolCall():
-                size.calls += 1
-                written = part.unparsed or msgspec.json.encode(part.arguments).decode()
-                size.pieces.append((Kind.JSON, part.name + written))
 
 
 class Preamble:

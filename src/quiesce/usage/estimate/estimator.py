@@ -1,4 +1,4 @@
-"""An agent's accounts with one model: what was learnt of it, what it costs, and where each conversation stood."""
+"""The usage estimator of one model: its calibration, its price, and the last reported input of each conversation."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .vocabulary import vocabulary_of
 
 
 class UsageEstimator:
-    """Turns what was sent and heard into figures, and learns from the calls whose figures were reported."""
+    """Estimates the usage of requests, and learns from the requests whose usage was reported."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class UsageEstimator:
         return self._kept_as, self.calibration.dump(self._ratio.model)
 
     def answer_counter(self) -> AnswerCounter:
-        """A tally for one answer, in the model's vocabulary."""
+        """A counter for one answer, in the model's vocabulary."""
         return AnswerCounter(self._ratio.vocabulary)
 
     @property
@@ -66,14 +66,14 @@ class UsageEstimator:
         return self._ratio.vocabulary is not None and self._ratio.vocabulary.slow
 
     def message_sizer(self, conversation: object) -> MessageSizer:
-        """What weighs the messages of a conversation; it remembers those that it has read."""
+        """The sizer for the messages of a conversation; it reads each message once."""
         message_sizer = self._message_sizers.get(conversation)
         if message_sizer is None:
             message_sizer = self._message_sizers[conversation] = MessageSizer(self._ratio)
         return message_sizer
 
     def input(self, conversation: object, sent: SentRequest) -> Figure:
-        """What a request costs to send, before anybody has said so."""
+        """The estimated input of a request."""
         return self._figures.input(sent, self._anchors.get(conversation))
 
     def usage(self, conversation: object, sent: SentRequest, received: ReceivedAnswer) -> TokenUsage:
@@ -84,8 +84,9 @@ class UsageEstimator:
         """The figures of one call that has ended. What was reported teaches the next estimates."""
         anchor = self._anchors.get(conversation)
         usage = self._figures.usage(sent, received, anchor)
-        learn(self._ratio, sent, received, anchor)
         report = received.report
+        if report is not None:
+            learn(self._ratio, sent, received, anchor)
         if report is not None and report.input and sent.messages:
             last = sent.messages[-1]
             self._anchors[conversation] = Anchor(len(sent.messages), last, sent.preamble.fingerprint, report.input)

@@ -15,7 +15,7 @@ from typing import Final, Protocol
 from ...messages import Message
 from ..figure import NONE, UNKNOWN, Figure, Provenance, reported
 from ..ledger import TokenUsage
-from .answer_count import AnswerCounter, Block, Counted
+from .answer_count import AnswerCounter, Block, Counted, count_blocks
 from .calibration import PREAMBLE
 from .content import Kind, MessageSize, Preamble, size_of
 from .ratio import NOTHING, Span, TokenRatio
@@ -96,7 +96,7 @@ class ReceivedAnswer:
     since: tuple[Block, ...] | None = None
     counter: AnswerCounter | None = None
     complete: bool = False
-    # Whether the provider may bill more than was heard: it goes on after the hang-up, or broke off by itself.
+    # Whether the provider may bill more than was received: it goes on after the hang-up, or broke off by itself.
     bill_goes_on: bool = False
     # Tokens that the provider is known to write after the hang-up, before it notices.
     in_flight: float = 0.0
@@ -132,7 +132,12 @@ class FigureEstimator:
     def usage(self, sent: SentRequest, received: ReceivedAnswer, anchor: Anchor | None) -> TokenUsage:
         """The usage of one call: what was reported, and estimates, marked as such, for what was not."""
         report = received.report
-        sending = self._sending(sent, received, anchor)
+        if report is not None and report.input is not None:
+            sending = reported(report.input)
+        elif received.counted_input is not None:
+            sending = _as_counted(received.counted_input).figure(least=1)
+        else:
+            sending = self.input(sent, anchor)
         output, reasoning = self._output(sent, received)
         silent = report is None or report.input is None
         cached = Figure(None, 0, sending.high, Provenance.UNKNOWN) if silent else NONE
@@ -143,13 +148,6 @@ class FigureEstimator:
             cache_write=cached if report is None or report.cache_write is None else reported(report.cache_write),
             reasoning=reasoning,
         )
-
-    def _sending(self, sent: SentRequest, received: ReceivedAnswer, anchor: Anchor | None) -> Figure:
-        if received.report is not None and received.report.input is not None:
-            return reported(received.report.input)
-        if received.counted_input is not None:
-            return _as_counted(received.counted_input).figure(least=1)
-        return self.input(sent, anchor)
 
     # --- Input --------------------------------------------------------------------------------------------------
 
@@ -165,36 +163,33 @@ class FigureEstimator:
 
     def _messages(self, size: MessageSize) -> Span:
         ratio = self._ratio
-        span = self._texts(size)
-        span = span.plus(ratio.spread("message", size.messages, otherwise=_PER_MESSAGE))
-        span = span.plus(ratio.spread("call in", size.calls, otherwise=_PER_CALL))
+        parts: list[Span] = []
+        if size.optional:
+            again = (ratio.measure(kind, text) for kind, text in size.optional)
+            parts += [each._replace(value=0.0, low=0.0) for each in again]
+        parts.append(ratio.spread("message", size.messages, otherwise=_PER_MESSAGE))
+        if size.calls:
+            parts.append(ratio.spread("call in", size.calls, otherwise=_PER_CALL))
         if size.media:
-            span = span.plus(ratio.spread("medium", size.media, otherwise=_PER_MEDIUM))
-        return span
-
-    def _texts(self, size: MessageSize) -> Span:
-        span = NOTHING
-        for kind, text in size.pieces:
-            span = span.plus(self._ratio.measure(kind, text))
-        for kind, text in size.optional:
-            again = self._ratio.measure(kind, text)
-            span = span.plus(again._replace(value=0.0, low=0.0))
-        return span
+            parts.append(ratio.spread("medium", size.media, otherwise=_PER_MEDIUM))
+        return ratio.total([(kind, None, text) for kind, text in size.pieces]).plus(*parts)
 
     def _preamble(self, preamble: Preamble) -> Span:
-        learnt = self._ratio.calibration.spread(self._ratio.model, PREAMBLE + preamble.fingerprint)
+        spreads = self._ratio.calibration.spreads.get(self._ratio.model)
+        learnt = None if spreads is None else spreads.get(PREAMBLE + preamble.fingerprint)
         if learnt is not None:
             # It is the same text each time; what varies is only how well the messages beside it were estimated.
             pad = learnt.margin
             return Span(learnt.mean, max(0.0, learnt.low - pad), learnt.high + pad, Provenance.CALIBRATED)
-        span = self._ratio.measure(Kind.PROSE, preamble.instructions)
-        declared = self._ratio.measure(Kind.JSON, preamble.declarations)
+        instructions = preamble.instructions
+        span = self._ratio.measure(Kind.PROSE, instructions) if instructions else NOTHING
+        declared = self._ratio.total([(Kind.JSON, None, preamble.declarations)])
         hidden = _HIDDEN_TOOL_PROMPT if preamble.declarations else _HIDDEN_PROMPT
         # Providers rewrite declarations in a form of their own, shorter or longer.
         rewritten = Span(declared.value * 0.8, declared.low * 0.2, (declared.high or 0.0) * 2, declared.source)
         counted = self._ratio.vocabulary is not None and not preamble.declarations
         source = Provenance.TOKENIZED if counted else Provenance.HEURISTIC
-        return span.plus(rewritten).plus(Span(*hidden, source))
+        return span.plus(rewritten, Span(*hidden, source))
 
     # --- Output -------------------------------------------------------------------------------------------------
 
@@ -202,34 +197,36 @@ class FigureEstimator:
         report = received.report
         if report is not None and report.final and report.output is not None:
             return reported(report.output), NONE if report.reasoning is None else reported(report.reasoning)
-        counted = (received.counter or AnswerCounter(self._ratio.vocabulary)).counted(received.blocks)
+        if received.counter is None:
+            counted = count_blocks(self._ratio.vocabulary, received.blocks)
+        else:
+            counted = received.counter.counted(received.blocks)
         if not any(block.units for block in counted) and (report is None or not report.output):
             high = sent.max_tokens
             return Figure(None, 0, high, Provenance.UNKNOWN), self._unstreamed(counted, high)
         words, thought = self._visible(counted, received.counted_output), self._thought(counted)
-        span = words.plus(thought)
+        span = words if thought is NOTHING else words.plus(thought)
         if report is not None and report.output is not None:
             span = self._onward(report.output, received.since, span)
         span = self._outlook(span, received)
         least = (report.output or 0) if report is not None else 0
-        return _capped(span, sent.max_tokens).figure(least=max(least, 1)), self._reasoning(sent, received, thought)
+        if sent.max_tokens is not None:
+            span = _capped(span, sent.max_tokens)
+        return span.figure(least=max(least, 1)), self._reasoning(sent, received, thought)
 
     def _visible(self, counted: list[Counted], by_provider: int | None) -> Span:
-        """What the words and the calls cost that were heard."""
+        """What the words and the calls cost that were received."""
         span = NOTHING if by_provider is None else _as_counted(by_provider)
-        for block in counted:
-            if block.kind is not Kind.REASONING and by_provider is None:
-                span = span.plus(self._ratio.in_units(block.kind, block.units, block.text))
-        calls = sum(block.is_call for block in counted)
-        return span.plus(self._ratio.calls(calls))
+        if by_provider is None:
+            span = self._ratio.total([block[:3] for block in counted if block.kind is not Kind.REASONING])
+        calls = sum([block.is_call for block in counted])
+        return span.plus(self._ratio.calls(calls)) if calls else span
 
     def _thought(self, counted: list[Counted]) -> Span:
-        """What the reasoning costs, heard or not."""
-        received = NOTHING
-        for block in counted:
-            if block.kind is Kind.REASONING:
-                received = received.plus(self._ratio.in_units(block.kind, block.units, block.text))
-        if not self._hides(any(block.kind is Kind.REASONING for block in counted)):
+        """What the reasoning costs, streamed or not."""
+        streamed = [block for block in counted if block.kind is Kind.REASONING]
+        received = self._ratio.total([block[:3] for block in streamed]) if streamed else NOTHING
+        if not self._hides(bool(streamed)):
             return received
         learnt = self._ratio.calibration.spread(self._ratio.model, "unseen reasoning")
         more = 0.0 if learnt is None else max(0.0, learnt.mean)
@@ -238,7 +235,8 @@ class FigureEstimator:
 
     def _hides(self, streamed: bool) -> bool:  # noqa: FBT001
         model = self._ratio.model.lower()
-        learnt = self._ratio.calibration.spread(self._ratio.model, "unseen reasoning")
+        spreads = self._ratio.calibration.spreads.get(self._ratio.model)
+        learnt = None if spreads is None else spreads.get("unseen reasoning")
         if learnt is not None and learnt.high > learnt.margin:
             return True
         return bool(_HIDES_REASONING.search(model)) or (streamed and bool(_SUMS_UP_REASONING.search(model)))
@@ -272,7 +270,7 @@ class FigureEstimator:
         return Span(max(0.0, span.value - before), least, max(0.0, span.high - before), span.source)
 
     def _outlook(self, span: Span, received: ReceivedAnswer) -> Span:
-        """What may be billed beyond what was heard."""
+        """What may be billed beyond what was received."""
         if span.high is None or (received.bill_goes_on and not received.complete):
             return span._replace(high=None)
         if received.complete:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Final
 
 from ..figure import Provenance
-from .answer_count import AnswerCounter, Counted
+from .answer_count import Counted, count_blocks
 from .calibration import PREAMBLE
 from .content import Kind, size_of
 from .figures import Anchor, ReceivedAnswer, SentRequest
 from .framing import Sample
-from .ratio import NOTHING, Span, TokenRatio
+from .ratio import Span, TokenRatio
 
 # A count this close to what was reported is the same count: ends of answers cost a token or two.
 _SAME: Final = 4
@@ -27,8 +27,9 @@ def learn(ratio: TokenRatio, sent: SentRequest, received: ReceivedAnswer, anchor
     if report is None:
         return
     if report.final and received.complete and report.output is not None and not _too_long(ratio, received):
-        counter = received.counter or AnswerCounter(ratio.vocabulary)
-        _learn_output(ratio, counter.counted(received.blocks), report.output, report.reasoning)
+        counter, blocks = received.counter, received.blocks
+        counted = count_blocks(ratio.vocabulary, blocks) if counter is None else counter.counted(blocks)
+        _learn_output(ratio, counted, report.output, report.reasoning)
     if report.input is not None:
         _learn_input(ratio, sent, anchor, report.input)
 
@@ -45,7 +46,7 @@ def _learn_output(ratio: TokenRatio, counted: list[Counted], output: int, reason
     thought = [block for block in counted if block.kind is Kind.REASONING and block.units]
     visible = output - (reasoning or 0)
     if thought and reasoning is None:
-        _learn_ratio(ratio, Kind.REASONING, thought, output - _value(ratio, words))
+        _learn_ratio(ratio, Kind.REASONING, thought, output - _sum(ratio, words).value)
         return
     if reasoning is not None and (reasoning or thought):
         _learn_unseen(ratio, thought, reasoning)
@@ -73,7 +74,7 @@ def _learn_ratio(ratio: TokenRatio, kind: Kind, blocks: list[Counted], tokens: f
 
 
 def _learn_unseen(ratio: TokenRatio, thought: list[Counted], reasoning: int) -> None:
-    seen = _value(ratio, thought)
+    seen = _sum(ratio, thought).value
     if ratio.vocabulary is not None and abs(reasoning - seen) <= max(_SAME, seen * _SAME_SHARE):
         seen = reasoning
     ratio.calibration.learn_spread(ratio.model, "unseen reasoning", reasoning - seen)
@@ -101,9 +102,7 @@ def _learn_message(ratio: TokenRatio, sent: SentRequest, anchor: Anchor, tokens:
     size = size_of(sent.messages[anchor.count :])
     if not size.messages or size.media or size.optional or size.calls:
         return
-    text = NOTHING
-    for kind, piece in size.pieces:
-        text = text.plus(ratio.measure(kind, piece))
+    text = ratio.total((kind, None, piece) for kind, piece in size.pieces)
     if text.high is not None and text.high - text.low <= _CLEAR * size.messages:
         beside = (tokens - anchor.input - text.value) / size.messages
         ratio.calibration.learn_spread(ratio.model, "message", beside)
@@ -114,21 +113,12 @@ def _learn_preamble(ratio: TokenRatio, sent: SentRequest, tokens: int) -> None:
     size = size_of(sent.messages)
     if size.media or size.optional or size.calls or len(sent.messages) > 1:
         return
-    text = NOTHING
-    for kind, piece in size.pieces:
-        text = text.plus(ratio.measure(kind, piece))
+    text = ratio.total((kind, None, piece) for kind, piece in size.pieces)
     if text.high is None or text.high - text.low > _CLEAR:
         return
     each = ratio.spread("message", size.messages, otherwise=(4.0, 0.0, 16.0))
     ratio.calibration.learn_spread(ratio.model, PREAMBLE + sent.preamble.fingerprint, tokens - text.value - each.value)
 
 
-def _value(ratio: TokenRatio, blocks: list[Counted]) -> float:
-    return _sum(ratio, blocks).value
-
-
 def _sum(ratio: TokenRatio, blocks: list[Counted]) -> Span:
-    span = NOTHING
-    for block in blocks:
-        span = span.plus(ratio.in_units(block.kind, block.units, block.text))
-    return span
+    return ratio.total((block.kind, block.units, block.text) for block in blocks)

@@ -1,4 +1,4 @@
-"""About how many tokens a message is, for those who choose what to send: over and over, for the same messages."""
+"""The estimated tokens of each message, for choosing what fits into a request."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class _Counted(NamedTuple):
 
 
 class MessageSizer:
-    """Weighs the messages of one conversation, without pictures and files. Each is read once.
+    """Estimates the tokens of the messages of one conversation, without pictures and files. Each is read once.
 
     In the model's own vocabulary where there is one, corrected by what its calls have taught; else by the ratio of
     bytes to tokens that they have taught; else by rule of thumb.

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from ..figure import Figure, Provenance, worse
-from .calibration import Calibration, Ratio, Spread
+from ..figure import RANK, Figure, Provenance
+from .calibration import Calibration, Ratio
 from .content import Kind
 from .counting import byte_length
 from .framing import PER_CALL, Framing, Sample, framing_of
@@ -35,10 +36,15 @@ class Span(NamedTuple):
     high: float | None
     source: Provenance
 
-    def plus(self, other: Span) -> Span:
-        """The sum, as uncertain as both."""
-        high = None if self.high is None or other.high is None else self.high + other.high
-        return Span(self.value + other.value, self.low + other.low, high, worse(self.source, other.source))
+    def plus(self, *others: Span) -> Span:
+        """The sum, as uncertain as its most uncertain part."""
+        value, low, high, source = self
+        for other in others:
+            value += other.value
+            low += other.low
+            high = None if high is None or other.high is None else high + other.high
+            source = source if RANK[source] >= RANK[other.source] else other.source
+        return Span(value, low, high, source)
 
     def figure(self, *, least: int = 0) -> Figure:
         """In whole tokens, and never less than is known."""
@@ -52,7 +58,7 @@ NOTHING: Final = Span(0, 0, 0, Provenance.REPORTED)
 
 
 class TokenRatio:
-    """Weighs texts for one model: in its vocabulary, by what its calls have taught, or by rule of thumb."""
+    """Estimates the tokens of texts for one model: in its vocabulary, by its calibration, or by rule of thumb."""
 
     def __init__(self, model: str, vocabulary: Vocabulary | None, calibration: Calibration) -> None:
         self.model: Final = model
@@ -72,6 +78,29 @@ class TokenRatio:
             self._framing = samples, framing_of(samples)
         return self._framing[1]
 
+    def total(self, texts: Iterable[tuple[Kind, int | None, str]]) -> Span:
+        """What texts cost together: the kind, the size in this ratio's unit (None when not counted yet), and the text.
+
+        With neither a vocabulary nor a calibration, the sum is made here directly: that is every run's ordinary case.
+        """
+        if self.vocabulary is not None or self.model in self.calibration.ratios:
+            return NOTHING.plus(
+                *[
+                    self.measure(kind, text) if units is None else self.in_units(kind, units, text)
+                    for kind, units, text in texts
+                ]
+            )
+        value, low, high = 0.0, 0, 0
+        for kind, units, text in texts:
+            size = len(text) if units is None else units
+            if units is None and not text.isascii():
+                size = byte_length(text)
+            if size:
+                value += size / _BYTES_PER_TOKEN[kind]
+                low += _fewest(text) if len(text) > _SAMPLE else max(1, len(_WORD.findall(text)))
+                high += size + 2
+        return Span(value, low, high, Provenance.HEURISTIC) if high else NOTHING
+
     def measure(self, kind: Kind, text: str) -> Span:
         """What a text costs."""
         if not text:
@@ -82,7 +111,7 @@ class TokenRatio:
         return self.in_tokens(kind, vocabulary.count(text))
 
     def in_units(self, kind: Kind, units: int, text: str) -> Span:
-        """What a text costs that was counted already, in this scale's unit."""
+        """What a text costs that is counted already, in this ratio's unit."""
         if not units:
             return NOTHING
         return self.in_bytes(kind, units, text) if self.vocabulary is None else self.in_tokens(kind, units)
@@ -134,21 +163,24 @@ class TokenRatio:
 
     def _from_others(self, key: str) -> Ratio | None:
         """What other kinds of text tell about one that has not been seen yet: not much, but more than nothing."""
-        others = self.calibration.ratios(self.model, key[key.index("/") :])
+        suffix = key[key.index("/") :]
+        learnt = self.calibration.ratios.get(self.model, {}).copy()
+        others = [ratio for name, ratio in learnt.items() if name.endswith(suffix)]
         if not others:
             return None
         mean = sum(each.mean for each in others) / len(others)
         return Ratio(1, mean, min(each.low for each in others) * 0.7, max(each.high for each in others) * 1.4)
 
     def key(self, kind: Kind) -> str:
-        """Under which calibration keeps what this kind of text costs in this scale's unit."""
+        """The calibration's key for a kind of text in this ratio's unit."""
         return f"{kind}/{'bytes' if self.vocabulary is None else self.vocabulary.name}"
 
     def spread(self, key: str, times: int, *, otherwise: tuple[float, float, float | None]) -> Span:
         """What something costs `times` times; `otherwise` is value, low and high where nothing was learnt."""
         if not times:
             return NOTHING
-        learnt: Spread | None = self.calibration.spread(self.model, key)
+        spreads = self.calibration.spreads.get(self.model)
+        learnt = None if spreads is None else spreads.get(key)
         if learnt is None:
             value, low, high = otherwise
             # A few tokens around a text do not make the count of the text itself any worse.
@@ -159,8 +191,10 @@ class TokenRatio:
 
     def calls(self, times: int) -> Span:
         """What surrounds the calls that a model writes."""
-        framing = self.framing
-        if not times or framing is None or not framing.fits or not framing.calls_seen:
+        if not times:
+            return NOTHING
+        framing = None if self.vocabulary is None else self.framing
+        if framing is None or not framing.fits or not framing.calls_seen:
             return self.spread("call out", times, otherwise=_PER_CALL)
         margin = 2 + 6 / framing.calls_seen
         each = framing.per_call

@@ -1,4 +1,4 @@
-"""A provider's own words for a conversation. Each has shapes of its own; the walk over what was said is the same."""
+"""The format of a provider's messages: the JSON block for each part of a conversation."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from ...messages import (
     UserContent,
     UserMessage,
 )
-from .convert import NO_ANSWER, own
+from .convert import NO_ANSWER, is_from
 
 Block: TypeAlias = dict[str, Any]
 
 
-class Dialect(ABC):
-    """For providers whose messages are blocks, the results of tools among the user's.
+class MessageFormat(ABC):
+    """Converts messages for a provider whose messages are lists of blocks, with tool results in user messages.
 
-    `provider` is whose reasoning is taken back: what another one signed, or what was cut, is left out.
+    Only reasoning that `provider` has signed is sent back. Other reasoning is left out.
     """
 
     provider: ClassVar[str]
@@ -38,7 +38,7 @@ class Dialect(ABC):
 
     @abstractmethod
     def text(self, text: str) -> Block:
-        """Words, whoever says them."""
+        """A text."""
 
     @abstractmethod
     def image(self, part: Image) -> Block:
@@ -53,7 +53,7 @@ class Dialect(ABC):
         """A tool call."""
 
     @abstractmethod
-    def thought(self, part: Reasoning) -> Block:
+    def reasoning(self, part: Reasoning) -> Block:
         """Reasoning that the provider has signed."""
 
     @abstractmethod
@@ -64,18 +64,18 @@ class Dialect(ABC):
         """A message. Never without a block: that would be refused."""
         match message:
             case UserMessage(content):
-                return {"role": "user", self.blocks: self.asked(content)}
+                return {"role": "user", self.blocks: self.user_blocks(content)}
             case AssistantMessage(content):
-                return {"role": self.assistant, self.blocks: self.said(content) or [self.text(NO_ANSWER)]}
+                return {"role": self.assistant, self.blocks: self.assistant_blocks(content) or [self.text(NO_ANSWER)]}
             case ToolMessage(results):
                 return {"role": "user", self.blocks: [block for result in results for block in self.result(result)]}
 
-    def asked(self, content: Iterable[UserContent]) -> list[Block]:
-        """What a user says and shows."""
+    def user_blocks(self, content: Iterable[UserContent]) -> list[Block]:
+        """The blocks of a user message."""
         return [self.part(part) for part in content]
 
     def part(self, part: UserContent) -> Block:
-        """Something that a user or a tool shows."""
+        """One part of a user message or of a tool result."""
         match part:
             case Text(text):
                 return self.text(text)
@@ -84,16 +84,16 @@ class Dialect(ABC):
             case Document():
                 return self.document(part)
 
-    def said(self, content: Iterable[AssistantContent]) -> list[Block]:
-        """What the model said before, as far as the provider takes it back."""
-        said: list[Block] = []
+    def assistant_blocks(self, content: Iterable[AssistantContent]) -> list[Block]:
+        """The blocks of an assistant message, without reasoning that the provider would refuse."""
+        blocks: list[Block] = []
         for part in content:
             match part:
                 case Text(text) | CutNote(text):
-                    said.append(self.text(text))
+                    blocks.append(self.text(text))
                 case ToolCall():
-                    said.append(self.call(part))
+                    blocks.append(self.call(part))
                 case Reasoning():
-                    if own(self.provider, part):
-                        said.append(self.thought(part))
-        return said
+                    if is_from(self.provider, part):
+                        blocks.append(self.reasoning(part))
+        return blocks

@@ -1,4 +1,4 @@
-"""JSON whose shape nobody promised."""
+"""Reading JSON whose shape is not guaranteed."""
 
 from __future__ import annotations
 
