@@ -185,7 +185,7 @@ def test_streams_of_changes_count_and_leave_nothing():
                 one.next()
                 two.next()
                 assert (client.get("/events")).status_code == 429
-            while served.do(lambda: served.app.desk.open_streams):
+            while served.do(lambda: served.app.services.quotas.open_streams):
                 served.pause(0.01)
             with Watching(client) as again:
                 again.next()
