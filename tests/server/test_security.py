@@ -310,7 +310,7 @@ def test_keys_are_kept_as_hashes(tmp_path: Path):
     assert ann not in repr(keys)
     with pytest.raises(ConfigurationError, match="already"):
         add_key(file, "ann")
-    with pytest.raises(ConfigurationError, match="no name"):
+    with pytest.raises(ConfigurationError, match="not a valid name"):
         add_key(file, "a b")
 
 
