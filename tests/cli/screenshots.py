@@ -42,7 +42,7 @@ class Sitting:
 
     async def at_rest(self) -> None:
         await self._pilot.pause(0.2)
-        await self.wait(lambda: not self._app._talk.is_running)
+        await self.wait(lambda: not self._app._controller.is_running)
         await self._pilot.pause(0.3)
 
     async def shoot(self, name: str) -> None:
@@ -53,16 +53,16 @@ class Sitting:
 async def tour(agent: Callable[[], Agent], act: Any, size: tuple[int, int] = (100, 30)) -> None:
     app = ChatApp(ChatController(agent()))
     async with app.run_test(size=size) as pilot:
-        await act(Sitting(app, pilot), app._talk)
-        while app._talk.is_running:
-            app._talk.stop("the pictures are taken")
+        await act(Sitting(app, pilot), app._controller)
+        while app._controller.is_running:
+            app._controller.stop("the pictures are taken")
             await pilot.pause(0.1)
 
 
-async def answering(chat: Sitting, talk: ChatController) -> None:
+async def answering(chat: Sitting, controller: ChatController) -> None:
     await chat.shoot("1-empty")
     await chat.say("how is bread made")
-    await chat.wait(lambda: talk.run is not None and talk.run.phase == "streaming")
+    await chat.wait(lambda: controller.run is not None and controller.run.phase == "streaming")
     await asyncio.sleep(1)
     await chat.press(*"shorter")
     await chat.shoot("2-answering")
@@ -71,9 +71,9 @@ async def answering(chat: Sitting, talk: ChatController) -> None:
     await chat.shoot("3-stopped")
 
 
-async def building(chat: Sitting, talk: ChatController) -> None:
+async def building(chat: Sitting, controller: ChatController) -> None:
     await chat.say("build everything please")
-    await chat.wait(lambda: any(tool.progress and tool.progress["done"] == 3 for tool in talk.tools.values()))
+    await chat.wait(lambda: any(tool.progress and tool.progress["done"] == 3 for tool in controller.tools.values()))
     await chat.press(*"later", "tab")
     await chat.shoot("4-tool")
     await chat.press("escape")
@@ -84,9 +84,9 @@ async def building(chat: Sitting, talk: ChatController) -> None:
     await chat.shoot("6-forced")
 
 
-async def asking(chat: Sitting, talk: ChatController) -> None:
+async def asking(chat: Sitting, controller: ChatController) -> None:
     await chat.say("clean up")
-    await chat.wait(lambda: talk.asking)
+    await chat.wait(lambda: controller.pending_questions)
     await chat.at_rest()
     await chat.shoot("7-question")
 
@@ -111,9 +111,9 @@ async def failing(chat: Sitting, _: ChatController) -> None:
     await chat.shoot("10-failed")
 
 
-async def narrow(chat: Sitting, talk: ChatController) -> None:
+async def narrow(chat: Sitting, controller: ChatController) -> None:
     await chat.say("build everything please")
-    await chat.wait(lambda: any(tool.progress and tool.progress["done"] == 3 for tool in talk.tools.values()))
+    await chat.wait(lambda: any(tool.progress and tool.progress["done"] == 3 for tool in controller.tools.values()))
     await chat.press("escape")
     await chat.shoot("11-narrow")
 

@@ -9,7 +9,7 @@ import pytest
 
 from quiesce import Agent
 from quiesce.cli.chat_controller import ChatController, RunningTool
-from quiesce.cli.chat_text import ENDINGS, answer_command, bar, fraction, hint, progress_words
+from quiesce.cli.chat_text import ENDINGS, answer_command, bar, fraction, hint, progress_text
 from quiesce.cli.sanitize import clean, one_line
 from quiesce.models.scripted import Say, ScriptedModel, Stall
 from quiesce.result import StopReason
@@ -39,9 +39,9 @@ def test_progress_is_a_bar_only_where_it_says_how_much(progress: Any, part: floa
 
 def test_bars_and_words() -> None:
     assert bar(0.5, 4) == "━━╌╌  50%"
-    assert progress_words({"done": 1, "total": 2, "message": "a\x1b[2J"}).endswith("50%  a�[2J")
-    assert progress_words("copying\nfiles") == "copying files"
-    assert progress_words(None) == ""
+    assert progress_text({"done": 1, "total": 2, "message": "a\x1b[2J"}).endswith("50%  a�[2J")
+    assert progress_text("copying\nfiles") == "copying files"
+    assert progress_text(None) == ""
 
 
 def test_nothing_that_a_terminal_obeys_is_left() -> None:
@@ -63,26 +63,26 @@ def test_nothing_that_a_terminal_obeys_is_left() -> None:
 )
 @pytest.mark.case("claude-code#16905")
 async def test_the_hint_says_what_esc_will_do_in_every_state(on_stop: OnStop, says: str) -> None:
-    talk = ChatController(Agent(ScriptedModel([Say("Well"), Stall()], then="Good.")))
-    assert hint(talk) == "At rest: Esc has nothing to stop"
-    run = talk.say("hi")
+    controller = ChatController(Agent(ScriptedModel([Say("Well"), Stall()], then="Good.")))
+    assert hint(controller) == "At rest: Esc has nothing to stop"
+    run = controller.say("hi")
     reader = run.events()
     async for event in reader:
-        talk.note(event)
+        controller.on_event(event)
         if getattr(event, "text", "") == "Well":
             break
-    assert hint(talk) == "Esc stops the answer; what was said stays"
-    talk.tools["1"] = RunningTool("1", "bake", ToolStopPolicy(on_stop, 2.0))
-    assert hint(talk) == says
-    talk.stop("Esc")
-    assert hint(talk) == "Stopping: waiting for bake, 0 s · Esc again forces it: no more grace"
-    talk.stop("Esc")
-    assert hint(talk) == "Stopping by force: waiting for bake, 0 s · Esc can do no more"
-    talk.note(await last_event(reader))
-    assert await talk.rest() is None
-    assert hint(talk) == "At rest: Esc has nothing to stop"
-    assert await answer_command(talk, "/ps") == "Nothing is running."
-    assert await answer_command(talk, "/stop") == "Nothing is running."
+    assert hint(controller) == "Esc stops the answer; what was said stays"
+    controller.tools["1"] = RunningTool("1", "bake", ToolStopPolicy(on_stop, 2.0))
+    assert hint(controller) == says
+    controller.stop("Esc")
+    assert hint(controller) == "Stopping: waiting for bake, 0 s · Esc again forces it: no more grace"
+    controller.stop("Esc")
+    assert hint(controller) == "Stopping by force: waiting for bake, 0 s · Esc can do no more"
+    controller.on_event(await last_event(reader))
+    assert await controller.wait_for_end() is None
+    assert hint(controller) == "At rest: Esc has nothing to stop"
+    assert await answer_command(controller, "/ps") == "Nothing is running."
+    assert await answer_command(controller, "/stop") == "Nothing is running."
 
 
 async def last_event(reader: Any) -> Any:

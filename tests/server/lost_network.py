@@ -46,7 +46,7 @@ def main() -> None:
                 text += reader.recv(65536)
             switch_loopback(0)
             served.at_rest(run_id)  # the server notices although nobody hangs up
-        receipt = served.do(lambda: served.app.desk.get("local", run_id).receipt)
+        receipt = served.do(lambda: served.app.services.runs.get("local", run_id).receipt)
         print(receipt.stop_reason, receipt.cause.source)
 
 

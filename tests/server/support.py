@@ -57,7 +57,7 @@ class Served:
         assert self.loop is not None
 
         async def rest() -> None:
-            run = self.app.desk.get(owner, run_id).run
+            run = self.app.services.runs.get(owner, run_id).run
             if run is not None:
                 await run.stopped()
 

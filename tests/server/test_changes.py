@@ -185,7 +185,7 @@ def test_streams_of_changes_count_and_leave_nothing():
                 one.next()
                 two.next()
                 assert (client.get("/events")).status_code == 429
-            while served.do(lambda: served.app.desk.open_streams):
+            while served.do(lambda: served.app.services.quotas.open_streams):
                 served.pause(0.01)
             with Watching(client) as again:
                 again.next()
@@ -206,6 +206,30 @@ def test_a_drain_ends_the_stream():
             assert watcher.next() is None
 
     run(main, endless(), settings=Settings(drain=0.5))
+
+
+@pytest.mark.promise("P5")
+def test_a_reader_that_connects_during_a_drain_ends_no_other_stream():
+    @tool(grace=30)
+    async def slow() -> str:
+        await asyncio.sleep(600)
+        return ""
+
+    def main(served: Served) -> None:
+        with served.client() as client, Watching(client) as watcher:
+            watcher.next()
+            run_id = begin(client)
+            watcher.until(lambda change: change["type"] == "run" and change["run"]["phase"] == "acting")
+            served.do(served.app.drain.begin)
+            with Watching(client) as second:
+                listed = second.next()
+                assert listed is not None
+                assert [each["id"] for each in listed["runs"]] == [run_id]
+                assert second.next() is None
+            client.post(f"/runs/{run_id}/cancel", json={})
+            watcher.until(state(run_id, "ended"))
+
+    run(main, Agent(ScriptedModel([Call("slow")]), tools=[slow]), settings=Settings(drain=60))
 
 
 def test_words_are_told_at_a_pace_and_an_end_is_not_held_up_by_it():

@@ -43,16 +43,18 @@ def test_fifty_runs_with_fifty_readers_leave_nothing():
     with serving(storyteller(), settings=settings) as served, served.client() as client:
         swarm = asyncio.run(main(served))
         assert sorted(swarm.ended.values()) == ["dropped"] * 25 + ["stopped"] * 25
-        desk = served.app.desk
-        while served.do(lambda: desk.open_streams):  # the server learns of a dropped connection from its socket
+        services = served.app.services
+        while served.do(
+            lambda: services.quotas.open_streams
+        ):  # the server learns of a dropped connection from its socket
             served.pause(0.01)
         states = {run["id"]: run["state"] for run in client.get("/runs").json()["runs"]}
         for run_id, how in swarm.ended.items():
             assert states[run_id] == ("ended" if how == "stopped" else "running")
             if how == "dropped":  # its grace has begun; whoever comes back in time can still stop it
                 assert client.post(f"/runs/{run_id}/cancel?wait=10").json()["receipt"]["still_running"] == []
-        assert served.do(lambda: len(desk.active)) == 0
-        assert all(record.readers == 0 for record in desk.all("local"))
+        assert served.do(lambda: len(services.runs.active)) == 0
+        assert all(run.readers.count == 0 for run in services.runs.newest_first("local"))
 
 
 def test_a_reader_that_does_not_read_harms_nobody():
@@ -67,8 +69,8 @@ def test_a_reader_that_does_not_read_harms_nobody():
         events = read_events(client, run_id)
         said = "".join(data["text"] for _, kind, data in events if kind == "text")
         assert said == words
-        assert served.do(lambda: served.app.desk.get("local", run_id).state) == "ended"
-        while served.do(lambda: served.app.desk.open_streams):
+        assert served.do(lambda: served.app.services.runs.get("local", run_id).status) == "ended"
+        while served.do(lambda: served.app.services.quotas.open_streams):
             served.pause(0.05)
         while served.do(lambda: len(served.server.server_state.connections)) > 1:
             served.pause(0.05)

@@ -78,7 +78,7 @@ def test_a_mounted_agent_with_the_applications_own_users_and_lifespan():
         assert httpx2.get(f"{url}/ai/runs").status_code == 401
         assert ann.get("/openapi.json").status_code == 200
     assert seen == ["up", "down"]
-    assert inner.desk.draining
+    assert inner.services.quotas.draining
 
 
 def test_stop_on_disconnect_is_one_line():

@@ -46,7 +46,7 @@ def test_a_reader_that_comes_back_late_gets_all_from_the_journal(tmp_path: Path)
         run_id = start(client)
         live = plain(read_events(client, run_id))
         assert [number for number, _, _ in live] == list(range(1, len(live) + 1))
-        log = served.app.desk.get("local", run_id).log
+        log = served.app.services.runs.get("local", run_id).log
         assert log.size < 8000  # most of them are no longer in memory
         for seen in (0, 1, 17, len(live) // 2, len(live) - 3, len(live)):
             assert plain(read_events(client, run_id, **{"Last-Event-ID": str(seen)})) == live[seen:]
@@ -58,7 +58,7 @@ def test_a_slow_reader_of_a_run_that_goes_on_misses_nothing(tmp_path: Path):
     with serving(app=app) as served, served.client() as client:
         run_id = start(client)
         live = read_until(client, run_id, 0, said)  # the run goes on, and says no more
-        assert served.do(lambda: served.app.desk.get("local", run_id).log.size) < 8000
+        assert served.do(lambda: served.app.services.runs.get("local", run_id).log.size) < 8000
         assert read_until(client, run_id, 5, said) == live[5:]
         client.post(f"/runs/{run_id}/cancel?wait=20", json={})
         assert read_events(client, run_id)[: len(live)] == live

@@ -116,7 +116,7 @@ def test_a_full_log_says_which_events_are_gone():
         assert data == {"type": "gap", "first": 1, "last": number}
         assert events[1][0] == number + 1
         assert events[-1][1] == "run_ended"
-        assert served.do(lambda: served.app.desk.all("local")[0].log.size) < 8000
+        assert served.do(lambda: served.app.services.runs.newest_first("local")[0].log.size) < 8000
 
 
 def test_heartbeats_keep_a_silent_stream_alive():

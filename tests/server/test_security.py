@@ -11,7 +11,7 @@ import pytest
 
 from quiesce.errors import ConfigurationError
 from quiesce.server import Keys, Settings, add_key, hash_key, new_key, serve
-from quiesce.server.keys import gather, keys_from_environment, keys_from_file
+from quiesce.server.keys import keys_from_environment, keys_from_file, merge_keys
 
 from .support import endless, read_events, serving, start, talker, two_keys, wait_for_text
 
@@ -310,20 +310,20 @@ def test_keys_are_kept_as_hashes(tmp_path: Path):
     assert ann not in repr(keys)
     with pytest.raises(ConfigurationError, match="already"):
         add_key(file, "ann")
-    with pytest.raises(ConfigurationError, match="no name"):
+    with pytest.raises(ConfigurationError, match="not a valid name"):
         add_key(file, "a b")
 
 
 def test_keys_from_the_environment():
     ann, other = new_key(), new_key()
-    keys = gather((keys_from_environment(f"ann={ann}, bob={other}"),))
+    keys = merge_keys((keys_from_environment(f"ann={ann}, bob={other}"),))
     assert keys is not None
     assert keys.owner(ann) == "ann"
     assert keys.owner(other) == "bob"
-    single = gather((keys_from_environment(ann),))
+    single = merge_keys((keys_from_environment(ann),))
     assert single is not None
     assert single.owner(ann) == "default"
-    assert gather((keys_from_environment(""),)) is None
+    assert merge_keys((keys_from_environment(""),)) is None
     with pytest.raises(ConfigurationError, match="characters"):
         keys_from_environment("ann=short")
 

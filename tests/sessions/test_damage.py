@@ -93,8 +93,9 @@ def test_a_server_shows_a_damaged_session(damaged: tuple[Path, int]) -> None:
     agent = Agent(ScriptedModel(), name="agent")
     restored = asyncio.run(StoredRuns(store).restore({"agent": agent}, 10))
     store.close().result()
-    ((owner, name, _, session, runs),) = restored
-    assert (owner, name, len(session.messages), len(runs)) == ("ann", "s", whole, 3)
+    (only,) = restored
+    session = only.session
+    assert (only.owner, only.name, len(session.messages), len(only.runs)) == ("ann", "s", whole, 3)
     assert session.damage
 
 

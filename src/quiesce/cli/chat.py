@@ -17,18 +17,18 @@ if TYPE_CHECKING:
 
 def add_parser(subparsers: Subparsers) -> None:
     """Describe the subcommand."""
-    parser = subparsers.add_parser("chat", help="talk to an agent; Esc stops it")
+    parser = subparsers.add_parser("chat", help="chat with an agent; Esc stops it")
     add_options(parser)
-    parser.add_argument("--plain", action="store_true", help="line by line, without the full screen")
-    parser.add_argument("--session", metavar="NAME", help="a conversation that is saved: go on with it, or begin it")
+    parser.add_argument("--plain", action="store_true", help="line by line instead of full screen")
+    parser.add_argument("--session", metavar="NAME", help="continue this saved conversation, or start it")
     parser.add_argument(
-        "--store", metavar="WHERE", help=f"a path or URL where conversations are saved (default: {default_path()})"
+        "--store", metavar="WHERE", help=f"path or URL of the store for conversations (default: {default_path()})"
     )
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Talk until the person leaves."""
+    """Chat until the user leaves."""
     from .chat_controller import ChatController
     from .chat_sessions import ChatSessions
 
@@ -42,15 +42,15 @@ def run(options: argparse.Namespace) -> int:
             store.close().result()
 
 
-def _chat(options: argparse.Namespace, talk: ChatController) -> int:
+def _chat(options: argparse.Namespace, controller: ChatController) -> int:
     if not options.plain and all(each.isatty() for each in (sys.stdin, sys.stdout, sys.stderr)):
         if find_spec("textual") is not None:
             from .chat_screen import ChatApp
 
-            app = ChatApp(talk)
+            app = ChatApp(controller)
             app.run()
             return app.return_code or 0
         print('For the full screen: pip install "quiesce[tui]"', file=sys.stderr)
     from .chat_plain import PlainChat
 
-    return PlainChat(talk).run()
+    return PlainChat(controller).run()

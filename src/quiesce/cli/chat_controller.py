@@ -1,4 +1,4 @@
-"""What a chat knows and does, whatever it looks like: the run, the queue, the sessions, the stop ladder."""
+"""The logic of a chat without its display: the run, the queue, the sessions, and the stops."""
 
 from __future__ import annotations
 
@@ -14,20 +14,19 @@ from ..events import Event, RunEnded, RunStarted, Steered, StopRequested, ToolEn
 from ..hooks import OnLateOutcome
 from ..interrupts import Answers, Interrupt
 from ..messages import Outcome
-from ..receipt import LateOutcome, Receipt, UndoReceipt
-from ..receipt import Undone as UndoOutcome
+from ..receipt import LateOutcome, Receipt, Undone, UndoReceipt
 from ..result import RunResult
 from ..run.handle import Run
 from ..sessions import Conversation
 from ..tools.policy import ToolStopPolicy
-from .chat_sessions import ChatSession, ChatSessions, Said
+from .chat_sessions import ChatSession, ChatSessions, SentPrompt
 
 LADDER: Final = (Mode.NOW, Mode.KILL)
 
 
 @dataclass
 class RunningTool:
-    """A tool call that has begun and not ended."""
+    """A tool call that is running."""
 
     call_id: str
     name: str
@@ -37,8 +36,8 @@ class RunningTool:
 
 
 @dataclass
-class Undone:
-    """What became of an undo: of each effect, and of the messages. `left` are calls that have no undo."""
+class UndoSummary:
+    """The result of an undo. `left` names the calls without an undo; `messages` counts the removed messages."""
 
     outcomes: tuple[UndoReceipt, ...]
     left: tuple[str, ...]
@@ -46,23 +45,23 @@ class Undone:
 
 
 class ChatController:
-    """One person and one agent. Lives in one event loop; a front end calls it and shows what it says.
+    """A chat of one user with one agent, in one event loop. A front end calls it and displays its state.
 
-    `on_late` is called with what a tool that was left behind came to, whenever that is.
+    `on_late_outcome` is called with the late outcome of each abandoned tool call.
     """
 
     def __init__(self, agent: Agent, sessions: ChatSessions | None = None) -> None:
         self.agent: Final = agent
         self.sessions: Final = sessions or ChatSessions(agent)
-        self.on_late: Callable[[LateOutcome], None] = lambda _: None
-        agent.hook(OnLateOutcome)(lambda event: self.on_late(event.outcome))
+        self.on_late_outcome: Callable[[LateOutcome], None] = lambda _: None
+        agent.hook(OnLateOutcome)(lambda event: self.on_late_outcome(event.outcome))
         self.undoing: CancellationToken | None = None
         self.queue: Final[deque[str]] = deque()
         self.tools: Final[dict[str, RunningTool]] = {}
         self.receipts: Final[list[Receipt]] = []
         self.run: Run | None = None
-        self.asked: Mode | None = None
-        self.asked_at = 0.0
+        self.stop_mode: Mode | None = None
+        self.stop_requested_at = 0.0
         self.steering_since: float | None = None
         self.answers: dict[str, Any] = {}
 
@@ -73,12 +72,12 @@ class ChatController:
 
     @property
     def is_running(self) -> bool:
-        """Whether a run is going on, and be it to its end, or is being undone."""
+        """Whether a run, its settling, or an undo is in progress."""
         return self.run is not None or self.undoing is not None
 
     @property
-    def left_behind(self) -> dict[str, list[str]]:
-        """What earlier runs left running, as far as is known, by the run's id."""
+    def abandoned(self) -> dict[str, list[str]]:
+        """The tools of abandoned calls that have no late outcome, by the run's id."""
         found: dict[str, list[str]] = {}
         for receipt in self.receipts:
             ended = {each.call_id for each in receipt.late}
@@ -88,45 +87,45 @@ class ChatController:
         return found
 
     @property
-    def asking(self) -> tuple[Interrupt, ...]:
-        """What the person is asked and has not answered."""
+    def pending_questions(self) -> tuple[Interrupt, ...]:
+        """The approvals and questions that the user has not answered."""
         return tuple(each for each in self.session.conversation.interrupts if each.id not in self.answers)
 
-    # --- Speaking -----------------------------------------------------------------------------------------------
+    # --- Prompts -----------------------------------------------------------------------------------------------
 
     def say(self, prompt: str | Answers) -> Run:
-        """Start a run, with a prompt or with answers to what was asked. Raises what `agent.start` raises."""
+        """Start a run with a prompt or with answers. Raises what `agent.start` raises."""
         before = len(self.session.conversation.messages)
         run = self.agent.start(prompt, conversation=self.session.conversation)
-        if isinstance(prompt, str) or not self.session.said:  # answers go on with the prompt before them
-            self.session.said.append(Said(before))
-        self.run, self.asked, self.answers = run, None, {}
+        if isinstance(prompt, str) or not self.session.prompts:  # answers go on with the prompt before them
+            self.session.prompts.append(SentPrompt(before))
+        self.run, self.stop_mode, self.answers = run, None, {}
         self.tools.clear()
         return run
 
     def steer(self, prompt: str) -> bool:
-        """Say this as soon as it can be said: what runs now is stopped for it, and then the run goes on.
+        """Steer the run: its current work is stopped, and it goes on with this prompt.
 
-        False when the run is being stopped or has just ended: then it is the next thing in the queue.
+        False when the run is being stopped or has just ended: the prompt is then first in the queue.
         """
         assert self.run is not None
-        if self.asked is None and self.run.steer(prompt):
+        if self.stop_mode is None and self.run.steer(prompt):
             self.steering_since = time.monotonic()
             return True
         self.queue.appendleft(prompt)
         return False
 
     def answer(self, answer: Any) -> Interrupt | None:
-        """Answer the first question that is open; returns it, or None when nothing is asked."""
-        if not self.asking:
+        """Answer the first pending question; returns the question, or None without one."""
+        if not self.pending_questions:
             return None
-        first = self.asking[0]
+        first = self.pending_questions[0]
         self.answers[first.id] = answer
         return first
 
-    def take_answers(self) -> dict[str, Any] | None:
-        """The answers to go on with, once every question has one."""
-        if self.asking or not self.answers:
+    def complete_answers(self) -> dict[str, Any] | None:
+        """The answers, once every question has one; None before. They are returned once."""
+        if self.pending_questions or not self.answers:
             return None
         answers, self.answers = self.answers, {}
         return answers
@@ -135,30 +134,30 @@ class ChatController:
 
     @property
     def next_mode(self) -> Mode | None:
-        """What asking for a stop would do now; None when there is nothing more to ask for."""
+        """The mode of the next stop; None when no stop is possible."""
         if self.undoing is not None and not self.undoing.cancelled:
             return Mode.NOW
         if self.run is None:
             return None
-        return next((mode for mode in LADDER if self.asked is None or mode > self.asked), None)
+        return next((mode for mode in LADDER if self.stop_mode is None or mode > self.stop_mode), None)
 
     def stop(self, reason: str, mode: Mode | None = None) -> Mode | None:
-        """Ask for a stop, each time more urgently; returns the mode, or None when there was nothing to ask for."""
+        """Request a stop, each time more urgently; returns the mode, or None when no stop was possible."""
         wanted = mode or self.next_mode
         if self.undoing is not None:
             return wanted if self.undoing.cancel(reason) else None
         if self.run is None or wanted is None:
             return None
         self.run.cancel(reason, mode=wanted)
-        if self.asked is None:
-            self.asked_at = time.monotonic()
-        self.asked = wanted if self.asked is None else max(wanted, self.asked)
+        if self.stop_mode is None:
+            self.stop_requested_at = time.monotonic()
+        self.stop_mode = wanted if self.stop_mode is None else max(wanted, self.stop_mode)
         return wanted
 
-    # --- Listening ----------------------------------------------------------------------------------------------
+    # --- Events ----------------------------------------------------------------------------------------------
 
-    def note(self, event: Event) -> None:
-        """Keep up with the run."""
+    def on_event(self, event: Event) -> None:
+        """Update the state with an event of the run."""
         match event:
             case RunStarted():
                 self.tools.clear()
@@ -171,34 +170,34 @@ class ChatController:
                 self.tools.pop(result.call_id, None)
             case Steered():
                 self.steering_since = None
-            case StopRequested(cause) if self.asked is None:
-                self.asked, self.asked_at = cause.mode, time.monotonic()  # a deadline, a budget, a tool
+            case StopRequested(cause) if self.stop_mode is None:
+                self.stop_mode, self.stop_requested_at = cause.mode, time.monotonic()  # a deadline, a budget, a tool
             case RunEnded(_, receipt):
                 self.receipts.append(receipt)
             case _:
                 pass
 
-    async def rest(self) -> str | None:
-        """Wait until the run is at rest; returns what is to be said next without asking the person again."""
+    async def wait_for_end(self) -> str | None:
+        """Wait until the run is at rest; returns the queued prompt to send next, or None."""
         assert self.run is not None
         result = await self.run.outcome()
-        self.session.said[-1].results.append(result)
-        self._put_back(result)
+        self.session.prompts[-1].results.append(result)
+        self._requeue_unsent(result)
         last = self.receipts[-1]
         was_stopped = last.cause is not None or last.stop_reason in ("error", "interrupt")
-        self.run, self.asked, self.steering_since = None, None, None
+        self.run, self.stop_mode, self.steering_since = None, None, None
         self.tools.clear()
-        # After a stop nothing starts by itself: whoever stopped it may have changed their mind about the rest as well.
+        # After a stop, no queued prompt starts by itself: the user may no longer want it.
         return self.queue.popleft() if self.queue and not was_stopped else None
 
-    def _put_back(self, result: RunResult) -> None:
-        """What the run accepted and did not come to say is not lost."""
+    def _requeue_unsent(self, result: RunResult) -> None:
+        """Put messages that the run accepted and did not send at the head of the queue."""
         self.queue.extendleft(message.text for message in reversed(result.unsent))
 
     # --- Sessions -----------------------------------------------------------------------------------------------
 
     async def switch(self, name: str) -> bool:
-        """Go to another conversation; True when it is new. Not while a run is going on. Raises what a store raises."""
+        """Switch to another conversation; True when it is new. Not during a run. Raises what a store raises."""
         assert self.run is None
         is_new = await self.sessions.switch(name)
         self.answers = {}
@@ -206,26 +205,26 @@ class ChatController:
 
     # --- Undoing ------------------------------------------------------------------------------------------------
 
-    async def undo(self) -> Undone | None:
-        """Take back what the last prompt's tools did, and then the prompt and all that followed; None without one.
+    async def undo(self) -> UndoSummary | None:
+        """Undo the tools of the last prompt, then remove the prompt and its answers; None without a prompt.
 
-        Esc stops it. The messages stay while something that could be undone is not: they tell what was done. Asked for
-        once more, they go all the same. A saved conversation keeps what was said in it.
+        `stop()` stops it. If an undo fails, the messages stay; a second call removes them all the same. A saved
+        conversation keeps its messages.
         """
         assert self.run is None
         session = self.session
-        if not session.said:
+        if not session.prompts:
             return None
-        last = session.said[-1]
+        last = session.prompts[-1]
         had_been_tried = any(result.receipt.undo for result in last.results)
-        outcomes = await self._take_back(last.results)
-        left = tuple(dict.fromkeys(name for result in last.results for name in _without_undo(result)))
-        if all(each.outcome is UndoOutcome.UNDONE for each in outcomes) or (had_been_tried and not outcomes):
-            session.said.pop()
-            return Undone(outcomes, left, self._rewind(session, last.before))
-        return Undone(outcomes, left, 0)
+        outcomes = await self._undo_results(last.results)
+        left = tuple(dict.fromkeys(name for result in last.results for name in _calls_without_undo(result)))
+        if all(each.outcome is Undone.UNDONE for each in outcomes) or (had_been_tried and not outcomes):
+            session.prompts.pop()
+            return UndoSummary(outcomes, left, self._rewind(session, last.before))
+        return UndoSummary(outcomes, left, 0)
 
-    async def _take_back(self, results: list[RunResult]) -> tuple[UndoReceipt, ...]:
+    async def _undo_results(self, results: list[RunResult]) -> tuple[UndoReceipt, ...]:
         outcomes: list[UndoReceipt] = []
         self.undoing = token = CancellationToken()
         try:
@@ -244,7 +243,7 @@ class ChatController:
         return len(messages) - kept
 
 
-def _without_undo(result: RunResult) -> list[str]:
-    """The completed calls of a run of which nobody knows how to take them back."""
+def _calls_without_undo(result: RunResult) -> list[str]:
+    """The names of the completed calls of a run that have no undo."""
     known = {each.call_id for each in result.receipt.undo}
     return [c.name for c in result.receipt.calls if c.outcome is Outcome.COMPLETED and c.call_id not in known]

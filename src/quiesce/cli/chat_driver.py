@@ -1,4 +1,4 @@
-"""A terminal that may go away at any moment, without holding up what still has to settle."""
+"""A Textual driver for a terminal that may disappear at any moment, while a run still settles."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from textual.driver import Driver
 
 
 class _Lenient:
-    """A file to which writing never fails. Textual's writer ends at the first error, and then whoever writes waits."""
+    """A file whose writes never fail. Textual's writer thread ends at the first error, and later writes would block."""
 
     def __init__(self, file: Any) -> None:
         self._to: Final = file
@@ -27,7 +27,7 @@ class _Lenient:
 
 
 def lenient(driver: type[Driver]) -> type[Driver]:
-    """The same driver, which goes on when the terminal is gone."""
+    """The same driver, but it survives the loss of the terminal."""
 
     class Lenient(driver):  # pyright: ignore[reportUntypedBaseClass]
         def __init__(self, *arguments: Any, **options: Any) -> None:

@@ -21,16 +21,16 @@ from .chat_text import answer_command, begin, hint, late_line, question
 from .sanitize import call_line, clean, one_line
 
 _SIGNALS: Final = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
-# Two that come later than this, with nothing between them, are two first ones.
-_TWICE: Final = 2.0
+# Seconds within which a second Ctrl-C leaves the chat.
+_DOUBLE_PRESS: Final = 2.0
 
 
 class PlainChat:
-    """A chat on standard input and output. A line that comes while the agent runs steers it; from a pipe, it waits."""
+    """A chat on standard input and output. A line typed during a run steers it; lines from a pipe wait for its end."""
 
-    def __init__(self, talk: ChatController) -> None:
-        self._talk: Final = talk
-        talk.on_late = lambda outcome: self._print(f"  {late_line(outcome)}")
+    def __init__(self, controller: ChatController) -> None:
+        self._controller: Final = controller
+        controller.on_late_outcome = lambda outcome: self._print(f"  {late_line(outcome)}")
         self._is_terminal: Final = sys.stdin.isatty()
         self._line_is_open = False
         self._last_interrupt = float("-inf")
@@ -39,17 +39,19 @@ class PlainChat:
         self._code = 0
 
     def run(self) -> int:
-        """Talk until the input ends or the person leaves; returns the exit code."""
-        asyncio.run(self._talk_until_the_end())
+        """Chat until the input ends or the user leaves; returns the exit code."""
+        asyncio.run(self._chat())
         return self._code
 
-    async def _talk_until_the_end(self) -> None:
+    async def _chat(self) -> None:
         with _signals(self._on_signal):
             _read_lines(asyncio.get_running_loop(), self._lines)
-            self._print(f"{self._talk.agent.name}, {self._talk.agent.config.model.name}. /help; Ctrl-C stops.")
-            said = await begin(self._talk)
-            if said:
-                self._print(said)
+            self._print(
+                f"{self._controller.agent.name}, {self._controller.agent.config.model.name}. /help; Ctrl-C stops."
+            )
+            greeting = await begin(self._controller)
+            if greeting:
+                self._print(greeting)
             listening = asyncio.create_task(self._listen())
             leaving = asyncio.create_task(self._leaving.wait())
             await asyncio.wait((listening, leaving), return_when=asyncio.FIRST_COMPLETED)
@@ -60,7 +62,7 @@ class PlainChat:
                 raise error
 
     async def _listen(self) -> None:
-        """One line after the other; the run goes on beside it."""
+        """Handle one line after the other; the run is a task beside this."""
         running: asyncio.Task[None] | None = None
         try:
             while True:
@@ -75,10 +77,10 @@ class PlainChat:
                 if line is None:
                     await self._finish(running)
                     continue
-                running = await self._obey(line, running)
+                running = await self._run_line(line, running)
         finally:
             if running is not None:
-                self._talk.stop("The chat is left")
+                self._controller.stop("The chat is left")
                 await running
 
     async def _next_line(self, running: asyncio.Task[None] | None) -> str | None:
@@ -97,28 +99,28 @@ class PlainChat:
             getting.cancel()
 
     async def _finish(self, running: asyncio.Task[None] | None) -> None:
-        """The input has ended: the run may still come to its end."""
+        """Let the run end after the end of the input."""
         if running is not None:
             await asyncio.wait((running,))
         self._lines.put_nowait(None)
 
-    async def _obey(self, line: str, running: asyncio.Task[None] | None) -> asyncio.Task[None] | None:
+    async def _run_line(self, line: str, running: asyncio.Task[None] | None) -> asyncio.Task[None] | None:
         text = line.strip()
         is_running = running is not None and not running.done()
         if line.startswith("/"):
-            answer = await answer_command(self._talk, text)
+            answer = await answer_command(self._controller, text)
             if answer is None:
                 self._leaving.set()
             else:
                 self._print(answer)
-            answers = self._talk.take_answers()
+            answers = self._controller.complete_answers()
             return running if answers is None else asyncio.create_task(self._say(answers))
         if is_running:
             if text:
-                self._talk.steer(text)
+                self._controller.steer(text)
             return running
-        if not text and self._talk.queue:
-            text = self._talk.queue.popleft()
+        if not text and self._controller.queue:
+            text = self._controller.queue.popleft()
         return asyncio.create_task(self._say(text)) if text else None
 
     # --- A run ----------------------------------------------------------------------------------------------------
@@ -127,16 +129,16 @@ class PlainChat:
         following: str | Answers | None = prompt
         while following is not None:
             try:
-                run = self._talk.say(following)
+                run = self._controller.say(following)
             except QuiesceError as error:
                 self._print(f"! {clean(str(error))}")
                 return
             async for event in run:
-                self._talk.note(event)
+                self._controller.on_event(event)
                 self._show(event)
-            following = await self._talk.rest()
-            if self._talk.asking:
-                self._print(question(self._talk))
+            following = await self._controller.wait_for_end()
+            if self._controller.pending_questions:
+                self._print(question(self._controller))
 
     def _show(self, event: Event) -> None:
         match event:
@@ -152,7 +154,7 @@ class PlainChat:
             case RetryScheduled(attempt, delay, error):
                 self._print(f"  ! try {attempt} failed ({one_line(error, 80)}); again in {delay:.1f} s")
             case StopRequested(cause) if cause.source != "user":
-                self._print(f"  {hint(self._talk, 'Ctrl-C')}")
+                self._print(f"  {hint(self._controller, 'Ctrl-C')}")
             case RunEnded(reason, receipt, error):
                 self._end_line()
                 if error is not None:
@@ -168,12 +170,12 @@ class PlainChat:
         if number != signal.SIGINT:
             self._code = 128 + number
             self._leaving.set()
-        elif self._talk.is_running:
-            self._talk.stop("Ctrl-C")
-            self._print(f"  {hint(self._talk, 'Ctrl-C')}")
+        elif self._controller.is_running:
+            self._controller.stop("Ctrl-C")
+            self._print(f"  {hint(self._controller, 'Ctrl-C')}")
         else:
             now = asyncio.get_running_loop().time()
-            if now - self._last_interrupt < _TWICE:
+            if now - self._last_interrupt < _DOUBLE_PRESS:
                 self._leaving.set()
             else:
                 self._last_interrupt = now
@@ -219,7 +221,7 @@ def _read_lines(loop: asyncio.AbstractEventLoop, lines: asyncio.Queue[str | None
     It reads with os.read: a thread that sits in sys.stdin's own lock would keep the interpreter from ending.
     """
 
-    def tell(line: str | None) -> None:
+    def put(line: str | None) -> None:
         with suppress(RuntimeError):  # the chat is over
             loop.call_soon_threadsafe(lines.put_nowait, line)
 
@@ -229,11 +231,11 @@ def _read_lines(loop: asyncio.AbstractEventLoop, lines: asyncio.Queue[str | None
             while data := os.read(0, 65536):
                 *whole, rest = (rest + data).split(b"\n")
                 for line in whole:
-                    tell(line.decode(errors="replace"))
+                    put(line.decode(errors="replace"))
         except OSError:  # the terminal is gone
             pass
         if rest:
-            tell(rest.decode(errors="replace"))
-        tell(None)
+            put(rest.decode(errors="replace"))
+        put(None)
 
     threading.Thread(target=read, name="quiesce-chat-input", daemon=True).start()

@@ -36,18 +36,18 @@ from ..receipt import LateOutcome
 from .chat_controller import ChatController
 from .chat_driver import lenient
 from .chat_text import ENDINGS, WELCOME, answer_command, begin, hint, late_line, question
-from .chat_widgets import Answer, Composer, HintLine, Note, Said, Thinking, ToolLine
+from .chat_widgets import Answer, Composer, HintLine, Note, Thinking, ToolLine, UserPrompt
 from .sanitize import one_line
 
-# Two that come later than this are two first ones.
-_TWICE: Final = 2.0
+# Seconds within which a second Ctrl-C leaves the chat.
+_DOUBLE_PRESS: Final = 2.0
 _FRAMES_PER_SECOND: Final = 10
 _Writing = TypeVar("_Writing", Answer, Thinking)
 
 _STYLE: Final = """
 Screen { layout: vertical; background: $background; }
 #title { height: 1; padding: 0 1; color: $text-muted; background: $surface; }
-#talk { height: 1fr; padding: 1 2 0 2; scrollbar-size-vertical: 1; }
+#conversation { height: 1fr; padding: 1 2 0 2; scrollbar-size-vertical: 1; }
 #hint { height: 1; padding: 0 1; }
 #hint.rest { color: $text-muted; background: $surface; }
 #hint.running { color: $text-primary; background: $primary-muted; }
@@ -67,7 +67,7 @@ Screen { layout: vertical; background: $background; }
 
 
 class ChatApp(App[None]):
-    """Talk on a full screen."""
+    """The chat on a full screen."""
 
     CSS = _STYLE
     TITLE = "quiesce"
@@ -80,11 +80,11 @@ class ChatApp(App[None]):
         Binding("pagedown", "page(1)", "forth", priority=True),
     ]
 
-    def __init__(self, talk: ChatController) -> None:
+    def __init__(self, controller: ChatController) -> None:
         super().__init__()
         self.driver_class = lenient(self.driver_class)
-        self._talk: Final = talk
-        talk.on_late = self._on_late
+        self._controller: Final = controller
+        controller.on_late_outcome = self._on_late
         self._tools: Final[dict[str, ToolLine]] = {}
         self._writing: Answer | Thinking | None = None
         self._last_interrupt = float("-inf")
@@ -95,13 +95,13 @@ class ChatApp(App[None]):
     def compose(self) -> ComposeResult:
         """Title, conversation, hint line, draft."""
         yield Static(id="title")
-        yield VerticalScroll(id="talk", can_focus=False)
+        yield VerticalScroll(id="conversation", can_focus=False)
         yield HintLine(id="hint")
         yield Composer()
 
     def on_mount(self) -> None:
         """Begin."""
-        self.query_one("#talk").anchor()
+        self.query_one("#conversation").anchor()
         self.query_one(Composer).focus()
         self.set_interval(1 / _FRAMES_PER_SECOND, self._tick)
         loop = asyncio.get_running_loop()
@@ -112,80 +112,85 @@ class ChatApp(App[None]):
         self.run_worker(self._greet())
 
     async def _greet(self) -> None:
-        """What was said last, where a saved conversation goes on."""
-        said = await begin(self._talk)
-        await self._add(Note(said or WELCOME))
+        """Show the last messages of a saved conversation, or the welcome text."""
+        text = await begin(self._controller)
+        await self._add(Note(text or WELCOME))
 
     def _tick(self) -> None:
-        """Everything that moves by itself."""
-        talk = self._talk
-        for call_id in talk.tools:
+        """Redraw everything that changes with time."""
+        controller = self._controller
+        for call_id in controller.tools:
             line = self._tools.get(call_id)
             if line is not None:
-                line.is_waited_for = talk.asked is not None
-                line.turn()
+                line.is_stopping = controller.stop_mode is not None
+                line.redraw()
         self._show_hint()
 
     def _show_hint(self) -> None:
-        talk = self._talk
-        state = "rest" if not talk.is_running else "running" if talk.asked is None else "stopping"
-        queued = f"{len(talk.queue)} queued"
-        if not talk.is_running:
+        controller = self._controller
+        state = "rest" if not controller.is_running else "running" if controller.stop_mode is None else "stopping"
+        queued = f"{len(controller.queue)} queued"
+        if not controller.is_running:
             keys = ("Enter sends · /help · Ctrl-C twice leaves", "Enter sends · /help", "/help")
-        elif talk.queue:
+        elif controller.queue:
             keys = (f"Enter steers · Tab queues · {queued}", queued)
         else:
             keys = ("Enter steers · Tab queues",)
-        says = "Ctrl-C again leaves · Esc has nothing to stop" if self._is_about_to_leave() else hint(talk)
+        says = "Ctrl-C again leaves · Esc has nothing to stop" if self._leaves_on_next_interrupt() else hint(controller)
         self.query_one(HintLine).show(says, keys, state)
-        title = ("quiesce", self._talk.agent.name, self._talk.agent.config.model.name, self._talk.sessions.name)
+        title = (
+            "quiesce",
+            self._controller.agent.name,
+            self._controller.agent.config.model.name,
+            self._controller.sessions.name,
+        )
         self.query_one("#title", Static).update(Text(one_line("  ·  ".join(title), max(20, self.size.width - 2))))
 
     async def _add(self, widget: Widget) -> None:
-        await self.query_one("#talk").mount(widget)
+        await self.query_one("#conversation").mount(widget)
 
     # --- What the person does ---------------------------------------------------------------------------------------
 
-    async def on_composer_sent(self, message: Composer.SentRequest) -> None:
-        """Enter: a command, a prompt, or a new direction for what runs."""
+    async def on_composer_submitted(self, message: Composer.Submitted) -> None:
+        """Enter: a command, a prompt, or a steer of the running run."""
         text = message.text.strip()
         if text.startswith("/") and not message.text.startswith(" "):
-            self.query_one(Composer).take()
+            self.query_one(Composer).accept()
             self.run_worker(self._command(text))  # beside the keys: Esc must reach an undo
-        elif self._talk.undoing is not None:
+        elif self._controller.undoing is not None:
             await self.on_composer_queued(Composer.Queued(message.text))
-        elif self._talk.run is not None:
+        elif self._controller.run is not None:
             if text:
-                self.query_one(Composer).take()
+                self.query_one(Composer).accept()
                 await self._steer(text)
-        elif text or self._talk.queue:
+        elif text or self._controller.queue:
             if text:
-                self.query_one(Composer).take()
-            await self._say(text or self._talk.queue.popleft())
+                self.query_one(Composer).accept()
+            await self._say(text or self._controller.queue.popleft())
 
     async def on_composer_queued(self, message: Composer.Queued) -> None:
-        """Tab: say it when the run has ended."""
+        """Tab: queue the prompt until the run has ended."""
         text = message.text.strip()
         if not text:
             return
-        if not self._talk.is_running:
+        if not self._controller.is_running:
             self.notify("Nothing is running: Enter sends it.", timeout=3)
             return
-        self.query_one(Composer).take()
-        self._talk.queue.append(text)
+        self.query_one(Composer).accept()
+        self._controller.queue.append(text)
         await self._add(Note(f"queued: {one_line(text, 200)}"))
         self._show_hint()
 
     def action_stop(self) -> None:
         """Esc: stop, each time more urgently. The draft stays as it is."""
-        self._talk.stop("Esc")
+        self._controller.stop("Esc")
         self._show_hint()
 
     def action_interrupt(self) -> None:
         """Ctrl-C: the same while something runs; twice at rest, leave."""
-        if self._talk.is_running:
-            self._talk.stop("Ctrl-C")
-        elif self._is_about_to_leave():
+        if self._controller.is_running:
+            self._controller.stop("Ctrl-C")
+        elif self._leaves_on_next_interrupt():
             self._leave()
         else:
             self._last_interrupt = time.monotonic()
@@ -193,49 +198,49 @@ class ChatApp(App[None]):
 
     def action_end_of_input(self) -> None:
         """Ctrl-D: leave, with an empty draft and at rest."""
-        if not self._talk.is_running and not self.query_one(Composer).text:
+        if not self._controller.is_running and not self.query_one(Composer).text:
             self._leave()
 
     def action_page(self, direction: int) -> None:
-        """Leaf through the conversation while the draft keeps the keyboard."""
-        talk = self.query_one("#talk")
+        """Scroll the conversation while the draft keeps the focus."""
+        pane = self.query_one("#conversation")
         if direction < 0:
-            talk.scroll_page_up(animate=False)
+            pane.scroll_page_up(animate=False)
         else:
-            talk.scroll_page_down(animate=False)
+            pane.scroll_page_down(animate=False)
 
     async def action_quit(self) -> None:
         """Ctrl-Q."""
         self._leave()
 
-    def _is_about_to_leave(self) -> bool:
-        return not self._talk.is_running and time.monotonic() - self._last_interrupt < _TWICE
+    def _leaves_on_next_interrupt(self) -> bool:
+        return not self._controller.is_running and time.monotonic() - self._last_interrupt < _DOUBLE_PRESS
 
     def _on_signal(self, name: str) -> None:
         self._leave(name, 128 + getattr(signal, name))
 
     def _leave(self, why: str = "The chat is left", code: int = 0) -> None:
-        """Go, when all is at rest; asked again, more urgently."""
+        """Leave when all is at rest. A second call stops the run more urgently."""
         if self._is_leaving:
-            self._talk.stop(why)
+            self._controller.stop(why)
         else:
             self._is_leaving = True
             self.run_worker(self._leave_at_rest(why, code))
 
     async def _leave_at_rest(self, why: str, code: int) -> None:
-        run = self._talk.run
+        run = self._controller.run
         if run is not None:
-            self._talk.stop(why)
+            self._controller.stop(why)
             await run.stopped()
         self.exit(return_code=code)
 
     async def _command(self, line: str) -> None:
-        answer = await answer_command(self._talk, line)
+        answer = await answer_command(self._controller, line)
         if answer is None:
             self._leave()
             return
         await self._add(Note(f"{line}\n{answer}"))
-        answers = self._talk.take_answers()
+        answers = self._controller.complete_answers()
         if answers is not None:
             self._begin(answers)
         self._show_hint()
@@ -248,19 +253,19 @@ class ChatApp(App[None]):
     # --- A run ------------------------------------------------------------------------------------------------------
 
     async def _steer(self, text: str) -> None:
-        is_said_now = self._talk.steer(text)
+        is_steering = self._controller.steer(text)
         await self._settle_writing()
-        await self._add(Said(text, "steers") if is_said_now else Note(f"queued: {one_line(text, 200)}"))
+        await self._add(UserPrompt(text, "steers") if is_steering else Note(f"queued: {one_line(text, 200)}"))
         self._show_hint()
 
     async def _say(self, text: str) -> None:
         """Start a run. Its events are followed beside the keys."""
-        await self._add(Said(text))
+        await self._add(UserPrompt(text))
         self._begin(text)
 
     def _begin(self, prompt: str | Answers) -> None:
         try:
-            run = self._talk.say(prompt)
+            run = self._controller.say(prompt)
         except QuiesceError as error:
             self.run_worker(self._add(Note(str(error), "problem")))
             return
@@ -270,11 +275,11 @@ class ChatApp(App[None]):
 
     async def _follow(self, events: Any) -> None:
         async for event in events:
-            self._talk.note(event)
+            self._controller.on_event(event)
             await self._show(event)
-        following = await self._talk.rest()
-        if self._talk.asking:
-            await self._add(Note(question(self._talk), "question"))
+        following = await self._controller.wait_for_end()
+        if self._controller.pending_questions:
+            await self._add(Note(question(self._controller), "question"))
         self._show_hint()
         if following is not None and not self._is_leaving:
             await self._say(following)
@@ -315,7 +320,7 @@ class ChatApp(App[None]):
         await self._add(Note(what, "problem"))
 
     async def _write(self, kind: type[_Writing]) -> _Writing:
-        """Where words of this kind go: on with what is being written, or to a new piece."""
+        """The widget for text of this kind: the current one, or a new one."""
         if not isinstance(self._writing, kind):
             await self._settle_writing()
             self._writing = kind()
@@ -331,7 +336,7 @@ class ChatApp(App[None]):
         await self._settle_writing()
         line = self._tools[call.id] = ToolLine(call)
         await self._add(line)
-        line.turn()
+        line.redraw()
 
     async def _end(self, event: RunEnded) -> None:
         await self._settle_writing()

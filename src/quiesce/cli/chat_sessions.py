@@ -1,4 +1,4 @@
-"""The conversations of a chat: those of its own, and those that a store has."""
+"""The conversations of a chat: its own, and those in a store."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ FIRST_SESSION: Final = "main"
 
 
 @dataclass
-class Said:
-    """One prompt: how long the conversation was before it, and the runs that came of it."""
+class SentPrompt:
+    """A prompt of this chat: the length of the conversation before it, and the results of its runs."""
 
     before: int
     results: list[RunResult] = field(default_factory=list[RunResult])
@@ -29,10 +29,10 @@ class Said:
 
 @dataclass
 class ChatSession:
-    """A conversation, and what was said in it here."""
+    """A conversation, and the prompts that this chat has sent to it."""
 
     conversation: Conversation = field(default_factory=Conversation)
-    said: list[Said] = field(default_factory=list[Said])
+    prompts: list[SentPrompt] = field(default_factory=list[SentPrompt])
 
     @property
     def is_saved(self) -> bool:
@@ -66,7 +66,7 @@ class ChatSessions:
         """Read what the store has of the current conversation. Raises a `StoreError`."""
         conversation = self.current.conversation
         if isinstance(conversation, StoredSession):
-            with suppress(SessionNotFound):  # it begins with the first prompt
+            with suppress(SessionNotFound):  # it is created with the first prompt
                 await conversation.load()
 
     async def switch(self, name: str) -> bool:
@@ -84,7 +84,7 @@ class ChatSessions:
         return is_new
 
     async def lines(self) -> list[str]:
-        """All of them, the current one marked. Raises a `StoreError`."""
+        """One line for each conversation, the current one marked. Raises a `StoreError`."""
         lines = [
             f"{'*' if name == self.name else ' '} {name}  {_messages(len(each.conversation.messages))}"
             for name, each in self._known.items()
@@ -98,13 +98,13 @@ class ChatSessions:
             ]
         return lines
 
-    def last_words(self) -> str:
-        """How the current conversation ended, in two lines; empty when nothing was said."""
+    def last_messages(self) -> str:
+        """The last prompt and answer of the current conversation, on two lines; empty without messages."""
         messages = self.current.conversation.messages
         asked = next((each.text for each in reversed(messages) if isinstance(each, UserMessage)), "")
-        told = next((each.text for each in reversed(messages) if isinstance(each, AssistantMessage)), "")
-        said = [f"you: {one_line(asked, 100)}"] if asked else []
-        return "\n".join([*said, f"agent: {one_line(told, 100)}"] if told else said)
+        answered = next((each.text for each in reversed(messages) if isinstance(each, AssistantMessage)), "")
+        lines = [f"you: {one_line(asked, 100)}"] if asked else []
+        return "\n".join([*lines, f"agent: {one_line(answered, 100)}"] if answered else lines)
 
 
 def _date(when: float) -> str:

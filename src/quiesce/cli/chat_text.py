@@ -1,4 +1,4 @@
-"""The sentences of a chat: what Esc will do now, how far a tool is, what the commands answer."""
+"""The texts of a chat: the hint about the stop key, the progress of tools, the replies to commands."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from .chat_controller import ChatController, RunningTool
 from .sanitize import call_line, clean, one_line
 
 HELP: Final = """\
-/ps              what is running now, and what was left behind
+/ps              what is running, and abandoned tools
 /stop [MODE]     stop the run: after_turn, after_tools, now or kill
 /stop TOOL       stop one tool and let the run go on
-/approve         let a tool that needs your approval do it
-/deny [WHY]      do not; the model is told why
-/answer TEXT     answer what a tool asks
-/undo            take back the last prompt, and what its tools did
+/approve         approve the tool call that is waiting
+/deny [WHY]      deny it; the model gets the reason
+/answer TEXT     answer the question of a tool
+/undo            undo the last prompt and what its tools did
 /usage           tokens and cost
-/sessions [NAME] list conversations, or go to one, old or new
+/sessions [NAME] list conversations, or switch to one
 /help            this
 /quit            leave"""
 
@@ -35,7 +35,7 @@ _CUTS: Final = {
 }
 
 
-UNDONE_WORDS: Final = {
+UNDO_TEXT: Final = {
     Undone.UNDONE: "undone",
     Undone.FAILED: "the undo failed",
     Undone.NOT_UNDONE: "not undone",
@@ -58,35 +58,39 @@ ENDINGS: Final = {
 # --- The hint line --------------------------------------------------------------------------------------------------
 
 
-def hint(talk: ChatController, stop_key: str = "Esc") -> str:
-    """One line that says what is going on and what the stop key will do now."""
-    if talk.undoing is not None:
-        more = "Esc can do no more" if talk.undoing.cancelled else "Esc stops that; what is not undone then stays"
+def hint(controller: ChatController, stop_key: str = "Esc") -> str:
+    """One line: what is running, and what the stop key does now."""
+    if controller.undoing is not None:
+        more = "Esc can do no more" if controller.undoing.cancelled else "Esc stops that; what is not undone then stays"
         return f"Undoing · {more.replace('Esc', stop_key)}"
-    if talk.run is None and talk.asking:
-        return f"{clean(talk.asking[0].tool_name)} waits for your answer · {stop_key} has nothing to stop"
-    if talk.run is None:
-        waiting = f"{len(talk.queue)} queued: Enter sends the next · " if talk.queue else ""
-        left = clean(", ".join(dict.fromkeys(name for names in talk.left_behind.values() for name in names)))
-        rest = f"At rest, but {left} may still be running · " if left else "At rest: "
-        return f"{waiting}{rest}{stop_key} has nothing to stop"
-    if talk.asked is not None:
-        return f"{_stopping(talk)} · {_again(talk, stop_key)}"
-    if talk.steering_since is not None:
-        names = ", ".join(dict.fromkeys(clean(tool.name) for tool in talk.tools.values()))
-        waiting = f"waiting for {names}, {time.monotonic() - talk.steering_since:.0f} s" if names else "in a moment"
+    if controller.run is None and controller.pending_questions:
+        return (
+            f"{clean(controller.pending_questions[0].tool_name)} waits for your answer · {stop_key} has nothing to stop"
+        )
+    if controller.run is None:
+        waiting = f"{len(controller.queue)} queued: Enter sends the next · " if controller.queue else ""
+        left = clean(", ".join(dict.fromkeys(name for names in controller.abandoned.values() for name in names)))
+        status = f"At rest, but {left} may still be running · " if left else "At rest: "
+        return f"{waiting}{status}{stop_key} has nothing to stop"
+    if controller.stop_mode is not None:
+        return f"{_stopping(controller)} · {_again(controller, stop_key)}"
+    if controller.steering_since is not None:
+        names = ", ".join(dict.fromkeys(clean(tool.name) for tool in controller.tools.values()))
+        waiting = (
+            f"waiting for {names}, {time.monotonic() - controller.steering_since:.0f} s" if names else "in a moment"
+        )
         return f"Steering: {waiting} · {stop_key} stops the run"
-    return f"{stop_key} {_would_stop(talk)}"
+    return f"{stop_key} {_would_stop(controller)}"
 
 
-def _stopping(talk: ChatController) -> str:
-    names = ", ".join(dict.fromkeys(tool.name for tool in talk.tools.values()))
-    waiting = f"waiting for {names}, {time.monotonic() - talk.asked_at:.0f} s" if names else "settling"
-    return f"{'Stopping by force' if talk.asked is Mode.KILL else 'Stopping'}: {clean(waiting)}"
+def _stopping(controller: ChatController) -> str:
+    names = ", ".join(dict.fromkeys(tool.name for tool in controller.tools.values()))
+    waiting = f"waiting for {names}, {time.monotonic() - controller.stop_requested_at:.0f} s" if names else "settling"
+    return f"{'Stopping by force' if controller.stop_mode is Mode.KILL else 'Stopping'}: {clean(waiting)}"
 
 
-def _again(talk: ChatController, stop_key: str) -> str:
-    match talk.next_mode:
+def _again(controller: ChatController, stop_key: str) -> str:
+    match controller.next_mode:
         case Mode.NOW:
             return f"{stop_key} stops what is still running"
         case Mode.KILL:
@@ -95,11 +99,11 @@ def _again(talk: ChatController, stop_key: str) -> str:
             return f"{stop_key} can do no more"
 
 
-def _would_stop(talk: ChatController) -> str:
-    assert talk.run is not None
-    if talk.tools:
-        return f"stops {'; '.join(dict.fromkeys(_tool_stop(tool) for tool in talk.tools.values()))}"
-    return f"stops {_CUTS.get(talk.run.phase, 'the run')}"
+def _would_stop(controller: ChatController) -> str:
+    assert controller.run is not None
+    if controller.tools:
+        return f"stops {'; '.join(dict.fromkeys(_tool_stop(tool) for tool in controller.tools.values()))}"
+    return f"stops {_CUTS.get(controller.run.phase, 'the run')}"
 
 
 def _tool_stop(tool: RunningTool) -> str:
@@ -136,13 +140,13 @@ def fraction(progress: Any) -> float | None:
 
 
 def bar(part: float, width: int = 16) -> str:
-    """A bar that is so full."""
+    """A progress bar."""
     full = round(part * width)
     return f"{'━' * full}{'╌' * (width - full)} {part:4.0%}"
 
 
-def progress_words(progress: Any) -> str:
-    """What a tool reported, as a bar or in its own words."""
+def progress_text(progress: Any) -> str:
+    """The progress that a tool reported, as a bar or as text."""
     if progress is None:
         return ""
     part = fraction(progress)
@@ -155,70 +159,74 @@ def progress_words(progress: Any) -> str:
 # --- Commands -------------------------------------------------------------------------------------------------------
 
 
-async def answer_command(talk: ChatController, line: str) -> str | None:
-    """What a line that begins with a slash does and says; None means that the person wants to leave."""
+async def answer_command(controller: ChatController, line: str) -> str | None:
+    """Run a command line that begins with a slash; returns its reply, or None when the user wants to leave."""
     try:
-        return await _obey(talk, line)
-    except QuiesceError as error:  # a store that cannot be read, a name that cannot be had
+        return await _run_line(controller, line)
+    except QuiesceError as error:  # a store that cannot be read, or an invalid name
         return f"! {clean(str(error))}"
 
 
-async def _obey(talk: ChatController, line: str) -> str | None:
-    name, _, rest = line[1:].strip().partition(" ")
-    rest = rest.strip()
+async def _run_line(controller: ChatController, line: str) -> str | None:
+    name, _, argument = line[1:].strip().partition(" ")
+    argument = argument.strip()
     match name:
         case "ps":
-            return _ps(talk)
+            return _ps(controller)
         case "stop":
-            return _stop(talk, rest)
+            return _stop(controller, argument)
         case "approve" | "deny" | "answer":
-            return _answer(talk, name, rest)
+            return _answer(controller, name, argument)
         case "undo":
-            return await _undo(talk)
+            return await _undo(controller)
         case "usage":
-            return _usage(talk)
+            return _usage(controller)
         case "sessions" | "session":
-            return await _sessions(talk, rest)
+            return await _sessions(controller, argument)
         case "help" | "?" | "":
             return HELP
         case "quit" | "exit" | "q":
             return None
         case _:
             return (
-                f"There is no command /{clean(name)}; /help lists them. To say it to the agent, put a space before it."
+                f"There is no command /{clean(name)}; /help lists them. To send it to the agent, put a space before it."
             )
 
 
-def _ps(talk: ChatController) -> str:
+def _ps(controller: ChatController) -> str:
     lines: list[str] = []
-    if talk.run is not None:
-        lines.append(f"run {talk.run.id}  {'stopping' if talk.asked else talk.run.phase.value}")
-        for tool in talk.tools.values():
+    if controller.run is not None:
+        lines.append(f"run {controller.run.id}  {'stopping' if controller.stop_mode else controller.run.phase.value}")
+        for tool in controller.tools.values():
             took = time.monotonic() - tool.since
-            lines.append(f"  {clean(tool.name)}  {took:.1f} s  {progress_words(tool.progress)}".rstrip())
-    lines += [f"run {run_id} left behind: {clean(', '.join(names))}" for run_id, names in talk.left_behind.items()]
-    lines += [f"queued: {one_line(prompt, 70)}" for prompt in talk.queue]
+            lines.append(f"  {clean(tool.name)}  {took:.1f} s  {progress_text(tool.progress)}".rstrip())
+    lines += [f"run {run_id} left behind: {clean(', '.join(names))}" for run_id, names in controller.abandoned.items()]
+    lines += [f"queued: {one_line(prompt, 70)}" for prompt in controller.queue]
     return "\n".join(lines) or "Nothing is running."
 
 
-def _stop(talk: ChatController, what: str) -> str:
-    if talk.undoing is not None:
-        return "The undo is being stopped." if talk.stop("/stop") else "There is nothing more to ask for."
-    if talk.run is None:
+def _stop(controller: ChatController, what: str) -> str:
+    if controller.undoing is not None:
+        return (
+            "The undo is being stopped."
+            if controller.stop("/stop")
+            else "It is already being stopped as urgently as possible."
+        )
+    if controller.run is None:
         return "Nothing is running."
     if what and what not in list(Mode):
-        stopped = [tool.name for tool in talk.tools.values() if what in (tool.name, tool.call_id)]
-        for tool in list(talk.tools.values()):
+        stopped = [tool.name for tool in controller.tools.values() if what in (tool.name, tool.call_id)]
+        for tool in list(controller.tools.values()):
             if what in (tool.name, tool.call_id):
-                talk.run.cancel_tool(tool.call_id, "The person stopped it")
+                controller.run.cancel_tool(tool.call_id, "the user stopped it")
         return f"Stopping {clean(stopped[0])}; the run goes on." if stopped else f"No tool {clean(what)!r} is running."
-    mode = talk.stop("/stop", Mode(what) if what else None)
-    return "There is nothing more to ask for." if mode is None else f"Stop asked for, mode {mode}."
+    mode = controller.stop("/stop", Mode(what) if what else None)
+    return "It is already being stopped as urgently as possible." if mode is None else f"Stop requested, mode {mode}."
 
 
-def question(talk: ChatController) -> str:
-    """What the person is asked first."""
-    first = talk.asking[0]
+def question(controller: ChatController) -> str:
+    """The text of the first pending question."""
+    first = controller.pending_questions[0]
     call = call_line(first.tool_name, first.arguments)
     reason = f"\n{clean(str(first.reason))}" if first.reason is not None else ""
     if first.kind == "approval":
@@ -226,24 +234,24 @@ def question(talk: ChatController) -> str:
     return f"{call} asks: /answer it, or /deny.{reason}"
 
 
-def _answer(talk: ChatController, how: str, words: str) -> str:
-    if not talk.asking:
-        return "Nothing is asked."
-    first = talk.asking[0]
-    if how == "answer" and (first.kind == "approval" or not words):
-        return question(talk)
+def _answer(controller: ChatController, how: str, text: str) -> str:
+    if not controller.pending_questions:
+        return "There is no pending question."
+    first = controller.pending_questions[0]
+    if how == "answer" and (first.kind == "approval" or not text):
+        return question(controller)
     if how == "approve" and first.kind != "approval":
-        return question(talk)
-    talk.answer(Deny(words) if how == "deny" else Approve() if how == "approve" else words)
+        return question(controller)
+    controller.answer(Deny(text) if how == "deny" else Approve() if how == "approve" else text)
     word = {"deny": "Denied", "approve": "Approved", "answer": "Answered"}[how]
-    said = f"{word}: {call_line(first.tool_name, first.arguments)}."
-    return f"{said}\n{question(talk)}" if talk.asking else said
+    reply = f"{word}: {call_line(first.tool_name, first.arguments)}."
+    return f"{reply}\n{question(controller)}" if controller.pending_questions else reply
 
 
-async def _undo(talk: ChatController) -> str:
-    if talk.is_running:
-        return "A run is going on: stop it first." if talk.undoing is None else "That is being undone already."
-    undone = await talk.undo()
+async def _undo(controller: ChatController) -> str:
+    if controller.is_running:
+        return "A run is going on: stop it first." if controller.undoing is None else "That is being undone already."
+    undone = await controller.undo()
     if undone is None:
         return "There is nothing to take back."
     lines = [_undone_line(each) for each in undone.outcomes]
@@ -252,47 +260,47 @@ async def _undo(talk: ChatController) -> str:
         lines.append(f"Took {undone.messages} message{'' if undone.messages == 1 else 's'} out of the conversation.")
     elif any(each.outcome is not Undone.UNDONE for each in undone.outcomes):
         lines.append("Not all of it is undone, so the conversation keeps it. /undo again takes the messages out.")
-    elif talk.session.is_saved:
-        lines.append("The saved conversation keeps what was said.")
+    elif controller.session.is_saved:
+        lines.append("The saved conversation keeps its messages.")
     return "\n".join(lines) or "There is nothing to take back."
 
 
 def _undone_line(each: UndoReceipt) -> str:
     why = f": {one_line(each.detail, 120)}" if each.detail else ""
-    return f"{clean(each.name)}: {UNDONE_WORDS[each.outcome]}{why}"
+    return f"{clean(each.name)}: {UNDO_TEXT[each.outcome]}{why}"
 
 
 def late_line(late: LateOutcome) -> str:
-    """What a tool that was left behind came to."""
-    said = f": {one_line(late.detail, 100)}" if late.detail else ""
+    """The line about the late outcome of an abandoned tool call."""
+    detail = f": {one_line(late.detail, 100)}" if late.detail else ""
     word = "has finished after all" if late.ok else "has failed"
-    return f"{clean(late.name)}, which was left behind, {word}, {late.after:.1f} s after the end{said}"
+    return f"{clean(late.name)}, which was left behind, {word}, {late.after:.1f} s after the end{detail}"
 
 
-def _usage(talk: ChatController) -> str:
-    parts = [str(talk.agent.usage)]
-    if talk.run is not None:
-        parts.append(f"and in the run that is going on:\n{talk.run.usage}")
+def _usage(controller: ChatController) -> str:
+    parts = [str(controller.agent.usage)]
+    if controller.run is not None:
+        parts.append(f"and in the run that is going on:\n{controller.run.usage}")
     return "\n".join(parts)
 
 
-async def begin(talk: ChatController) -> str:
-    """Read the conversation that is gone on with; what there is to say about it."""
+async def begin(controller: ChatController) -> str:
+    """Load the saved conversation; returns the text to greet with, empty for a new one."""
     try:
-        await talk.sessions.load()
+        await controller.sessions.load()
     except QuiesceError as error:
         return f"! {clean(str(error))}"
-    last = talk.sessions.last_words()
-    return f"Session {clean(talk.sessions.name)} goes on.\n{last}" if last else ""
+    last = controller.sessions.last_messages()
+    return f"Session {clean(controller.sessions.name)} goes on.\n{last}" if last else ""
 
 
-async def _sessions(talk: ChatController, name: str) -> str:
+async def _sessions(controller: ChatController, name: str) -> str:
     if not name:
-        return clean("\n".join(await talk.sessions.lines()))
-    if talk.is_running:
+        return clean("\n".join(await controller.sessions.lines()))
+    if controller.is_running:
         return "A run is going on: stop it, or wait for it, before going to another session."
     name = one_line(name, 100)
-    if await talk.switch(name):
+    if await controller.switch(name):
         return f"New session {name}."
-    last = talk.sessions.last_words()
+    last = controller.sessions.last_messages()
     return f"Back in session {name}." + (f"\n{last}" if last else "")

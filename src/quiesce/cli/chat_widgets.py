@@ -11,14 +11,14 @@ from textual.message import Message
 from textual.widgets import Markdown, Static, TextArea
 
 from ..messages import Outcome, ToolCall, ToolResult
-from .chat_text import fraction, progress_words
+from .chat_text import fraction, progress_text
 from .sanitize import call_line, clean, one_line
 
 _SPINNER: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
-_TURNS_PER_SECOND: Final = 10
-_BETWEEN: Final = " · "
+_FRAMES_PER_SECOND: Final = 10
+_SEPARATOR: Final = " · "
 _MARK: Final = "\N{SINGLE RIGHT-POINTING ANGLE QUOTATION MARK} "
-_WORDS: Final = {
+_OUTCOME_TEXT: Final = {
     Outcome.COMPLETED: "done",
     Outcome.NEVER_STARTED: "never started",
     Outcome.CANCELLED: "cancelled while running",
@@ -31,7 +31,7 @@ _WORDS: Final = {
 class Composer(TextArea):
     """The draft. Only sending or queueing it ever clears it."""
 
-    class SentRequest(Message):
+    class Submitted(Message):
         """Enter."""
 
         def __init__(self, text: str) -> None:
@@ -47,46 +47,46 @@ class Composer(TextArea):
 
     def __init__(self) -> None:
         super().__init__(id="composer", show_line_numbers=False, compact=True, highlight_cursor_line=False)
-        self._said: Final[list[str]] = []
-        self._looking_at = 0
+        self._sent_prompts: Final[list[str]] = []
+        self._sent_index = 0
 
-    def take(self) -> None:
-        """The draft was sent: remember it, and begin a new one."""
+    def accept(self) -> None:
+        """Remember the draft as sent, and clear it."""
         if self.text.strip():
-            self._said.append(self.text)
-        self._looking_at = len(self._said)
+            self._sent_prompts.append(self.text)
+        self._sent_index = len(self._sent_prompts)
         self.text = ""
 
     async def _on_key(self, event: events.Key) -> None:
         match event.key:
             case "enter":
-                self.post_message(self.SentRequest(self.text))
+                self.post_message(self.Submitted(self.text))
             case "tab":
                 self.post_message(self.Queued(self.text))
             case "ctrl+j" | "shift+enter" | "alt+enter":
                 self.insert("\n")
-            case "up" if self._may_look_back():
-                self._look(-1)
-            case "down" if self._may_look_back():
-                self._look(1)
+            case "up" if self._may_browse():
+                self._browse(-1)
+            case "down" if self._may_browse():
+                self._browse(1)
             case _:
                 return
         event.stop()
         event.prevent_default()
 
-    def _may_look_back(self) -> bool:
-        """Whether the arrows leaf through what was said: only while that loses no draft."""
-        shown = self._said[self._looking_at] if self._looking_at < len(self._said) else ""
-        return bool(self._said) and self.text == shown
+    def _may_browse(self) -> bool:
+        """Whether the arrow keys browse earlier prompts: only while that loses no draft."""
+        shown = self._sent_prompts[self._sent_index] if self._sent_index < len(self._sent_prompts) else ""
+        return bool(self._sent_prompts) and self.text == shown
 
-    def _look(self, step: int) -> None:
-        self._looking_at = min(len(self._said), max(0, self._looking_at + step))
-        self.text = self._said[self._looking_at] if self._looking_at < len(self._said) else ""
+    def _browse(self, step: int) -> None:
+        self._sent_index = min(len(self._sent_prompts), max(0, self._sent_index + step))
+        self.text = self._sent_prompts[self._sent_index] if self._sent_index < len(self._sent_prompts) else ""
         self.move_cursor(self.document.end)
 
 
-class Said(Static):
-    """What the person said."""
+class UserPrompt(Static):
+    """A prompt of the user."""
 
     def __init__(self, text: str, mark: str = "") -> None:
         shown = Text.assemble((_MARK, "bold"), clean(text), (f"  {mark}" if mark else "", "dim"))
@@ -94,51 +94,51 @@ class Said(Static):
 
 
 class Note(Static):
-    """A few words of the chat itself."""
+    """A message of the chat itself."""
 
     def __init__(self, text: str, kind: str = "note") -> None:
         super().__init__(Text(clean(text)), classes=kind)
 
 
 class Answer(Markdown):
-    """An answer, while it comes."""
+    """An answer of the model, shown while it streams."""
 
     def __init__(self) -> None:
         super().__init__("", classes="answer", open_links=False)
-        self._whole = ""
-        self._pieces: Any = None
+        self._whole_text = ""
+        self._text_stream: Any = None
 
     async def add(self, text: str) -> None:
-        """Show some more of it. Pieces that come faster than they can be drawn are drawn together."""
-        self._whole += clean(text)
-        if self._pieces is None:
-            self._pieces = Markdown.get_stream(self)
-        await self._pieces.write(clean(text))
+        """Show more of the answer. Pieces that arrive faster than they can be drawn are drawn together."""
+        self._whole_text += clean(text)
+        if self._text_stream is None:
+            self._text_stream = Markdown.get_stream(self)
+        await self._text_stream.write(clean(text))
 
     async def finish(self) -> None:
-        """Nothing more comes: everything that came is on the screen now."""
-        if self._pieces is not None:
-            await self._pieces.stop()
-            self._pieces = None
-        if self.source != self._whole:
-            await self.update(self._whole)
+        """End the stream: everything that arrived is on the screen afterwards."""
+        if self._text_stream is not None:
+            await self._text_stream.stop()
+            self._text_stream = None
+        if self.source != self._whole_text:
+            await self.update(self._whole_text)
 
 
 class Thinking(Static):
-    """What the model thinks, in small."""
+    """The reasoning of the model."""
 
     def __init__(self) -> None:
         super().__init__("", classes="thinking")
         self._thought = ""
 
     def add(self, text: str) -> None:
-        """Show some more of it."""
+        """Show more of it."""
         self._thought += clean(text)
         self.update(Text(self._thought))
 
 
 class ToolLine(Static):
-    """One tool call: a spinner and its progress while it runs, then what became of it."""
+    """One tool call: a spinner and its progress while it runs, then its outcome."""
 
     def __init__(self, call: ToolCall) -> None:
         super().__init__("", classes="tool")
@@ -146,28 +146,28 @@ class ToolLine(Static):
         self._since: Final = time.monotonic()
         self._progress: Any = None
         self._result: ToolResult | None = None
-        self.is_waited_for = False
+        self.is_stopping = False
 
     def report(self, progress: Any) -> None:
-        """The tool says how far it is."""
+        """Record the progress that the tool reports."""
         self._progress = progress
 
     def finish(self, result: ToolResult) -> None:
-        """The tool has ended, or never began."""
+        """Show the result: the tool has ended, or never started."""
         self._result = result
-        self.turn()
+        self.redraw()
 
-    def turn(self) -> None:
-        """Draw it anew."""
+    def redraw(self) -> None:
+        """Draw the line again."""
         self.update(self._draw_running() if self._result is None else self._draw_ended(self._result))
 
     def _draw_running(self) -> Text:
         took = time.monotonic() - self._since
-        spinner = _SPINNER[int(took * _TURNS_PER_SECOND) % len(_SPINNER)]
-        line = Text.assemble((f"{spinner} ", "bold yellow" if self.is_waited_for else "bold cyan"), self._call_line)
-        words = progress_words(self._progress)
-        if words:
-            line.append(f"  {words}", "cyan" if fraction(self._progress) is not None else "dim")
+        spinner = _SPINNER[int(took * _FRAMES_PER_SECOND) % len(_SPINNER)]
+        line = Text.assemble((f"{spinner} ", "bold yellow" if self.is_stopping else "bold cyan"), self._call_line)
+        progress_line = progress_text(self._progress)
+        if progress_line:
+            line.append(f"  {progress_line}", "cyan" if fraction(self._progress) is not None else "dim")
         line.append(f"  {took:.0f} s", "dim")
         return line
 
@@ -175,24 +175,24 @@ class ToolLine(Static):
         good = result.outcome is Outcome.COMPLETED and not result.is_error
         took = time.monotonic() - self._since
         line = Text.assemble(("✓ " if good else "✗ ", "bold green" if good else "bold red"), self._call_line)
-        word = _WORDS[result.outcome] if not (result.is_error and good) else "failed"
+        word = _OUTCOME_TEXT[result.outcome] if not (result.is_error and good) else "failed"
         if result.outcome is not Outcome.COMPLETED:
             line.append(f"  {word}", "red")
         line.append(f"  {took:.1f} s", "dim")
-        said = one_line(result.text, 160)
-        if said:
-            line.append(f"\n  {said}", "dim")
+        text = one_line(result.text, 160)
+        if text:
+            line.append(f"\n  {text}", "dim")
         return line
 
 
 class HintLine(Static):
-    """What Esc will do now, always; and the other keys where there is room."""
+    """Says what Esc does now, and names the other keys where there is room."""
 
     def show(self, hint: str, keys: tuple[str, ...], state: str) -> None:
         """Show the hint, and the first of `keys` that fits. `state` is one of rest, running and stopping."""
         self.set_classes(state)
         wide = self.content_size.width
         if len(hint) > wide:
-            hint = one_line(hint.rpartition(_BETWEEN)[2], wide)  # the last part is the one about the stop key
-        fitting = next((each for each in keys if len(each) <= wide - len(hint) - len(_BETWEEN)), None)
-        self.update(Text.assemble((hint, "bold"), "" if fitting is None else f"{_BETWEEN}{fitting}"))
+            hint = one_line(hint.rpartition(_SEPARATOR)[2], wide)  # the last part is the one about the stop key
+        fitting = next((each for each in keys if len(each) <= wide - len(hint) - len(_SEPARATOR)), None)
+        self.update(Text.assemble((hint, "bold"), "" if fitting is None else f"{_SEPARATOR}{fitting}"))

@@ -11,13 +11,13 @@ from .main import Subparsers
 def add_parser(subparsers: Subparsers) -> None:
     """Describe the subcommand."""
     parser = subparsers.add_parser("key", help="make an API key for `quiesce serve`")
-    parser.add_argument("name", help="whose it is; runs belong to this name")
-    parser.add_argument("--key-file", type=Path, required=True, help="where its hash is kept")
+    parser.add_argument("name", help="the owner of the key; runs belong to this name")
+    parser.add_argument("--key-file", type=Path, required=True, help="the file that stores the hash of the key")
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Make the key, and show it this once."""
+    """Make the key and print it; it cannot be shown again."""
     from ..server.keys import add_key
 
     print(add_key(options.key_file, options.name))

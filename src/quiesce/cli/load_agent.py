@@ -1,4 +1,4 @@
-"""Agents by name: `package.module:attribute`."""
+"""Loads an agent by name: `package.module:attribute`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..errors import ConfigurationError
 def load_agent(target: str) -> Agent:
     """The agent that `module:attribute` names; a function without parameters is called for one.
 
-    Modules are looked for in the working directory first. Raises `ConfigurationError` when there is no such agent.
+    The working directory is searched first. Raises `ConfigurationError` when there is no such agent.
     """
     module_name, _, attribute = target.partition(":")
     here = str(Path.cwd())

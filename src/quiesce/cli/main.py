@@ -1,7 +1,7 @@
 """The dispatcher of the `quiesce` command.
 
 A subcommand is a module with `add_parser(subparsers)`, which sets `run=` as a default: a function that takes the parsed
-arguments and returns the exit code. Modules must be cheap to import; what is heavy is imported in `run`.
+arguments and returns the exit code. Modules must be cheap to import; heavy imports belong in `run`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except QuiesceError as error:
         print(f"quiesce: {error}", file=sys.stderr)
         return 1
-    except BrokenPipeError:  # the reader of our output has left, which is their right
+    except BrokenPipeError:  # the reader of the output has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
 

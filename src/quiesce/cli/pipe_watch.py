@@ -1,4 +1,4 @@
-"""A reader that goes away: noticed when it happens, and not only when the next word is written."""
+"""Detects that the reader of a pipe has closed it, without a write."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import Final, Self
 
 
 class PipeWatch:
-    """Calls `on_close`, from a thread of its own, when whoever reads the other end of a pipe or socket closes it.
+    """Calls `on_close`, from a thread of its own, when the other end of a pipe or socket is closed.
 
-    For anything else, such as a file or a terminal, and where the system cannot tell, it does nothing.
+    For anything else, such as a file or a terminal, and where the system cannot detect it, this does nothing.
     """
 
     def __init__(self, descriptor: int, on_close: Callable[[], object]) -> None:
@@ -40,7 +40,7 @@ class PipeWatch:
     def _watch(self, woken: int) -> None:
         try:
             poll = select.poll()
-            poll.register(self._descriptor, 0)  # errors and hang-ups are always told
+            poll.register(self._descriptor, 0)  # errors and hang-ups are always reported
             poll.register(woken, 0)
             if any(number == self._descriptor for number, _ in poll.poll()):
                 self._on_close()

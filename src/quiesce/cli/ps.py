@@ -21,10 +21,12 @@ def add_parser(subparsers: Subparsers) -> None:
     """Describe the subcommand."""
     parser = subparsers.add_parser("ps", help="list the runs of a server")
     add_options(parser)
-    parser.add_argument("-a", "--all", action="store_true", help="those that have ended, too")
-    parser.add_argument("--state", choices=_STATES, help="only those in this state")
-    parser.add_argument("--session", help="only those of this session")
-    parser.add_argument("--limit", type=int, default=100, metavar="N", help="so many at most (default: %(default)s)")
+    parser.add_argument("-a", "--all", action="store_true", help="also list runs that have ended")
+    parser.add_argument("--state", choices=_STATES, help="only runs in this state")
+    parser.add_argument("--session", help="only runs of this session")
+    parser.add_argument(
+        "--limit", type=int, default=100, metavar="N", help="list at most N runs (default: %(default)s)"
+    )
     parser.add_argument("--json", action="store_true", help="one run per line, as JSON")
     parser.set_defaults(run=run)
 
@@ -42,7 +44,11 @@ def run(options: argparse.Namespace) -> int:
     elif runs:
         print("\n".join(_table(runs)))
     else:
-        print("No runs." if options.all or options.state else "Nothing is running. (--all lists what has ended.)")
+        print(
+            "No runs."
+            if options.all or options.state
+            else "Nothing is running. (--all also lists runs that have ended.)"
+        )
     return 0
 
 

@@ -1,4 +1,4 @@
-"""A Quiesce server, as the commands see it."""
+"""The HTTP client of the commands."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ KEY_VARIABLE: Final = "QUIESCE_API_KEY"
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options `--url` and `--key`."""
-    parser.add_argument("--url", help=f"the server (default: {URL_VARIABLE}, or {DEFAULT_URL})")
-    parser.add_argument("--key", help=f"the API key; {KEY_VARIABLE} keeps it out of the list of processes")
+    parser.add_argument("--url", help=f"address of the server (default: {URL_VARIABLE}, or {DEFAULT_URL})")
+    parser.add_argument("--key", help=f"the API key; {KEY_VARIABLE} instead keeps it out of the process list")
 
 
 class Remote:
-    """Calls to one server. Raises `ServerProblem` for everything that goes wrong."""
+    """Requests to one server. Raises `ServerProblem` for every failure."""
 
     def __init__(self, client: Any, url: str) -> None:
         self._client: Final = client
@@ -59,10 +59,10 @@ class Remote:
 
 def _refusal(status: int, answer: Any, url: str) -> ServerProblem:
     try:
-        told = answer["error"]
-        return ServerProblem(str(told["message"]), todo=str(told["todo"]))
+        error = answer["error"]
+        return ServerProblem(str(error["message"]), todo=str(error["todo"]))
     except (KeyError, TypeError):
-        return ServerProblem(f"{url} answered with HTTP {status}, and not as a Quiesce server does.")
+        return ServerProblem(f"{url} answered HTTP {status}, but not like a Quiesce server.")
 
 
 @contextmanager
@@ -76,6 +76,6 @@ def connected(options: argparse.Namespace) -> Generator[Remote]:
     try:
         client = httpx2.Client(base_url=url, headers=headers)
     except (ValueError, httpx2.InvalidURL) as error:
-        raise ServerProblem(f"{url!r} is no address of a server: {error}.") from error
+        raise ServerProblem(f"{url!r} is not the address of a server: {error}.") from error
     with client:
         yield Remote(client, url)

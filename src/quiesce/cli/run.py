@@ -1,7 +1,7 @@
 """`quiesce run "prompt"`: one prompt, for scripts.
 
 The answer goes to standard output, as text or as one JSON event per line; the receipt goes to standard error. SIGINT,
-SIGTERM and a reader that closes the pipe are stops: the model is cut, running tools finish, what was said is kept.
+SIGTERM and a reader that closes the pipe are stops: the model is cut, running tools finish, the answer so far is kept.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ _CODES: Final = f"""\
 exit codes:
   {FINISHED}    the run finished
   {FAILED}    it failed, or its output could not be written
-  {BAD_USAGE}    the command makes no sense; nothing was started
+  {BAD_USAGE}    the command is not valid; nothing was started
   {CANCELLED}    it was stopped: by --timeout, a limit, a tool or a hook
-  {WAITING}    it waits for a person's answer
+  {WAITING}    it waits for an approval or an answer
   130  it was stopped by SIGINT (Ctrl-C); 143: by SIGTERM
-  {PIPE_CLOSED}  it was stopped because the reader of its output went away
+  {PIPE_CLOSED}  it was stopped because the reader of its output closed the pipe
 """
 
 
@@ -54,16 +54,16 @@ def add_parser(subparsers: Subparsers) -> None:
         epilog=_CODES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("prompt", nargs="?", help="what to say; '-' or nothing reads it from standard input")
+    parser.add_argument("prompt", nargs="?", help="the prompt; '-' or nothing reads it from standard input")
     add_options(parser)
     parser.add_argument("--json", action="store_true", help="one event per line, as JSON")
-    parser.add_argument("--timeout", type=float, metavar="S", help="seconds that the run may take")
+    parser.add_argument("--timeout", type=float, metavar="S", help="stop the run after S seconds")
     parser.add_argument("-q", "--quiet", action="store_true", help="no receipt on standard error")
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the prompt; the exit code says how it ended."""
+    """Run the prompt; the exit code tells how the run ended."""
     try:
         agent = chosen_agent(options)
         prompt = _prompt(options.prompt)
@@ -84,7 +84,7 @@ def _run(agent: Agent, prompt: str, options: argparse.Namespace) -> int:
         with PipeWatch(sys.stdout.fileno(), out.reader_left):
             end = _follow(events, out)
         receipt = running.wait_for_rest()
-        if not options.quiet:  # in here, so that one more Ctrl-C does not take the receipt away
+        if not options.quiet:  # in here, so that another Ctrl-C does not suppress the receipt
             print(clean(str(receipt)), file=sys.stderr)
         if end.stop_reason == "error":
             print(f"quiesce: {clean(end.error or 'The run failed.')}", file=sys.stderr)
@@ -94,8 +94,8 @@ def _run(agent: Agent, prompt: str, options: argparse.Namespace) -> int:
     return _exit_code(end, signals.received)
 
 
-# What a person who pressed Ctrl-C is told at once: what happens now, and what pressing it again would do.
-_TOLD: Final = {
+# Printed at once after Ctrl-C: what happens now, and what the next Ctrl-C does.
+_CTRL_C_TEXT: Final = {
     Mode.AFTER_TOOLS: "Stopping. The model is cut; a tool that runs may finish. Ctrl-C again stops it too.",
     Mode.NOW: "Stopping now. Each tool gets its grace. Ctrl-C again kills it.",
     Mode.KILL: "Killing what still runs.",
@@ -103,18 +103,22 @@ _TOLD: Final = {
 
 
 class _Target:
-    """What a signal stops: the run, or in the instant before there is one, its parent token."""
+    """The target of signals: the run, or its parent token before the run exists."""
 
     def __init__(self, *, quiet: bool) -> None:
         self.token: Final = CancellationToken()
         self.run: Run | None = None
-        self._tells: Final = not quiet and sys.stderr.isatty()  # a pipe that nobody reads would hold the signal up
+        self._prints: Final = (
+            not quiet and sys.stderr.isatty()
+        )  # writing to a pipe without a reader would block the signal
 
     def cancel(self, reason: str = "", *, mode: str = Mode.NOW, source: Source = "user") -> bool:
         target = self.token if self.run is None else self.run
         changed = target.cancel(reason, mode=mode, source=source)
-        if self._tells and (self.run is None or not self.run.done):
-            os.write(sys.stderr.fileno(), f"\r\n{_TOLD[Mode(mode)]}\r\n".encode())  # print() is not for signal handlers
+        if self._prints and (self.run is None or not self.run.done):
+            os.write(
+                sys.stderr.fileno(), f"\r\n{_CTRL_C_TEXT[Mode(mode)]}\r\n".encode()
+            )  # print() is not for signal handlers
         return changed
 
 
@@ -129,7 +133,7 @@ def _prompt(given: str | None) -> str:
 def _start(
     agent: Agent, prompt: str, timeout: float | None, token: CancellationToken
 ) -> tuple[Run, SimpleQueue[Event]]:
-    """The run lives in a thread of its own: a reader who does not read must not keep it from seeing a stop."""
+    """Start the run in its own thread: a reader that does not read must not delay a stop."""
     events: SimpleQueue[Event] = SimpleQueue()
 
     def begin() -> Run:
@@ -150,13 +154,13 @@ def _follow(events: SimpleQueue[Event], out: _Output) -> RunEnded:
 
 
 class _Output:
-    """Standard output, until its reader has gone; and on a terminal, a line for each tool on standard error."""
+    """Writes to standard output until its reader closes it; on a terminal, tools are shown on standard error."""
 
     def __init__(self, run: Run, *, as_json: bool) -> None:
         self._run: Final = run
         self._as_json: Final = as_json
         self._is_terminal: Final = sys.stdout.isatty()
-        self._tells_of_tools: Final = sys.stderr.isatty() and not as_json
+        self._shows_tools: Final = sys.stderr.isatty() and not as_json
         self.failure = ""
         self._is_open = True
         self._line_is_open = False
@@ -171,9 +175,9 @@ class _Output:
                 self._line_is_open = not text.endswith("\n")
             case TurnStarted():
                 self._end_line()
-            case ToolStarted(call) if self._tells_of_tools:
+            case ToolStarted(call) if self._shows_tools:
                 self._note(f"> {call_line(call.name, call.arguments)}")
-            case ToolEnded(result) if self._tells_of_tools:
+            case ToolEnded(result) if self._shows_tools:
                 word = "+" if result.outcome is Outcome.COMPLETED and not result.is_error else "x"
                 self._note(f"{word} {result.name}: {one_line(result.text, 100)}")
             case _:
@@ -184,7 +188,7 @@ class _Output:
         self._end_line()
 
     def reader_left(self) -> None:
-        """Whoever read the output is gone: a stop, as gentle as that of the first signal."""
+        """Stop the run, as gently as the first signal does: the output has no reader."""
         why = self.failure or "The reader closed the pipe"
         self._run.cancel(why, mode=Mode.AFTER_TOOLS, source="disconnect")
 

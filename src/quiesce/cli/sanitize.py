@@ -5,17 +5,17 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-# Everything that a terminal might obey: C0 and C1 controls but for tab and newline, and marks that turn text around.
-_OBEYED: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+# Characters that a terminal interprets: C0 and C1 controls except tab and newline, and bidirectional marks.
+_CONTROLS: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 def clean(text: str) -> str:
-    """The text with nothing in it that a terminal would obey instead of showing it."""
-    return _OBEYED.sub("\N{REPLACEMENT CHARACTER}", text.replace("\r\n", "\n"))
+    """The text with terminal control characters replaced."""
+    return _CONTROLS.sub("\N{REPLACEMENT CHARACTER}", text.replace("\r\n", "\n"))
 
 
 def one_line(text: str, width: int) -> str:
-    """The text on one line of at most `width` characters; what is left out shows as an ellipsis."""
+    """The text on one line of at most `width` characters; an ellipsis marks the cut."""
     flat = " ".join(clean(text).split())
     return flat if len(flat) <= width else flat[: max(0, width - 1)] + "…"
 

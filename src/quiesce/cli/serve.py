@@ -14,45 +14,99 @@ from .main import Subparsers
 def add_parser(subparsers: Subparsers) -> None:
     """Describe the subcommand."""
     parser = subparsers.add_parser("serve", help="serve agents over HTTP, with the web console")
-    parser.add_argument("agents", nargs="+", metavar="MODULE:AGENT", help="what to serve; the first is the default")
-    parser.add_argument("--host", default="127.0.0.1", help="where to listen (default: %(default)s)")
-    parser.add_argument("--port", type=int, default=8765, help="default: %(default)s")
     parser.add_argument(
-        "--key-file", type=Path, help="who may use it (see `quiesce key`); QUIESCE_API_KEYS=name=key,... adds to it"
+        "agents", nargs="+", metavar="MODULE:AGENT", help="the agents to serve; the first is the default"
     )
-    parser.add_argument("--drain", type=float, default=30.0, metavar="S", help="seconds from SIGTERM to the last run")
-    parser.add_argument("--on-disconnect", choices=("cancel", "continue"), default="continue")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
+    parser.add_argument("--port", type=int, default=8765, help="port to listen on (default: %(default)s)")
     parser.add_argument(
-        "--disconnect-grace", type=float, default=10.0, metavar="S", help="seconds that a reader may be away"
+        "--key-file",
+        type=Path,
+        help="file with the API keys (see `quiesce key`); QUIESCE_API_KEYS=name=key,... adds more",
     )
-    parser.add_argument("--max-runs", type=int, default=100, metavar="N", help="runs at a time, per key")
-    parser.add_argument("--max-streams", type=int, default=200, metavar="N", help="open event streams, per key")
-    parser.add_argument("--max-body", type=int, default=8 * 1024 * 1024, metavar="BYTES")
-    parser.add_argument("--heartbeat", type=float, default=15.0, metavar="S")
-    parser.add_argument("--cors-origin", action="append", default=[], metavar="ORIGIN", help="another site that may")
-    parser.add_argument("--store", metavar="PATH|URL", help="where sessions and runs outlive the process")
-    parser.add_argument("--receipts", type=Path, metavar="FILE", help="write every receipt here, as lines of JSON")
+    _add_limits(parser)
+    parser.add_argument(
+        "--cors-origin",
+        action="append",
+        default=[],
+        metavar="ORIGIN",
+        help="allow requests from this origin (repeatable)",
+    )
+    parser.add_argument(
+        "--store", metavar="PATH|URL", help="save sessions and runs here, so that they survive a restart"
+    )
+    parser.add_argument(
+        "--receipts", type=Path, metavar="FILE", help="append each receipt to this file, one line of JSON each"
+    )
     parser.add_argument("--log-level", default="info", choices=("debug", "info", "warning", "error"))
     parser.set_defaults(run=run)
 
 
+def _add_limits(parser: argparse.ArgumentParser) -> None:
+    """The options for time limits and quotas."""
+    parser.add_argument(
+        "--drain",
+        type=float,
+        default=30.0,
+        metavar="S",
+        help="seconds after SIGTERM in which all runs must end (default: %(default)g)",
+    )
+    parser.add_argument(
+        "--on-disconnect",
+        choices=("cancel", "continue"),
+        default="continue",
+        help="what happens to a run when no client reads its events (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--disconnect-grace",
+        type=float,
+        default=10.0,
+        metavar="S",
+        help="seconds without a reader before a run is stopped (default: %(default)g)",
+    )
+    parser.add_argument(
+        "--max-runs", type=int, default=100, metavar="N", help="active runs per key, at most (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--max-streams",
+        type=int,
+        default=200,
+        metavar="N",
+        help="open event streams per key, at most (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--max-body",
+        type=int,
+        default=8 * 1024 * 1024,
+        metavar="BYTES",
+        help="largest request body (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--heartbeat",
+        type=float,
+        default=15.0,
+        metavar="S",
+        help="seconds between heartbeats on a silent event stream (default: %(default)g)",
+    )
+
+
 def run(options: argparse.Namespace) -> int:
-    """Serve until a signal; 0 when everything was drained."""
+    """Serve until SIGTERM or SIGINT; returns 0 when the drain is over."""
     try:
         from ..server import Settings, serve
-        from ..server.keys import ENVIRONMENT, gather, keys_from_environment, keys_from_file
+        from ..server.keys import ENVIRONMENT, keys_from_environment, keys_from_file, merge_keys
     except ImportError as error:
         raise ConfigurationError(
             f"The server needs {error.name}.", todo='Install it with: pip install "quiesce[serve]"'
         ) from error
-    keys = gather(
+    keys = merge_keys(
         (
             {} if options.key_file is None else keys_from_file(options.key_file),
-            keys_from_environment(os.environ.pop(ENVIRONMENT, "")),  # nobody else needs them
+            keys_from_environment(os.environ.pop(ENVIRONMENT, "")),  # so that tools cannot read them
         )
     )
     if options.key_file is not None and keys is None:
-        raise ConfigurationError(f"{options.key_file} holds no key.", todo="Make one with `quiesce key`.")
+        raise ConfigurationError(f"{options.key_file} contains no API key.", todo="Make one with `quiesce key`.")
     settings = Settings(
         max_body=options.max_body,
         max_runs_per_key=options.max_runs,

@@ -25,28 +25,28 @@ from .main import Subparsers
 
 def add_parser(subparsers: Subparsers) -> None:
     """Describe the subcommand."""
-    parser = subparsers.add_parser("sessions", help="look at, export and delete saved conversations")
+    parser = subparsers.add_parser("sessions", help="list, show, export, import, repair and delete saved conversations")
     actions = parser.add_subparsers(title="actions", required=True, metavar="ACTION")
 
     def action(name: str, run: Any, help: str) -> argparse.ArgumentParser:
         each = actions.add_parser(name, help=help)
-        each.add_argument("--store", help=f"a path or URL (default: {default_path()})")
+        each.add_argument("--store", help=f"path or URL of the store (default: {default_path()})")
         each.set_defaults(run=run)
         return each
 
-    action("list", _list, "all sessions, the last one used first")
-    show = action("show", _show, "one session: its runs and what was said")
+    action("list", _list, "list all sessions, the last used first")
+    show = action("show", _show, "show the runs and messages of one session")
     show.add_argument("name")
-    export = action("export", _export, "one session as JSON Lines")
+    export = action("export", _export, "write one session as JSON Lines")
     export.add_argument("name")
     export.add_argument("-o", "--output", type=Path, help="a file (default: standard output)")
-    imported = action("import", _import, "a session from JSON Lines")
+    imported = action("import", _import, "read a session from JSON Lines")
     imported.add_argument("file", type=Path, nargs="?", help="a file (default: standard input)")
-    imported.add_argument("--name", help="what to call it (default: as it was called)")
-    repair = action("repair", _repair, "a damaged session: keep what is whole, and a copy of the rest in a file")
+    imported.add_argument("--name", help="name of the session (default: its name in the file)")
+    repair = action("repair", _repair, "repair a damaged session: keep the intact part, and copy the rest to a file")
     repair.add_argument("name")
     repair.add_argument("-o", "--output", type=Path, help="the file (default: NAME.damaged-TIME.jsonl)")
-    delete = action("delete", _delete, "one session, for good")
+    delete = action("delete", _delete, "delete one session permanently")
     delete.add_argument("name")
 
 
@@ -85,7 +85,7 @@ def _show(options: argparse.Namespace) -> int:
         print()
         print(_plain(message))
     if session.damage:
-        print(f"\nDAMAGED from here on. {session.damage} `quiesce sessions repair` keeps what is above.")
+        print(f"\nDAMAGED from here on. {session.damage} `quiesce sessions repair` keeps the part above.")
     return 0
 
 
@@ -134,7 +134,7 @@ def _delete(options: argparse.Namespace) -> int:
     return 0
 
 
-# --- In words --------------------------------------------------------------------------------------------------------
+# --- Text -----------------------------------------------------------------------------------------------------------
 
 
 def _date(when: float) -> str:

@@ -15,7 +15,7 @@ from .main import Subparsers
 from .remote import Remote, add_options, connected
 from .sanitize import clean
 
-ASKED: Final = 0
+REQUESTED: Final = 0
 NOT_AT_REST: Final = 3
 _AT_REST: Final = ("ended", "crashed")
 
@@ -24,29 +24,32 @@ def add_parser(subparsers: Subparsers) -> None:
     """Describe the subcommand."""
     parser = subparsers.add_parser("stop", help="stop runs of a server")
     parser.add_argument("runs", nargs="*", metavar="RUN", help="the run's id, or the beginning of it")
-    parser.add_argument("--all", action="store_true", help="every run of yours that is going on")
+    parser.add_argument("--all", action="store_true", help="stop all your active runs")
     add_options(parser)
     parser.add_argument(
-        "--mode", choices=[mode.value for mode in Mode], default=Mode.NOW.value, help="default: %(default)s"
+        "--mode",
+        choices=[mode.value for mode in Mode],
+        default=Mode.NOW.value,
+        help="how urgently to stop (default: %(default)s)",
     )
-    parser.add_argument("--reason", default="", help="for the receipt")
-    parser.add_argument("--undo", action="store_true", help="take back what the run's tools can take back")
+    parser.add_argument("--reason", default="", help="the reason, for the receipt")
+    parser.add_argument("--undo", action="store_true", help="undo the calls of tools that have an undo")
     parser.add_argument(
         "--wait",
         nargs="?",
         type=float,
         const=30.0,
         metavar="S",
-        help="until it is at rest, at most S seconds (30), and print the receipt; exit code 3 when it is not",
+        help="wait at most S seconds (default: 30) for the end, and print the receipt; exit code 3 if it has not ended",
     )
     parser.set_defaults(run=run, usage_error=parser.error)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Ask for the stops; 0 when every one was asked for, and with --wait when every run is at rest."""
+    """Request the stops; returns 0 when all were requested, with --wait when all runs are at rest."""
     if bool(options.runs) == options.all:
         options.usage_error("name the runs to stop, or use --all")
-    code = ASKED
+    code = REQUESTED
     with connected(options) as server:
         for run_id in _chosen(server, options):
             code = max(code, _stop(server, run_id, options))
@@ -70,7 +73,7 @@ def _full_id(wanted: str, known: list[str]) -> str:
         case []:
             raise ServerProblem(f"There is no run {wanted!r}.", todo="`quiesce ps --all` lists them.")
         case _:
-            raise ServerProblem(f"{wanted!r} may be any of {', '.join(found)}.", todo="Write more of the id.")
+            raise ServerProblem(f"{wanted!r} is ambiguous: {', '.join(found)}.", todo="Write more of the id.")
 
 
 def _stop(server: Remote, run_id: str, options: argparse.Namespace) -> int:
@@ -80,29 +83,29 @@ def _stop(server: Remote, run_id: str, options: argparse.Namespace) -> int:
     query = {} if options.wait is None else {"wait": options.wait}
     answer = server.post(f"/runs/{run_id}/cancel", query, body, timeout=10.0 + (options.wait or 0.0))
     receipt = answer.get("receipt")
-    if options.undo and receipt is not None and not answer["accepted"]:  # it was at rest already
+    if options.undo and receipt is not None and not answer["accepted"]:  # it had ended before
         return _undo(server, run_id, options)
     if receipt is not None:
         print(clean(str(msgspec.convert(receipt, Receipt))))
-        return ASKED
+        return REQUESTED
     if answer["run"]["state"] in _AT_REST:
         print(f"{run_id}: was at rest already.")
-        return ASKED
+        return REQUESTED
     waiting = ", ".join(answer["run"]["waiting_for"])
     word = "stopping" if answer["accepted"] else "stopping already"
     print(clean(f"{run_id}: {word}, waiting for {waiting}." if waiting else f"{run_id}: {word}."))
     if options.wait is None:
-        return ASKED
+        return REQUESTED
     print(f"quiesce: {run_id} is not at rest after {options.wait:g} s.", file=sys.stderr)
     return NOT_AT_REST
 
 
 def _undo(server: Remote, run_id: str, options: argparse.Namespace) -> int:
-    """Take back what a run did that has ended; 3 when that takes longer than somebody waits."""
+    """Undo an ended run; returns 3 when that takes longer than the wait."""
     wait = 30.0 if options.wait is None else options.wait
     answer = server.post(f"/runs/{run_id}/undo", {"wait": wait}, {}, timeout=10.0 + wait)
     print(clean(str(msgspec.convert(answer["receipt"], Receipt))))
     if answer["is_done"]:
-        return ASKED
-    print(f"quiesce: the undo of {run_id} is still under way after {wait:g} s.", file=sys.stderr)
+        return REQUESTED
+    print(f"quiesce: the undo of {run_id} is still in progress after {wait:g} s.", file=sys.stderr)
     return NOT_AT_REST

@@ -11,11 +11,11 @@ from .screen import Screen
 
 
 def main() -> int:
-    """On a terminal the person stops the agent; elsewhere it is stopped half way. `--scripted`: no real model first."""
+    """Run the demo. On a terminal the user stops the agent, elsewhere it stops itself. `--scripted`: no local model."""
     screen = Screen()
-    play = by_hand if has_keyboard() else by_itself
+    demo = by_hand if has_keyboard() else by_itself
     try:
-        asyncio.run(play(screen, prologue="--scripted" not in sys.argv[1:]))
+        asyncio.run(demo(screen, prologue="--scripted" not in sys.argv[1:]))
     except KeyboardInterrupt:
         screen.goodbye()
     return 0

@@ -1,7 +1,7 @@
 """The agent of the demo: a baker who plans a market day, with a scripted model in place of a real one.
 
-The model looks at the conversation that it is sent, as a real one would, and goes on from there: what it says after a
-stop follows from what the stop left.
+The model reads the conversation in each request, as a real one would, so its answer after a stop depends on what the
+stop left.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def heat_oven(degrees: int, context: ToolContext) -> str:
 
 
 class Baker:
-    """A model that plays the baker."""
+    """A scripted model in the role of the baker."""
 
     def __init__(self, pace: float = 1.0) -> None:
         self.name: Final = "scripted-baker"
@@ -131,13 +131,13 @@ def _finished(name: str, messages: tuple[Message, ...]) -> bool:
 
 
 def _what_is_known(messages: tuple[Message, ...]) -> str:
-    """What became of the tools, in the baker's words."""
+    """The outcomes of the tools, as text of the baker."""
     outcomes = {result.name: result.outcome for result in _results(messages)}
-    known = " ".join(_IN_WORDS[name].get(outcome, "") for name, outcome in outcomes.items()).strip()
+    known = " ".join(_OUTCOME_TEXT[name].get(outcome, "") for name, outcome in outcomes.items()).strip()
     return f"{known} I will see to what is missing." if known else "I had not begun anything yet, so I begin now."
 
 
-_IN_WORDS: Final[dict[str, dict[Outcome, str]]] = {
+_OUTCOME_TEXT: Final[dict[str, dict[Outcome, str]]] = {
     "check_weather": {
         Outcome.COMPLETED: "The weather report had come in by then.",
         Outcome.CANCELLED: "The weather call was cut off.",
@@ -170,7 +170,7 @@ def _rest_of_plan(messages: tuple[Message, ...]) -> str:
 
 
 def build_agent(pace: float = 1.0) -> Agent:
-    """The baker, ready to be asked."""
+    """The agent of the demo."""
     return Agent(
         Baker(pace), name="baker", tools=[check_weather, heat_oven], instructions="You plan market days for a bakery."
     )

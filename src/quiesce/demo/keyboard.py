@@ -19,7 +19,7 @@ _ESC: Final = b"\x1b"
 
 
 def has_keyboard() -> bool:
-    """Whether a person sits at both ends."""
+    """Whether standard input and output are a terminal."""
     return termios is not None and sys.stdin.isatty() and sys.stdout.isatty()
 
 
@@ -47,7 +47,7 @@ def on_escape(pressed: Callable[[], object]) -> Generator[None]:
 
 
 async def read_line() -> str | None:
-    """The next line that is typed; None at the end of the input. The loop goes on meanwhile."""
+    """Wait for the next typed line, without blocking the loop; None at the end of the input."""
     loop = asyncio.get_running_loop()
     keyboard = sys.stdin.fileno()
     typed: asyncio.Future[bytes] = loop.create_future()

@@ -1,4 +1,4 @@
-"""Before the play: a real model, small enough for any machine, is stopped in the middle of a sentence."""
+"""The first part of the demo: a small local model is stopped in the middle of a sentence."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from .screen import Screen
 
 MODEL: Final = "local:smollm2"
 _PROMPT: Final = "Tell me a story about a baker who could not stop baking."
-# Fetching the weights is done once; who has to wait longer than this for them gets the play without the prologue.
-_PATIENCE: Final = 40.0
-_ENOUGH: Final = 160
+# Seconds for the first part, with the one download of the weights; after that the demo continues without it.
+_TIMEOUT: Final = 40.0
+_STOP_AFTER: Final = 160
 
 
 async def real_model(screen: Screen) -> None:
-    """Let the small local model speak and stop it; where it cannot be had, say so."""
+    """Stream the small local model and stop it; print a notice where it is not available."""
     if not is_available():
         screen.notice("The small local model (quiesce[local]) cannot be had here: the scripted one plays everything.")
         return
     screen.notice("First a real model, on this machine: SmolLM2, 135 million parameters. It will be stopped.")
     try:
-        run = Agent(MODEL, instructions="You tell short stories.", timeout=_PATIENCE).start(_PROMPT)
+        run = Agent(MODEL, instructions="You tell short stories.", timeout=_TIMEOUT).start(_PROMPT)
         screen.prompt(_PROMPT)
         await _read_some(run, screen)
         await run.result()
@@ -44,5 +44,5 @@ async def _read_some(run: Run, screen: Screen) -> None:
         async for event in run:
             screen.show(event, speaker="model")
             spoken += len(event.text) if isinstance(event, TextDelta) else 0
-            if spoken >= _ENOUGH:
+            if spoken >= _STOP_AFTER:
                 run.cancel("enough of that")

@@ -1,4 +1,4 @@
-"""The two ways that the demo can go: with a person at the keyboard, and without."""
+"""The two versions of the demo: with a user at the keyboard, and without."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _NOTICES: Final = {
 
 
 async def by_hand(screen: Screen, *, prologue: bool) -> None:
-    """The person stops the agent, and goes on with the same conversation."""
+    """The user stops the agent, then continues the same conversation."""
     screen.title("Press Esc or Ctrl-C to stop it, at any moment you like.")
     if prologue:
         await real_model(screen)
@@ -44,7 +44,7 @@ async def by_hand(screen: Screen, *, prologue: bool) -> None:
 
 
 async def by_itself(screen: Screen, *, prologue: bool) -> None:
-    """Nobody is there to press a key: stop half way, show the receipt, and go on with the same conversation."""
+    """Without a keyboard: stop half way, show the receipt, and continue the same conversation."""
     screen.title("No terminal here, so it stops itself half way.")
     if prologue:
         await real_model(screen)
@@ -85,7 +85,7 @@ def _new_agent(screen: Screen, pace: float = 1.0) -> Agent:
 
 
 class _Announced:
-    """A run whose stops by signal are shown: a patient one may take a while, and people should know why."""
+    """Stops a run on a signal and shows a notice, because a gentle stop may take a while."""
 
     def __init__(self, run: Run, screen: Screen) -> None:
         self._run: Final = run
@@ -93,7 +93,7 @@ class _Announced:
         self._loop: Final = asyncio.get_running_loop()
 
     def cancel(self, reason: str = "", *, mode: str = Mode.NOW, source: Source = "user") -> bool:
-        """Stop the run; print later, because a signal handler may not."""
+        """Stop the run. The notice is printed later, because a signal handler must not print."""
         if self._run.phase is Phase.ACTING:
             self._loop.call_soon_threadsafe(self._screen.notice, _NOTICES[Mode(mode)])
         return self._run.cancel(reason, mode=mode, source=source)

@@ -1,4 +1,4 @@
-"""What the demo shows: words as they come, tools as they run, and the receipt."""
+"""The output of the demo: streamed text, running tools, and the receipt."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ..receipt import Receipt
 
 _INDENT: Final = "  "
 _STYLES: Final = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
-_WORDS: Final = {
+_OUTCOME_TEXT: Final = {
     Outcome.NEVER_STARTED: "never started",
     Outcome.CANCELLED: "cut",
     Outcome.KILLED: "killed",
@@ -32,7 +32,7 @@ _WORDS: Final = {
 
 
 class Screen:
-    """Prints. With colours and a status line on a terminal, plainly elsewhere; `NO_COLOR` is respected."""
+    """Prints the demo: on a terminal with colours and a status line, otherwise plain. `NO_COLOR` is respected."""
 
     def __init__(self) -> None:
         self._live: Final = sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
@@ -44,7 +44,7 @@ class Screen:
         self._asking = False
         self._progress: Final[dict[str, tuple[str, str]]] = {}
 
-    # --- The parts of the show ------------------------------------------------------------------------------------
+    # --- Parts of the demo ---------------------------------------------------------------------------------------
 
     def title(self, how: str) -> None:
         """The first lines."""
@@ -55,27 +55,27 @@ class Screen:
         self._line(self._styled(how, "yellow"))
 
     def prompt(self, text: str) -> None:
-        """What the person said, where the person did not type it."""
+        """Show a prompt that the user did not type."""
         self._line(f"\n{self._styled('you', 'cyan')}    {text}")
 
     def ask(self) -> None:
-        """The place to type."""
+        """Show the input prompt."""
         self._asking = True
         self._write(f"\n{self._styled('you', 'cyan')}    ")
 
     def answered(self) -> None:
-        """The person has typed."""
+        """Note that the user has typed a line."""
         self._asking = False
 
     def notice(self, text: str) -> None:
-        """Something that the demo itself has to say."""
+        """Show a message of the demo itself."""
         self._settle()
         self._line(self._styled(f"{_INDENT}{text}", "yellow"))
         if self._asking:
             self.ask()
 
     def receipt(self, receipt: Receipt) -> None:
-        """What the stop did."""
+        """Show a receipt."""
         self._settle()
         first, *rest = str(receipt).splitlines()
         rule = "-" * min(self._width, 60)
@@ -121,7 +121,7 @@ class Screen:
     def _ending(self, result: ToolResult) -> str:
         if result.outcome is Outcome.COMPLETED:
             return self._styled(f"{_INDENT}+ {result.name}: ", "green") + result.text
-        return self._styled(f"{_INDENT}x {result.name}: {_WORDS[result.outcome]}", "red")
+        return self._styled(f"{_INDENT}x {result.name}: {_OUTCOME_TEXT[result.outcome]}", "red")
 
     # --- Words, wrapped as they come --------------------------------------------------------------------------------
 
@@ -137,7 +137,7 @@ class Screen:
                 self._gap = " " if self._column else ""
 
     def _end_word(self) -> None:
-        """Write the word that has come, on the next line if it does not fit on this one."""
+        """Write the current word, on the next line if it does not fit on this one."""
         if self._column + len(self._gap) + len(self._word) > self._width:
             self._break()
         start = self._gap if self._column else _INDENT

@@ -1,4 +1,4 @@
-"""The application: routes, the gate before them, and the console."""
+"""The ASGI application: the routes, authentication, and the console."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from ..agent import Agent
 from ..sessions import Store, resolve_store
 from . import routes
-from .auth import Gate, OwnerOf
+from .auth import Authenticator, OwnerOf
 from .drain import Drain
-from .endpoint import Endpoints, answer
+from .endpoint import Endpoints, json_response
 from .keys import Keys
 from .openapi import document
 from .problems import HANDLERS
-from .registry import RunRegistry
+from .services import Services
 from .settings import Settings
 from .streams import stream_changes, stream_events
 
 STATIC: Final = Path(__file__).parent / "static"
 
-# Strict: the console is plain files from here, and nothing that a run says can become a script or a request elsewhere.
+# Strict: the console is static files, and no text of a run may become a script or a request to another host.
 _HEADERS: Final = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
@@ -47,7 +47,7 @@ _HEADERS: Final = {
 
 
 class Application(Starlette):
-    """What is served. `desk` holds the runs; `drain` ends them."""
+    """The ASGI application. `services` holds the runs; `drain` ends them."""
 
     def __init__(
         self,
@@ -58,8 +58,8 @@ class Application(Starlette):
         owner_of: OwnerOf | None,
         store: Store | None,
     ) -> None:
-        self.desk: Final = RunRegistry(agents, settings, store)
-        self.drain: Final = Drain(self.desk)
+        self.services: Final = Services(agents, settings, store)
+        self.drain: Final = Drain(self.services)
         middleware = [Middleware(_SafeHeaders)]
         if settings.cors_origins:
             middleware.append(
@@ -71,21 +71,21 @@ class Application(Starlette):
                 )
             )
         super().__init__(
-            routes=_routes(self.desk, Gate(keys, owner_of, settings.cors_origins)),
+            routes=_routes(self.services, Authenticator(keys, owner_of, settings.cors_origins)),
             middleware=middleware,
             exception_handlers=HANDLERS,
             lifespan=_lifespan,
         )
 
     @asynccontextmanager
-    async def open_desk(self) -> AsyncGenerator[None]:
-        """From the first request to the end of the last run."""
-        await self.desk.open()
+    async def open_services(self) -> AsyncGenerator[None]:
+        """Restore stored runs; on leaving, drain and close the store."""
+        await self.services.open()
         try:
             yield
         finally:
             await self.drain.begin()
-            await self.desk.close()
+            await self.services.close()
 
 
 def create_app(
@@ -97,9 +97,9 @@ def create_app(
 ) -> Application:
     """An ASGI application that serves agents. `serve()` also listens; `mount()` adds it to an application of yours.
 
-    keys       who may use it; without keys only this machine may
-    owner_of   instead of keys: whose request this is, by your application's own rules; None refuses it
-    store      where sessions and runs outlive the process: a path, a URL or a `Store`
+    keys       the API keys; without keys, only clients on this machine have access
+    owner_of   instead of keys: returns the owner of a request; None refuses the request
+    store      where sessions and runs are saved: a path, a URL or a `Store`
 
     Raises `ConfigurationError` for no agent, or two of the same name.
     """
@@ -110,18 +110,18 @@ def create_app(
 @asynccontextmanager
 async def _lifespan(app: Starlette) -> AsyncGenerator[None]:
     assert isinstance(app, Application)
-    async with app.open_desk():
+    async with app.open_services():
         yield
 
 
-def _routes(desk: RunRegistry, gate: Gate) -> list[BaseRoute]:
-    api = Endpoints(desk, gate)
+def _routes(services: Services, authenticator: Authenticator) -> list[BaseRoute]:
+    api = Endpoints(services, authenticator)
 
     async def healthz(_: Request) -> Response:
-        return routes.health(desk)
+        return routes.health(services)
 
     async def openapi(_: Request) -> Response:
-        return answer(document(desk.settings))
+        return json_response(document(services.settings))
 
     return [
         Route("/runs", api(routes.start_run), methods=["POST"]),
@@ -148,7 +148,7 @@ def _routes(desk: RunRegistry, gate: Gate) -> list[BaseRoute]:
 
 
 def _console() -> list[BaseRoute]:
-    """The console's files, where they are installed. They hold no secret: the page asks for the key itself."""
+    """The routes of the console's static files. They hold no secret: the page asks for the API key."""
     page = STATIC / "index.html"
     if not page.exists():
         return []
@@ -160,7 +160,7 @@ def _console() -> list[BaseRoute]:
 
 
 class _SafeHeaders:
-    """Adds what keeps a browser from doing with an answer what was not meant."""
+    """Middleware that adds the security headers to each response."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app: Final = app

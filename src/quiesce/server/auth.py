@@ -1,4 +1,4 @@
-"""Who may come in: keys, and nothing that another web site makes a browser send."""
+"""Authentication of requests: API keys, and a check against cross-site requests."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from starlette.requests import Request
 from .keys import Keys
 from .problems import Problem
 
-# Who a request comes from, in the words of the application that Quiesce is mounted in; None refuses it.
+# A function of the application that Quiesce is mounted in: the owner of a request; None refuses the request.
 OwnerOf: TypeAlias = Callable[[Request], "str | None"]
 
 ANONYMOUS: Final = "local"
 _FORWARDED: Final = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip")
 
 
-class Gate:
-    """Decides whose request this is, or refuses it.
+class Authenticator:
+    """Finds the owner of a request, or refuses the request.
 
-    With neither keys nor an `owner_of` of the application's own, only this machine is let in: a loopback client, that
-    asked for a loopback host (so that no foreign name that points here will do), and not through a proxy.
+    With neither keys nor `owner_of`, only requests from this machine are accepted: from a loopback client, to a
+    loopback host (a foreign name that resolves to this machine is refused), and not through a proxy.
     """
 
     def __init__(self, keys: Keys | None, owner_of: OwnerOf | None, origins: tuple[str, ...]) -> None:
@@ -32,8 +32,8 @@ class Gate:
         self._origins: Final = frozenset(origins)
 
     def owner(self, request: Request) -> str:
-        """Whose request this is. Raises `Problem` for one that may not come in."""
-        self._refuse_other_sites(request)
+        """The owner of a request. Raises `Problem` for a request without access."""
+        self._refuse_cross_site(request)
         if self._owner_of is not None:
             owner = self._owner_of(request)
         elif self._keys is not None:
@@ -50,8 +50,8 @@ class Gate:
             )
         return owner
 
-    def _refuse_other_sites(self, request: Request) -> None:
-        """A page of another site can make a browser post here, with no more harm to it than not seeing the answer."""
+    def _refuse_cross_site(self, request: Request) -> None:
+        """Refuse requests that a page of another site makes a browser send: without this, it could start runs."""
         origin = request.headers.get("origin")
         if origin is not None and origin in self._origins:
             return
@@ -63,13 +63,13 @@ class Gate:
             raise Problem(
                 403,
                 "cross_site",
-                "This request was made by a page of another site.",
+                "This request comes from a page of another site.",
                 todo="If that site is yours, start the server with its origin in cors_origins.",
             )
 
 
 def urlsplit_host(origin: str) -> str:
-    """The host and port that an origin names; empty for one that makes no sense."""
+    """The host and port of an origin; empty for an invalid one."""
     try:
         return urlsplit(origin).netloc.lower()
     except ValueError:
@@ -77,7 +77,7 @@ def urlsplit_host(origin: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host name or address is this machine's own."""
+    """Whether a host name or address is a loopback one."""
     name = host.strip("[]").lower()
     if name == "localhost":
         return True
@@ -104,7 +104,7 @@ def _anonymous(request: Request) -> str:
         raise Problem(
             401,
             "unauthorized",
-            "Without API keys this server answers to its own machine alone.",
+            "This server has no API keys, so it accepts only requests from its own machine.",
             todo="Start it with --key-file, and send the key as `Authorization: Bearer <key>`.",
             headers={"WWW-Authenticate": "Bearer"},
         )

@@ -1,4 +1,4 @@
-"""From a request to a handler and back: who asks, what they sent, and how it is answered."""
+"""From an HTTP request to a handler and back: authentication, the body, and errors."""
 
 from __future__ import annotations
 
@@ -11,110 +11,115 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ..errors import QuiesceError
-from .auth import Gate
+from .auth import Authenticator
 from .event_log import to_json
 from .problems import Problem, problem_of
-from .registry import Record, RunRegistry
+from .registry import ServedRun
+from .services import Services
 
 _T = TypeVar("_T")
 _CLOSE: Final = {"Connection": "close"}
 
 
-class Call:
-    """One request: whose it is, and what it asks of the desk."""
+class ApiRequest:
+    """An authenticated request: its owner, its body, and the services that answer it. `http` is Starlette's."""
 
-    def __init__(self, request: Request, owner: str, desk: RunRegistry, body: bytes) -> None:
-        self.request: Final = request
+    def __init__(self, http: Request, owner: str, services: Services, body: bytes) -> None:
+        self.http: Final = http
         self.owner: Final = owner
-        self.desk: Final = desk
+        self.services: Final = services
         self._body: Final = body
 
     @property
-    def record(self) -> Record:
-        """The run that the path names. Raises `Problem` when this key has none with that id."""
-        return self.desk.get(self.owner, self.request.path_params["id"])
+    def run(self) -> ServedRun:
+        """The run that the path names. Raises `Problem` when the owner has none with that id."""
+        return self.services.runs.get(self.owner, self.http.path_params["id"])
 
     def body(self, kind: type[_T]) -> _T:
-        """What was sent, as the type that is expected; a body that was left out counts as `{}`."""
+        """The body as the expected type; an empty body counts as `{}`. Raises `Problem`."""
         try:
             return msgspec.json.decode(self._body or b"{}", type=kind)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             status, code = (422, "invalid") if isinstance(error, msgspec.ValidationError) else (400, "not_json")
-            raise Problem(status, code, f"The body cannot be used: {error}.", todo="See /openapi.json.") from None
+            raise Problem(status, code, f"The body is not valid: {error}.", todo="See /openapi.json.") from None
 
     def number(self, name: str, kind: Callable[[str], float], *, least: float, most: float) -> float | None:
-        """A number from the query, None when it is not there. Raises `Problem` for one that makes no sense."""
-        given = self.request.query_params.get(name)
-        if given is None:
+        """A number from the query; None when it is not there. Raises `Problem` for an invalid one."""
+        text = self.http.query_params.get(name)
+        if text is None:
             return None
         try:
-            value = kind(given)
+            value = kind(text)
         except ValueError:
             value = least - 1
         if not least <= value <= most:
             raise Problem(422, "invalid", f"`{name}` must be a number from {least:g} to {most:g}.")
         return value
 
+    def wait_seconds(self) -> float | None:
+        """The value of `?wait=`; None when it is not there. Raises `Problem` for an invalid one."""
+        return self.number("wait", float, least=0, most=self.services.settings.max_wait)
 
-Handler: TypeAlias = Callable[[Call], Awaitable[Response]]
+
+Handler: TypeAlias = Callable[[ApiRequest], Awaitable[Response]]
 
 
-def answer(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    """A struct as JSON."""
+def json_response(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """A response with a struct as JSON."""
     return Response(to_json(value), status, headers, "application/json")
 
 
 class Endpoints:
-    """Turns handlers into what Starlette calls: everything passes the gate, and every error has the same shape."""
+    """Turns handlers into Starlette endpoints: every request is authenticated, and every error has the same shape."""
 
-    def __init__(self, desk: RunRegistry, gate: Gate) -> None:
-        self._desk: Final = desk
-        self._gate: Final = gate
+    def __init__(self, services: Services, authenticator: Authenticator) -> None:
+        self._services: Final = services
+        self._authenticator: Final = authenticator
 
     def __call__(self, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
         """A handler as an endpoint."""
 
-        async def endpoint(request: Request) -> Response:
+        async def endpoint(http: Request) -> Response:
             try:
-                owner = self._gate.owner(request)
-                body = b"" if request.method in ("GET", "HEAD") else await self._read(request)
-                return await handler(Call(request, owner, self._desk, body))
+                owner = self._authenticator.owner(http)
+                body = b"" if http.method in ("GET", "HEAD") else await self._read_body(http)
+                return await handler(ApiRequest(http, owner, self._services, body))
             except QuiesceError as error:
                 raise problem_of(error) from error
 
         endpoint.__name__ = handler.__name__
         return endpoint
 
-    async def _read(self, request: Request) -> bytes:
-        """The body, unless it is too large, too slow, or not JSON."""
-        limit = self._desk.settings.max_body
-        declared = request.headers.get("content-length", "0")
+    async def _read_body(self, http: Request) -> bytes:
+        """The body. Raises `Problem` when it is too large, too slow, or not JSON."""
+        limit = self._services.settings.max_body
+        declared = http.headers.get("content-length", "0")
         if declared.isdigit() and int(declared) > 2 * limit:
             raise _too_large(limit, close=True)
         chunks: list[bytes] = []
         size = 0
-        with anyio.move_on_after(self._desk.settings.body_timeout) as patience:
-            async for chunk in request.stream():
+        with anyio.move_on_after(self._services.settings.body_timeout) as timeout:
+            async for chunk in http.stream():
                 size += len(chunk)
                 if size > 2 * limit:
                     raise _too_large(limit, close=True)
-                # What is a little too large is read to its end and thrown away: a client that is still sending would
-                # otherwise see a broken connection in place of the answer.
+                # A body that is a little too large is read to its end and discarded: a client that is still sending
+                # would otherwise see a broken connection instead of the response.
                 if size <= limit:
                     chunks.append(chunk)
-        if patience.cancelled_caught:
+        if timeout.cancelled_caught:
             raise Problem(408, "too_slow", "The body did not arrive in time.", headers=_CLOSE)
         if size > limit:
             raise _too_large(limit, close=False)
-        if size and not _is_json(request):
+        if size and not _is_json(http):
             raise Problem(415, "not_json", "The body must be sent as application/json.")
-        if not size and "content-type" in request.headers and not _is_json(request):
-            raise Problem(415, "not_json", "Only application/json is taken.")
+        if not size and "content-type" in http.headers and not _is_json(http):
+            raise Problem(415, "not_json", "Only application/json is accepted.")
         return b"".join(chunks)
 
 
-def _is_json(request: Request) -> bool:
-    return request.headers.get("content-type", "").partition(";")[0].strip().lower() == "application/json"
+def _is_json(http: Request) -> bool:
+    return http.headers.get("content-type", "").partition(";")[0].strip().lower() == "application/json"
 
 
 def _too_large(limit: int, *, close: bool) -> Problem:

@@ -1,7 +1,7 @@
-"""A run's events, numbered and encoded once, for any number of readers at their own pace.
+"""The event log of a run: events are numbered and encoded once, for any number of readers.
 
-The run never waits for those who read here. A log is bounded: when it is full the oldest events go, and a reader that
-had not come so far is told which are missing.
+The run never waits for a reader. A log is bounded: when it is full, the oldest events are dropped, and a reader that
+has not read them gets a gap event with their numbers.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ import msgspec
 
 from ..events import Event, RunEnded
 
-# What one answer to `read()` holds at most, so that a long log goes out in steps.
-_BATCH: Final = 64 * 1024
-_MOST: Final = 1024
-# What Python needs for a frame beside its bytes.
-_FRAME: Final = 64
+# The most bytes and events that one `read()` returns, so that a long log is sent in steps.
+_BATCH_BYTES: Final = 64 * 1024
+_BATCH_EVENTS: Final = 1024
+# The memory that Python needs for a frame besides its bytes.
+_FRAME_OVERHEAD: Final = 64
 
 
 class EventLog(Protocol):
-    """Where the events of one run can be read again. Events are numbered from 1."""
+    """The events of one run, numbered from 1."""
 
     @property
     def last(self) -> int:
@@ -32,19 +32,19 @@ class EventLog(Protocol):
 
     @property
     def size(self) -> int:
-        """What the log holds in memory, in bytes."""
+        """The memory that the log needs, in bytes."""
         ...
 
     def append(self, event: Event) -> None:
-        """Write down what happened. Never waits and never raises: the run is what calls it."""
+        """Add an event. Never waits and never raises, because the run calls it."""
         ...
 
     def close(self) -> None:
-        """There will be no more events, even if the last one was not the run's end."""
+        """End the log, even if its last event is not the end of the run."""
         ...
 
     def begin(self, after: int) -> int:
-        """Where a reader goes on that says it has seen so many events."""
+        """The position of a reader that has seen so many events."""
         ...
 
     async def read(self, after: int) -> tuple[int, bytes] | None:
@@ -64,7 +64,7 @@ class MemoryLog:
         self._dropped = 0
         self._size = 0
         self._ended = False
-        self._waiting: list[asyncio.Future[None]] = []
+        self._waiters: list[asyncio.Future[None]] = []
 
     @property
     def last(self) -> int:
@@ -73,26 +73,26 @@ class MemoryLog:
 
     @property
     def size(self) -> int:
-        """What the log holds in memory."""
+        """The memory that the log needs, in bytes."""
         return self._size
 
     def append(self, event: Event) -> None:
-        """Write down what happened."""
+        """Add an event."""
         frame = encode(self.last + 1, event, time.time())
         self._frames.append(frame)
-        self._size += len(frame) + _FRAME
+        self._size += len(frame) + _FRAME_OVERHEAD
         if self._size > self._max and len(self._frames) > 1:
             self._drop_oldest()
         self._ended = self._ended or isinstance(event, RunEnded)
         self._wake()
 
     def close(self) -> None:
-        """There will be no more events."""
+        """End the log."""
         self._ended = True
         self._wake()
 
     def begin(self, after: int) -> int:
-        """Where a reader goes on that says it has seen so many events."""
+        """The position of a reader that has seen so many events."""
         return min(after, self.last)
 
     async def read(self, after: int) -> tuple[int, bytes] | None:
@@ -100,58 +100,58 @@ class MemoryLog:
         while self.last <= after:
             if self._ended:
                 return None
-            await self._something_new()
+            await self._wait_for_event()
         if after < self._dropped:
             return await self.earlier(after)
         frames: list[bytes] = []
         size = 0
         begin = after - self._dropped
-        for frame in self._frames[begin : begin + _MOST]:
+        for frame in self._frames[begin : begin + _BATCH_EVENTS]:
             frames.append(frame)
             size += len(frame)
-            if size > _BATCH:
+            if size > _BATCH_BYTES:
                 break
         return after + len(frames), b"".join(frames)
 
     @property
     def dropped(self) -> int:
-        """The number of the newest event that is no longer here."""
+        """The number of the newest event that was dropped."""
         return self._dropped
 
     async def earlier(self, after: int) -> tuple[int, bytes]:
-        """What a reader gets in place of events that are no longer here."""
+        """The gap event for events that are no longer in memory."""
         return self._dropped, encode_gap(after + 1, self._dropped)
 
-    async def _something_new(self) -> None:
+    async def _wait_for_event(self) -> None:
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(waiter)
+        self._waiters.append(waiter)
         try:
             await waiter
         finally:
-            if waiter in self._waiting:  # cancelled while it waited: a reader that left leaves nothing here
-                self._waiting.remove(waiter)
+            if waiter in self._waiters:  # the reader was cancelled while it waited
+                self._waiters.remove(waiter)
 
     def _wake(self) -> None:
-        waiting, self._waiting = self._waiting, []
+        waiting, self._waiters = self._waiters, []
         for waiter in waiting:
             if not waiter.done():
                 waiter.set_result(None)
 
     def _drop_oldest(self) -> None:
-        """Make room for a while: a quarter of what may be held, in one go, so that it is not done for each event."""
+        """Drop a quarter of the log at once, so that this is not needed for each event."""
         keep = self._max * 3 // 4
         count = 0
         while self._size > keep and count < len(self._frames) - 1:
-            self._size -= len(self._frames[count]) + _FRAME
+            self._size -= len(self._frames[count]) + _FRAME_OVERHEAD
             count += 1
         del self._frames[:count]
         self._dropped += count
 
 
 def encode(number: int, event: Event, at: float | None) -> bytes:
-    """One server-sent event. Works for whatever a tool reports as its progress.
+    """One event as a server-sent event. Any progress value of a tool can be encoded.
 
-    `at` is a field of ours, which other clients pass over: when it happened, for those who read it later.
+    `at` is the time of the event, in a field that clients other than the console ignore.
     """
     kind = str(event.__struct_config__.tag).encode()
     when = b"" if at is None else b"at: %.3f\n" % at
@@ -159,12 +159,12 @@ def encode(number: int, event: Event, at: float | None) -> bytes:
 
 
 def encode_gap(first: int, last: int) -> bytes:
-    """What a reader is told who asks for events that are no longer there."""
+    """The gap event for a range of missing events."""
     return b'id: %d\nevent: gap\ndata: {"type":"gap","first":%d,"last":%d}\n\n' % (last, first, last)
 
 
 def to_json(value: Any) -> bytes:
-    """`value` as JSON on one line, whatever it is: what JSON has no word for becomes text."""
+    """`value` as JSON on one line; values that JSON cannot express become text."""
     try:
         return _ENCODER.encode(value)
     except Exception:

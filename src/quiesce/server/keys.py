@@ -1,4 +1,4 @@
-"""API keys: made here, kept as hashes, compared in constant time."""
+"""API keys: stored as salted hashes and compared in constant time."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ ENVIRONMENT: Final = "QUIESCE_API_KEYS"
 
 
 def new_key() -> str:
-    """A key that nobody has. It is shown once, to its owner; keep only `hash_key()` of it."""
+    """A new random key. Show it once to its owner, and store only `hash_key()` of it."""
     return _PREFIX + secrets.token_urlsafe(32)
 
 
 def hash_key(key: str) -> str:
-    """What is kept of a key. Raises `ConfigurationError` for one that is so short that it could be guessed."""
+    """The salted hash of a key. Raises `ConfigurationError` for a key that is short enough to be guessed."""
     if len(key) < _SHORTEST:
         raise ConfigurationError(
-            f"An API key has {len(key)} characters, and needs {_SHORTEST} at least.",
+            f"An API key has {len(key)} characters; it needs at least {_SHORTEST}.",
             todo="Make one with `quiesce key NAME --key-file FILE`.",
         )
     salt = secrets.token_hex(16)
@@ -42,7 +42,7 @@ def _digest(key: str, salt: str) -> str:
 
 
 class Keys:
-    """Who holds which key. `owner()` answers whose a presented key is, in a time that says nothing about it."""
+    """The hashes of all keys by owner. `owner()` takes the same time for every key."""
 
     def __init__(self, hashes: Mapping[str, str]) -> None:
         self._known: Final = [(_checked_name(name), *_parts(name, kept)) for name, kept in hashes.items()]
@@ -50,9 +50,9 @@ class Keys:
             raise ConfigurationError("There is no API key.", todo="Make one with `quiesce key NAME --key-file FILE`.")
 
     def owner(self, presented: str) -> str | None:
-        """The name of the key's owner; None for a key that nobody here holds."""
+        """The owner of a key; None for an unknown key."""
         found: str | None = None
-        for name, salt, digest in self._known:  # all of them, whichever fits
+        for name, salt, digest in self._known:  # without an early exit, for constant time
             if hmac.compare_digest(_digest(presented, salt), digest):
                 found = name
         return found
@@ -62,7 +62,7 @@ class Keys:
 
 
 def keys_from_file(path: Path) -> dict[str, str]:
-    """The names and hashes in a key file. Raises `ConfigurationError` for a file that is missing or makes no sense."""
+    """The names and hashes in a key file. Raises `ConfigurationError` for a missing or invalid file."""
     try:
         lines = path.read_text("utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -73,7 +73,7 @@ def keys_from_file(path: Path) -> dict[str, str]:
             continue
         name, _, kept = line.strip().partition(" ")
         if name in hashes:
-            raise ConfigurationError(f"Line {number} of {path} has the name {name!r} a second time.")
+            raise ConfigurationError(f"Line {number} of {path} repeats the name {name!r}.")
         hashes[name] = kept.strip()
     return hashes
 
@@ -91,7 +91,9 @@ def add_key(path: Path, name: str) -> str:
     """Make a key for `name`, put its hash into the file, and return the key: it cannot be read again."""
     _checked_name(name)
     if path.exists() and name in keys_from_file(path):
-        raise ConfigurationError(f"{path} has a key of {name!r} already.", todo="Use another name, or take it out.")
+        raise ConfigurationError(
+            f"{path} already has a key of {name!r}.", todo="Use another name, or remove that line."
+        )
     key = new_key()
     descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     with os.fdopen(descriptor, "a", encoding="utf-8") as file:
@@ -99,8 +101,8 @@ def add_key(path: Path, name: str) -> str:
     return key
 
 
-def gather(sources: Iterable[Mapping[str, str]]) -> Keys | None:
-    """All keys of some sources together; None when there is none."""
+def merge_keys(sources: Iterable[Mapping[str, str]]) -> Keys | None:
+    """The keys of all sources together; None when there are none."""
     hashes: dict[str, str] = {}
     for source in sources:
         hashes.update(source)
@@ -110,7 +112,8 @@ def gather(sources: Iterable[Mapping[str, str]]) -> Keys | None:
 def _checked_name(name: str) -> str:
     if _NAME.fullmatch(name) is None:
         raise ConfigurationError(
-            f"{name!r} is no name for a key.", todo="Use letters, digits, dot, dash, underscore and @; 64 at most."
+            f"{name!r} is not a valid name for a key.",
+            todo="Use letters, digits, dot, dash, underscore and @; 64 at most.",
         )
     return name
 
@@ -120,6 +123,6 @@ def _parts(name: str, kept: str) -> tuple[str, str]:
     salt, _, digest = rest.partition("$")
     if algorithm != "sha256" or not salt or re.fullmatch(r"[0-9a-f]{64}", digest) is None:
         raise ConfigurationError(
-            f"What is kept of the key of {name!r} makes no sense.", todo="Make a new one with `quiesce key`."
+            f"The stored hash of the key of {name!r} is not valid.", todo="Make a new one with `quiesce key`."
         )
     return salt, digest

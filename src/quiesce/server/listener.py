@@ -1,4 +1,4 @@
-"""The process that listens: uvicorn, with a bound on slow clients, and signals that drain before they end it."""
+"""The listening process: uvicorn with time limits for slow clients; signals drain it before it ends."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from .settings import Settings
 from .streams import ABORT
 
 _log: Final = logging.getLogger("quiesce.server")
-# After the last run has ended, its readers get this long to take the last events.
-_LAST_WORDS: Final = 5
-# What is left then is cancelled, and gets this long.
-_LAST_BREATH: Final = 1.0
+# Seconds that clients get to read the last events after the last run has ended.
+_FLUSH_TIMEOUT: Final = 5
+# Seconds that the remaining tasks get after their cancellation.
+_CANCEL_TIMEOUT: Final = 1.0
 _KEEP_ALIVE: Final = 30
 _MAX_HEAD: Final = 64 * 1024
 
@@ -45,46 +45,46 @@ def serve(
 ) -> None:
     """Serve agents until SIGTERM or SIGINT; then drain, and return.
 
-    A tool that cannot be stopped at all does not keep the process alive: its receipt says `abandoned`, and the process
-    is ended with exit code 0. Other processes can no longer read this one's environment: see `hide_environment`. Raises
-    `ConfigurationError` for a host that others can reach when there are no keys.
+    A tool that cannot be stopped does not keep the process alive: its receipt says `abandoned`, and the process ends
+    with exit code 0. Other processes can no longer read this one's environment: see `hide_environment`. Raises
+    `ConfigurationError` when there are no keys and the host is reachable from other machines.
     """
     if keys is None and not is_loopback(host):
         raise ConfigurationError(
             f"{host} can be reached from other machines, and there are no API keys.",
             todo="Start with --key-file (see `quiesce key`), or listen on 127.0.0.1.",
         )
-    hide_environment()  # from what tools start
+    hide_environment()  # from processes that tools start
     listening = server(
         create_app(*agents, settings=settings, keys=keys, store=store), host=host, port=port, log_level=log_level
     )
 
     async def main() -> None:
         await listening.serve()
-        await _leave_nobody_waiting()
+        await _cancel_remaining_tasks()
 
     with asyncio.Runner(loop_factory=listening.config.get_loop_factory()) as runner:
         runner.run(main())
 
 
-async def _leave_nobody_waiting() -> None:
-    """A loop closes only when all its tasks have ended, so one that ignores its cancellation would hold it for ever."""
+async def _cancel_remaining_tasks() -> None:
+    """Cancel the tasks that are left; end the process if one does not stop, because the loop would wait for it."""
     tasks = asyncio.all_tasks() - {asyncio.current_task()}
     for task in tasks:
         task.cancel()
     if tasks:
-        await asyncio.wait(tasks, timeout=_LAST_BREATH)
+        await asyncio.wait(tasks, timeout=_CANCEL_TIMEOUT)
     stubborn = [task.get_name() for task in tasks if not task.done()]
     if stubborn:
-        _log.error("ends although these cannot be stopped: %s", ", ".join(stubborn))
+        _log.error("ending the process although these tasks did not stop: %s", ", ".join(stubborn))
         logging.shutdown()
         sys.stdout.flush()
         os._exit(0)
 
 
 def server(app: Application, *, host: str = "127.0.0.1", port: int = 0, log_level: str = "info") -> DrainingServer:
-    """A uvicorn server for an application, that drains it before it ends."""
-    settings = app.desk.settings
+    """A uvicorn server for an application; it drains the application before it ends."""
+    settings = app.services.settings
     config = uvicorn.Config(
         app,
         host=host,
@@ -96,7 +96,7 @@ def server(app: Application, *, host: str = "127.0.0.1", port: int = 0, log_leve
         http=_protocol(settings.header_timeout, settings.send_timeout),
         lifespan="on",
         timeout_keep_alive=_KEEP_ALIVE,
-        timeout_graceful_shutdown=_LAST_WORDS,
+        timeout_graceful_shutdown=_FLUSH_TIMEOUT,
         h11_max_incomplete_event_size=_MAX_HEAD,
         limit_concurrency=settings.max_streams + settings.max_runs + 1000,
         backlog=4096,
@@ -128,7 +128,7 @@ class DrainingServer(uvicorn.Server):
 
     def drain(self) -> None:
         """End the runs, then the server. A second call hurries. In the server's own loop."""
-        if self._app.desk.draining:
+        if self._app.services.quotas.draining:
             self._app.drain.hurry()
         self._app.drain.begin().add_done_callback(self._drained)
 
@@ -137,20 +137,20 @@ class DrainingServer(uvicorn.Server):
 
 
 def _protocol(header_timeout: float, send_timeout: float) -> type[H11Protocol]:
-    """uvicorn's protocol, with limits on the time that the head of a request takes and that bytes are on their way.
+    """uvicorn's protocol with time limits for the head of a request and for the acknowledgement of sent bytes.
 
     Without the first, a client that sends a byte now and then can hold a connection for ever; without the second, one
     whose network has gone is noticed after a quarter of an hour.
     """
 
-    class PatientProtocol(H11Protocol):
+    class TimeLimitedProtocol(H11Protocol):
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             super().__init__(*args, **kwargs)
             self._head_timer: asyncio.TimerHandle | None = None
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
             super().connection_made(transport)
-            notice_a_lost_network(transport.get_extra_info("socket"), send_timeout)
+            set_send_timeout(transport.get_extra_info("socket"), send_timeout)
             self._await_head(transport.abort)
 
         def data_received(self, data: bytes) -> None:
@@ -181,14 +181,14 @@ def _protocol(header_timeout: float, send_timeout: float) -> type[H11Protocol]:
                 self._head_timer.cancel()
                 self._head_timer = None
 
-    return PatientProtocol
+    return TimeLimitedProtocol
 
 
-def notice_a_lost_network(connection: socket.socket, seconds: float) -> None:
-    """Give a connection up when what was sent is not acknowledged for so long.
+def set_send_timeout(connection: socket.socket, seconds: float) -> None:
+    """Abort a connection when sent bytes are not acknowledged within so many seconds.
 
-    A client whose Wi-Fi is lost says no goodbye, and heartbeats fit into the kernel's buffer for hours. Only the kernel
-    knows that nothing is acknowledged. Where it cannot be told to act on that, it waits as long as it likes.
+    A client that loses its network sends no FIN, and heartbeats fit into the kernel's buffer for hours. Only the kernel
+    knows that nothing is acknowledged. Where it has no such option, its own timeout applies.
     """
     option = getattr(socket, "TCP_USER_TIMEOUT", None)
     if option is not None and connection.family in (socket.AF_INET, socket.AF_INET6):

@@ -1,4 +1,4 @@
-"""Quiesce inside an application that somebody has already: a sub-application, or a single line in a handler."""
+"""Quiesce inside an existing application: as a sub-application, or as one line in a handler."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def mount(
 ) -> Application:
     """Serve agents under `path` of a FastAPI or Starlette application; call it before the application starts.
 
-    keys       who may use it; without keys, and without `owner_of`, only this machine may
-    owner_of   whose request this is, by your application's own rules; None refuses it
-    store      where sessions and runs outlive the process: a path, a URL or a `Store`
+    keys       the API keys; without keys and `owner_of`, only clients on this machine have access
+    owner_of   instead of keys: returns the owner of a request; None refuses the request
+    store      where sessions and runs are saved: a path, a URL or a `Store`
 
-    The runs are stopped, patiently at first, when the application's server gets SIGTERM or SIGINT, and the
-    application's shutdown waits for them. Raises `ConfigurationError` for no agent, or two of the same name.
+    SIGTERM and SIGINT drain the runs: they are stopped after their turn, then now, then by force. The application's
+    shutdown waits for them. Raises `ConfigurationError` for no agent, or two of the same name.
     """
     agents = (agent,) if isinstance(agent, Agent) else tuple(agent)
     inner = create_app(*agents, settings=settings, keys=keys, owner_of=owner_of, store=store)
@@ -51,7 +51,7 @@ def mount(
 
     @asynccontextmanager
     async def lifespan(outer: Any) -> AsyncGenerator[Any]:
-        async with outer_lifespan(outer) as state, inner.open_desk():
+        async with outer_lifespan(outer) as state, inner.open_services():
             with _drain_on_signals(inner):
                 yield state
 
@@ -61,7 +61,7 @@ def mount(
 
 @contextmanager
 def _drain_on_signals(inner: Application) -> Generator[None]:
-    """Begin to drain with the signal itself, and hand it on: a server that shuts down waits for open streams first."""
+    """Drain when a signal arrives, then call the previous handler: a server that shuts down waits for streams."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -75,7 +75,7 @@ def _drain_on_signals(inner: Application) -> Generator[None]:
             handler(number, frame)
 
     for number, handler in before.items():
-        if callable(handler):  # one that was not set from Python, or ignores the signal, cannot be handed it on
+        if callable(handler):  # a handler that was not set from Python cannot be called
             signal.signal(number, on_signal)
     try:
         yield
@@ -86,19 +86,20 @@ def _drain_on_signals(inner: Application) -> Generator[None]:
 
 
 def stop_on_disconnect(request: Request, run: Run, *, mode: str = Mode.NOW) -> Callable[[], None]:
-    """Stop a run when the client of this request goes away. For a handler of your own, once it has read the body:
+    """Stop a run when the client of this request disconnects. For your own handler, after it has read the body:
 
         run = agent.start(prompt)
         stop_on_disconnect(request, run)
         return {"answer": (await run).text}
 
-    The cause's source is `disconnect`. Returns at once, with the way to call it off; it ends with the run.
-    An answer that is sent while the run goes on ends the request too, and so the run. Raises `UnknownMode`.
+    The cause's source is `disconnect`. Returns at once, with a function that ends the watch; the watch also
+    ends with the run. A response that is sent while the run is active ends the request, and so stops the run.
+    Raises `UnknownMode`.
     """
     mode = parse_mode(mode)
     watcher = asyncio.get_running_loop().create_task(_watch(request, run, mode), name=f"client of run {run.id}")
 
-    def call_off() -> None:
+    def end_watch() -> None:
         watcher.cancel()
 
     async def end_with_run() -> None:
@@ -107,7 +108,7 @@ def stop_on_disconnect(request: Request, run: Run, *, mode: str = Mode.NOW) -> C
 
     ender = asyncio.get_running_loop().create_task(end_with_run(), name=f"end of run {run.id}")
     watcher.add_done_callback(lambda _: ender.cancel())
-    return call_off
+    return end_watch
 
 
 async def _watch(request: Request, run: Run, mode: str) -> None:

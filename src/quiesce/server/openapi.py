@@ -11,45 +11,45 @@ import msgspec
 
 from .._version import __version__
 from ..events import Event
-from . import schemas as views
+from . import schemas
 from .settings import Settings
 
 _Json: TypeAlias = dict[str, Any]
 
 _TYPES: Final = (
-    views.StartRun,
-    views.CancelRun,
-    views.CancelTool,
-    views.SteerRun,
-    views.ResumeRun,
-    views.Nothing,
-    views.RunAnswer,
-    views.RunDetail,
-    views.RunList,
-    views.CancelAnswer,
-    views.Accepted,
-    views.ReceiptAnswer,
-    views.SessionList,
-    views.SessionDetail,
-    views.UsageReport,
-    views.AgentList,
-    views.Health,
-    views.RunsListed,
-    views.RunChanged,
-    views.RunGone,
+    schemas.StartRun,
+    schemas.CancelRun,
+    schemas.CancelTool,
+    schemas.SteerRun,
+    schemas.ResumeRun,
+    schemas.Nothing,
+    schemas.RunAnswer,
+    schemas.RunDetail,
+    schemas.RunList,
+    schemas.CancelAnswer,
+    schemas.Accepted,
+    schemas.ReceiptAnswer,
+    schemas.SessionList,
+    schemas.SessionDetail,
+    schemas.UsageReport,
+    schemas.AgentList,
+    schemas.Health,
+    schemas.RunsListed,
+    schemas.RunChanged,
+    schemas.RunGone,
 )
 
 _ERRORS: Final = {
     400: "The body is not JSON.",
     401: "The API key is missing or wrong.",
-    403: "The request was made by a page of another site.",
-    404: "There is no such thing, or it is somebody else's.",
+    403: "The request comes from a page of another site.",
+    404: "It does not exist, or it belongs to another key.",
     408: "The body did not arrive in time.",
-    409: "Not in this state.",
-    410: "The run is no longer known.",
+    409: "Not possible in the current state.",
+    410: "The run has been deleted.",
     413: "The body is too large.",
     415: "The body must be application/json.",
-    422: "The request cannot be used.",
+    422: "The request is not valid.",
     429: "Too many runs or streams; see Retry-After.",
     503: "The server is shutting down; see Retry-After.",
 }
@@ -60,10 +60,10 @@ _WITH_BODY: Final = (400, 408, 413, 415, 422)
 @cache
 def document(settings: Settings) -> _Json:
     """The document for a server with these settings."""
-    _, schemas = msgspec.json.schema_components((*_TYPES, Event), ref_template="#/components/schemas/{name}")
-    schemas["Event"] = _one_of("What the `data` of a run's event stream holds.", Event)
-    schemas["RunsChange"] = _one_of("What the `data` of the stream of changes holds.", views.RunsChange)
-    schemas["Error"] = _ERROR
+    _, components = msgspec.json.schema_components((*_TYPES, Event), ref_template="#/components/schemas/{name}")
+    components["Event"] = _one_of("What the `data` of a run's event stream holds.", Event)
+    components["RunsChange"] = _one_of("What the `data` of the stream of changes holds.", schemas.RunsChange)
+    components["Error"] = _ERROR
     return {
         "openapi": "3.1.0",
         "info": {
@@ -75,7 +75,7 @@ def document(settings: Settings) -> _Json:
         "paths": _paths(settings.max_wait),
         "security": [{"key": []}, {}],
         "components": {
-            "schemas": schemas,
+            "schemas": components,
             "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
         },
     }
@@ -125,17 +125,17 @@ _PLACE: Final[_Json] = {"type": "string", "pattern": "^[!-~]*$"}
 _FILTERS: Final = (
     _parameter("query", "state", "Only runs in this state.", _STATES),
     _parameter("query", "session", "Only runs of this session.", _TEXT),
-    _parameter("query", "limit", "So many at most.", _LIMIT),
+    _parameter("query", "limit", "The maximum number of runs.", _LIMIT),
 )
 _IDEMPOTENCY: Final = _parameter(
-    "header", "Idempotency-Key", "The same key again gives the same run, and starts no second one.", _KEY
+    "header", "Idempotency-Key", "A repeated request with the same key gets the same run instead of a second one.", _KEY
 )
 
 
 def _resume_at(schema: _Json) -> tuple[_Json, ...]:
     return (
-        _parameter("header", "Last-Event-ID", "Begin after this event.", schema),
-        _parameter("query", "after", "The same, for clients that cannot set headers.", schema),
+        _parameter("header", "Last-Event-ID", "Start after this event.", schema),
+        _parameter("query", "after", "Like Last-Event-ID, for clients that cannot set headers.", schema),
     )
 
 
@@ -149,10 +149,10 @@ class _Operation:
     """One row of the table below.
 
     answers    by status: the schema and what it means; without a schema, there is no body
-    body       the schema of what is sent; with a question mark it may be left out
-    stream     the schema of the events, for an answer that is a stream of them
+    body       the schema of the request body; with a question mark it is optional
+    stream     the schema of the events, for a response that is a stream
     waits      whether the client may wait for the run with `?wait=`
-    refusals   the errors beside those that follow from the rest
+    refusals   further errors, besides those that follow from the other fields
     """
 
     method: str
@@ -169,7 +169,7 @@ class _Operation:
 
 
 _NEW_RUN: Final = {201: ("RunAnswer", "The new run.")}
-_FORGOTTEN: Final = {204: ("", "Forgotten.")}
+_DELETED: Final = {204: ("", "Deleted.")}
 _BUSY: Final = (409, 429, 503)
 _BODY_REFUSED: Final = (408, 413, 415)
 
@@ -184,45 +184,45 @@ _OPERATIONS: Final = (
         parameters=_FILTERS, refusals=(422,),
     ),
     _Operation(
-        "get", "/events", "stream_changes", "What changes in the list of runs, as it happens", {},
+        "get", "/events", "stream_changes", "The changes in the list of runs, as a stream", {},
         stream="RunsChange", parameters=_resume_at(_PLACE), refusals=(429,),
     ),
     _Operation(
         "get", "/runs/{id}", "show_run", "A run, its conversation and its receipt", {200: ("RunDetail", "The run.")},
     ),
     _Operation(
-        "delete", "/runs/{id}", "delete_run", "Forget an ended run", _FORGOTTEN, refusals=(409, *_BODY_REFUSED),
+        "delete", "/runs/{id}", "delete_run", "Delete an ended run", _DELETED, refusals=(409, *_BODY_REFUSED),
     ),
     _Operation(
-        "get", "/runs/{id}/events", "stream_events", "A run's events as they happen, and those that have happened", {},
+        "get", "/runs/{id}/events", "stream_events", "All events of a run, past and future", {},
         stream="Event", parameters=_resume_at(_EVENT_NUMBER), refusals=(422, 429),
     ),
     _Operation(
         "post", "/runs/{id}/cancel", "cancel_run", "Stop a run",
         {
             200: ("CancelAnswer", "The run has ended; with its receipt."),
-            202: ("CancelAnswer", "The stop was asked for, and the run is not at rest yet."),
+            202: ("CancelAnswer", "The stop was requested, and the run has not ended yet."),
         },
         body="CancelRun?", waits=True,
     ),
     _Operation(
-        "post", "/runs/{id}/steer", "steer_run", "Say something to a running run",
-        {202: ("Accepted", "It will be said.")}, body="SteerRun", refusals=(409,),
+        "post", "/runs/{id}/steer", "steer_run", "Steer a running run with a prompt",
+        {202: ("Accepted", "The prompt was accepted.")}, body="SteerRun", refusals=(409,),
     ),
     _Operation(
-        "post", "/runs/{id}/resume", "resume_run", "Answer what a run asked, and go on in a new run", _NEW_RUN,
+        "post", "/runs/{id}/resume", "resume_run", "Answer the questions of a run, in a new run", _NEW_RUN,
         body="ResumeRun", refusals=_BUSY,
     ),
     _Operation(
-        "post", "/runs/{id}/undo", "undo_run", "Take back what the run's tools can take back",
+        "post", "/runs/{id}/undo", "undo_run", "Undo the calls of tools that have an undo",
         {
-            200: ("ReceiptAnswer", "Everything was tried; the receipt says what came of it."),
-            202: ("ReceiptAnswer", "It is under way."),
+            200: ("ReceiptAnswer", "The undo is complete; the receipt has the outcomes."),
+            202: ("ReceiptAnswer", "The undo is in progress."),
         },
         body="Nothing?", waits=True, refusals=(409, 503),
     ),
     _Operation(
-        "post", "/runs/{id}/continue", "continue_run", "Go on where a stopped run was cut, in a new run", _NEW_RUN,
+        "post", "/runs/{id}/continue", "continue_run", "Continue the answer of a stopped run, in a new run", _NEW_RUN,
         body="Nothing?", refusals=_BUSY,
     ),
     _Operation(
@@ -235,13 +235,13 @@ _OPERATIONS: Final = (
         {200: ("SessionDetail", "The session.")},
     ),
     _Operation(
-        "delete", "/sessions/{name}", "delete_session", "Forget a session", _FORGOTTEN, refusals=(409, *_BODY_REFUSED),
+        "delete", "/sessions/{name}", "delete_session", "Delete a session", _DELETED, refusals=(409, *_BODY_REFUSED),
     ),
-    _Operation("get", "/usage", "show_usage", "What was used", {200: ("UsageReport", "The figures.")}),
+    _Operation("get", "/usage", "show_usage", "The usage", {200: ("UsageReport", "The figures.")}),
     _Operation("get", "/agents", "list_agents", "The agents", {200: ("AgentList", "The agents.")}),
     _Operation(
-        "get", "/healthz", "health", "Whether new runs are taken",
-        {200: ("Health", "They are."), 503: ("Health", "They are not.")}, open_to_all=True,
+        "get", "/healthz", "health", "Whether the server accepts new runs",
+        {200: ("Health", "It does."), 503: ("Health", "It does not: it is shutting down.")}, open_to_all=True,
     ),
 )  # fmt: skip
 
@@ -272,14 +272,14 @@ def _describe(operation: _Operation, longest_wait: float) -> _Json:
     return described
 
 
-# What can be done next with a run that was answered with, and what in the answer it takes.
+# The operations that can follow a response with a run.
 _NEXT: Final = (
     "show_run", "stream_events", "cancel_run", "steer_run", "resume_run", "undo_run", "continue_run", "delete_run",
 )  # fmt: skip
 
 
 def _links(schema: str, _: str) -> _Json:
-    """The operations that an answer with a run in it leads to."""
+    """OpenAPI links to the operations that can follow a response with a run."""
     if schema not in ("RunAnswer", "RunDetail"):
         return {}
     return {"links": {name: {"operationId": name, "parameters": {"id": "$response.body#/run/id"}} for name in _NEXT}}

@@ -1,4 +1,4 @@
-"""What a client is told when something cannot be done: one shape for every error."""
+"""Error responses: one shape for every error."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _log: Final = logging.getLogger("quiesce.server")
 
 
 class Problem(Exception):
-    """An answer that is an error: its status, a code for programs, a message and a way out for people."""
+    """An error response: a status, a code for programs, and a message and a remedy for people."""
 
     def __init__(
         self, status: int, code: str, message: str, *, todo: str = "", headers: Mapping[str, str] | None = None
@@ -38,30 +38,32 @@ class Problem(Exception):
         self.headers: Final = dict(headers or {})
 
     def response(self) -> Response:
-        """The answer as it is sent."""
+        """The response as it is sent."""
         body = {"error": {"code": self.code, "message": self.message, "todo": self.todo}}
         return Response(msgspec.json.encode(body), self.status, self.headers, "application/json")
 
 
-def no_run() -> Problem:
-    """There is no such run, or it is somebody else's: from outside these look the same."""
+def run_not_found() -> Problem:
+    """The run does not exist or belongs to another owner: the response is the same for both."""
     return Problem(404, "no_such_run", "There is no run with this id.", todo="GET /runs lists yours.")
 
 
-def no_session() -> Problem:
-    """There is no such session, or it is somebody else's."""
+def session_not_found() -> Problem:
+    """The session does not exist or belongs to another owner."""
     return Problem(404, "no_such_session", "There is no session with this name.", todo="GET /sessions lists yours.")
 
 
 def problem_of(error: QuiesceError) -> Problem:
-    """What a client is told about an error of Quiesce."""
+    """The error response for an error of Quiesce."""
     match error:
         case ConversationBusy():
             return Problem(409, "session_busy", error.what, todo="Wait for that run, or stop it.")
         case InvalidAnswer():
             return Problem(422, "invalid_answer", error.what, todo=error.todo)
         case InterruptPending():
-            return Problem(409, "question_pending", error.what, todo="Answer it: POST /runs/{id}/resume; or stop it.")
+            return Problem(
+                409, "question_pending", error.what, todo="Answer it with POST /runs/{id}/resume, or stop the run."
+            )
         case InterruptError():
             return Problem(409, "not_asked", error.what, todo=error.todo)
         case NothingToContinue():
@@ -73,27 +75,29 @@ def problem_of(error: QuiesceError) -> Problem:
 
 
 def on_problem(_: Request, error: Exception) -> Response:
-    """For Starlette: a problem that was raised."""
+    """Starlette's handler for `Problem`."""
     assert isinstance(error, Problem)
     return error.response()
 
 
 def on_http_error(_: Request, error: Exception) -> Response:
-    """For Starlette: an unknown path, or a method that it does not have."""
+    """Starlette's handler for an unknown path or method."""
     assert isinstance(error, HTTPException)
     code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "refused")
     return Problem(error.status_code, code, error.detail, headers=error.headers).response()
 
 
 def on_client_gone(_: Request, error: Exception) -> Response:  # noqa: ARG001
-    """For Starlette: the client left in the middle of its request. Nobody will read this."""
+    """Starlette's handler for a client that disconnected during its request. The response reaches no reader."""
     return Problem(400, "client_gone", "The request was not complete.").response()
 
 
 def on_crash(request: Request, error: Exception) -> Response:
-    """For Starlette: a fault of ours. The client learns nothing of the inside."""
+    """Starlette's handler for a bug of ours. The response has no details; the log has."""
     _log.error("%s %s failed", request.method, request.url.path, exc_info=error)
-    return Problem(500, "internal", "The server failed to answer.", todo="Its log says why.").response()
+    return Problem(
+        500, "internal", "The server could not handle the request.", todo="The server's log has the reason."
+    ).response()
 
 
 HANDLERS: Final = {

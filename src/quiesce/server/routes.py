@@ -1,4 +1,4 @@
-"""What each route does. `quiesce.server.endpoint` has let the request in by then; `record` and `desk` do the work."""
+"""The handlers of the routes. `quiesce.server.endpoint` has authenticated the request and read its body."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ import msgspec
 from starlette.responses import Response
 
 from .._version import __version__
+from ..agent import Agent
 from ..conversation.continuation import CONTINUE
 from ..interrupts import Approve, Deny
 from ..run.handle import Run
-from .endpoint import Call, answer
+from .endpoint import ApiRequest, json_response
 from .problems import Problem
-from .registry import Record, RunRegistry
+from .registry import ServedRun
 from .schemas import (
     Accepted,
     AgentList,
@@ -37,183 +38,190 @@ from .schemas import (
     SteerRun,
     ToolView,
 )
+from .services import Services
 
-_LONGEST_KEY = 255
+_MAX_KEY_LENGTH = 255
 _STATES = ("queued", "running", "stopping", "ended", "crashed")
 
 
 # --- Runs ----------------------------------------------------------------------------------------------------------
 
 
-async def start_run(call: Call) -> Response:
+async def start_run(request: ApiRequest) -> Response:
     """`POST /runs`."""
-    key = call.request.headers.get("idempotency-key")
-    if key is not None and not (0 < len(key) <= _LONGEST_KEY and key.isascii() and key.isprintable()):
-        raise Problem(422, "bad_idempotency_key", f"An Idempotency-Key has 1 to {_LONGEST_KEY} printable characters.")
-    record, is_new = call.desk.start(call.owner, call.body(StartRun), key)
-    return answer(RunAnswer(record.view()), 201 if is_new else 200, {"Location": f"runs/{record.id}"})
+    key = request.http.headers.get("idempotency-key")
+    if key is not None and not (0 < len(key) <= _MAX_KEY_LENGTH and key.isascii() and key.isprintable()):
+        message = f"An Idempotency-Key has 1 to {_MAX_KEY_LENGTH} printable characters."
+        raise Problem(422, "bad_idempotency_key", message)
+    run, is_new = request.services.starter.start(request.owner, request.body(StartRun), key)
+    return json_response(RunAnswer(run.view()), 201 if is_new else 200, {"Location": f"runs/{run.id}"})
 
 
-async def list_runs(call: Call) -> Response:
+async def list_runs(request: ApiRequest) -> Response:
     """`GET /runs`."""
-    state = call.request.query_params.get("state")
+    state = request.http.query_params.get("state")
     if state is not None and state not in _STATES:
         raise Problem(422, "invalid", f"`state` must be one of: {', '.join(_STATES)}.")
-    session = call.request.query_params.get("session")
-    limit = int(call.number("limit", int, least=1, most=1000) or 100)
+    session = request.http.query_params.get("session")
+    limit = int(request.number("limit", int, least=1, most=1000) or 100)
     chosen = (
-        record
-        for record in call.desk.all(call.owner)
-        if (state is None or record.state == state) and (session is None or record.session == session)
+        run
+        for run in request.services.runs.newest_first(request.owner)
+        if (state is None or run.status == state) and (session is None or run.info.session == session)
     )
-    return answer(RunList(tuple(record.view() for record, _ in zip(chosen, range(limit), strict=False))))
+    return json_response(RunList(tuple(run.view() for run, _ in zip(chosen, range(limit), strict=False))))
 
 
-async def show_run(call: Call) -> Response:
+async def show_run(request: ApiRequest) -> Response:
     """`GET /runs/{id}`."""
-    record = call.record
-    return answer(RunDetail(record.view(), record.messages, record.receipt))
+    run = request.run
+    return json_response(RunDetail(run.view(), run.messages, run.receipt))
 
 
-async def delete_run(call: Call) -> Response:
+async def delete_run(request: ApiRequest) -> Response:
     """`DELETE /runs/{id}`."""
-    call.desk.delete(call.owner, call.request.path_params["id"])
+    request.services.retention.delete(request.run)
     return Response(status_code=204)
 
 
 # --- Stopping ------------------------------------------------------------------------------------------------------
 
 
-async def cancel_run(call: Call) -> Response:
+async def cancel_run(request: ApiRequest) -> Response:
     """`POST /runs/{id}/cancel`: ask for the stop at once; with `?wait=`, stay until it is done."""
-    record, wanted = call.record, call.body(CancelRun)
-    wait = call.number("wait", float, least=0, most=call.desk.settings.max_wait)
-    run = record.run
-    if run is None and call.desk.cancel_questions(record):
-        return _cancel_answer(record, accepted=True)
-    accepted = run is not None and run.cancel(wanted.reason, mode=wanted.mode, source=wanted.source, undo=wanted.undo)
+    served, body, wait = request.run, request.body(CancelRun), request.wait_seconds()
+    run = served.run
+    if run is None and served.cancel_interrupts():
+        request.services.run_lists.run_changed(served)
+        return _cancel_response(served, accepted=True)
+    accepted = run is not None and run.cancel(body.reason, mode=body.mode, source=body.source, undo=body.undo)
     if run is not None and wait is not None:
-        await _at_rest(run, wait)
-    return _cancel_answer(record, accepted=accepted)
+        await _wait_for_end(run, wait)
+    return _cancel_response(served, accepted=accepted)
 
 
-async def cancel_tool(call: Call) -> Response:
+async def cancel_tool(request: ApiRequest) -> Response:
     """`POST /runs/{id}/tools/{call}/cancel`: the run goes on."""
-    run, wanted = call.record.run, call.body(CancelTool)
-    accepted = run is not None and run.cancel_tool(call.request.path_params["call"], wanted.reason)
-    return answer(Accepted(accepted), 202)
+    run, body = request.run.run, request.body(CancelTool)
+    accepted = run is not None and run.cancel_tool(request.http.path_params["call"], body.reason)
+    return json_response(Accepted(accepted), 202)
 
 
-def _cancel_answer(record: Record, *, accepted: bool) -> Response:
-    return answer(CancelAnswer(accepted, record.view(), record.receipt), 202 if record.receipt is None else 200)
+def _cancel_response(run: ServedRun, *, accepted: bool) -> Response:
+    return json_response(CancelAnswer(accepted, run.view(), run.receipt), 202 if run.receipt is None else 200)
 
 
-async def _at_rest(run: Run, seconds: float) -> None:
+async def _wait_for_end(run: Run, seconds: float) -> None:
     """Wait for the end of a run, for some time. Giving up here does not touch the run."""
     with anyio.move_on_after(seconds if math.isfinite(seconds) else None):
         await run.stopped()
 
 
-async def undo_run(call: Call) -> Response:
+async def undo_run(request: ApiRequest) -> Response:
     """`POST /runs/{id}/undo`: 200 when everything was tried, 202 when that takes longer than the client waits."""
-    record = call.record
-    call.body(Nothing)
-    wait = call.number("wait", float, least=0, most=call.desk.settings.max_wait)
-    if record.run is None and record.result is None:
-        raise Problem(409, "too_late", "The process that ran this has ended, and with it the way to undo it.")
-    if record.result is None:
-        raise Problem(409, "running", "The run is still going on.", todo="Stop it first, or stop it with undo: true.")
-    undoing = call.desk.undo(record, record.result)
-    await asyncio.wait((undoing,), timeout=call.desk.settings.max_wait if wait is None else wait)
-    is_done = undoing.done()
-    return answer(ReceiptAnswer(record.result.receipt, is_done), 200 if is_done else 202)
+    served = request.run
+    request.body(Nothing)
+    wait = request.wait_seconds()
+    if served.run is None and served.result is None:
+        raise Problem(409, "too_late", "The process of this run has ended, so its undo functions are gone.")
+    if served.result is None:
+        raise Problem(409, "running", "The run has not ended.", todo="Stop it first, or stop it with undo: true.")
+    undo = request.services.undos.start(served, served.result)
+    await asyncio.wait((undo,), timeout=request.services.settings.max_wait if wait is None else wait)
+    is_done = undo.done()
+    return json_response(ReceiptAnswer(served.result.receipt, is_done), 200 if is_done else 202)
 
 
 # --- Going on ------------------------------------------------------------------------------------------------------
 
 
-async def steer_run(call: Call) -> Response:
-    """`POST /runs/{id}/steer`: the run stops what it does, hears this, and goes on."""
-    run, wanted = call.record.run, call.body(SteerRun)
-    if run is None or not run.steer(wanted.text):
-        raise Problem(409, "too_late", "The run has ended, or is about to.", todo="Start a run with this prompt.")
-    return answer(Accepted(accepted=True), 202)
+async def steer_run(request: ApiRequest) -> Response:
+    """`POST /runs/{id}/steer`: the run stops its current work, gets this prompt, and goes on."""
+    run, body = request.run.run, request.body(SteerRun)
+    if run is None or not run.steer(body.text):
+        raise Problem(409, "too_late", "The run has ended or is about to end.", todo="Start a run with this prompt.")
+    return json_response(Accepted(accepted=True), 202)
 
 
-async def resume_run(call: Call) -> Response:
-    """`POST /runs/{id}/resume`: what a person was asked is answered, and a new run goes on with it."""
-    answers = {each.id: _person_says(each.answer) for each in call.body(ResumeRun).answers}
-    if not answers and not call.record.interrupts:
-        raise Problem(409, "nothing_asked", "The run asks nothing.", todo="Prompt, or continue it.")
-    return answer(RunAnswer(call.desk.go_on(call.record, answers).view()), 201)
+async def resume_run(request: ApiRequest) -> Response:
+    """`POST /runs/{id}/resume`: a new run goes on with the answers to the pending approvals and questions."""
+    answers = {each.id: _parse_answer(each.answer) for each in request.body(ResumeRun).answers}
+    if not answers and not request.run.interrupts:
+        raise Problem(409, "nothing_asked", "The run has no pending question.", todo="Send a prompt, or continue it.")
+    return json_response(RunAnswer(request.services.starter.follow_up(request.run, answers).view()), 201)
 
 
-async def continue_run(call: Call) -> Response:
+async def continue_run(request: ApiRequest) -> Response:
     """`POST /runs/{id}/continue`: a new run goes on with the answer that was cut."""
-    call.body(Nothing)
-    record = call.record
-    if record.has_moved_on:
+    request.body(Nothing)
+    run = request.run
+    if run.has_moved_on:
         raise Problem(
-            409, "moved_on", "The conversation has gone on since this run.", todo="Continue its latest run, or prompt."
+            409, "moved_on", "The conversation has newer messages.", todo="Continue its latest run, or send a prompt."
         )
-    return answer(RunAnswer(call.desk.go_on(record, CONTINUE).view()), 201)
+    return json_response(RunAnswer(request.services.starter.follow_up(run, CONTINUE).view()), 201)
 
 
-def _person_says(given: Any) -> Any:
-    """`{"type": "approve"}` and `{"type": "deny"}` are what they say; anything else is the answer to a question."""
+def _parse_answer(given: Any) -> Any:
+    """`Approve` or `Deny` for `{"type": "approve"}` and `{"type": "deny"}`; anything else answers a question."""
     kind: Any = cast("dict[str, Any]", given).get("type") if isinstance(given, dict) else None
     if kind not in ("approve", "deny"):
         return cast("Any", given)
     try:
         return msgspec.convert(given, Approve | Deny)
     except msgspec.ValidationError as error:
-        raise Problem(422, "invalid", f"An answer cannot be used: {error}.") from None
+        raise Problem(422, "invalid", f"An answer is not valid: {error}.") from None
 
 
 # --- Sessions ------------------------------------------------------------------------------------------------------
 
 
-async def list_sessions(call: Call) -> Response:
+async def list_sessions(request: ApiRequest) -> Response:
     """`GET /sessions`."""
-    return answer(SessionList(tuple(session.view() for session in call.desk.sessions.all(call.owner))))
+    sessions = request.services.sessions.newest_first(request.owner)
+    return json_response(SessionList(tuple(session.view() for session in sessions)))
 
 
-async def show_session(call: Call) -> Response:
+async def show_session(request: ApiRequest) -> Response:
     """`GET /sessions/{name}`."""
-    session = call.desk.sessions.get(call.owner, call.request.path_params["name"])
-    runs = tuple(record.view() for record in call.desk.all(call.owner) if record.session == session.name)
-    return answer(SessionDetail(session.view(), session.messages, runs))
+    session = request.services.sessions.get(request.owner, request.http.path_params["name"])
+    runs = tuple(
+        run.view() for run in request.services.runs.newest_first(request.owner) if run.info.session == session.name
+    )
+    return json_response(SessionDetail(session.view(), session.messages, runs))
 
 
-async def delete_session(call: Call) -> Response:
+async def delete_session(request: ApiRequest) -> Response:
     """`DELETE /sessions/{name}`."""
-    await call.desk.sessions.delete(call.owner, call.request.path_params["name"])
+    await request.services.sessions.delete(request.owner, request.http.path_params["name"])
     return Response(status_code=204)
 
 
 # --- The rest ------------------------------------------------------------------------------------------------------
 
 
-async def show_usage(call: Call) -> Response:
+async def show_usage(request: ApiRequest) -> Response:
     """`GET /usage`."""
-    return answer(call.desk.usage.report(call.owner, call.desk.all(call.owner)))
+    services = request.services
+    return json_response(services.usage.report(request.owner, services.runs.newest_first(request.owner)))
 
 
-async def list_agents(call: Call) -> Response:
+async def list_agents(request: ApiRequest) -> Response:
     """`GET /agents`."""
-    return answer(AgentList(tuple(_agent_view(call.desk, name) for name in call.desk.agents)))
+    return json_response(AgentList(tuple(_agent_view(agent) for agent in request.services.agents.by_name.values())))
 
 
-def _agent_view(desk: RunRegistry, name: str) -> AgentView:
-    config = desk.agents[name].config
+def _agent_view(agent: Agent) -> AgentView:
+    config = agent.config
     tools = (
         ToolView(tool.name, tool.description, str(tool.policy.on_stop), tool.policy.grace)
         for tool in config.tools.values()
     )
-    return AgentView(name, config.model.name, tuple(tools))
+    return AgentView(agent.name, config.model.name, tuple(tools))
 
 
-def health(desk: RunRegistry) -> Response:
+def health(services: Services) -> Response:
     """`GET /healthz`, for load balancers: no key is needed, and 503 means that new runs should go elsewhere."""
-    state = Health("draining" if desk.draining else "ok", len(desk.active), __version__)
-    return answer(state, 503 if desk.draining else 200)
+    draining = services.quotas.draining
+    state = Health("draining" if draining else "ok", len(services.runs.active), __version__)
+    return json_response(state, 503 if draining else 200)

@@ -1,7 +1,7 @@
-"""What changed in the list of runs, for those who watch it: each at its own pace, and always the latest state.
+"""`GET /events`: the changes in the list of runs, as a stream for each reader.
 
-A change is a number, and for each run only its last one is kept. So a reader that comes back, or is slow, gets each run
-that changed meanwhile once, as it is now; what lay between is not repeated.
+A change is a number, and only the last change of each run is kept. A reader that is slow, or reconnects, therefore gets
+each run that changed once, in its current state.
 """
 
 from __future__ import annotations
@@ -10,122 +10,154 @@ import asyncio
 import uuid
 from collections.abc import AsyncIterator, Mapping
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from .event_log import to_json
+from .registry import RunRegistry, ServedRun
 from .schemas import RunChanged, RunGone, RunsChange, RunsListed, RunView
 
-if TYPE_CHECKING:
-    from .usage import Record
+# Deleted runs are remembered for readers that reconnect; after more than this they get the whole list again.
+_MAX_DELETED: Final = 1000
+# The list shows at most this many runs, the newest.
+_LIST_LENGTH: Final = 200
+# Seconds between two updates about new text or progress. Starts, stops and ends are sent at once.
+UPDATE_INTERVAL: Final = 0.3
 
-# Runs that are gone are remembered for readers that come back; with more than this they get the whole list again.
-_GONE: Final = 1000
-# So many runs are in the list, the newest.
-_LISTED: Final = 200
-# What an answer being written adds is told so often at most. Starts, stops and ends are told at once.
-PACE: Final = 0.3
+
+class RunLists:
+    """The changes in the run lists of all owners. Only for the server's own loop."""
+
+    def __init__(self, runs: RunRegistry) -> None:
+        self._runs: Final = runs
+        self._changes: Final[dict[str, RunListChanges]] = {}
+
+    def read(self, owner: str, position: str, *, follow: bool) -> AsyncIterator[bytes]:
+        """The changes of one owner's list as server-sent events, from `position` on; see `RunListChanges.read`."""
+        changes = self._changes.setdefault(owner, RunListChanges())
+        return changes.read(position, self._runs.of(owner), follow=follow)
+
+    def run_changed(self, run: ServedRun, *, urgent: bool = True) -> None:
+        """Record a change of a run. Without a reader so far, nothing is recorded."""
+        changes = self._changes.get(run.info.owner)
+        if changes is not None:
+            changes.run_changed(run.id, urgent=urgent)
+
+    def run_deleted(self, run: ServedRun) -> None:
+        """Record that a run was deleted."""
+        changes = self._changes.get(run.info.owner)
+        if changes is not None:
+            changes.run_deleted(run.id)
+
+    def close(self) -> None:
+        """End all streams."""
+        for changes in self._changes.values():
+            changes.close()
 
 
 class RunListChanges:
-    """The changes in one key's runs. Only for the server's own loop."""
+    """The changes in one owner's run list. Only for the server's own loop."""
 
     def __init__(self) -> None:
-        # Numbers begin anew with each process, so a place in them names the process too.
+        # Numbers begin at 1 in each process, so a position also names the process.
         self._epoch: Final = uuid.uuid4().hex[:8]
         self._last = 0
-        self._at: Final[dict[str, int]] = {}
-        self._gone: Final[dict[str, int]] = {}
-        self._forgotten = 0
-        self._waiting: Final[set[asyncio.Future[None]]] = set()
-        self._urgent = 0
+        self._changed: Final[dict[str, int]] = {}
+        self._deleted: Final[dict[str, int]] = {}
+        self._oldest_position = 0
+        self._last_urgent = 0
+        self._waiters: Final[set[asyncio.Future[None]]] = set()
         self._closed = False
 
-    def note(self, run_id: str, *, urgent: bool) -> None:
-        """A run has changed. Called for every event of every run, so it does little."""
+    def run_changed(self, run_id: str, *, urgent: bool) -> None:
+        """Record a change of a run. Called for every event of every run, so it does little."""
         self._last += 1
-        self._at.pop(run_id, None)
-        self._at[run_id] = self._last
+        self._changed.pop(run_id, None)
+        self._changed[run_id] = self._last
         if urgent:
-            self._urgent = self._last
-        if self._waiting:
+            self._last_urgent = self._last
+        if self._waiters:
             self._wake()
 
-    def note_gone(self, run_id: str) -> None:
-        """A run is no longer known."""
+    def run_deleted(self, run_id: str) -> None:
+        """Record that a run was deleted."""
         self._last += 1
-        self._at.pop(run_id, None)
-        self._gone[run_id] = self._urgent = self._last
-        if len(self._gone) > _GONE:
-            oldest = next(iter(self._gone))
-            self._forgotten = self._gone.pop(oldest)
+        self._changed.pop(run_id, None)
+        self._deleted[run_id] = self._last_urgent = self._last
+        if len(self._deleted) > _MAX_DELETED:
+            oldest = next(iter(self._deleted))
+            self._oldest_position = self._deleted.pop(oldest)
         self._wake()
 
     def close(self) -> None:
-        """There will be no more changes."""
+        """End the streams: there will be no more changes."""
         self._closed = True
         self._wake()
 
     # --- Reading ------------------------------------------------------------------------------------------------
 
-    async def read(self, place: str, runs: Mapping[str, Record]) -> AsyncIterator[bytes]:
-        """Server-sent events from `place` on; for a reader that has no place here, the list as it is first.
+    async def read(self, position: str, runs: Mapping[str, ServedRun], *, follow: bool) -> AsyncIterator[bytes]:
+        """Server-sent events from `position` on. For a position that is unknown here, the whole list comes first.
 
-        `runs` are the runs of this key as they are whenever one looks, the newest last.
+        `runs` is a live view of the owner's runs, the newest last. Without `follow` the stream ends after the list.
         """
-        after = self._number(place)
+        after = self._number(position)
         if after is None:
             after = self._last
-            yield self._encode(after, RunsListed(_listed(runs)))
-        while not self._closed:
+            yield self._encode(after, RunsListed(_newest(runs)))
+        while follow and not self._closed:
             frames = self._since(after, runs)
             if frames:
                 after = self._last
                 yield frames
-            await self._something_new(after)
+            await self._wait_for_change(after)
 
-    def _number(self, place: str) -> int | None:
-        epoch, _, number = place.partition(".")
+    def _number(self, position: str) -> int | None:
+        epoch, _, number = position.partition(".")
         if epoch != self._epoch or not (number.isascii() and number.isdigit()) or len(number) > 15:
             return None
-        return int(number) if self._forgotten <= int(number) <= self._last else None
+        return int(number) if self._oldest_position <= int(number) <= self._last else None
 
-    def _since(self, after: int, runs: Mapping[str, Record]) -> bytes:
-        changed = [(number, RunChanged(runs[each].view())) for each, number in _newer(self._at, after) if each in runs]
-        gone = [(number, RunGone(each)) for each, number in _newer(self._gone, after)]
-        return b"".join(self._encode(number, change) for number, change in sorted((*changed, *gone), key=_by_number))
+    def _since(self, after: int, runs: Mapping[str, ServedRun]) -> bytes:
+        changed = [
+            (number, RunChanged(runs[run_id].view()))
+            for run_id, number in _newer(self._changed, after)
+            if run_id in runs
+        ]
+        deleted = [(number, RunGone(run_id)) for run_id, number in _newer(self._deleted, after)]
+        return b"".join(self._encode(number, change) for number, change in sorted((*changed, *deleted), key=_by_number))
 
     def _encode(self, number: int, change: RunsChange) -> bytes:
         kind = str(change.__struct_config__.tag).encode()
         return b"id: %s.%d\nevent: %s\ndata: %s\n\n" % (self._epoch.encode(), number, kind, to_json(change))
 
-    async def _something_new(self, after: int) -> None:
-        """Wait for a change; for more than one, when it is only words that came."""
+    async def _wait_for_change(self, after: int) -> None:
+        """Wait for a change after number `after`; if it is not urgent, until an urgent one or the interval's end."""
         while self._last <= after and not self._closed:
             await self._next_change(None)
         begun = asyncio.get_running_loop().time()
-        while self._urgent <= after and not self._closed:
-            left = begun + PACE - asyncio.get_running_loop().time()
+        while self._last_urgent <= after and not self._closed:
+            left = begun + UPDATE_INTERVAL - asyncio.get_running_loop().time()
             if left <= 0:
                 return
             await self._next_change(left)
 
     async def _next_change(self, seconds: float | None) -> None:
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.add(waiter)
+        self._waiters.add(waiter)
         try:
             await asyncio.wait((waiter,), timeout=seconds)
         finally:
-            self._waiting.discard(waiter)
+            self._waiters.discard(waiter)
 
     def _wake(self) -> None:
-        for waiter in self._waiting:
+        for waiter in self._waiters:
             if not waiter.done():
                 waiter.set_result(None)
-        self._waiting.clear()
+        self._waiters.clear()
 
 
-def _listed(runs: Mapping[str, Record]) -> tuple[RunView, ...]:
-    return tuple(record.view() for record in islice(reversed(tuple(runs.values())), _LISTED))
+def _newest(runs: Mapping[str, ServedRun]) -> tuple[RunView, ...]:
+    return tuple(run.view() for run in islice(reversed(tuple(runs.values())), _LIST_LENGTH))
 
 
 def _newer(numbers: dict[str, int], after: int) -> list[tuple[str, int]]:

@@ -1,4 +1,4 @@
-"""What clients are shown, and what they may send: the shapes of the JSON."""
+"""The JSON of requests and responses."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from ..usage.ledger import Usage
 from ..usage.prices import Cost
 from .settings import OnDisconnect
 
-RunState: TypeAlias = Literal["queued", "running", "stopping", "ended", "crashed"]
+RunStatus: TypeAlias = Literal["queued", "running", "stopping", "ended", "crashed"]
 
 SESSION_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}$"
 SessionName: TypeAlias = Annotated[str, Meta(pattern=SESSION_PATTERN)]
 Seconds: TypeAlias = Annotated[float, Meta(ge=0, le=7 * 24 * 3600)]
 Reason: TypeAlias = Annotated[str, Meta(max_length=1000)]
 
-# --- What clients send ---------------------------------------------------------------------------------------------
+# --- Requests ---------------------------------------------------------------------------------------------
 
 
 class StartRun(Struct, forbid_unknown_fields=True):
-    """The body of `POST /runs`. `mode` is how a run is stopped whose readers have all gone."""
+    """The body of `POST /runs`. `mode` is how the run is stopped when it has no reader."""
 
     prompt: Annotated[str, Meta(min_length=1)] | Annotated[list[UserContent], Meta(min_length=1)]
     agent: str | None = None
@@ -42,7 +42,7 @@ class StartRun(Struct, forbid_unknown_fields=True):
 class CancelRun(Struct, forbid_unknown_fields=True):
     """The body of `POST /runs/{id}/cancel`.
 
-    `undo` takes back what the run's completed calls did, before the run ends; false withdraws that.
+    `undo` undoes the run's completed calls before the run ends; false withdraws that.
     """
 
     reason: Reason = ""
@@ -64,7 +64,7 @@ class SteerRun(Struct, forbid_unknown_fields=True):
 
 
 class Answer(Struct, forbid_unknown_fields=True):
-    """What a person says to one interrupt.
+    """The answer to one interrupt.
 
     For an approval: true, false, `{"type": "approve"}` (with `arguments` to call the tool with others) or
     `{"type": "deny", "reason": ...}`. For a question: any value.
@@ -84,11 +84,11 @@ class Nothing(Struct, forbid_unknown_fields=True):
     """A body that may be left out, or `{}`."""
 
 
-# --- What clients are shown ----------------------------------------------------------------------------------------
+# --- Responses ----------------------------------------------------------------------------------------
 
 
 class UsageView(Struct, frozen=True):
-    """What was used: each figure with its interval and its source."""
+    """Usage: each figure with its interval and its source."""
 
     calls: int
     input: Figure
@@ -101,15 +101,15 @@ class UsageView(Struct, frozen=True):
 
 
 class RunView(Struct, frozen=True):
-    """A run at a glance. `mode` and `cause` are those of its stop, if one was asked for.
+    """A summary of a run. `mode` and `cause` are those of its stop, if there was one.
 
-    `undoable` names the tools whose calls `POST /runs/{id}/undo` would take back.
+    `undoable` names the tools whose calls `POST /runs/{id}/undo` would undo.
     """
 
     id: str
     agent: str
     session: str | None
-    state: RunState
+    state: RunStatus
     phase: Phase
     stop_reason: str | None
     prompt: str
@@ -148,19 +148,19 @@ class RunList(Struct, frozen=True):
 
 
 class RunsListed(Struct, frozen=True, tag="list"):
-    """In place of everything that was told before: the runs as they are, the newest first."""
+    """The current runs, the newest first. Replaces everything sent before."""
 
     runs: tuple[RunView, ...]
 
 
 class RunChanged(Struct, frozen=True, tag="run"):
-    """A run that is new, or not as it was."""
+    """A run that is new or has changed."""
 
     run: RunView
 
 
 class RunGone(Struct, frozen=True, tag="gone"):
-    """A run that is no longer known."""
+    """A run that was deleted."""
 
     id: str
 
@@ -183,14 +183,14 @@ class Accepted(Struct, frozen=True):
 
 
 class ReceiptAnswer(Struct, frozen=True):
-    """A receipt; `is_done` when nothing more will be written to it for this request."""
+    """A receipt; `is_done` when the undo is complete."""
 
     receipt: Receipt
     is_done: bool = True
 
 
 class SessionView(Struct, frozen=True):
-    """A conversation at a glance. `run` is the id of the run that holds it."""
+    """A summary of a session. `run` is the id of the run that uses it."""
 
     name: str
     agent: str
@@ -200,13 +200,13 @@ class SessionView(Struct, frozen=True):
 
 
 class SessionList(Struct, frozen=True):
-    """Some sessions, the latest first."""
+    """Some sessions, the last used first."""
 
     sessions: tuple[SessionView, ...]
 
 
 class SessionDetail(Struct, frozen=True):
-    """A session with its conversation and the runs that are still known."""
+    """A session with its conversation and its runs."""
 
     session: SessionView
     messages: tuple[Message, ...]
@@ -214,7 +214,7 @@ class SessionDetail(Struct, frozen=True):
 
 
 class DayUsage(Struct, frozen=True):
-    """What one model was used for on one day (UTC)."""
+    """The usage of one model on one day (UTC)."""
 
     day: str
     model: str
@@ -222,14 +222,14 @@ class DayUsage(Struct, frozen=True):
 
 
 class UsageReport(Struct, frozen=True):
-    """What all runs of a key used."""
+    """The usage of all runs of a key."""
 
     total: UsageView
     days: tuple[DayUsage, ...]
 
 
 class ToolView(Struct, frozen=True):
-    """A tool of an agent, and what a stop does to it."""
+    """A tool of an agent and its stop policy."""
 
     name: str
     description: str
@@ -246,13 +246,13 @@ class AgentView(Struct, frozen=True):
 
 
 class AgentList(Struct, frozen=True):
-    """The agents of this server; the first is used when none is named."""
+    """The agents of this server; the first is the default."""
 
     agents: tuple[AgentView, ...]
 
 
 class Health(Struct, frozen=True):
-    """Whether new runs are taken."""
+    """Whether the server accepts new runs."""
 
     status: Literal["ok", "draining"]
     runs: int

@@ -1,4 +1,4 @@
-"""Named conversations: each belongs to one key and one agent."""
+"""The named conversations of a server: each belongs to one owner and one agent."""
 
 from __future__ import annotations
 
@@ -11,17 +11,16 @@ from typing import Final
 from ..agent import Agent
 from ..errors import SessionNotFound
 from ..messages import Message
-from ..sessions import Conversation, Store
-from ..sessions import Session as StoredSession
-from .problems import Problem, no_session
+from ..sessions import Conversation, Session, Store
+from .problems import Problem, session_not_found
 from .schemas import SESSION_PATTERN, SessionView
 from .stored_runs import stored_name
 
 _NAME: Final = re.compile(SESSION_PATTERN.strip("^$"))
 
 
-class Session:
-    """One conversation that prompts can go on with."""
+class OwnedSession:
+    """A conversation of one owner, with its name and agent."""
 
     def __init__(self, name: str, agent: Agent, conversation: Conversation) -> None:
         self.name: Final = name
@@ -31,37 +30,45 @@ class Session:
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        """Everything that is settled."""
+        """The settled messages."""
         return self.conversation.messages
 
     def view(self) -> SessionView:
-        """The session at a glance."""
+        """The session as clients see it."""
         return SessionView(
             self.name, self.agent.name, len(self.messages), self.updated_at, run=self.conversation.holder
         )
 
 
-class Sessions:
-    """The sessions of all keys. In memory, the one that was used longest ago goes when a key has too many.
+class SessionRegistry:
+    """The sessions of all owners.
 
-    With a store they are kept there as well, under names that begin with their owner's.
+    In memory, the least recently used idle session is dropped when an owner has too many. With a store, sessions are
+    also saved there, under names that begin with the owner's.
     """
 
     def __init__(self, keep: int, store: Store | None = None) -> None:
         self._keep: Final = keep
         self._store: Final = store
-        self._of: Final[dict[str, dict[str, Session]]] = {}
+        self._by_owner: Final[dict[str, dict[str, OwnedSession]]] = {}
 
-    def open(self, owner: str, name: str, agent: Agent) -> Session:
-        """The session of this name, made if need be. Raises `Problem` when it belongs to another agent."""
-        if _NAME.fullmatch(name) is None:  # `$` in the schema lets a line break pass, and this does not
-            raise Problem(422, "bad_session", "This is no name for a session.", todo=f"It must match {SESSION_PATTERN}")
-        mine = self._of.setdefault(owner, {})
-        session = mine.pop(name, None)
+    @property
+    def are_stored(self) -> bool:
+        """Whether sessions are saved in a store."""
+        return self._store is not None
+
+    def open(self, owner: str, name: str, agent: Agent) -> OwnedSession:
+        """The session of this name, created if there is none. Raises `Problem` when it belongs to another agent."""
+        if _NAME.fullmatch(name) is None:  # `$` in the schema's pattern also matches before a final newline
+            raise Problem(
+                422, "bad_session", "This session name is not valid.", todo=f"It must match {SESSION_PATTERN}"
+            )
+        sessions = self._by_owner.setdefault(owner, {})
+        session = sessions.pop(name, None)
         if session is None:
-            session = Session(name, agent, self._conversation(owner, name, agent))
-            self._make_room(mine)
-        mine[name] = session
+            session = OwnedSession(name, agent, self._new_conversation(owner, name, agent))
+            self._drop_idle(sessions)
+        sessions[name] = session
         if session.agent is not agent:
             raise Problem(
                 409,
@@ -73,38 +80,38 @@ class Sessions:
         return session
 
     def restore(self, owner: str, name: str, agent: Agent, conversation: Conversation) -> None:
-        """A session of an earlier process."""
-        self._of.setdefault(owner, {})[name] = Session(name, agent, conversation)
+        """Register a session of an earlier process."""
+        self._by_owner.setdefault(owner, {})[name] = OwnedSession(name, agent, conversation)
 
-    def _conversation(self, owner: str, name: str, agent: Agent) -> Conversation:
+    def _new_conversation(self, owner: str, name: str, agent: Agent) -> Conversation:
         if self._store is None:
             return agent.conversation.branch()
-        return StoredSession(stored_name(owner, name), self._store)
+        return Session(stored_name(owner, name), self._store)
 
-    def all(self, owner: str) -> tuple[Session, ...]:
-        """The sessions of one key, the latest first."""
-        return tuple(reversed(self._of.get(owner, {}).values()))
+    def newest_first(self, owner: str) -> tuple[OwnedSession, ...]:
+        """The sessions of one owner, the last used first."""
+        return tuple(reversed(self._by_owner.get(owner, {}).values()))
 
-    def get(self, owner: str, name: str) -> Session:
-        """One session. Raises `Problem` when this key has none of that name."""
-        session = self._of.get(owner, {}).get(name)
+    def get(self, owner: str, name: str) -> OwnedSession:
+        """One session of an owner. Raises `Problem` when there is none of that name."""
+        session = self._by_owner.get(owner, {}).get(name)
         if session is None:
-            raise no_session()
+            raise session_not_found()
         return session
 
     async def delete(self, owner: str, name: str) -> None:
-        """Forget a session. Raises `Problem` when there is none, or while a run holds it."""
+        """Delete a session, also from the store. Raises `Problem` when there is none, or while a run uses it."""
         session = self.get(owner, name)
         if session.conversation.holder is not None:
             raise Problem(
                 409, "session_busy", f"Run {session.conversation.holder} is using this session.", todo="Stop it first."
             )
         if self._store is not None:
-            with suppress(SessionNotFound):  # no run has come so far as to write to it
+            with suppress(SessionNotFound):  # no run has written to it yet
                 await asyncio.wrap_future(self._store.delete(stored_name(owner, name)))
-        self._of[owner].pop(name, None)
+        self._by_owner[owner].pop(name, None)
 
-    def _make_room(self, mine: dict[str, Session]) -> None:
-        idle = [name for name, session in mine.items() if session.conversation.holder is None]
-        for name in idle[: max(0, len(mine) - self._keep + 1)]:
-            del mine[name]
+    def _drop_idle(self, sessions: dict[str, OwnedSession]) -> None:
+        idle = [name for name, session in sessions.items() if session.conversation.holder is None]
+        for name in idle[: max(0, len(sessions) - self._keep + 1)]:
+            del sessions[name]

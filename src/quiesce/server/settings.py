@@ -1,4 +1,4 @@
-"""What a server allows, and how patient it is."""
+"""The limits and timeouts of a server."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ class Settings:
     max_runs             runs of all keys that have not ended
     max_streams_per_key  open event streams of one key
     max_streams          open event streams of all keys
-    keep_runs            ended runs that one key can still look at; the oldest go first
-    keep_bytes           what the ended runs of all keys may hold in memory
-    keep_sessions        conversations that one key may have in memory
-    log_bytes            what one run's event log may hold; the oldest events go first
-    heartbeat            between two comments on a silent event stream
-    send_timeout         how long an event stream waits for a client that reads nothing before it is dropped
-    on_disconnect        what a run without a reader does, unless it says so itself
-    disconnect_grace     how long a run with `on_disconnect="cancel"` goes on without any reader
+    keep_runs            ended runs that are kept for one key; the oldest are deleted first
+    keep_bytes           memory for the event logs of all ended runs
+    keep_sessions        sessions that are kept in memory for one key
+    log_bytes            size of one run's event log; the oldest events are dropped first
+    heartbeat            time between two comments on a silent event stream
+    send_timeout         how long a client may read nothing before its event stream is closed
+    on_disconnect        what happens to a run without a reader, unless its request says otherwise
+    disconnect_grace     how long a run with `on_disconnect="cancel"` continues without a reader
     max_wait             the longest `?wait=`
     header_timeout       how long a client may take to send a request's head
     body_timeout         how long it may take to send the body
-    drain                from SIGTERM to the end of the last run
-    cors_origins         other origins whose pages may use this server
+    drain                time from SIGTERM to the end of the last run
+    cors_origins         other origins from which requests are allowed
     receipts             a file that gets the receipt of every run, a line of JSON each
     """
 

@@ -1,4 +1,4 @@
-"""A run's events out of its session's store, under the numbers that its readers got them by."""
+"""The events of a run, read from the store of its session, with their original numbers."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from ..sessions.journal.rows import NumberedEvent, unpack
 from .event_log import MemoryLog, encode, encode_gap
 
 _log: Final = logging.getLogger("quiesce.server")
-# Rows that are read in one go. One may hold many pieces of a text.
+# Rows that are read at once. One row may hold many text deltas.
 _ROWS: Final = 200
-# The place of a reader that has everything.
-_ALL: Final = 10**15
+# The position of a reader that has read everything.
+_AT_END: Final = 10**15
 
 
 class StoredEvents:
@@ -38,14 +38,14 @@ class StoredEvents:
             for each in unpack(await asyncio.wrap_future(rows), number):
                 found.append(each)  # noqa: PERF402 - what came before the damage is kept
         except StoreDamaged as error:
-            _log.warning("run %s is shown up to where it is damaged: %s", self._run_id, error)
+            _log.warning("run %s is damaged; only its intact events are shown: %s", self._run_id, error)
         return found
 
 
 class StoredLog:
-    """The events of an earlier process's run. A reader goes on behind the last one that it saw, as if nothing had been.
+    """The event log of a run of an earlier process. A reader continues after the last event that it has seen.
 
-    A run that crashed has no end in the store: it gets one here, with the next number.
+    A crashed run has no `RunEnded` in the store; this log adds one, with the next number.
     """
 
     size = 0
@@ -67,19 +67,19 @@ class StoredLog:
         """There is nothing to close."""
 
     def begin(self, after: int) -> int:
-        """Where a reader goes on that has seen so many events."""
-        return _ALL if after == self.last else after
+        """The position of a reader that has seen so many events."""
+        return _AT_END if after == self.last else after
 
     async def read(self, after: int) -> tuple[int, bytes] | None:
         """Some events after number `after`."""
-        if after >= _ALL:
+        if after >= _AT_END:
             return None
         found = await self._stored.after(after) if after < self._saved else []
         if found:
             return found[-1].number, encode_all(after, found)
         if self._end is None:
             return None
-        return _ALL, encode(max(after, self._saved) + 1, self._end, None)
+        return _AT_END, encode(max(after, self._saved) + 1, self._end, None)
 
 
 class JournaledLog(MemoryLog):
@@ -90,18 +90,18 @@ class JournaledLog(MemoryLog):
         self._stored: Final = stored
 
     async def earlier(self, after: int) -> tuple[int, bytes]:
-        """What is no longer in memory; a gap where the store does not have it either."""
+        """Events that are no longer in memory, from the store; a gap where the store does not have them either."""
         dropped = self.dropped
         try:
             found = [each for each in await self._stored.after(after) if each.number <= dropped]
         except StoreError as error:
-            _log.warning("events of a run cannot be read again: %s", error)
+            _log.warning("events of a run cannot be read from the store: %s", error)
             found = []
         return (found[-1].number, encode_all(after, found)) if found else await super().earlier(after)
 
 
 def encode_all(after: int, events: Sequence[NumberedEvent]) -> bytes:
-    """Events that follow on number `after`; where some are missing between them, that is said."""
+    """The events after number `after` as server-sent events, with a gap event where some are missing."""
     frames: list[bytes] = []
     for number, event in events:
         if number > after + 1:

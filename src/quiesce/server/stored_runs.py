@@ -1,4 +1,4 @@
-"""Runs that outlive the process: what a store has of earlier ones, brought to rest and shown again."""
+"""Runs of earlier processes, read from the store. Crashed ones are brought to rest first."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote, unquote
 
 import msgspec
 
 from ..agent import Agent
-from ..cancellation import Mode
 from ..errors import StoreDamaged, StoreError
 from ..events import Event, MessageAdded, ModelCallEnded, RunEnded, TextDelta
 from ..interrupts import Interrupt
@@ -24,35 +24,48 @@ from ..sessions.journal.recovery import Crash
 from ..sessions.journal.rows import NumberedEvent, late_outcomes
 from ..sessions.records import Lease, RunRecord
 from ..usage.ledger import LedgerEntry, summarise
-from .schemas import RunState, RunView, usage_view
-from .settings import OnDisconnect
+from .run_info import PROMPT_LENGTH, TEXT_TAIL_LENGTH, RunInfo
+from .schemas import RunStatus, RunView, usage_view
 from .stored_log import StoredEvents, StoredLog
 
 _log: Final = logging.getLogger("quiesce.server")
-_HEAD: Final = 200
-_TAIL: Final = 200
 
 
 def stored_name(owner: str, session: str) -> str:
-    """What a session is called in the store: each key has names of its own."""
+    """The name of an owner's session in the store."""
     return f"{quote(owner, safe='@')}/{session}"
 
 
 def owner_and_name(stored: str) -> tuple[str, str] | None:
-    """Whose a stored session is and what they call it; None for one that no server made."""
+    """The owner and the name of a stored session; None for a session that was not made by a server."""
     owner, slash, name = stored.partition("/")
     return (unquote(owner), name) if slash and owner and name else None
 
 
+class IdleReaders:
+    """Counts the readers of a run that has ended, which nothing depends on."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def connected(self) -> None:
+        """Count a reader in."""
+        self.count += 1
+
+    def disconnected(self) -> None:
+        """Count a reader out."""
+        self.count -= 1
+
+
 class StoredRun:
-    """A run of an earlier process. It has ended, or crashed and was brought to rest when the store was opened again."""
+    """A run of an earlier process that ended, or crashed and was brought to rest when the store was opened."""
 
     run = None
     result = None
 
     def __init__(
         self,
-        stored: RunRecord,
+        record: RunRecord,
         numbered: Sequence[NumberedEvent],
         session: Session,
         *,
@@ -62,24 +75,20 @@ class StoredRun:
         is_last: bool,
     ) -> None:
         events = [each.event for each in numbered]
-        self.id: Final = stored.run_id
-        self.owner: Final = owner
-        self.agent: Final = agent
-        self.session: Final = name
-        self.created_at: Final = stored.started
-        self.ended_at: Final = stored.ended or stored.started
-        self.entries: Final = tuple(event.entry for event in events if isinstance(event, ModelCallEnded))
-        self.receipt: Final = _receipt(stored, self.entries)
-        self.state: Final[RunState] = "ended" if stored.status == "ended" else "crashed"
-        self.readers = 0
-        self.on_disconnect: Final[OnDisconnect] = "continue"
-        self.mode: Final = Mode.NOW
-        self._messages: Final = session.messages if is_last else ()
+        prompt = _prompt(events)[:PROMPT_LENGTH]
+        self.id: Final = record.run_id
+        self.info: Final = RunInfo(owner, agent, name, prompt, record.started)
         self.conversation: Final = session
-        self.prompt: Final = _prompt(events)[:_HEAD]
-        self._tail: Final = "".join(event.text for event in events if isinstance(event, TextDelta))[-_TAIL:]
+        self.readers: Final = IdleReaders()
+        self.ended_at: Final = record.ended or record.started
+        self.entries: Final = tuple(event.entry for event in events if isinstance(event, ModelCallEnded))
+        self.receipt: Final = _receipt(record, self.entries)
+        self.status: Final[RunStatus] = "ended" if record.status == "ended" else "crashed"
+        self._last_messages: Final = session.messages if is_last else ()
+        text = "".join(event.text for event in events if isinstance(event, TextDelta))
+        self._text_tail: Final = text[-TEXT_TAIL_LENGTH:]
         end = RunEnded(self.receipt.stop_reason, self.receipt)
-        self.log: Final = StoredLog(StoredEvents(session, stored.run_id), numbered, end)
+        self.log: Final = StoredLog(StoredEvents(session, record.run_id), numbered, end)
 
     @property
     def messages(self) -> tuple[Message, ...]:
@@ -87,120 +96,125 @@ class StoredRun:
         return self.conversation.messages
 
     def view(self) -> RunView:
-        """The run at a glance."""
+        """The run as clients see it."""
         return RunView(
             id=self.id,
-            agent=self.agent.name,
-            session=self.session,
-            state=self.state,
+            agent=self.info.agent.name,
+            session=self.info.session,
+            state=self.status,
             phase=Phase.ENDED,
             stop_reason=self.receipt.stop_reason,
-            prompt=self.prompt,
-            created_at=self.created_at,
+            prompt=self.info.prompt,
+            created_at=self.info.created_at,
             ended_at=self.ended_at,
             mode=self.receipt.mode,
             cause=self.receipt.cause,
             waiting_for=(),
             interrupts=self.interrupts,
             usage=usage_view(summarise(self.entries)),
-            text_tail=self._tail,
+            text_tail=self._text_tail,
             last_event=self.log.last,
         )
 
     @property
     def interrupts(self) -> tuple[Interrupt, ...]:
-        """What waits for an answer in the session, after its last run."""
+        """The approvals and questions of the session that have no answer yet, if the run ended with any."""
         return self.conversation.interrupts if self.receipt.stop_reason == "interrupt" else ()
 
-    def cancel_questions(self) -> bool:
-        """A stop of a run that waits for a person: it is no longer asked."""
-        return bool(self.interrupts) and bool(self.conversation.cancel_pending(self.agent.config.cut_note))
+    def cancel_interrupts(self) -> bool:
+        """Withdraw the pending approvals and questions. False without any."""
+        return bool(self.interrupts) and bool(self.conversation.cancel_pending(self.info.agent.config.cut_note))
 
     @property
     def has_moved_on(self) -> bool:
-        """Whether something was said in the session after this run, as far as is known."""
-        return self.conversation.messages != self._messages
+        """Whether the session has messages that are newer than this run, as far as the store shows."""
+        return self.conversation.messages != self._last_messages
 
-    def reader_came(self) -> None:
-        """Somebody reads the stored events."""
-        self.readers += 1
 
-    def reader_left(self) -> None:
-        """One reader less."""
-        self.readers -= 1
+@dataclass(frozen=True, slots=True)
+class RestoredSession:
+    """A stored session of an owner, its agent and its runs, the oldest first."""
+
+    owner: str
+    name: str
+    agent: Agent
+    session: Session
+    runs: tuple[StoredRun, ...]
 
 
 class StoredRuns:
-    """The sessions and runs that a store has of servers before this one."""
+    """The sessions and runs of earlier servers in a store."""
 
     def __init__(self, store: Store) -> None:
         self.store: Final = store
 
-    async def restore(
-        self, agents: dict[str, Agent], most: int
-    ) -> list[tuple[str, str, Agent, Session, list[StoredRun]]]:
-        """Owner, name, agent, session and runs of what is stored for these agents, the oldest first.
+    async def restore(self, agents: dict[str, Agent], most: int) -> list[RestoredSession]:
+        """The stored sessions of these agents, at most so many, the oldest first.
 
-        What a crash left is sealed. A session that another living process has is left to it.
+        Sessions that a crash left open are sealed. A session that another living process holds is left out.
         """
-        found: list[tuple[str, str, Agent, Session, list[StoredRun]]] = []
+        found: list[RestoredSession] = []
         infos = await asyncio.wrap_future(self.store.sessions())
         for info in reversed(infos[:most]):
-            whose = owner_and_name(info.name)
-            if whose is None:
-                continue
             try:
-                restored = await self._restore_one(info.name, *whose, agents)
+                restored = await self._restore_one(info.name, agents)
             except StoreError as error:
-                _log.warning("session %s is left alone: %s", info.name, error)
+                _log.warning("session %s is not restored: %s", info.name, error)
                 continue
             if restored is not None:
-                found.append((*whose, *restored))
+                found.append(restored)
         return found
 
-    async def _restore_one(
-        self, stored_as: str, owner: str, name: str, agents: dict[str, Agent]
-    ) -> tuple[Agent, Session, list[StoredRun]] | None:
+    async def _restore_one(self, stored_as: str, agents: dict[str, Agent]) -> RestoredSession | None:
+        owner_and_session = owner_and_name(stored_as)
+        if owner_and_session is None:
+            return None
+        owner, name = owner_and_session
         session = Session(stored_as, self.store)
-        runs = await asyncio.wrap_future(self.store.runs(stored_as))
-        try:
-            if any(run.status == "running" for run in runs):
-                await _bring_to_rest(session)
-                runs = await asyncio.wrap_future(self.store.runs(stored_as))
-            else:
-                await session.load()
-        except StoreDamaged as error:
-            _log.warning("session %s is shown up to its damage: %s", stored_as, error)
-            await session.load()
-        agent = agents.get(runs[-1].agent) if runs else None
+        records = await self._load(session)
+        agent = agents.get(records[-1].agent) if records else None
         if agent is None:
             return None
-        past = [
+        runs = [
             StoredRun(
-                run,
-                await StoredEvents(session, run.run_id).after(0, most=None),
+                record,
+                await StoredEvents(session, record.run_id).after(0, most=None),
                 session,
                 owner=owner,
                 name=name,
                 agent=agent,
-                is_last=run is runs[-1],
+                is_last=record is records[-1],
             )
-            for run in runs
+            for record in records
         ]
-        for each in past:
-            await self._add_late(stored_as, each)
-        return agent, session, past
+        for run in runs:
+            await self._add_late_outcomes(stored_as, run)
+        return RestoredSession(owner, name, agent, session, tuple(runs))
 
-    async def _add_late(self, stored_as: str, run: StoredRun) -> None:
-        """What became of calls that had been given up may have been written down after the receipt."""
+    async def _load(self, session: Session) -> list[RunRecord]:
+        """Load a session, sealed if a crash left it open; returns its runs."""
+        records = await asyncio.wrap_future(self.store.runs(session.name))
+        try:
+            if any(record.status == "running" for record in records):
+                await _seal(session)
+                records = await asyncio.wrap_future(self.store.runs(session.name))
+            else:
+                await session.load()
+        except StoreDamaged as error:
+            _log.warning("session %s is damaged; only its intact part is shown: %s", session.name, error)
+            await session.load()
+        return records
+
+    async def _add_late_outcomes(self, stored_as: str, run: StoredRun) -> None:
+        """Add to the receipt the outcomes of abandoned calls that were stored after it."""
         if any(call.outcome is Outcome.ABANDONED for call in run.receipt.calls):
             rows = await asyncio.wrap_future(self.store.rows(stored_as, run.id, marks=True))
             with suppress(StoreDamaged):
                 run.receipt.late.extend(late_outcomes(rows))
 
 
-async def _bring_to_rest(session: Session) -> None:
-    """Take a session that a dead process had, which seals what it left, and give it back."""
+async def _seal(session: Session) -> None:
+    """Acquire a session that a dead process held, which seals it, and release it."""
     at_once: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     at_once.set_result(None)
     lease = await session.open(at_once)
@@ -215,20 +229,20 @@ def _prompt(events: Sequence[Event]) -> str:
     return ""
 
 
-def _receipt(stored: RunRecord, entries: tuple[LedgerEntry, ...]) -> Receipt:
-    """The receipt that was stored, or after a crash what can truly be said."""
-    if stored.status == "ended":
+def _receipt(record: RunRecord, entries: tuple[LedgerEntry, ...]) -> Receipt:
+    """The stored receipt; after a crash, one with only what is known."""
+    if record.status == "ended":
         try:
-            return msgspec.json.decode(stored.detail, type=Receipt)
+            return msgspec.json.decode(record.detail, type=Receipt)
         except msgspec.MsgspecError:
-            pass  # one that was saved late has none
+            pass  # a run whose last save failed was stored without one
     unknown: tuple[CallReceipt, ...] = ()
     with suppress(msgspec.MsgspecError):
-        crash = msgspec.json.decode(stored.detail, type=Crash)
+        crash = msgspec.json.decode(record.detail, type=Crash)
         unknown = tuple(CallReceipt(call.id, call.name, Outcome.UNKNOWN, ok=False) for call in crash.unknown)
     return Receipt(
-        run_id=stored.run_id,
-        stop_reason=stored.reason or "crashed",
+        run_id=record.run_id,
+        stop_reason=record.reason or "crashed",
         cause=None,
         mode=None,
         phase=Phase.ENDED,

@@ -1,4 +1,4 @@
-"""A run's events over HTTP, as server-sent events; and the changes in the list of runs."""
+"""Server-sent events: the events of a run, and the changes in the list of runs."""
 
 from __future__ import annotations
 
@@ -10,37 +10,38 @@ from sse_starlette import EventSourceResponse, ServerSentEvent
 from sse_starlette.sse import SendTimeoutError
 from starlette.types import Receive, Scope, Send
 
-from .endpoint import Call
+from .endpoint import ApiRequest
 from .problems import Problem
-from .registry import Record, RunRegistry
+from .registry import ServedRun
+from .services import Services
 
-# Where the protocol leaves the way to cut a connection whose client does not read: closing would wait for it for ever.
+# The key in the scope's state of a function that aborts the connection. Closing one waits for a client that does not
+# read, for ever.
 ABORT: Final = "quiesce.abort"
 
 
 class EventResponse(EventSourceResponse):
-    """Sends `frames` until they end or the client goes. Its reader is counted for as long as it lasts.
+    """Sends `frames` until they end or the client disconnects. The stream counts against the owner's quota.
 
-    A client that reads slowly delays nobody else: it is served at its own pace, and dropped when it has accepted
-    nothing for a while.
+    A slow client delays no other one. A client that has accepted nothing for `send_timeout` is disconnected.
     """
 
     def __init__(
-        self, desk: RunRegistry, owner: str, frames: AsyncIterator[bytes], on_close: Callable[[], None]
+        self, services: Services, owner: str, frames: AsyncIterator[bytes], on_close: Callable[[], None]
     ) -> None:
-        desk.stream_opened(owner)
-        self._desk: Final = desk
+        services.quotas.stream_opened(owner)
+        self._quotas: Final = services.quotas
         self._owner: Final = owner
         self._on_close: Final = on_close
         super().__init__(  # pyright: ignore[reportUnknownMemberType]
             frames,
-            ping=desk.settings.heartbeat,
+            ping=services.settings.heartbeat,
             ping_message_factory=_ping,
-            send_timeout=desk.settings.send_timeout,
+            send_timeout=services.settings.send_timeout,
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve the stream until it or the client ends."""
+        """Send the stream until it ends or the client disconnects."""
         try:
             await super().__call__(scope, receive, send)
         except SendTimeoutError:
@@ -48,12 +49,12 @@ class EventResponse(EventSourceResponse):
             if abort is not None:
                 abort()
         finally:
-            self._desk.stream_closed(self._owner)
+            self._quotas.stream_closed(self._owner)
             self._on_close()
 
     async def _listen_for_exit_signal_with_grace(self) -> None:
-        # The library would look every half second whether the server is to exit, and then cut the stream. Here the
-        # drain ends the runs, and with them their streams, after the last event.
+        # The library would poll for the server's exit and then cut the stream. Here the drain ends the runs, and each
+        # stream ends after its last event.
         await anyio.sleep_forever()
 
 
@@ -61,35 +62,37 @@ def _ping() -> ServerSentEvent:
     return ServerSentEvent(comment="ping")
 
 
-async def stream_events(call: Call) -> EventResponse:
+async def stream_events(request: ApiRequest) -> EventResponse:
     """`GET /runs/{id}/events`."""
-    record = call.record
-    frames = _frames(record, record.log.begin(_resume_after(call)))
-    response = EventResponse(call.desk, call.owner, frames, record.reader_left)
-    record.reader_came()
+    run = request.run
+    frames = _frames(run, run.log.begin(_event_number(request)))
+    response = EventResponse(request.services, request.owner, frames, run.readers.disconnected)
+    run.readers.connected()
     return response
 
 
-async def _frames(record: Record, after: int) -> AsyncIterator[bytes]:
-    while (batch := await record.log.read(after)) is not None:
+async def _frames(run: ServedRun, after: int) -> AsyncIterator[bytes]:
+    while (batch := await run.log.read(after)) is not None:
         after, frames = batch
         yield frames
 
 
-async def stream_changes(call: Call) -> EventResponse:
-    """`GET /events`: what changes in the list of runs. A place that makes no sense here gets the whole list."""
-    return EventResponse(call.desk, call.owner, call.desk.changes(call.owner, _place(call) or ""), lambda: None)
+async def stream_changes(request: ApiRequest) -> EventResponse:
+    """`GET /events`: the changes in the list of runs. A position that is unknown here gets the whole list."""
+    services = request.services
+    frames = services.run_lists.read(request.owner, _position(request) or "", follow=not services.quotas.draining)
+    return EventResponse(services, request.owner, frames, lambda: None)
 
 
-def _place(call: Call) -> str | None:
-    """Where the client says that it was."""
-    return call.request.headers.get("last-event-id") or call.request.query_params.get("after")
+def _position(request: ApiRequest) -> str | None:
+    """The id of the last event that the client has seen."""
+    return request.http.headers.get("last-event-id") or request.http.query_params.get("after")
 
 
-def _resume_after(call: Call) -> int:
-    given = _place(call) or "0"
-    if not (given.isascii() and given.isdigit() and len(given) <= 18):
+def _event_number(request: ApiRequest) -> int:
+    position = _position(request) or "0"
+    if not (position.isascii() and position.isdigit() and len(position) <= 18):
         raise Problem(
             422, "bad_event_id", "Last-Event-ID must be the number of an event.", todo="Leave it out to read all."
         )
-    return int(given)
+    return int(position)

@@ -1,4 +1,4 @@
-"""What the runs of each key used, per day and model; runs that are forgotten still count."""
+"""`GET /usage`: the usage of each owner's runs by day and model, deleted runs included."""
 
 from __future__ import annotations
 
@@ -11,57 +11,57 @@ from msgspec import structs
 from ..usage.figure import total
 from ..usage.ledger import TokenUsage, Usage, summarise
 from ..usage.prices import total_cost
-from .live_run import RunRecord
+from .registry import ServedRun
 from .schemas import DayUsage, UsageReport, UsageView, usage_view
-from .stored_runs import StoredRun
 
-Record: TypeAlias = RunRecord | StoredRun
-_Place: TypeAlias = tuple[str, str]
+_DayAndModel: TypeAlias = tuple[str, str]
 _FIGURES: Final = TokenUsage.__struct_fields__
-# Longer ago than this only the total is kept.
-_DAYS: Final = 400
+# Days that are kept apart for each owner. Older ones are added up, under the empty day.
+_MAX_DAYS: Final = 400
 
 
-class UsageBook:
-    """The sums over runs that are no longer known, and the way to add those that are."""
+class UsageTotals:
+    """The usage of deleted runs; `report()` adds that of the runs that are still there."""
 
     def __init__(self) -> None:
-        self._past: Final[dict[str, dict[_Place, UsageView]]] = {}
+        self._deleted: Final[dict[str, dict[_DayAndModel, UsageView]]] = {}
 
-    def fold(self, record: Record) -> None:
-        """A run is about to be forgotten: keep what it used."""
-        mine = self._past.setdefault(record.owner, {})
-        for place, usage in _by_place(record):
-            mine[place] = usage if place not in mine else _add((mine[place], usage))
-        while len({day for day, _ in mine}) > _DAYS:
-            oldest = min(day for day, _ in mine if day)
-            for place in [place for place in mine if place[0] == oldest]:
-                ancient = ("", place[1])
-                gone = mine.pop(place)
-                mine[ancient] = gone if ancient not in mine else _add((mine[ancient], gone))
+    def add(self, run: ServedRun) -> None:
+        """Add the usage of a run that is being deleted."""
+        totals = self._deleted.setdefault(run.info.owner, {})
+        for key, usage in _by_day_and_model(run):
+            totals[key] = usage if key not in totals else _sum((totals[key], usage))
+        while len({day for day, _ in totals}) > _MAX_DAYS:
+            oldest = min(day for day, _ in totals if day)
+            for key in [key for key in totals if key[0] == oldest]:
+                undated = ("", key[1])
+                usage = totals.pop(key)
+                totals[undated] = usage if undated not in totals else _sum((totals[undated], usage))
 
-    def report(self, owner: str, records: Iterable[Record]) -> UsageReport:
-        """What one key used, the latest day first."""
-        places: dict[_Place, list[UsageView]] = {place: [usage] for place, usage in self._past.get(owner, {}).items()}
-        for record in records:
-            for place, usage in _by_place(record):
-                places.setdefault(place, []).append(usage)
-        rows = {place: _add(tuple(parts)) for place, parts in places.items()}
+    def report(self, owner: str, runs: Iterable[ServedRun]) -> UsageReport:
+        """The usage of one owner, the latest day first."""
+        parts: dict[_DayAndModel, list[UsageView]] = {
+            key: [usage] for key, usage in self._deleted.get(owner, {}).items()
+        }
+        for run in runs:
+            for key, usage in _by_day_and_model(run):
+                parts.setdefault(key, []).append(usage)
+        rows = {key: _sum(tuple(usages)) for key, usages in parts.items()}
         days = tuple(DayUsage(day, model, rows[day, model]) for day, model in sorted(rows, reverse=True))
-        return UsageReport(_add(tuple(rows.values())), days)
+        return UsageReport(_sum(tuple(rows.values())), days)
 
 
-def _by_place(record: Record) -> list[tuple[_Place, UsageView]]:
-    day = datetime.fromtimestamp(record.created_at, UTC).date().isoformat()
-    models = dict.fromkeys(entry.model for entry in record.entries)
-    return [((day, model), usage_view(_of_model(record, model))) for model in models]
+def _by_day_and_model(run: ServedRun) -> list[tuple[_DayAndModel, UsageView]]:
+    day = datetime.fromtimestamp(run.info.created_at, UTC).date().isoformat()
+    models = dict.fromkeys(entry.model for entry in run.entries)
+    return [((day, model), usage_view(_of_model(run, model))) for model in models]
 
 
-def _of_model(record: Record, model: str) -> Usage:
-    return summarise(tuple(entry for entry in record.entries if entry.model == model))
+def _of_model(run: ServedRun, model: str) -> Usage:
+    return summarise(tuple(entry for entry in run.entries if entry.model == model))
 
 
-def _add(parts: tuple[UsageView, ...]) -> UsageView:
+def _sum(parts: tuple[UsageView, ...]) -> UsageView:
     if not parts:
         return usage_view(summarise(()))
     sums = {name: total(getattr(part, name) for part in parts) for name in _FIGURES}
