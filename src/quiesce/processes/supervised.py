@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import select
 import signal
 import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final, cast
 
@@ -101,7 +103,9 @@ class ForkServer:
 
 nursery: Final = ForkServer()
 live_processes: Final[set[SupervisedProcess]] = set()
-"""The workers and programs that somebody waits for right now, in this process."""
+"""The workers and programs of this process that a call waits for right now."""
+open_processes: Final[set[SupervisedProcess]] = set()
+"""All supervised processes of this process that are not closed."""
 
 
 class SupervisedProcess:
@@ -112,6 +116,7 @@ class SupervisedProcess:
             ours, theirs = ends.sockets()
             nursery.adopt(theirs)
             socket.send_fds(ours, [b"j"], list(handles))
+        open_processes.add(self)
         self._link: Final = StreamEnd(ours)
         self._decoder: Final = Decoder()
         self._on_change: Callable[[], None] = _ignore
@@ -126,10 +131,16 @@ class SupervisedProcess:
         self.proved = False
         """Whether the keeper itself has said that nothing is left, or that nothing could be started."""
 
-    def attach(self, loop: asyncio.AbstractEventLoop, on_change: Callable[[], None]) -> None:
-        """Call `on_change` on `loop` whenever something below has changed."""
+    def attach(
+        self, loop: asyncio.AbstractEventLoop, on_change: Callable[[], None], *, awaited: bool = True
+    ) -> None:
+        """Call `on_change` on `loop` whenever something below has changed.
+
+        A process that is `awaited` is in `live_processes`: a virtual clock waits for it.
+        """
         self._on_change = on_change
-        live_processes.add(self)
+        if awaited:
+            live_processes.add(self)
         self._link.attach(loop, self._take)
         self.begin()
 
@@ -157,6 +168,7 @@ class SupervisedProcess:
     def close(self) -> None:
         """Let go. A keeper that is still there ends its tree at once."""
         live_processes.discard(self)
+        open_processes.discard(self)
         self._on_change = _ignore
         self._link.close()
 
@@ -168,6 +180,21 @@ class SupervisedProcess:
     def drop(self) -> None:
         """After a fork of the host, in the child: this belongs to the parent."""
         self._link.drop()
+
+    def wait_blocking(self, seconds: float) -> bool:
+        """Block this thread until the process has exited, at most so long. Whether it has. Not on a loop."""
+        deadline = time.monotonic() + seconds
+        while not self.has_exited:
+            select.select((self._link.handle,), (), (), max(0.0, deadline - time.monotonic()))
+            self.look()
+            if time.monotonic() >= deadline:
+                break
+        return self.has_exited
+
+    @property
+    def has_exited(self) -> bool:
+        """Whether the process has exited, or was never started. What it left running may still be there."""
+        return self.exit is not None or self.failure is not None or self.gone
 
     def has_strays(self) -> bool:
         """Whether something may have come loose below the child and hang at the keeper."""

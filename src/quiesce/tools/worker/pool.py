@@ -19,7 +19,7 @@ from ...cancellation import Cause
 from ...processes.descriptors import DescriptorPairs
 from ...processes.frames import encode
 from ...processes.stream_end import StreamEnd
-from ...processes.supervised import SupervisedProcess, live_processes, nursery
+from ...processes.supervised import SupervisedProcess, live_processes, nursery, open_processes
 from ...processes.supervisor import WorkerJob
 from .environment import CallEnvironment
 from .function_transfer import TransferredFunction
@@ -58,7 +58,7 @@ class Worker:
     def usable(self) -> bool:
         """Whether it is still there. For a worker that is idle."""
         self.containment.look()
-        return self.containment.exit is None and self.containment.failure is None and not self.containment.gone
+        return not self.containment.has_exited
 
     def warm(self, parcel: TransferredFunction) -> None:
         """Have it import what a call will need."""
@@ -184,10 +184,11 @@ class Pool:
         """After a fork of the host, in the child: these workers belong to the parent."""
         self._lock = threading.Lock()
         workers = {*self._idle, *self._busy}
-        for owned in (*workers, *(live_processes - {worker.containment for worker in workers})):
+        for owned in (*workers, *open_processes):
             owned.drop()
         self._idle.clear()
         self._busy.clear()
+        open_processes.clear()
         live_processes.clear()
         nursery.forget()
 
