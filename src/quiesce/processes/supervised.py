@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from .descriptors import DescriptorPairs
 from .environment import interpreter_environment
@@ -24,6 +24,28 @@ from .supervisor import ProgramJob, WorkerJob
 _START: Final = "import sys; sys.path[:] = sys.argv[2:]; from quiesce.processes.fork_server import main; main({})"
 # How long the end of the nursery is waited for, which has nothing to do but to exit.
 _NURSERY_GRACE: Final = 5.0
+
+# The options of an interpreter that have a flag in `sys.flags`.
+_OPTIONS: Final = {
+    "debug": "-d",
+    "dont_write_bytecode": "-B",
+    "no_site": "-S",
+    "verbose": "-v",
+    "bytes_warning": "-b",
+    "optimize": "-O",
+}
+
+
+def _interpreter_options() -> list[str]:
+    """The options that make another interpreter start as this one did."""
+    repeated = [option for name, option in _OPTIONS.items() for _ in range(getattr(sys.flags, name))]
+    if sys.flags.isolated:
+        repeated.append("-I")
+    else:
+        named = {"ignore_environment": "-E", "no_user_site": "-s", "safe_path": "-P"}
+        repeated += [option for name, option in named.items() if getattr(sys.flags, name)]
+    modes = [f"-X{name}" for name, flag in (("dev", "dev_mode"), ("utf8", "utf8_mode")) if getattr(sys.flags, flag)]
+    return [*repeated, *modes, *(f"-W{filter}" for filter in sys.warnoptions)]
 
 
 class ForkServer:
@@ -53,9 +75,8 @@ class ForkServer:
         if self._socket is None:
             with DescriptorPairs() as handles:
                 ours, number = handles.sockets()
-                flags = cast(list[str], subprocess._args_from_interpreter_flags())  # pyright: ignore
                 self._process = subprocess.Popen(
-                    [sys.executable, *flags, "-c", _START.format(number), "quiesce-nursery", *sys.path],
+                    [sys.executable, *_interpreter_options(), "-c", _START.format(number), "quiesce-nursery", *sys.path],
                     pass_fds=(number,),
                     stdin=subprocess.DEVNULL,
                     # What it forks shows this environment to every tool; a worker is told of the host's with each call.
@@ -182,14 +203,23 @@ class SupervisedProcess:
         self._link.drop()
 
     def wait_blocking(self, seconds: float) -> bool:
-        """Block this thread until the process has exited, at most so long. Whether it has. Not on a loop."""
-        deadline = time.monotonic() + seconds
-        while not self.has_exited:
-            select.select((self._link.handle,), (), (), max(0.0, deadline - time.monotonic()))
-            self.look()
-            if time.monotonic() >= deadline:
-                break
+        """Block this thread until the process has exited, at most so long. Whether it has. Not while attached."""
+        self._look_until(lambda: self.has_exited, seconds)
         return self.has_exited
+
+    def wait_gone_blocking(self, seconds: float) -> bool:
+        """The same for the process and everything that it started."""
+        self._look_until(lambda: self.gone, seconds)
+        return self.gone
+
+    def _look_until(self, is_done: Callable[[], bool], seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        self.look()
+        while not is_done() and (left := deadline - time.monotonic()) > 0:
+            poll = select.poll()  # not `select`, which refuses high descriptor numbers
+            poll.register(self._link.handle, select.POLLIN)
+            poll.poll(left * 1000)
+            self.look()
 
     @property
     def has_exited(self) -> bool:

@@ -83,6 +83,9 @@ class _Worker:
         self._surroundings: CallEnvironment | None = None
         self.begun = False
         self.inside = False
+        """Whether the tool's function runs: only then may TERM raise."""
+        self._sending_now = False
+        """Whether the main thread is writing a message to the host."""
         self._terminated = False
         self._raised = False
         self._shields = 0
@@ -93,7 +96,7 @@ class _Worker:
 
     # --- Being stopped ------------------------------------------------------------------------------------------
 
-    def on_term(self, _: int, frame: FrameType | None) -> None:
+    def on_term(self, _: int, __: FrameType | None) -> None:
         """TERM: end at once while the function has not begun, and else let the tool clean up first."""
         if os.getpid() != self.pid:  # a child that C code of the tool has forked, so that `Forks` did not see it
             _end_by_term()
@@ -102,9 +105,9 @@ class _Worker:
         if self._raised:  # once is enough: the tool is cleaning up
             return
         self._terminated = True
-        # Not in this file's own frames: there the tool has already returned, and its result is not to be lost, or a
-        # message is being written, and is not to be torn; `send` makes up for it. Nor in a fork, whose hooks lose it.
-        if frame is not None and frame.f_code.co_filename != __file__ and not self._forks.holds(frame):
+        # Not while a message is being written, which must arrive whole: `send` raises it after that. Nor in a fork,
+        # whose hooks would lose it.
+        if not self._sending_now and not self._forks.in_progress:
             self.raise_if_terminated()
 
     @property
@@ -129,9 +132,10 @@ class _Worker:
         self._shields += 1
 
     def _leave_shield(self, name: str) -> None:
-        """What was held back is raised now."""
-        self._shields -= 1
+        """A TERM that came meanwhile is raised now, after the host has been told of the end of the shield."""
         self.send("unshield", name)
+        self._shields -= 1
+        self.raise_if_terminated()
 
     # --- Answering ----------------------------------------------------------------------------------------------
 
@@ -183,7 +187,7 @@ class _Worker:
             with frame.allowance.claimed():
                 _call(function, arguments, self, returned)
         except Terminated:
-            if not returned:
+            if not returned or isinstance(returned[0], CoroutineType | AsyncGeneratorType):
                 return ("terminated",)
         except BaseException as error:
             return _told_of(error)
@@ -233,10 +237,17 @@ class _Worker:
         if os.getpid() != self.pid:  # a child that the tool forked shares this stream, and must not write to it
             return
         data = encode(message)
-        with self._sending:
-            self.channel.sendall(data)
-        if threading.current_thread() is threading.main_thread():
-            self.raise_if_terminated()
+        if threading.current_thread() is not threading.main_thread():
+            with self._sending:
+                self.channel.sendall(data)
+            return
+        self._sending_now = True
+        try:
+            with self._sending:
+                self.channel.sendall(data)
+        finally:
+            self._sending_now = False
+        self.raise_if_terminated()
 
     def report(self, value: Any) -> None:
         """What an async generator yields is progress."""
@@ -255,20 +266,29 @@ class _Worker:
 
 
 def _call(function: Any, arguments: dict[str, Any], worker: _Worker, returned: list[Any]) -> None:
-    """Call the function; what it returns is in `returned` from the moment that it has returned."""
+    """Call the function; `returned` then holds what it returned, even if TERM came with its last step.
+
+    The cache is written in C: there is no moment at which a signal finds the function ended and its value not kept.
+    """
+    call = functools.lru_cache(maxsize=None)(functools.partial(function, **arguments))
     worker.begun = worker.inside = True
     try:
         worker.raise_if_terminated()
         worker.line.mark_begun()
-        value = function(**arguments)
-        if isinstance(value, CoroutineType | AsyncGeneratorType):
-            import asyncio  # here, because most tools are plain functions and do without
-
-            asyncio.run(_await(value, worker, returned))
-        else:
-            returned.append(value)
+        call()
     finally:
         worker.inside = False
+        if call.cache_info().currsize:
+            returned.append(call())
+    if isinstance(returned[0], CoroutineType | AsyncGeneratorType):
+        import asyncio  # here, because most tools are plain functions and do without
+
+        worker.inside = True
+        try:
+            worker.raise_if_terminated()
+            asyncio.run(_await(returned.pop(), worker, returned))
+        finally:
+            worker.inside = False
 
 
 async def _await(work: Any, worker: _Worker, returned: list[Any]) -> None:
