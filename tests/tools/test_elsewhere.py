@@ -47,7 +47,7 @@ main({})
 
 @pytest.fixture
 def elsewhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Workers and keepers as they are on a system without subreapers and without /proc."""
+    """Workers and supervisors as they are on a system without subreapers and without /proc."""
     pool.shut_down()
     monkeypatch.setattr(supervised, "_START", ELSEWHERE)
     monkeypatch.setattr(supervised, "LINUX", False)
@@ -110,7 +110,7 @@ def test_a_child_that_left_the_group_is_found_below_its_parent(elsewhere: None, 
 
 
 def test_the_process_table_tells_who_belongs_to_whom(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reaper, "LINUX", False)
+    monkeypatch.setattr(kill_tree, "LINUX", False)
     with subprocess.Popen(["sh", "-c", "sleep 1000 & echo; wait"], stdout=subprocess.PIPE, process_group=0) as child:
         assert child.stdout is not None
         child.stdout.readline()

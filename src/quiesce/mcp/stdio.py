@@ -58,7 +58,7 @@ class _MessageLines:
         self._stream: Final = stream
         self._on_too_long: Final = on_too_long
         self._lines: Final[deque[bytes]] = deque()
-        self._incomplete: Final = bytearray()
+        self._incomplete = bytearray()
         self._unread = 0
         self._changed: Final = asyncio.Event()
         self._at_end = False
@@ -160,11 +160,12 @@ class ServerProcess:
             raise _cannot_start(command, str(error)) from error
         try:
             await asyncio.wait((process.started,))
-            if process.supervised.failure is not None:
-                raise _cannot_start(command, process.supervised.failure)
-        except BaseException:
+        except asyncio.CancelledError:
             process.close()
             raise
+        if process.supervised.failure is not None:
+            process.close()
+            raise _cannot_start(command, process.supervised.failure)
         return process
 
     def _on_change(self) -> None:

@@ -22,7 +22,7 @@ from typing import Any, Final, Protocol
 class Terminable(Protocol):
     """A worker, as far as it matters here."""
 
-    def on_term(self, _: int, frame: FrameType | None) -> None:
+    def on_term(self, _: int, __: FrameType | None, /) -> None:
         """The handler of TERM."""
 
     @property

@@ -40,9 +40,7 @@ class StreamEnd:
         if not self.at_end:
             loop.add_reader(self._handle, self._readable)
 
-    def attach_writer(
-        self, loop: asyncio.AbstractEventLoop, on_written: Callable[[], None] | None = None
-    ) -> None:
+    def attach_writer(self, loop: asyncio.AbstractEventLoop, on_written: Callable[[], None] | None = None) -> None:
         """Use `loop` to write what does not fit at once; `on_written` is called when nothing is pending any more."""
         self._loop, self._on_written = loop, on_written
 

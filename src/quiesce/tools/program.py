@@ -41,7 +41,7 @@ class ProcessResult(Struct, frozen=True):
 
 
 class Program:
-    """One program under a keeper. Made in the loop that waits for it."""
+    """One program under a supervisor. Made in the loop that waits for it."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class Program:
         self._limits: Final = (max_memory, max_cpu)
         self._sandbox: Final = sandbox
         self._grace: Final = grace
-        self._containment: Any = None
+        self._supervised: Any = None
         self._loop: Final = asyncio.get_running_loop()
         self._gone: Final[asyncio.Future[None]] = self._loop.create_future()
         self._timed_out = False
@@ -98,8 +98,8 @@ class Program:
 
     def stop(self, grace: float) -> None:
         """End it and everything that it started: TERM now, KILL after `grace` seconds."""
-        if self._containment is not None and not self._gone.done():
-            self._containment.stop(grace)
+        if self._supervised is not None and not self._gone.done():
+            self._supervised.stop(grace)
 
     @property
     def gone(self) -> bool:
@@ -109,7 +109,7 @@ class Program:
     @property
     def where(self) -> str:
         """What is left, when something is."""
-        return f"process {self._containment.child} ({self.argv[0]})"
+        return f"process {self._supervised.child} ({self.argv[0]})"
 
     def _start(self) -> tuple[Any, Any, Any]:
         if sys.platform == "win32":
@@ -127,11 +127,11 @@ class Program:
                 in_writer, in_reader = ends.input()
                 out_reader, out_writer = ends.output()
                 err_reader, err_writer = ends.output()
-                self._containment = SupervisedProcess(job, (in_reader, out_writer, err_writer))
+                self._supervised = SupervisedProcess(job, (in_reader, out_writer, err_writer))
         except OSError as error:
             raise ToolError(f"{self.argv[0]} could not be started ({error}).") from None
         stdin, stdout, stderr = StreamEnd(in_writer), StreamEnd(out_reader), StreamEnd(err_reader)
-        self._containment.attach(self._loop, self._on_change)
+        self._supervised.attach(self._loop, self._on_change)
         stdout.attach(self._loop, self.stdout.add)
         stderr.attach(self._loop, self.stderr.add)
         stdin.attach_writer(self._loop)
@@ -139,7 +139,7 @@ class Program:
         return stdin, stdout, stderr
 
     def _on_change(self) -> None:
-        if self._containment.gone and not self._gone.done():
+        if self._supervised.gone and not self._gone.done():
             self._gone.set_result(None)
 
     def _on_timeout(self) -> None:
@@ -149,11 +149,11 @@ class Program:
     def _finish(self, stdin: Any, stdout: Any, stderr: Any) -> None:
         stdout.drain(self.stdout.add)
         stderr.drain(self.stderr.add)
-        for link in (stdin, stdout, stderr, self._containment):
+        for link in (stdin, stdout, stderr, self._supervised):
             link.close()
 
     def _result(self) -> ProcessResult:
-        ended = self._containment
+        ended = self._supervised
         if ended.failure is not None:
             raise ToolError(f"{self.argv[0]} could not be started ({ended.failure}).")
         if ended.exit is None:  # who was to start it has been killed

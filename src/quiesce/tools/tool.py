@@ -109,7 +109,7 @@ class Tool:
             self._check_travel()
         return ToolSpec(self.name, self.description, self._arguments[0].json_schema())
 
-    def parcel(self) -> TransferredFunction:
+    def transferred(self) -> TransferredFunction:
         """The function as it goes to a worker process. Raises `InvalidTool` when it cannot."""
         from .worker.function_transfer import NotTransferable, pack
 
@@ -121,7 +121,7 @@ class Tool:
     def _check_travel(self) -> None:
         from .worker.function_transfer import NotTransferable, check_types
 
-        self.parcel()
+        self.transferred()
         hints, parameters = _signature(self.function, self.name)
         try:
             check_types({each.name: hints[each.name] for each in parameters if each.name in hints})

@@ -228,7 +228,9 @@ class LocalServer:
         self._path: Final = path
         self._owner: Final = os.getpid()
         self._lock: Final = threading.Lock()
-        job = ProgramJob((sys.executable, local_server.__file__, str(path.absolute()), weights.sha256), env=_environment())
+        job = ProgramJob(
+            (sys.executable, local_server.__file__, str(path.absolute()), weights.sha256), env=_environment()
+        )
         with DescriptorPairs() as pairs, open(os.devnull, "wb") as discarded:
             self._stdin, in_reader = pairs.input()
             out_reader, out_writer = pairs.output()
