@@ -29,8 +29,8 @@ class Host:
 
     def __init__(self) -> None:
         self.token = CancellationToken()
-        self.leg = self.token.child()
-        self.state: dict[str, object] = {}
+        self.work_token = self.token.child()
+        self.agent_state: dict[str, object] = {}
         self.undo_log = UndoLog()
 
     def emit(self, event: object) -> None: ...
