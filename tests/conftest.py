@@ -23,7 +23,7 @@ from pathlib import Path
 import pytest
 
 from quiesce._background_loop import close_portals
-from quiesce.processes.supervised import nursery
+from quiesce.processes.supervised import fork_server
 from quiesce.tools.worker.pool import pool
 
 LOOPS = ("asyncio", "uvloop")
@@ -137,7 +137,7 @@ def _processes() -> set[str]:
             found.update(children.read_text().split())
         except OSError:  # that thread has just ended
             continue
-    return found - {str(nursery.pid)}  # it stays, with the idle workers below it, for the next call
+    return found - {str(fork_server.pid)}  # it stays, with the idle workers below it, for the next call
 
 
 def _files() -> set[str]:

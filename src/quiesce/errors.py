@@ -6,9 +6,10 @@ Each error says what happened, what was kept, and what to do.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from .messages import Message
+if TYPE_CHECKING:  # a worker process of a tool does without messages
+    from .messages import Message
 
 
 class StopCause(Protocol):

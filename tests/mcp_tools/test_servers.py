@@ -255,6 +255,21 @@ def test_a_server_is_ended_with_everything_it_started(own_session: bool, own_env
 
 
 @pytest.mark.promise("P5")
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs a subreaper")
+def test_a_grandchild_that_was_forked_twice_ends_with_its_server():
+    """It has a session of its own, no environment, and its parent has ended: only a subreaper finds it."""
+
+    async def main():
+        async with stdio() as server:
+            result = await Agent(ScriptedModel(call("spawn_detached"), "ok"), tools=[server]).invoke_async("go")
+            grandchild = int(next(m for m in result.messages if hasattr(m, "results")).results[0].text)
+            assert alive(grandchild)
+        assert not alive(grandchild)
+
+    asyncio.run(main())
+
+
+@pytest.mark.promise("P5")
 def test_a_server_that_is_left_by_an_error_or_a_cancellation_is_ended_too():
     async def main():
         pids: list[int] = []

@@ -174,7 +174,7 @@ def test_the_server_ends_with_the_process_that_started_it(weights: Path) -> None
     """Even one that is killed."""
     script = (
         "import asyncio, time\n"
-        "from quiesce.models import local\n"
+        "from quiesce.models.providers import local\n"
         "async def main():\n"
         "    await local.address_of_server(local.WEIGHTS['smollm2'])\n"
         "    print(next(iter(local._servers.values())).pid, flush=True)\n"
@@ -209,6 +209,35 @@ def test_the_server_shows_no_key_to_other_processes(tmp_path: Path, monkeypatch:
     server.close()
     assert b"OMP_NUM_THREADS=1" in shown
     assert not [each for each in shown if b"hush" in each]
+
+
+@pytest.mark.promise("P5")
+@pytest.mark.skipif(sys.platform != "linux", reason="needs a subreaper")
+def test_a_grandchild_that_was_forked_twice_ends_with_the_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stand-in for llama.cpp starts a process with a session of its own and no environment, and forgets it."""
+    from quiesce.models.providers import local_server
+
+    sleep = "import time; print(flush=True); time.sleep(600)"
+    launch = (
+        "import subprocess, sys\n"
+        f"child = subprocess.Popen([sys.executable, '-c', {sleep!r}], stdin=subprocess.DEVNULL,"
+        " stdout=subprocess.PIPE, env={}, start_new_session=True)\n"
+        "child.stdout.readline()\n"
+        "print(child.pid, flush=True)\n"
+    )
+    stand_in = tmp_path / "stand_in.py"
+    stand_in.write_text(
+        f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {launch!r}], start_new_session=True)\n"
+        "sys.stdin.buffer.read()\n"
+    )
+    monkeypatch.setattr(local_server, "__file__", str(stand_in))
+    server = LocalServer(Weights("nothing", "1", "x/y.gguf", "0" * 64, "none"), tmp_path / "weights")
+    grandchild = Path(f"/proc/{int(server.address.result(60))}")
+    assert grandchild.exists()
+    server.close()
+    assert not grandchild.exists() or "Z" in (grandchild / "stat").read_text().split()[2]
 
 
 @needs_llamacpp

@@ -129,7 +129,7 @@ def test_a_crash_after_a_question_leaves_the_question() -> None:
 
 def test_a_crash_while_a_pending_turn_goes_on_keeps_what_is_known() -> None:
     from quiesce.events import ToolEnded
-    from quiesce.tools.output import completed
+    from quiesce.tools.output import completed_result as completed
 
     pending = PendingTurn("r1", ANSWER, tuple(PendingCall(call) for call in CALLS), taken_by="r2")
     done = completed(CALLS[0], "paid")

@@ -92,6 +92,21 @@ def spawn(own_session: bool, own_environment: bool) -> int:
     return child.pid
 
 
+@server.tool()
+def spawn_detached() -> int:
+    """Start a process by a double fork: with a session of its own, no environment, and a parent that has ended."""
+    code = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); time.sleep(600)"
+    launch = (
+        "import subprocess, sys\n"
+        f"child = subprocess.Popen([sys.executable, '-c', {code!r}], stdout=subprocess.PIPE, stdin=subprocess.DEVNULL,"
+        " env={}, start_new_session=True)\n"
+        "child.stdout.readline()\n"
+        "print(child.pid, flush=True)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", launch], stdout=subprocess.PIPE, start_new_session=True, check=True)
+    return int(done.stdout)
+
+
 @server.resource("note://today")
 def note() -> str:
     """Today's note."""

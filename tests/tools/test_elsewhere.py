@@ -47,7 +47,7 @@ main({})
 
 @pytest.fixture
 def elsewhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Workers and keepers as they are on a system without subreapers and without /proc."""
+    """Workers and supervisors as they are on a system without subreapers and without /proc."""
     pool.shut_down()
     monkeypatch.setattr(supervised, "_START", ELSEWHERE)
     monkeypatch.setattr(supervised, "LINUX", False)

@@ -15,7 +15,7 @@ from quiesce import Agent
 from quiesce.events import ToolEnded, ToolProgress
 from quiesce.messages import Outcome
 from quiesce.models.scripted import Call, ScriptedModel
-from quiesce.processes.supervised import nursery
+from quiesce.processes.supervised import fork_server
 from quiesce.tools.worker.pool import pool
 
 pytestmark = pytest.mark.promise("P1", "P5")
@@ -85,8 +85,8 @@ def test_the_next_worker_is_started_when_the_run_is_at_rest(tmp_path: Path) -> N
         each = killable(hazards.sleep)
         agent = agent_with(each, calls=[Call(each.name, {"book": str(tmp_path / "book")})])
         await stop_when(agent, lambda run: run.cancel(mode="kill"))
-        assert pool.kept() == nursery.handles
-        while pool.kept() == nursery.handles:
+        assert pool.kept() == fork_server.handles
+        while pool.kept() == fork_server.handles:
             await asyncio.sleep(0.01)
         ready = pool.kept()
         assert (await call(killable(oddities.speak), {"words": "next"})).text == "next"

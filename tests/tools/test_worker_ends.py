@@ -1,4 +1,4 @@
-"""Workers, keepers and hosts that end when nobody asked them to: each is told of as it was."""
+"""Workers, supervisors and hosts that end when nobody asked them to: each is told of as it was."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from quiesce import Agent
 from quiesce.events import StopRequested, ToolEnded, ToolStarted
 from quiesce.messages import Outcome
 from quiesce.models.scripted import Call, ScriptedModel
-from quiesce.processes import supervised as containment
+from quiesce.processes import supervised
 from quiesce.processes.kill_tree import children
-from quiesce.processes.supervised import nursery
+from quiesce.processes.supervised import fork_server
 from quiesce.tools.builtin import make_shell
 from quiesce.tools.tool import Tool
 from quiesce.tools.worker.pool import pool
@@ -80,18 +80,18 @@ def test_a_worker_that_is_killed_from_outside_is_told_of(tmp_path: Path) -> None
     run_async(main())
 
 
-def test_a_worker_whose_keeper_is_killed_is_told_of(tmp_path: Path) -> None:
+def test_a_worker_whose_supervisor_is_killed_is_told_of(tmp_path: Path) -> None:
     async def main() -> None:
         book = tmp_path / "book"
         each = killable(hazards.sleep)
         agent = agent_with(each, calls=[Call(each.name, {"book": str(book)})])
 
-        def kill_keeper(_: object) -> None:
+        def kill_supervisor(_: object) -> None:
             worker = int(book.read_text().split()[0])
-            keeper = int(Path(f"/proc/{worker}/stat").read_text().rpartition(")")[2].split()[1])
-            os.kill(keeper, signal.SIGKILL)
+            supervisor = int(Path(f"/proc/{worker}/stat").read_text().rpartition(")")[2].split()[1])
+            os.kill(supervisor, signal.SIGKILL)
 
-        outcome, _ = await stop_when(agent, kill_keeper)
+        outcome, _ = await stop_when(agent, kill_supervisor)
         assert results(outcome)[each.name].outcome is Outcome.KILLED
         for _ in range(200):  # the kernel ends the worker; nothing tells when
             if not survivors(str(book)):
@@ -118,12 +118,12 @@ def test_an_idle_worker_that_was_killed_is_replaced() -> None:
     run_async(main())
 
 
-def test_a_nursery_that_was_killed_is_replaced() -> None:
+def test_a_fork_server_that_was_killed_is_replaced() -> None:
     async def main() -> None:
         each = killable(oddities.process_id)
         await call(each)
-        assert nursery.pid is not None
-        os.kill(nursery.pid, signal.SIGKILL)
+        assert fork_server.pid is not None
+        os.kill(fork_server.pid, signal.SIGKILL)
         for _ in range(6):
             assert (await call(killable(oddities.leave_a_thread))).text == "left"
 
@@ -131,7 +131,7 @@ def test_a_nursery_that_was_killed_is_replaced() -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT], ids=lambda number: number.name)
-def test_what_a_whole_service_is_sent_ends_neither_nursery_nor_keepers(number: int, tmp_path: Path) -> None:
+def test_what_a_whole_service_is_sent_ends_neither_fork_server_nor_supervisors(number: int, tmp_path: Path) -> None:
     """A service manager that stops a service tells each of its processes. How a call ends is for the host to say."""
 
     async def main() -> None:
@@ -139,8 +139,8 @@ def test_what_a_whole_service_is_sent_ends_neither_nursery_nor_keepers(number: i
         agent = agent_with(each, calls=[Call(each.name, {"book": str(tmp_path / "book")})])
 
         def tell_all_but_the_worker(run) -> None:
-            assert nursery.pid is not None
-            for pid in (nursery.pid, *children(nursery.pid)):
+            assert fork_server.pid is not None
+            for pid in (fork_server.pid, *children(fork_server.pid)):
                 os.kill(pid, number)
             run.cancel()
 
@@ -155,13 +155,13 @@ def test_what_a_whole_service_is_sent_ends_neither_nursery_nor_keepers(number: i
 
 
 @pytest.fixture
-def nursery_that(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
-    """Have the nursery run some code first."""
-    start = containment._START
+def fork_server_that(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
+    """Have the fork server run some code first."""
+    start = supervised._START
 
     def begin_with(code: str) -> None:
         pool.shut_down()
-        monkeypatch.setattr(containment, "_START", start.replace("main({})", f"{code}\nmain({{}})"))
+        monkeypatch.setattr(supervised, "_START", start.replace("main({})", f"{code}\nmain({{}})"))
 
     yield begin_with
     pool.shut_down()
@@ -172,10 +172,12 @@ NOTHING = killable(oddities.process_id), {}
 
 
 @pytest.mark.parametrize(("each", "arguments"), [NOTHING, RUN_TRUE], ids=["worker", "program"])
-def test_a_process_that_cannot_be_forked_is_told_of(nursery_that, each: Tool, arguments: dict, tmp_path: Path) -> None:
+def test_a_process_that_cannot_be_forked_is_told_of(
+    fork_server_that, each: Tool, arguments: dict, tmp_path: Path
+) -> None:
     full = tmp_path / "full"
     full.touch()
-    nursery_that(
+    fork_server_that(
         "import os; real = os.fork\n"
         "def fork():\n"
         f" if os.path.exists({str(full)!r}): raise BlockingIOError(11, 'too many processes')\n"
@@ -186,10 +188,10 @@ def test_a_process_that_cannot_be_forked_is_told_of(nursery_that, each: Tool, ar
     async def main() -> None:
         refused = await call(each, arguments)
         assert "could not be started (BlockingIOError: [Errno 11] too many processes)" in refused.text
-        pid = nursery.pid
+        pid = fork_server.pid
         full.unlink()
         assert not (await call(each, arguments)).is_error
-        assert nursery.pid == pid
+        assert fork_server.pid == pid
 
     run_async(main())
 
@@ -199,8 +201,12 @@ def test_a_process_that_cannot_be_forked_is_told_of(nursery_that, each: Tool, ar
     [(*NOTHING, Outcome.UNKNOWN), (*RUN_TRUE, Outcome.COMPLETED)],
     ids=["worker", "program"],
 )
-def test_a_keeper_that_ends_without_a_word_is_told_of(nursery_that, each: Tool, arguments: dict, outcome) -> None:
-    nursery_that("import os; from quiesce.processes import keeper; keeper._Keeper.run = lambda _: os._exit(1)")
+def test_a_supervisor_that_ends_without_a_word_is_told_of(
+    fork_server_that, each: Tool, arguments: dict, outcome
+) -> None:
+    fork_server_that(
+        "import os; from quiesce.processes import supervisor; supervisor._Supervisor.run = lambda _: os._exit(1)"
+    )
     result = run_async(call(each, arguments))
     assert (result.outcome, result.is_error) == (outcome, True)
     assert "whether it ran is not known" in result.text
@@ -235,20 +241,20 @@ def test_too_many_open_files_are_told_of_and_none_stays_open(each: Tool, argumen
 
 
 async def _idle_worker() -> tuple[int, int]:
-    """The process ids of a worker that waits for its next call, and of its keeper."""
+    """The process ids of a worker that waits for its next call, and of its supervisor."""
     worker = int((await call(killable(oddities.process_id))).text)
     return worker, int(Path(f"/proc/{worker}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 def test_an_idle_worker_that_is_killed_from_outside_costs_no_call() -> None:
     async def main() -> None:
-        worker, keeper = await _idle_worker()
-        os.kill(keeper, signal.SIGSTOP)  # so that nobody hears of it before the call is sent
+        worker, supervisor = await _idle_worker()
+        os.kill(supervisor, signal.SIGSTOP)  # so that nobody hears of it before the call is sent
         os.kill(worker, signal.SIGKILL)
         run = agent_with(killable(oddities.process_id)).start("go")
         async for event in run:
             if isinstance(event, ToolStarted):
-                os.kill(keeper, signal.SIGCONT)
+                os.kill(supervisor, signal.SIGCONT)
         result = results(await run.result())["process_id"]
         assert (result.outcome, result.is_error) == (Outcome.COMPLETED, False), result.text
         assert int(result.text) != worker
@@ -259,15 +265,15 @@ def test_an_idle_worker_that_is_killed_from_outside_costs_no_call() -> None:
 
 def test_a_stop_ends_a_call_that_was_sent_to_a_dead_worker() -> None:
     async def main() -> None:
-        worker, keeper = await _idle_worker()
-        os.kill(keeper, signal.SIGSTOP)
+        worker, supervisor = await _idle_worker()
+        os.kill(supervisor, signal.SIGSTOP)
         os.kill(worker, signal.SIGKILL)
         run = agent_with(killable(oddities.process_id)).start("go")
         async for event in run:
             if isinstance(event, ToolStarted):
                 run.cancel()
             if isinstance(event, StopRequested):
-                os.kill(keeper, signal.SIGCONT)
+                os.kill(supervisor, signal.SIGCONT)
         assert [call.outcome for call in (await run.stopped()).calls] == [Outcome.NEVER_STARTED]
         assert stray_processes() == []
 
@@ -321,12 +327,12 @@ if os.getpid() != {os.getpid()}:
 
 def test_a_call_is_not_made_again_when_nobody_can_say_that_it_has_not_begun() -> None:
     async def main() -> None:
-        worker, keeper = await _idle_worker()
+        worker, supervisor = await _idle_worker()
         os.kill(worker, signal.SIGSTOP)  # it will not come to the call
         run = agent_with(killable(oddities.process_id)).start("go")
         async for event in run:
             if isinstance(event, ToolStarted):
-                os.kill(keeper, signal.SIGKILL)  # and who could say so is gone
+                os.kill(supervisor, signal.SIGKILL)  # and who could say so is gone
         assert [call.outcome for call in (await run.result()).receipt.calls] == [Outcome.KILLED]
 
     run_async(main())

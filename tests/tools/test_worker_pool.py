@@ -19,7 +19,7 @@ from tool_runs import agent_with, call, killable, run_async, stray_processes
 from quiesce.events import ToolProgress
 from quiesce.messages import Outcome
 from quiesce.models.scripted import Call
-from quiesce.processes.supervised import nursery
+from quiesce.processes.supervised import fork_server
 from quiesce.tools.worker.pool import pool
 
 pytestmark = pytest.mark.promise("P4", "P5")
@@ -160,7 +160,7 @@ def test_a_worker_finds_modules_where_the_host_does(monkeypatch: pytest.MonkeyPa
 
 
 def test_workers_are_used_again_and_follow_the_host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def surroundings() -> list[str]:
+    def environment() -> list[str]:
         return [os.getcwd(), os.environ.get("QUIESCE_TEST", "none")]
 
     async def main() -> None:
@@ -168,7 +168,7 @@ def test_workers_are_used_again_and_follow_the_host(monkeypatch: pytest.MonkeyPa
         assert (await call(each)).text == (await call(each)).text
         monkeypatch.chdir(tmp_path)
         monkeypatch.setenv("QUIESCE_TEST", "set")
-        assert (await call(killable(surroundings))).text == f'["{tmp_path}","set"]'
+        assert (await call(killable(environment))).text == f'["{tmp_path}","set"]'
 
     run_async(main())
 
@@ -192,7 +192,7 @@ def test_nothing_is_left_after_shut_down() -> None:
     from quiesce.processes.kill_tree import descendants
 
     run_async(call(killable(oddities.speak), {"words": "x"}))
-    pid = nursery.pid
+    pid = fork_server.pid
     assert pid is not None
     below = descendants(pid)
     assert below

@@ -10,7 +10,7 @@ import oddities
 import pytest
 from tool_runs import call, run_async
 
-from quiesce.processes import supervisor as keeper
+from quiesce.processes import supervisor
 from quiesce.processes.loaded_types import is_a
 from quiesce.tools.tool import Tool
 
@@ -32,11 +32,11 @@ def test_the_grace_runs_from_the_stop_however_long_it_takes_to_tell_everybody(mo
         nonlocal now
         now += 3.0
 
-    monkeypatch.setattr(keeper, "terminate_tree", tell)
-    monkeypatch.setattr(keeper, "time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr(supervisor, "terminate_tree", tell)
+    monkeypatch.setattr(supervisor, "time", SimpleNamespace(monotonic=lambda: now))
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        kept = keeper._Keeper(theirs)
+        kept = supervisor._Supervisor(theirs)
         kept._child = 1
         kept._stop(5.0)
         assert kept._kill_at == 105.0

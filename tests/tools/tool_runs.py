@@ -12,7 +12,7 @@ from quiesce.events import Event, ToolProgress
 from quiesce.messages import ToolMessage, ToolResult
 from quiesce.models.scripted import Call, ScriptedModel
 from quiesce.processes.kill_tree import children, descendants
-from quiesce.processes.supervised import nursery
+from quiesce.processes.supervised import fork_server
 from quiesce.run.handle import Run
 from quiesce.tools.tool import Tool
 
@@ -59,12 +59,12 @@ async def stop_when(
 
 
 def stray_processes() -> list[int]:
-    """Everything below the nursery that is neither a keeper nor its one idle worker."""
-    if nursery.pid is None:
+    """Everything below the fork server that is neither a supervisor nor its one idle worker."""
+    if fork_server.pid is None:
         return []
     strays: list[int] = []
-    for keeper in children(nursery.pid):
-        worker, *others = children(keeper) or [None]
+    for supervisor in children(fork_server.pid):
+        worker, *others = children(supervisor) or [None]
         strays += others + ([] if worker is None else descendants(worker))
     return strays
 

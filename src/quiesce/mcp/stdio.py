@@ -1,44 +1,45 @@
-"""An MCP server that we start: its pipes, and how it is ended together with everything that it started.
+"""An MCP server that this process starts: its pipes, and its end together with everything that it started.
 
-The server runs in a session and process group of its own. To end it, its stdin is closed, which asks it to leave; then
-the whole group gets TERM, and what is left KILL, each within a bound. On Linux, processes of the server that left its
-group are found by a mark in their environment, and ended too.
+The server is a program under a supervisor, like the programs that tools run. To end it, its stdin is closed, which asks
+it to exit; then its whole process tree gets TERM, and what is left KILL, each within a time limit. What a server leaves
+running when it exits is killed with it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import sys
-import uuid
 from collections import deque
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from math import inf
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 from msgspec import Struct
 
 from ..cancellation import BoundedShield
 from ..errors import ConfigurationError
-from ..processes.environment import MARK, small_environment
-from ..processes.kill_tree import LINUX, descendants, is_dead, process_ids
+from ..processes.environment import small_environment
 
-# How long a server may take to leave by itself once its stdin is closed, to heed TERM, and to be gone after KILL.
+if TYPE_CHECKING:
+    from ..processes.stream_end import StreamEnd
+    from ..processes.supervised import SupervisedProcess
+
+# How long a server may take to exit once its stdin is closed, to obey TERM, and to be gone after KILL.
 LEAVE_GRACE: Final = 1.0
 TERM_GRACE: Final = 1.0
 KILL_GRACE: Final = 1.0
 
-_KEPT_STDERR: Final = 50
-_LONGEST_COMPLAINT: Final = 10_000
-# A server that is not read from must wait, not fill our memory.
-_UNREAD: Final = 1_000_000
-# What one message may have: room for every picture, and an end for a server that never ends its line.
+_KEPT_STDERR_LINES: Final = 50
+_LONGEST_STDERR_LINE: Final = 10_000
+# Reading pauses above this many unread bytes: a server that writes too fast waits.
+_MOST_UNREAD: Final = 1_000_000
+# The size limit of one message: enough for large images, and an end for a server that never ends its line.
 LONGEST_MESSAGE: Final = 64 * 1024 * 1024
-# Goes with an error that we answer in the place of a server that did not.
+# Marks an error answer that this process made because the server gave none.
 NO_ANSWER: Final = "quiesce: no answer"
 
 
@@ -50,28 +51,100 @@ class Command(Struct, frozen=True):
     cwd: str | None = None
 
 
-class ServerProcess(asyncio.SubprocessProtocol):
-    """A running server: its messages line by line, and its end."""
+class _MessageLines:
+    """The lines of a server's stdout. Reading pauses while too many of them are unread."""
+
+    def __init__(self, stream: StreamEnd, on_too_long: Callable[[], None]) -> None:
+        self._stream: Final = stream
+        self._on_too_long: Final = on_too_long
+        self._lines: Final[deque[bytes]] = deque()
+        self._incomplete = bytearray()
+        self._unread = 0
+        self._changed: Final = asyncio.Event()
+        self._at_end = False
+
+    def add(self, data: bytes) -> None:
+        """More output of the server; empty bytes mean the end."""
+        if not data:
+            self.end()
+        elif b"\n" in data:
+            first, *lines, rest = data.split(b"\n")
+            lines.insert(0, bytes(self._incomplete) + first)
+            self._incomplete[:] = rest
+            self._add_lines([line for line in lines if line.strip()])
+        else:  # a long message comes in many pieces
+            self._incomplete += data
+            if len(self._incomplete) > LONGEST_MESSAGE:
+                self._incomplete.clear()
+                self._on_too_long()
+
+    def _add_lines(self, lines: list[bytes]) -> None:
+        self._lines.extend(lines)
+        self._unread += sum(map(len, lines))
+        if self._unread > _MOST_UNREAD:
+            self._stream.pause()
+        if self._lines:
+            self._changed.set()
+
+    def end(self) -> None:
+        """There will be no more."""
+        self._at_end = True
+        self._changed.set()
+
+    async def receive(self) -> bytes | None:
+        """The next line; None after the last one."""
+        while not self._lines:
+            if self._at_end:
+                return None
+            self._changed.clear()
+            await self._changed.wait()
+        line = self._lines.popleft()
+        self._unread -= len(line)
+        if not self._lines:
+            self._stream.resume()
+        return line
+
+
+class _LastLines:
+    """The last lines of a server's stderr."""
 
     def __init__(self) -> None:
+        self.lines: Final[deque[str]] = deque(maxlen=_KEPT_STDERR_LINES)
+        self._incomplete = b""
+
+    def add(self, data: bytes) -> None:
+        """More output; empty bytes mean the end."""
+        *lines, self._incomplete = (self._incomplete + data).split(b"\n")
+        if self._incomplete and (not data or len(self._incomplete) > _LONGEST_STDERR_LINE):
+            lines, self._incomplete = [*lines, self._incomplete], b""
+        self.lines.extend(line.decode(errors="replace") for line in lines)
+
+
+class ServerProcess:
+    """A running server: its messages line by line, and its end."""
+
+    def __init__(self, supervised: SupervisedProcess, stdin: StreamEnd, stdout: StreamEnd, stderr: StreamEnd) -> None:
         loop = asyncio.get_running_loop()
+        self.started: Final[asyncio.Future[None]] = loop.create_future()
+        """Done when the server runs, or could not be started."""
         self.exited: Final[asyncio.Future[None]] = loop.create_future()
         self.read_out: Final[asyncio.Future[None]] = loop.create_future()
-        """Done when all that the server wrote has been read, and there will be no more."""
-        self.stderr: Final[deque[str]] = deque(maxlen=_KEPT_STDERR)
-        self.returncode: int | None = None
+        """Done when all output of the server has been read, and there will be no more."""
+        self._gone: Final[asyncio.Future[None]] = loop.create_future()
         self.fault = ""
-        """What the server did that cannot be borne, in words."""
-        self._lines: Final[deque[bytes]] = deque()
-        self._rest = bytearray()
-        self._rest_of_stderr = b""
-        self._unread = 0
-        self._more = asyncio.Event()
-        self._room = asyncio.Event()
-        self._room.set()
-        self._eof = False
-        self._transport: asyncio.SubprocessTransport | None = None
-        self.mark: Final = uuid.uuid4().hex
+        """Why the connection was ended from this side, in words."""
+        self.supervised: Final = supervised
+        self._stdin: Final = stdin
+        self._stdout: Final = stdout
+        self._stderr: Final = stderr
+        self._messages: Final = _MessageLines(stdout, self._on_too_long)
+        self._last_lines: Final = _LastLines()
+        self._writable: Final = asyncio.Event()
+        stdout.attach(loop, self._messages.add)
+        stderr.attach(loop, self._last_lines.add)
+        stdin.attach_writer(loop, self._writable.set)
+        # A server is up for as long as its user likes: a virtual clock does not wait for it.
+        supervised.attach(loop, self._on_change, awaited=False)
 
     @classmethod
     async def start(cls, command: Command) -> ServerProcess:
@@ -81,216 +154,110 @@ class ServerProcess(asyncio.SubprocessProtocol):
                 "MCP servers cannot be started on Windows: they could not be ended there with all that they started.",
                 todo="Start the server yourself, and use MCPServer.http(...).",
             )
-        loop = asyncio.get_running_loop()
-        process = cls()
-        # Only what is harmless is inherited: the keys in this process's environment are none of the server's business.
-        environment = {**small_environment(), **(command.env or {}), MARK: process.mark}
         try:
-            await loop.subprocess_exec(
-                lambda: process, *command.argv, env=environment, cwd=command.cwd, start_new_session=True
-            )
+            process = cls(*_supervised(command))
         except (OSError, ValueError) as error:
-            raise ConfigurationError(
-                f"The MCP server {command.argv[0]!r} cannot be started: {error}.", todo="Check the command."
-            ) from error
+            raise _cannot_start(command, str(error)) from error
+        try:
+            await asyncio.wait((process.started,))
+        except asyncio.CancelledError:
+            process.close()
+            raise
+        if process.supervised.failure is not None:
+            process.close()
+            raise _cannot_start(command, process.supervised.failure)
         return process
+
+    def _on_change(self) -> None:
+        supervised = self.supervised
+        started = supervised.child is not None or supervised.failure is not None
+        for future, is_done in (
+            (self.started, started or supervised.gone),
+            (self.exited, supervised.exit is not None or supervised.gone),
+            (self._gone, supervised.gone),
+        ):
+            if is_done and not future.done():
+                future.set_result(None)
 
     @property
     def pid(self) -> int:
         """The server's process id, which is its group's too."""
-        assert self._transport is not None
-        return self._transport.get_pid()
+        assert self.supervised.child is not None
+        return self.supervised.child
 
-    # --- What asyncio calls -------------------------------------------------------------------------------------
+    @property
+    def returncode(self) -> int | None:
+        """The exit code, negative for a signal; None while the server runs."""
+        return None if self.supervised.exit is None else self.supervised.exit.code
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The process has started."""
-        assert isinstance(transport, asyncio.SubprocessTransport) or hasattr(transport, "get_pid")
-        self._transport = transport  # pyright: ignore[reportAttributeAccessIssue]
+    @property
+    def stderr(self) -> deque[str]:
+        """The last lines of the server's stderr."""
+        return self._last_lines.lines
 
-    def pipe_data_received(self, fd: int, data: bytes) -> None:
-        """The server wrote something."""
-        if fd == 2:
-            *lines, self._rest_of_stderr = (self._rest_of_stderr + data).split(b"\n")
-            if len(self._rest_of_stderr) > _LONGEST_COMPLAINT:
-                lines, self._rest_of_stderr = [*lines, self._rest_of_stderr], b""
-            self.stderr.extend(line.decode(errors="replace") for line in lines)
-            return
-        if b"\n" in data:
-            first, *lines, rest = data.split(b"\n")
-            lines.insert(0, bytes(self._rest) + first)
-            self._rest[:] = rest
-            self._take(lines)
-        else:  # a long message comes in many pieces
-            self._rest += data
-            if len(self._rest) > LONGEST_MESSAGE:
-                self._give_up(f"it sent a message of more than {LONGEST_MESSAGE >> 20} MB")
-
-    def _take(self, lines: list[bytes]) -> None:
-        whole = [line for line in lines if line.strip()]
-        self._lines.extend(whole)
-        self._unread += sum(map(len, whole))
-        if self._unread > _UNREAD:
-            self._pipe(1, "pause_reading")
-        if self._lines:
-            self._more.set()
-
-    def _give_up(self, fault: str) -> None:
-        self.fault = fault
-        self._rest.clear()
-        self._pipe(1, "close")
-
-    def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
-        """The server closed a pipe, or is gone."""
-        del exc
-        if fd == 1:
-            self._eof = True
-            self._more.set()
-        if fd == 2 and self._rest_of_stderr:
-            self.stderr.append(self._rest_of_stderr.decode(errors="replace"))
-            self._rest_of_stderr = b""
-        if fd == 0:
-            self._room.set()
-
-    def process_exited(self) -> None:
-        """The server itself has ended; others may still hold its pipes."""
-        self.returncode = None if self._transport is None else self._transport.get_returncode()
-        if not self.exited.done():
-            self.exited.set_result(None)
-
-    def pause_writing(self) -> None:
-        """The server does not read as fast as we write."""
-        self._room.clear()
-
-    def resume_writing(self) -> None:
-        """It has caught up."""
-        self._room.set()
-
-    # --- Talking ------------------------------------------------------------------------------------------------
+    # --- Messages -----------------------------------------------------------------------------------------------
 
     async def receive(self) -> bytes | None:
         """The next line; None once there will be no more."""
-        while not self._lines:
-            if self._eof:
-                return None
-            self._more.clear()
-            await self._more.wait()
-        line = self._lines.popleft()
-        self._unread -= len(line)
-        if not self._lines:
-            self._pipe(1, "resume_reading")
-        return line
+        return await self._messages.receive()
 
     async def send(self, line: bytes) -> bool:
-        """Write a line. Whether there is still somebody to write to."""
-        await self._room.wait()
-        pipe = None if self._transport is None else self._transport.get_pipe_transport(0)
-        if pipe is None or pipe.is_closing() or self.exited.done():
+        """Write a line, and wait until the pipe has taken it. Whether the server still reads."""
+        if self.exited.done() or self._stdin.closed:
             return False
-        assert isinstance(pipe, asyncio.WriteTransport) or hasattr(pipe, "write")
-        pipe.write(line + b"\n")  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
-        return True
+        self._writable.clear()
+        self._stdin.post(line + b"\n")
+        if self._stdin.pending:
+            await self._writable.wait()
+        return not self._stdin.broken
 
-    def _pipe(self, fd: int, method: str) -> None:
-        pipe: Any = None if self._transport is None else self._transport.get_pipe_transport(fd)
-        with suppress(RuntimeError, AttributeError):
-            if pipe is not None and not pipe.is_closing():
-                getattr(pipe, method)()
+    def _on_too_long(self) -> None:
+        self.fault = f"it sent a message of more than {LONGEST_MESSAGE >> 20} MB"
+        self._stdout.close()
+        self._messages.end()
 
     # --- Ending -------------------------------------------------------------------------------------------------
 
     async def end(self, shield: BoundedShield) -> None:
         """End the server and everything that it started. Bounded; a cancellation from outside does not break it."""
-        transport = self._transport
-        if transport is None:
-            return
-        family = Family(self.pid, self.mark)
         try:
-            stdin = transport.get_pipe_transport(0)
-            if stdin is not None:
-                stdin.close()
+            self._stdin.close()
             await shield.wait((self.exited,), seconds=LEAVE_GRACE)
-            if family.signal(signal.SIGTERM):
-                await shield.wait((self.exited, *family.ends()), seconds=TERM_GRACE)
-            if family.signal(signal.SIGKILL):
-                await shield.wait((self.exited, *family.ends()), seconds=KILL_GRACE)
+            self.supervised.stop(TERM_GRACE)
+            await shield.wait((self._gone,), seconds=TERM_GRACE + KILL_GRACE)
         finally:
-            family.close()
-        with suppress(PermissionError):
-            transport.close()
-
-
-class Family:
-    """A server's process group, and on Linux also those of its processes that have left the group.
-
-    These are known by their mark, or because they were below the server when it still lived. One that leaves the group,
-    has lost its parent and has an environment of its own is not found.
-    """
-
-    def __init__(self, leader: int, mark: str) -> None:
-        self._leader: Final = leader
-        self._needle: Final = f"{MARK}={mark}".encode()
-        self._ends: Final[dict[int, tuple[int, asyncio.Future[None]]]] = {}
-        for pid in descendants(leader) if LINUX else ():
-            self._watch(pid)
-
-    def signal(self, number: signal.Signals) -> bool:
-        """Send a signal to everybody who is left. Whether there was anybody."""
-        reached = False
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._leader, number)
-            reached = True
-        for pid in self._members():
-            self._watch(pid)
-        for handle, ended in self._ends.values():
-            with suppress(ProcessLookupError, PermissionError):
-                if not ended.done():  # through the handle, because the number may be another's by now
-                    signal.pidfd_send_signal(handle, number)
-                    reached = True
-        return reached
-
-    def _members(self) -> set[int]:
-        if not LINUX:
-            return set()
-        return {pid for pid in process_ids() if self._belongs(pid)}
-
-    def _belongs(self, pid: int) -> bool:
-        try:
-            environment = Path("/proc", str(pid), "environ").read_bytes()
-        except OSError:  # it has ended, or is somebody else's
-            return False
-        return self._needle in environment.split(b"\0") and not is_dead(pid)
-
-    def _watch(self, pid: int) -> None:
-        """Have a future that is done when the process is gone."""
-        if pid in self._ends or not hasattr(os, "pidfd_open"):
-            return
-        loop = asyncio.get_running_loop()
-        ended: asyncio.Future[None] = loop.create_future()
-        try:
-            handle = os.pidfd_open(pid)
-        except OSError:
-            return
-        self._ends[pid] = (handle, ended)
-
-        def gone() -> None:
-            loop.remove_reader(handle)
-            if not ended.done():
-                ended.set_result(None)
-
-        loop.add_reader(handle, gone)
-
-    def ends(self) -> list[asyncio.Future[None]]:
-        """For each process that is watched, its end."""
-        return [ended for _, ended in self._ends.values()]
+            self._stderr.drain(self._last_lines.add)
+            self.close()
 
     def close(self) -> None:
-        """Stop watching."""
-        loop = asyncio.get_running_loop()
-        for handle, _ in self._ends.values():
-            loop.remove_reader(handle)
-            os.close(handle)
-        self._ends.clear()
+        """Close the pipes. A process that is still there is killed."""
+        for stream in (self._stdin, self._stdout, self._stderr, self.supervised):
+            stream.close()
+        self._messages.end()
+        self._writable.set()
+
+
+def _supervised(command: Command) -> tuple[SupervisedProcess, StreamEnd, StreamEnd, StreamEnd]:
+    from ..processes.descriptors import DescriptorPairs
+    from ..processes.stream_end import StreamEnd
+    from ..processes.supervised import SupervisedProcess
+    from ..processes.supervisor import ProgramJob
+
+    # Only what is harmless is inherited: a server must not see the keys in this process's environment.
+    environment = {**small_environment(), **(command.env or {})}
+    job = ProgramJob(command.argv, str(Path(command.cwd or ".").absolute()), environment)
+    with DescriptorPairs() as pairs:
+        in_writer, in_reader = pairs.input()
+        out_reader, out_writer = pairs.output()
+        err_reader, err_writer = pairs.output()
+        supervised = SupervisedProcess(job, (in_reader, out_writer, err_writer))
+    return supervised, StreamEnd(in_writer), StreamEnd(out_reader), StreamEnd(err_reader)
+
+
+def _cannot_start(command: Command, reason: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"The MCP server {command.argv[0]!r} cannot be started: {reason}.", todo="Check the command."
+    )
 
 
 @asynccontextmanager
@@ -300,7 +267,7 @@ async def stdio_transport(process: ServerProcess) -> AsyncGenerator[tuple[Any, A
     from mcp_types import jsonrpc_message_adapter
 
     to_client, from_server = anyio.create_memory_object_stream[Any](0)
-    # With room without end, telling the server to stop never has to wait for a server that does not read.
+    # Unbounded, so that a request to stop never waits for a server that does not read.
     to_server, from_client = anyio.create_memory_object_stream[Any](inf)
 
     async def read() -> None:
@@ -319,9 +286,9 @@ async def stdio_transport(process: ServerProcess) -> AsyncGenerator[tuple[Any, A
             async for message in from_client:
                 text: str = message.message.model_dump_json(by_alias=True, exclude_unset=True)
                 if not await process.send(text.encode()):
-                    if not process.exited.done():  # it hears no more: whoever waits for an answer learns of it
+                    if not process.exited.done():  # it reads no more: pending requests fail now
                         await to_client.aclose()
-                    return  # else what it had still said is read first
+                    return  # the last messages of a server that has exited are read first
 
     async with anyio.create_task_group() as group, from_server, to_server:
         group.start_soon(read)

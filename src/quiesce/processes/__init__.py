@@ -1,7 +1,7 @@
-"""Work in processes of its own, which can be ended for certain.
+"""Processes that can be ended for certain, with everything that they start.
 
-`nursery.py` is a small program that forks; `keeper.py` is what each fork becomes: the parent that everything which a
-tool starts falls back to, so that "nothing is left" can be proved; `worker.py` runs functions under a keeper, with
-`surroundings.py` and `outputs.py` around them; `reaper.py` finds and ends processes. `containment.py`,
-`workers.py` and `worker_call.py` are the side that stays in the host.
+`fork_server.py` is a small program that forks; each fork becomes a supervisor (`supervisor.py`), the parent of one
+worker or program and of every orphan below it, so that "nothing is left" can be proved. `supervised.py` is the host's
+side of a supervisor. `kill_tree.py` finds and ends processes, `stream_end.py` reads and writes their pipes.
+Killable tools, programs, MCP servers over stdio and local models all run this way.
 """

@@ -16,13 +16,8 @@ from typing import Final
 
 from ..errors import ToolError
 
-MARK: Final = "QUIESCE_MCP_SERVER"
-"""Marks what an MCP server starts, so that it can be ended with the server."""
-
 # What programs need to find others, their user's files, and the user's language.
-_HARMLESS: Final = frozenset(
-    ("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER", "LANG", "LANGUAGE", "TZ", "TMPDIR", MARK)
-)
+_HARMLESS: Final = frozenset(("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER", "LANG", "LANGUAGE", "TZ", "TMPDIR"))
 _LOCALE: Final = "LC_"
 # What a Python interpreter and the loader need to start in the same way as this process did.
 _INTERPRETER: Final = frozenset(

@@ -1,4 +1,4 @@
-"""The nursery: a small program, started once per host process, that does nothing but fork keepers.
+"""The fork server: a small program, started once per host process, that does nothing but fork supervisors.
 
 It never imports the user's code and never starts a thread, so its forks are safe and cheap, which a fork of the host,
 with its threads and locks, would not be. It ends when the host does.
@@ -15,15 +15,17 @@ from contextlib import suppress
 from typing import NoReturn
 
 from .frames import encode
-from .supervisor import SPARED, keep
+from .supervisor import IGNORED_SIGNALS, supervise
 
 
 def main(control: int) -> NoReturn:
-    """Fork a keeper for each socket that arrives on `control`, until that closes."""
-    for number in SPARED:  # what everything in a service is sent when it is stopped; this ends when the host does
+    """Fork a supervisor for each socket that arrives on `control`, until that closes."""
+    for (
+        number
+    ) in IGNORED_SIGNALS:  # what everything in a service is sent when it is stopped; this ends when the host does
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())  # whatever the host has blocked
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # keepers are reaped by the kernel
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # supervisors are reaped by the kernel
     gc.collect()
     gc.freeze()  # what is here is shared by every fork, and stays so
     requests = socket.socket(fileno=control)
@@ -37,10 +39,10 @@ def main(control: int) -> NoReturn:
         if not data:
             os._exit(0)
         with socket.socket(fileno=handles[0]) as control_of_one:
-            _fork_keeper(control_of_one, requests)
+            _fork_supervisor(control_of_one, requests)
 
 
-def _fork_keeper(control: socket.socket, requests: socket.socket) -> None:
+def _fork_supervisor(control: socket.socket, requests: socket.socket) -> None:
     try:
         child = os.fork()
     except OSError as error:  # there are too many processes; later there may be fewer
@@ -49,7 +51,7 @@ def _fork_keeper(control: socket.socket, requests: socket.socket) -> None:
         return
     if child == 0:
         requests.close()
-        keep(control)
+        supervise(control)
 
 
 if __name__ == "__main__":

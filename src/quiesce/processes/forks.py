@@ -8,14 +8,12 @@ In the parent, a TERM that came during the fork is raised when the fork is over:
 raised in them.
 """
 
-# pyright: reportMissingImports=false, reportUnknownMemberType=false, reportUnknownArgumentType=false
-
 from __future__ import annotations
 
-import _signal  # not `signal`: each fork would pay for its enumerations
 import _thread
 import functools
 import os
+import signal
 import threading
 from types import FrameType
 from typing import Any, Final, Protocol
@@ -24,7 +22,7 @@ from typing import Any, Final, Protocol
 class Terminable(Protocol):
     """A worker, as far as it matters here."""
 
-    def on_term(self, _: int, frame: FrameType | None) -> None:
+    def on_term(self, _: int, __: FrameType | None, /) -> None:
         """The handler of TERM."""
 
     @property
@@ -34,38 +32,38 @@ class Terminable(Protocol):
 
 
 class Forks:
-    """Looks after the forks of one worker process."""
+    """Handles TERM around the forks of one worker process."""
 
     def __init__(self, worker: Terminable) -> None:
         self._worker: Final = worker
-        self._main: Final = threading.main_thread().ident
         self._masks: Final[dict[int, Any]] = {}
-        self._forking = False
+        self._in_progress: Final[list[None]] = []
+        # The hooks that begin and end the state "forking" are C functions: no signal is handled inside of one.
+        # `before` hooks run last to first, the others first to last, so these two enclose the hooks in Python.
+        begin: Any = functools.partial(self._in_progress.append, None)
+        end: Any = self._in_progress.pop
         os.register_at_fork(before=self._begin, after_in_parent=self._end, after_in_child=self._let_go)
-        # A C function, and after the others: what it does shows in the frame that forked, and not in that of a hook.
+        os.register_at_fork(before=begin, after_in_parent=end, after_in_child=self._in_progress.clear)
+        # Also a C function: what it raises shows in the frame that forked, and not in that of a hook.
         again: Any = functools.partial(_thread.interrupt_main, self)  # pyright: ignore[reportArgumentType]
         os.register_at_fork(after_in_parent=again)
 
-    def holds(self, frame: FrameType) -> bool:
-        """Whether the main thread is in a fork: what is raised in this frame now would be lost."""
-        return self._forking or frame.f_code.co_filename == __file__
+    @property
+    def in_progress(self) -> bool:
+        """Whether a thread is in a fork: what a signal raises now could be lost in a hook."""
+        return bool(self._in_progress)
 
     def _begin(self) -> None:
-        if threading.get_ident() == self._main:
-            self._forking = True
-        self._masks[threading.get_ident()] = _signal.pthread_sigmask(_signal.SIG_BLOCK, (_signal.SIGTERM,))
+        self._masks[threading.get_ident()] = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM,))
 
     def _end(self) -> None:
-        _signal.pthread_sigmask(_signal.SIG_SETMASK, self._masks.pop(threading.get_ident()))
-        if threading.get_ident() == self._main:
-            self._forking = False
+        signal.pthread_sigmask(signal.SIG_SETMASK, self._masks.pop(threading.get_ident()))
 
     def _let_go(self) -> None:
-        if _signal.getsignal(_signal.SIGTERM) == self._worker.on_term:
-            _signal.signal(_signal.SIGTERM, _signal.SIG_DFL)
-        _signal.pthread_sigmask(_signal.SIG_SETMASK, self._masks.pop(threading.get_ident()))
-        self._forking = False
+        if signal.getsignal(signal.SIGTERM) == self._worker.on_term:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, self._masks.pop(threading.get_ident()))
 
     def __index__(self) -> int:
         """The signal to handle once more after a fork. KILL stands for none: no handler can be set for it."""
-        return int(_signal.SIGTERM if self._worker.owes_terminated else _signal.SIGKILL)
+        return int(signal.SIGTERM if self._worker.owes_terminated else signal.SIGKILL)

@@ -14,7 +14,7 @@ class ResourceLimits(NamedTuple):
     memory: int | None = None
     cpu: float | None = None
 
-    def claim(self) -> None:
+    def apply(self) -> None:
         """Hold this process, and all that it starts, to the allowance for good: nothing can lift it again."""
         self._lower(for_good=True)
 
@@ -31,7 +31,7 @@ class ResourceLimits(NamedTuple):
             _lower(resource.RLIMIT_CPU, soft, soft + 1 if for_good else None)
 
     @contextmanager
-    def claimed(self) -> Generator[None]:
+    def applied(self) -> Generator[None]:
         """Hold this process to the allowance inside the block. Only the soft limits move, so that they can go back."""
         if self.memory is None and self.cpu is None:
             yield

@@ -21,9 +21,12 @@ class StreamEnd:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._on_data: Callable[[bytes], None] | None = None
         self._backlog: Final = bytearray()
+        self._on_written: Callable[[], None] | None = None
         self._writing = False
         self._last = False
         self.closed = False
+        self.broken = False
+        """Whether the reader at the other end is gone."""
         self.at_end = False
 
     @property
@@ -37,9 +40,19 @@ class StreamEnd:
         if not self.at_end:
             loop.add_reader(self._handle, self._readable)
 
-    def attach_writer(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Use `loop` to write what does not fit at once."""
-        self._loop = loop
+    def attach_writer(self, loop: asyncio.AbstractEventLoop, on_written: Callable[[], None] | None = None) -> None:
+        """Use `loop` to write what does not fit at once; `on_written` is called when nothing is pending any more."""
+        self._loop, self._on_written = loop, on_written
+
+    def pause(self) -> None:
+        """Read nothing until `resume`, so that the writer at the other end has to wait."""
+        if self._loop is not None and not self.closed and not self.at_end:
+            self._loop.remove_reader(self._handle)
+
+    def resume(self) -> None:
+        """Read again after `pause`."""
+        if self._loop is not None and not self.closed and not self.at_end:
+            self._loop.add_reader(self._handle, self._readable)
 
     def detach(self) -> None:
         """Leave the loop; nothing is read until the next `attach`."""
@@ -103,6 +116,11 @@ class StreamEnd:
         self._backlog.extend(data)
         self._write()
 
+    @property
+    def pending(self) -> bool:
+        """Whether posted data is still waiting to be written."""
+        return bool(self._backlog)
+
     def _write(self) -> None:
         try:
             while self._backlog:
@@ -113,9 +131,12 @@ class StreamEnd:
                 self._loop.add_writer(self._handle, self._write)
             return
         except OSError:
+            self.broken = True
             self._backlog.clear()
         if self._writing and self._loop is not None:
             self._writing = False
             self._loop.remove_writer(self._handle)
+        if self._on_written is not None:
+            self._on_written()
         if self._last:
             self.close()

@@ -1,15 +1,17 @@
-"""The host's side of a keeper: start one, end it, and hear when nothing is left."""
+"""The host's side of a supervisor: start one, end it, and hear when nothing is left."""
 
 from __future__ import annotations
 
 import asyncio
+import select
 import signal
 import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from .descriptors import DescriptorPairs
 from .environment import interpreter_environment
@@ -20,12 +22,34 @@ from .stream_end import StreamEnd
 from .supervisor import ProgramJob, WorkerJob
 
 _START: Final = "import sys; sys.path[:] = sys.argv[2:]; from quiesce.processes.fork_server import main; main({})"
-# How long the end of the nursery is waited for, which has nothing to do but to exit.
-_NURSERY_GRACE: Final = 5.0
+# How long the end of the fork server is waited for, which has nothing to do but to exit.
+_EXIT_TIMEOUT: Final = 5.0
+
+# The options of an interpreter that have a flag in `sys.flags`.
+_OPTIONS: Final = {
+    "debug": "-d",
+    "dont_write_bytecode": "-B",
+    "no_site": "-S",
+    "verbose": "-v",
+    "bytes_warning": "-b",
+    "optimize": "-O",
+}
+
+
+def _interpreter_options() -> list[str]:
+    """The options that make another interpreter start as this one did."""
+    repeated = [option for name, option in _OPTIONS.items() for _ in range(getattr(sys.flags, name))]
+    if sys.flags.isolated:
+        repeated.append("-I")
+    else:
+        named = {"ignore_environment": "-E", "no_user_site": "-s", "safe_path": "-P"}
+        repeated += [option for name, option in named.items() if getattr(sys.flags, name)]
+    modes = [f"-X{name}" for name, flag in (("dev", "dev_mode"), ("utf8", "utf8_mode")) if getattr(sys.flags, flag)]
+    return [*repeated, *modes, *(f"-W{rule}" for rule in sys.warnoptions)]
 
 
 class ForkServer:
-    """The one program per host process that forks keepers. Started when first needed; safe from any thread."""
+    """The one program per host process that forks supervisors. Started when first needed; safe from any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -33,27 +57,33 @@ class ForkServer:
         self._socket: socket.socket | None = None
 
     def adopt(self, control: int) -> None:
-        """Fork a keeper that listens on `control`. A nursery that has died is replaced.
+        """Fork a supervisor that listens on `control`. A fork server that has died is replaced.
 
         Raises `OSError` when there can be none: too many processes, or too many open files.
         """
         with self._lock:
             try:
-                self._hand_over(control)
+                self._send_control(control)
             except OSError:
                 self._drop()
-                self._hand_over(control)
+                self._send_control(control)
 
-    def _hand_over(self, control: int) -> None:
+    def _send_control(self, control: int) -> None:
         socket.send_fds(self._started(), [b"k"], [control])
 
     def _started(self) -> socket.socket:
         if self._socket is None:
             with DescriptorPairs() as handles:
                 ours, number = handles.sockets()
-                flags = cast(list[str], subprocess._args_from_interpreter_flags())  # pyright: ignore
                 self._process = subprocess.Popen(
-                    [sys.executable, *flags, "-c", _START.format(number), "quiesce-nursery", *sys.path],
+                    [
+                        sys.executable,
+                        *_interpreter_options(),
+                        "-c",
+                        _START.format(number),
+                        "quiesce-fork-server",
+                        *sys.path,
+                    ],
                     pass_fds=(number,),
                     stdin=subprocess.DEVNULL,
                     # What it forks shows this environment to every tool; a worker is told of the host's with each call.
@@ -64,7 +94,7 @@ class ForkServer:
         return self._socket
 
     def close(self) -> None:
-        """End it, and with it every keeper that nobody holds."""
+        """End it, and with it every supervisor that nobody holds."""
         with self._lock:
             self._drop()
 
@@ -73,7 +103,7 @@ class ForkServer:
             self._socket.close()
         if self._process is not None:
             try:
-                self._process.wait(_NURSERY_GRACE)
+                self._process.wait(_EXIT_TIMEOUT)
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()
@@ -90,7 +120,7 @@ class ForkServer:
         return set() if self._socket is None else {self._socket.fileno()}
 
     def forget(self) -> None:
-        """After a fork of the host, in the child: this nursery belongs to the parent."""
+        """After a fork of the host, in the child: this fork server belongs to the parent."""
         self._lock = threading.Lock()
         if self._socket is not None:
             self._socket.close()
@@ -99,83 +129,115 @@ class ForkServer:
         self._socket = self._process = None
 
 
-nursery: Final = ForkServer()
+fork_server: Final = ForkServer()
 live_processes: Final[set[SupervisedProcess]] = set()
-"""The workers and programs that somebody waits for right now, in this process."""
+"""The workers and programs of this process that a call waits for right now."""
+open_processes: Final[set[SupervisedProcess]] = set()
+"""All supervised processes of this process that are not closed."""
 
 
 class SupervisedProcess:
-    """A worker or a program with its keeper. From `start` until `gone`; the handles are closed at the end of both."""
+    """A worker or a program with its supervisor. Its descriptors are closed by `close`."""
 
     def __init__(self, job: WorkerJob | ProgramJob, handles: Sequence[int]) -> None:
         with DescriptorPairs() as ends:
             ours, theirs = ends.sockets()
-            nursery.adopt(theirs)
+            fork_server.adopt(theirs)
             socket.send_fds(ours, [b"j"], list(handles))
-        self._link: Final = StreamEnd(ours)
+        open_processes.add(self)
+        self._control: Final = StreamEnd(ours)
         self._decoder: Final = Decoder()
         self._on_change: Callable[[], None] = _ignore
         self._job: Final = encode(job)
         self._sent = False
-        self.keeper: int | None = None
+        self.supervisor: int | None = None
         self.child: int | None = None
         self.failure: str | None = None
         self.exit: ExitStatus | None = None
         self.leftovers = 0
         self.gone = False
         self.proved = False
-        """Whether the keeper itself has said that nothing is left, or that nothing could be started."""
+        """Whether the supervisor itself has said that nothing is left, or that nothing could be started."""
 
-    def attach(self, loop: asyncio.AbstractEventLoop, on_change: Callable[[], None]) -> None:
-        """Call `on_change` on `loop` whenever something below has changed."""
+    def attach(self, loop: asyncio.AbstractEventLoop, on_change: Callable[[], None], *, awaited: bool = True) -> None:
+        """Call `on_change` on `loop` whenever something below has changed.
+
+        A process that is `awaited` is in `live_processes`: a virtual clock waits for it.
+        """
         self._on_change = on_change
-        live_processes.add(self)
-        self._link.attach(loop, self._take)
+        if awaited:
+            live_processes.add(self)
+        self._control.attach(loop, self._take)
         self.begin()
 
     def begin(self) -> None:
         """Send the job, if that has not been done."""
         if not self._sent:
             self._sent = True
-            self._link.post(self._job)
+            self._control.post(self._job)
 
     def detach(self) -> None:
         """Leave the loop."""
         live_processes.discard(self)
         self._on_change = _ignore
-        self._link.detach()
+        self._control.detach()
 
     def look(self) -> None:
-        """Take what the keeper has said while nobody listened."""
-        self._link.drain(self._take)
+        """Take what the supervisor has said while nobody listened."""
+        self._control.drain(self._take)
 
     def stop(self, grace: float) -> None:
         """End everything: TERM now, KILL after `grace` seconds. A later call can only shorten the grace."""
         if not self.gone:
-            self._link.post(encode(("stop", grace)))
+            self._control.post(encode(("stop", grace)))
 
     def close(self) -> None:
-        """Let go. A keeper that is still there ends its tree at once."""
+        """Let go. A supervisor that is still there ends its tree at once."""
         live_processes.discard(self)
+        open_processes.discard(self)
         self._on_change = _ignore
-        self._link.close()
+        self._control.close()
 
     @property
     def handle(self) -> int:
-        """The number of the socket to the keeper."""
-        return self._link.handle
+        """The number of the socket to the supervisor."""
+        return self._control.handle
 
     def drop(self) -> None:
         """After a fork of the host, in the child: this belongs to the parent."""
-        self._link.drop()
+        self._control.drop()
 
-    def has_strays(self) -> bool:
-        """Whether something may have come loose below the child and hang at the keeper."""
+    def wait_blocking(self, seconds: float) -> bool:
+        """Block this thread until the process has exited, at most so long. Whether it has. Not while attached."""
+        self._look_until(lambda: self.has_exited, seconds)
+        return self.has_exited
+
+    def wait_gone_blocking(self, seconds: float) -> bool:
+        """The same for the process and everything that it started."""
+        self._look_until(lambda: self.gone, seconds)
+        return self.gone
+
+    def _look_until(self, is_done: Callable[[], bool], seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        self.look()
+        while not is_done() and (left := deadline - time.monotonic()) > 0:
+            poll = select.poll()  # not `select`, which refuses high descriptor numbers
+            poll.register(self._control.handle, select.POLLIN)
+            poll.poll(left * 1000)
+            self.look()
+
+    @property
+    def has_exited(self) -> bool:
+        """Whether the process has exited, or was never started. What it left running may still be there."""
+        return self.exit is not None or self.failure is not None or self.gone
+
+    def has_leftovers(self) -> bool:
+        """Whether something may have come loose below the child and hang at the supervisor."""
         if not LINUX:  # nothing is adopted; what is left in the group ends with the worker
             return False
-        if self.keeper is None:
+        if self.supervisor is None:
             self.look()
-        return self.keeper is None or any(pid != self.child for pid in children(self.keeper))
+        return self.supervisor is None or any(pid != self.child for pid in children(self.supervisor))
 
     def _take(self, data: bytes) -> None:
         if not data:
@@ -187,8 +249,8 @@ class SupervisedProcess:
 
     def _note(self, message: tuple[Any, ...]) -> None:
         match message:
-            case ("started", keeper, child):
-                self.keeper, self.child = keeper, child
+            case ("started", supervisor, child):
+                self.supervisor, self.child = supervisor, child
             case ("failed", failure):
                 self.failure = failure
                 self.proved = True
@@ -199,10 +261,10 @@ class SupervisedProcess:
                 self.proved = True
                 self._end()
             case _:
-                raise AssertionError(f"A keeper does not say {message!r}.")
+                raise AssertionError(f"A supervisor does not say {message!r}.")
 
     def _on_end(self) -> None:
-        """The keeper has ended. One that was itself killed could say nothing: its child's group is ended from here."""
+        """The supervisor has ended. If it was killed, its child's process group is ended from here."""
         if self.exit is None and self.failure is None and self.child is not None:
             send_group(self.child, signal.SIGKILL)
             self.exit = ExitStatus(signal.SIGKILL)

@@ -1,11 +1,11 @@
-"""A keeper: the parent of one worker or one program, and of everything that comes loose below it.
+"""A supervisor: the parent of one worker or one program, and of everything that comes loose below it.
 
 It runs nobody's code but this page, so nothing that a tool does can break it. As a subreaper it inherits whatever its
 child leaves behind; it says `gone` only when the kernel says that it has no child left, and ends right after. When the
-host disappears, even by kill -9, its socket closes, and the keeper ends its tree in the same way.
+host disappears, even by kill -9, its socket closes, and the supervisor ends its tree in the same way.
 
-    host -> keeper   a job, once; then ("stop", grace), any number of times, each sooner than the one before
-    keeper -> host   ("started", keeper, child) or ("failed", error); ("exited", status); ("gone", leftovers)
+    host -> supervisor   a job, once; then ("stop", grace), any number of times, each sooner than the one before
+    supervisor -> host   ("started", supervisor, child) or ("failed", error); ("exited", status); ("gone", leftovers)
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from .kill_tree import (
 )
 from .limits import ResourceLimits
 
-# What ends most programs, and neither the nursery nor a keeper: they are there to the last. Their children are told.
-SPARED: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+# Signals that the fork server and the supervisors ignore: they stay until their children have ended.
+IGNORED_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # Where there is no subreaper: how often to look whether what was killed is gone.
 _LOOK_AGAIN: Final = 0.01
 
@@ -56,35 +56,35 @@ class ProgramJob(NamedTuple):
     argv: tuple[str, ...]
     cwd: str | None = None
     env: dict[str, str] | None = None
-    allowance: ResourceLimits = ResourceLimits()
+    limits: ResourceLimits = ResourceLimits()
 
 
-def keep(control: socket.socket) -> NoReturn:
+def supervise(control: socket.socket) -> NoReturn:
     """Do one job to its end. Never returns."""
-    keeper = _Keeper(control)
+    supervisor = _Supervisor(control)
     try:
-        keeper.run()
-    except BaseException:  # nothing may fall back into the nursery's loop
+        supervisor.run()
+    except BaseException:  # nothing may fall back into the fork server's loop
         os._exit(70)
     os._exit(0)
 
 
-def _fork_unspared() -> int:
+def _fork_with_default_signals() -> int:
     """Fork a child that takes what it is sent as any program does, from its first moment: a stop may come at once."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, SPARED)
-    _handle_spared(signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_BLOCK, IGNORED_SIGNALS)
+    _set_handlers(signal.SIG_DFL)
     pid = -1
     try:
         pid = os.fork()
     finally:
         if pid != 0:
-            _handle_spared(signal.SIG_IGN)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, SPARED)
+            _set_handlers(signal.SIG_IGN)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, IGNORED_SIGNALS)
     return pid
 
 
-def _handle_spared(how: signal.Handlers) -> None:
-    for number in SPARED:
+def _set_handlers(how: signal.Handlers) -> None:
+    for number in IGNORED_SIGNALS:
         signal.signal(number, how)
 
 
@@ -92,12 +92,12 @@ def _only_wake(_: int, __: FrameType | None) -> None:
     """SIGCHLD needs a handler for the wake-up handle to be written to."""
 
 
-class _Keeper:
+class _Supervisor:
     def __init__(self, control: socket.socket) -> None:
         self._control: Final = control
         self._host_gone = False
         self._child: int | None = None
-        self._hidden: Any = None
+        self._popen: Any = None
         self._exited = False
         self._leftovers = 0
         self._kill_at: float | None = None
@@ -116,21 +116,21 @@ class _Keeper:
         try:
             self._child = self._start_worker(job, handles) if isinstance(job, WorkerJob) else self._start(job, handles)
         except BaseException as error:
-            self._say("failed", f"{type(error).__name__}: {error}")
+            self._report("failed", f"{type(error).__name__}: {error}")
             return
         for handle in handles:
             os.close(handle)
-        self._say("started", os.getpid(), self._child)
-        while not self._reap():
+        self._report("started", os.getpid(), self._child)
+        while not self._collect_ended():
             if self._kill_at is not None and time.monotonic() >= self._kill_at:
                 self._kill_all()
                 break
             self._listen()
-        self._say("gone", self._leftovers)
+        self._report("gone", self._leftovers)
 
     def _start_worker(self, job: WorkerJob, handles: list[int]) -> int:
         serve = getattr(importlib.import_module(job.module), job.function)
-        pid = _fork_unspared()
+        pid = _fork_with_default_signals()
         if pid:
             return pid
         try:
@@ -146,12 +146,12 @@ class _Keeper:
 
     def _start(self, job: ProgramJob, handles: list[int]) -> int:
         def prepare() -> None:
-            _handle_spared(signal.SIG_DFL)
+            _set_handlers(signal.SIG_DFL)
             die_with_parent()
-            job.allowance.claim()
+            job.limits.apply()
 
         stdin, stdout, stderr = handles
-        self._hidden = subprocess.Popen(
+        self._popen = subprocess.Popen(
             job.argv,
             stdin=stdin,
             stdout=stdout,
@@ -161,15 +161,15 @@ class _Keeper:
             start_new_session=True,
             preexec_fn=prepare,  # noqa: PLW1509  (this process has one thread)
         )
-        return self._hidden.pid
+        return self._popen.pid
 
-    def _say(self, *message: Any) -> None:
+    def _report(self, *message: Any) -> None:
         with suppress(OSError):  # the host is gone; the work goes on without it
             self._control.sendall(encode(message))
 
     # --- Until nothing is left ----------------------------------------------------------------------------------
 
-    def _reap(self) -> bool:
+    def _collect_ended(self) -> bool:
         """Reap what has ended. Whether no child is left at all."""
         while True:
             try:
@@ -191,11 +191,11 @@ class _Keeper:
             assert self._child is not None
             self._leftovers = alive_below(os.getpid(), self._child)
             self._kill_at = 0.0
-        self._say("exited", status)
+        self._report("exited", status)
 
     def _listen(self) -> None:
         sources = (self._woken,) if self._host_gone else (self._woken, self._control)
-        readable, _, _ = select.select(sources, (), (), self._patience())
+        readable, _, _ = select.select(sources, (), (), self._time_left())
         if self._woken in readable:
             with suppress(BlockingIOError):
                 self._woken.recv(4096)
@@ -207,7 +207,7 @@ class _Keeper:
                 return
             self._stop(grace)
 
-    def _patience(self) -> float | None:
+    def _time_left(self) -> float | None:
         return None if self._kill_at is None else max(0.0, self._kill_at - time.monotonic())
 
     def _abandon_host(self) -> None:
@@ -220,7 +220,7 @@ class _Keeper:
             terminate_tree(os.getpid(), self._child)
         self._kill_at = deadline if self._kill_at is None else min(self._kill_at, deadline)
 
-    # --- Without mercy ------------------------------------------------------------------------------------------
+    # --- Killing ------------------------------------------------------------------------------------------------
 
     def _kill_all(self) -> None:
         """End everything, and return when nothing is left."""
@@ -234,7 +234,7 @@ class _Keeper:
         if self._child is not None and not self._exited:
             kill_group(self._child)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # from here on, waiting for the children is all there is to do
-        while not self._reap():
+        while not self._collect_ended():
             kill_children(self._killed)
             with suppress(ChildProcessError):
                 self._note_end(*os.waitpid(-1, 0))  # what was killed ends: the kernel tells when
@@ -246,7 +246,7 @@ class _Keeper:
         """
         assert self._child is not None
         found: Iterable[int] = members(os.getpid(), self._child)
-        while not self._reap():
+        while not self._collect_ended():
             kill_group(self._child)
             send(found, signal.SIGKILL)
             found = ()

@@ -27,7 +27,7 @@ import httpx2
 from msgspec import Struct
 
 from ...cancellation import BoundedShield
-from ...errors import MissingExtra, ModelError, UnknownModel
+from ...errors import ConfigurationError, MissingExtra, ModelError, UnknownModel
 from ...processes.environment import interpreter_environment
 from ...usage.prices import Price
 from ..base import ModelRequest
@@ -79,6 +79,11 @@ class Local(OpenAIChat):
     ) -> None:
         if model not in WEIGHTS:
             raise UnknownModel(f"There is no local model {model!r}.", todo=f"Use one of: {', '.join(WEIGHTS)}.")
+        if sys.platform == "win32":
+            raise ConfigurationError(
+                "Local models do not run on Windows: their process could not be ended there for certain.",
+                todo="Use a server of your own, such as Ollama.",
+            )
         if not is_available():
             raise MissingExtra("A local model", "xllamacpp", "local")
         self.weights: Final = WEIGHTS[model]
@@ -210,41 +215,56 @@ def _environment() -> dict[str, str]:
 
 
 class LocalServer:
-    """One process that serves one model."""
+    """One process that serves one model, under a supervisor: it ends with this process, and with all that it started.
+
+    A file object and a thread, not an event loop, read its output: a server outlives the loop that started it.
+    """
 
     def __init__(self, weights: Weights, path: Path) -> None:
-        self._weights: Final = weights
+        from ...processes.descriptors import DescriptorPairs
+        from ...processes.supervised import SupervisedProcess
+        from ...processes.supervisor import ProgramJob
+
         self._path: Final = path
         self._owner: Final = os.getpid()
-        self._process: Final = subprocess.Popen(  # noqa: S603
-            [sys.executable, local_server.__file__, str(path), weights.sha256],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env=_environment(),
-            start_new_session=True,  # so that Ctrl-C goes to the one who decides what it means
+        self._lock: Final = threading.Lock()
+        job = ProgramJob(
+            (sys.executable, local_server.__file__, str(path.absolute()), weights.sha256), env=_environment()
         )
+        with DescriptorPairs() as pairs, open(os.devnull, "wb") as discarded:
+            self._stdin, in_reader = pairs.input()
+            out_reader, out_writer = pairs.output()
+            self._supervised: Final = SupervisedProcess(job, (in_reader, out_writer, discarded.fileno()))
+        self._stdout: Final = open(out_reader, "rb")  # noqa: SIM115  (closed by `close`)
+        self._supervised.begin()
         self.address: Final[Future[str]] = Future()
         self.address.set_running_or_notify_cancel()
-        threading.Thread(target=self._read_address, name="quiesce-local-server", daemon=True).start()
+        self._reader: Final = threading.Thread(target=self._read_address, name="quiesce-local-server", daemon=True)
+        self._reader.start()
 
     @property
     def is_alive(self) -> bool:
-        """Whether the process is there, and is ours: a fork inherits the object, not the process."""
-        return self._owner == os.getpid() and self._process.poll() is None
+        """Whether the process runs and belongs to this process: a fork inherits the object, not the process."""
+        return self._owner == os.getpid() and not self._has_exited(0.0)
 
     @property
-    def pid(self) -> int:
-        """The process id."""
-        return self._process.pid
+    def pid(self) -> int | None:
+        """The process id, once the process has started."""
+        self._has_exited(0.0)
+        return self._supervised.child
+
+    def _has_exited(self, seconds: float) -> bool:
+        with self._lock:
+            return self._supervised.wait_blocking(seconds)
 
     def _read_address(self) -> None:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline().decode().strip()
+        line = self._stdout.readline().decode().strip()
         if line:
             self.address.set_result(line)
             return
-        if self._process.wait() == local_server.WRONG_WEIGHTS:
+        self._has_exited(_LAST_BREATH)
+        ended = self._supervised.exit
+        if ended is not None and ended.code == local_server.WRONG_WEIGHTS:
             self._path.unlink(missing_ok=True)
             why, todo = "The weights in the cache were damaged; they have been removed.", "Try again: they are fetched."
         else:
@@ -252,18 +272,17 @@ class LocalServer:
         self.address.set_exception(ModelError(why, todo=todo))
 
     def close(self) -> None:
-        """End the process."""
+        """End the process and everything that it started: it is asked to exit, then killed. Bounded."""
         if self._owner != os.getpid():
             return
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.close()
-        try:
-            self._process.wait(2)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self._process.stdout.close()
+        os.close(self._stdin)
+        self._has_exited(_LAST_BREATH)
+        self._supervised.stop(0.0)
+        with self._lock:
+            self._supervised.wait_gone_blocking(_LAST_BREATH)
+            self._supervised.close()
+        self._reader.join(_LAST_BREATH)
+        self._stdout.close()
 
 
 _servers: Final[dict[str, LocalServer]] = {}

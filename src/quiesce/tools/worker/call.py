@@ -66,7 +66,7 @@ class WorkerCall:
         self._reply: tuple[Any, ...] | None = None
         self._stopping = False
         self._worker: Worker | None = None
-        self._parcel: Final = request.tool.transferred_function()
+        self._transferred: Final = request.tool.transferred_function()
         self._forget_token: Callable[[], None] | None = None
         self._decoder = Decoder()
         self._frame: CallFrame | None = None
@@ -84,7 +84,7 @@ class WorkerCall:
         """
         self._frame = self._new_frame()
         try:
-            self._send_to(pool.lease(self._parcel.key))
+            self._send_to(pool.lease(self._transferred.key))
         except OSError as error:
             raise ToolError(f"Not run: its process could not be started ({error}).") from None
         self._forget_token = self._request.token.on_cancel(self._on_cancel)
@@ -100,7 +100,7 @@ class WorkerCall:
         assert self._frame is not None
         self._worker = worker
         self._decoder = Decoder()
-        worker.containment.attach(self._loop, self._on_change)
+        worker.supervised.attach(self._loop, self._on_change)
         worker.channel.attach(self._loop, self._on_data)
         worker.stdout.attach(self._loop, self.stdout.add)
         worker.stderr.attach(self._loop, self.stderr.add)
@@ -118,13 +118,13 @@ class WorkerCall:
         """End the process and everything that it started: TERM now, KILL after `grace` seconds."""
         self._stopping = True
         if self._worker is not None and not self.settled:
-            self._worker.containment.stop(grace)
+            self._worker.supervised.stop(grace)
 
     @property
     def where(self) -> str:
         """What is left, when something is."""
         worker = self._worker
-        return f"process {worker.containment.child}" if worker is not None else "a process"
+        return f"process {worker.supervised.child}" if worker is not None else "a process"
 
     # --- The call -----------------------------------------------------------------------------------------------
 
@@ -139,7 +139,7 @@ class WorkerCall:
             ) from None
         wants_context = tool.context_parameter is not None
         return CallFrame(
-            parcel=self._parcel,
+            transferred=self._transferred,
             arguments=arguments,
             name=tool.name,
             call_id=request.call_id,
@@ -148,18 +148,18 @@ class WorkerCall:
             context_parameter=tool.context_parameter,
             asking=pickle.dumps(request.asking.pending(None)) if wants_context else b"",
             state=_picklable(request.state) if wants_context else b"",
-            surroundings=CallEnvironment.here(inherit_env=tool.policy.inherit_env),
-            allowance=ResourceLimits(tool.policy.max_memory, tool.policy.max_cpu),
+            environment=CallEnvironment.here(inherit_env=tool.policy.inherit_env),
+            limits=ResourceLimits(tool.policy.max_memory, tool.policy.max_cpu),
         )
 
     def _fitted(self, frame: CallFrame, worker: Worker) -> CallFrame:
         """The call without what this worker has already."""
-        by_value = self._parcel.how != "name"
-        parcel = self._parcel.key if by_value and self._parcel.key in worker.known else self._parcel
-        surroundings = None if frame.surroundings == worker.surroundings else frame.surroundings
-        worker.known.add(self._parcel.key)
-        worker.surroundings = frame.surroundings
-        return frame._replace(parcel=parcel, surroundings=surroundings)
+        by_value = self._transferred.how != "name"
+        transferred = self._transferred.key if by_value and self._transferred.key in worker.known else self._transferred
+        environment = None if frame.environment == worker.environment else frame.environment
+        worker.known.add(self._transferred.key)
+        worker.environment = frame.environment
+        return frame._replace(transferred=transferred, environment=environment)
 
     def _on_data(self, data: bytes) -> None:
         more = True
@@ -189,7 +189,7 @@ class WorkerCall:
             case _:
                 self._reply = message
                 if message[0] == "unloadable" and self._worker is not None:
-                    self._worker.known.discard(self._parcel.key)
+                    self._worker.known.discard(self._transferred.key)
                 self._on_reply(clean=message[-1])
 
     def _on_reply(self, *, clean: bool) -> None:
@@ -199,30 +199,30 @@ class WorkerCall:
         if self._reply is not None and self._reply[0] == "terminated":  # by the stop or by another: it is ending
             return
         if self._stopping:  # it is over; its grace is not needed
-            worker.containment.stop(0.0)
-        elif clean and not worker.told and not worker.containment.has_strays():
+            worker.supervised.stop(0.0)
+        elif clean and not worker.told and not worker.supervised.has_leftovers():
             worker.stdout.drain(self.stdout.add)
             worker.stderr.drain(self.stderr.add)
             worker.take_begun()
             pool.give_back(worker)
             self._settle()
         else:  # what the call left behind ends with it
-            worker.containment.stop(0.0)
+            worker.supervised.stop(0.0)
 
     def _on_change(self) -> None:
         worker = self._worker
-        if worker is None or not worker.containment.gone:
+        if worker is None or not worker.supervised.gone:
             return
         worker.channel.drain(self._on_data)
         worker.stdout.drain(self.stdout.add)
         worker.stderr.drain(self.stderr.add)
-        # Of a worker whose keeper was killed, nobody can say that it does not begin in this very moment.
-        self.begun = worker.take_begun() or not worker.containment.proved
+        # Of a worker whose supervisor was killed, nobody can say that it does not begin in this very moment.
+        self.begun = worker.take_begun() or not worker.supervised.proved
         pool.discard(worker)
         if not self.begun and self._reply is None and self._make_again():
             return
         self._settle()
-        self._loop.call_later(_REFILL_AFTER, pool.refill, self._parcel)
+        self._loop.call_later(_REFILL_AFTER, pool.refill, self._transferred)
 
     def _make_again(self) -> bool:
         """The worker had died before it came to the call: once, the call is sent to another. Whether it was."""
@@ -266,7 +266,7 @@ class WorkerCall:
             case ("unsendable", line, _):
                 raise ToolError(f"The tool finished, but what it returned cannot be sent from its process ({line}).")
             case _:
-                ended = worker.containment
+                ended = worker.supervised
                 raise ProcessEnded(ended.exit, ended.failure)
 
 

@@ -57,15 +57,15 @@ def _digest(body: bytes) -> str:
     return hashlib.sha1(body, usedforsecurity=False).hexdigest()
 
 
-def unpack(parcel: TransferredFunction) -> Callable[..., Any]:
+def unpack(transferred: TransferredFunction) -> Callable[..., Any]:
     """The function again. Raises what importing its module raises."""
-    match parcel.how:
+    match transferred.how:
         case "name":
-            return _bare(_walk(_imported(parcel.module, parcel.origin), parcel.qualname))
+            return _bare(_walk(_imported(transferred.module, transferred.origin), transferred.qualname))
         case "value":
-            return _Unpacker().value(pickle.loads(parcel.body))
+            return _Unpacker().value(pickle.loads(transferred.body))
         case "pickle":
-            return pickle.loads(parcel.body)
+            return pickle.loads(transferred.body)
 
 
 def _found_by_name(function: object, module: str, qualname: str) -> bool:

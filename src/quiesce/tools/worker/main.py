@@ -1,8 +1,8 @@
 """What runs inside a worker process: one call after the other, in its main thread.
 
-TERM raises `Terminated` in the tool, so that its `finally` blocks run; whatever does not care about that (C code that
-holds the interpreter, a tool that catches everything) is killed by the keeper when the grace is over. After TERM the
-process ends, whatever the tool did with it.
+TERM raises `Terminated` in the tool, so that its `finally` blocks run. Code that ignores it (C code that holds the
+interpreter, a tool that catches everything) is killed by the supervisor when the grace is over. After TERM the process
+always ends.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ...processes.limits import ResourceLimits
 from ...processes.loaded_types import is_a
 from .environment import CallEnvironment, lasting
 from .function_transfer import TransferredFunction, unpack
-from .output import take_over
+from .output import redirect_output
 from .stop_channel import StopChannel
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 class CallFrame(NamedTuple):
     """A call as it is sent to a worker. `arguments`, `asking` and `state` are pickled, so that a fault can be told."""
 
-    parcel: TransferredFunction | str
+    transferred: TransferredFunction | str
     arguments: bytes
     name: str
     call_id: str
@@ -45,25 +45,25 @@ class CallFrame(NamedTuple):
     context_parameter: str | None
     asking: bytes
     state: bytes
-    surroundings: CallEnvironment | None
+    environment: CallEnvironment | None
     """None when they are those of the call before."""
-    allowance: ResourceLimits
+    limits: ResourceLimits
 
 
 class WarmFrame(NamedTuple):
     """A function that will be called soon: time to import its module."""
 
-    parcel: TransferredFunction
+    transferred: TransferredFunction
 
 
 class Terminated(SystemExit):
     """Raised in a tool's function when its call is stopped: a last chance to clean up, within the grace."""
 
 
-def serve(channel: int, stop_line: int, stdout: int, stderr: int) -> NoReturn:
+def serve(channel: int, stop_channel: int, stdout: int, stderr: int) -> NoReturn:
     """Answer calls until the host is gone."""
-    take_over(stdout, stderr)
-    worker = _Worker(socket.socket(fileno=channel), StopChannel(stop_line))
+    redirect_output(stdout, stderr)
+    worker = _Worker(socket.socket(fileno=channel), StopChannel(stop_channel))
     try:
         while True:
             worker.answer(receive(worker.channel))
@@ -80,9 +80,12 @@ class _Worker:
         self._sending: Final = threading.Lock()
         self._outputs: Final = (sys.stdout, sys.stderr, _identity(1), _identity(2))
         self._threads: Final = threading.active_count()
-        self._surroundings: CallEnvironment | None = None
+        self._environment_of_call: CallEnvironment | None = None
         self.begun = False
         self.inside = False
+        """Whether the tool's function runs: only then may TERM raise."""
+        self._sending_now = False
+        """Whether the main thread is writing a message to the host."""
         self._terminated = False
         self._raised = False
         self._shields = 0
@@ -93,7 +96,7 @@ class _Worker:
 
     # --- Being stopped ------------------------------------------------------------------------------------------
 
-    def on_term(self, _: int, frame: FrameType | None) -> None:
+    def on_term(self, _: int, __: FrameType | None, /) -> None:
         """TERM: end at once while the function has not begun, and else let the tool clean up first."""
         if os.getpid() != self.pid:  # a child that C code of the tool has forked, so that `Forks` did not see it
             _end_by_term()
@@ -102,9 +105,9 @@ class _Worker:
         if self._raised:  # once is enough: the tool is cleaning up
             return
         self._terminated = True
-        # Not in this file's own frames: there the tool has already returned, and its result is not to be lost, or a
-        # message is being written, and is not to be torn; `send` makes up for it. Nor in a fork, whose hooks lose it.
-        if frame is not None and frame.f_code.co_filename != __file__ and not self._forks.holds(frame):
+        # Not while a message is being written, which must arrive whole: `send` raises it after that. Nor in a fork,
+        # whose hooks would lose it.
+        if not self._sending_now and not self._forks.in_progress:
             self.raise_if_terminated()
 
     @property
@@ -129,16 +132,17 @@ class _Worker:
         self._shields += 1
 
     def _leave_shield(self, name: str) -> None:
-        """What was held back is raised now."""
-        self._shields -= 1
+        """A TERM that came meanwhile is raised now, after the host has been told of the end of the shield."""
         self.send("unshield", name)
+        self._shields -= 1
+        self.raise_if_terminated()
 
     # --- Answering ----------------------------------------------------------------------------------------------
 
     def answer(self, frame: CallFrame | WarmFrame) -> None:
         """Do what the host asks for."""
         if isinstance(frame, WarmFrame):
-            self._warm(frame.parcel)
+            self._warm(frame.transferred)
             return
         reply = self._reply(frame)
         if os.getpid() != self.pid:  # a child that the tool forked, and that came out here
@@ -153,8 +157,8 @@ class _Worker:
         self.begun = False
         if self._terminated:  # it came between the two lines above
             os._exit(0)
-        if clean and self._surroundings is not None:  # now, rather than when the next call is waiting for it
-            self._surroundings.restore()
+        if clean and self._environment_of_call is not None:  # now, rather than when the next call is waiting for it
+            self._environment_of_call.restore()
 
     def _leave(self, reply: tuple[Any, ...]) -> NoReturn:
         """End after TERM: by that signal, when it was what ended the call, so that everybody can see it."""
@@ -162,14 +166,14 @@ class _Worker:
             _end_by_term()
         os._exit(0)
 
-    def _warm(self, parcel: TransferredFunction) -> None:
+    def _warm(self, transferred: TransferredFunction) -> None:
         try:
-            self._load(parcel)
+            self._load(transferred)
         except BaseException:  # the call itself will say what is wrong
             return
 
-    def _load(self, parcel: TransferredFunction) -> None:
-        self._functions[parcel.key] = unpack(parcel)
+    def _load(self, transferred: TransferredFunction) -> None:
+        self._functions[transferred.key] = unpack(transferred)
         signal.signal(signal.SIGTERM, self.on_term)  # whatever a module did that was imported
         self._lasting = lasting()
 
@@ -180,10 +184,10 @@ class _Worker:
             return ("unloadable", f"{type(error).__name__}: {error}")
         returned: list[Any] = []
         try:
-            with frame.allowance.claimed():
+            with frame.limits.applied():
                 _call(function, arguments, self, returned)
         except Terminated:
-            if not returned:
+            if not returned or isinstance(returned[0], CoroutineType | AsyncGeneratorType):
                 return ("terminated",)
         except BaseException as error:
             return _told_of(error)
@@ -193,19 +197,19 @@ class _Worker:
             return ("unsendable", f"{type(returned[0]).__name__}: {type(error).__name__}: {error}")
 
     def _prepared(self, frame: CallFrame) -> tuple[Any, dict[str, Any]]:
-        if frame.surroundings is not None:
-            self._surroundings = frame.surroundings
-            self._surroundings.restore()
-        assert self._surroundings is not None
-        self._surroundings.go_there()
+        if frame.environment is not None:
+            self._environment_of_call = frame.environment
+            self._environment_of_call.restore()
+        assert self._environment_of_call is not None
+        self._environment_of_call.go_there()
         self._forward.install()
-        parcel = frame.parcel
-        if isinstance(parcel, TransferredFunction):
-            if parcel.key not in self._functions:
-                self._load(parcel)
-            function = self._functions[parcel.key]
+        transferred = frame.transferred
+        if isinstance(transferred, TransferredFunction):
+            if transferred.key not in self._functions:
+                self._load(transferred)
+            function = self._functions[transferred.key]
         else:
-            function = self._functions[parcel]
+            function = self._functions[transferred]
         arguments = pickle.loads(frame.arguments)
         if frame.context_parameter is not None:
             arguments[frame.context_parameter] = self._context(frame)
@@ -222,7 +226,7 @@ class _Worker:
             tool_name=frame.name,
             token=TokenView(self.line),
             state=pickle.loads(frame.state),
-            questions=_LateAsking(frame.asking),
+            questions=_LazyQuestions(frame.asking),
             report=lambda progress: self.send("report", progress),
             cancel=lambda reason: self.send("cancel", reason),
             shield=self.shield,
@@ -233,10 +237,17 @@ class _Worker:
         if os.getpid() != self.pid:  # a child that the tool forked shares this stream, and must not write to it
             return
         data = encode(message)
-        with self._sending:
-            self.channel.sendall(data)
-        if threading.current_thread() is threading.main_thread():
-            self.raise_if_terminated()
+        if threading.current_thread() is not threading.main_thread():
+            with self._sending:
+                self.channel.sendall(data)
+            return
+        self._sending_now = True
+        try:
+            with self._sending:
+                self.channel.sendall(data)
+        finally:
+            self._sending_now = False
+        self.raise_if_terminated()
 
     def report(self, value: Any) -> None:
         """What an async generator yields is progress."""
@@ -255,20 +266,29 @@ class _Worker:
 
 
 def _call(function: Any, arguments: dict[str, Any], worker: _Worker, returned: list[Any]) -> None:
-    """Call the function; what it returns is in `returned` from the moment that it has returned."""
+    """Call the function; `returned` then holds what it returned, even if TERM came with its last step.
+
+    The cache is written in C: there is no moment at which a signal finds the function ended and its value not kept.
+    """
+    call = functools.lru_cache(maxsize=None)(functools.partial(function, **arguments))
     worker.begun = worker.inside = True
     try:
         worker.raise_if_terminated()
         worker.line.mark_begun()
-        value = function(**arguments)
-        if isinstance(value, CoroutineType | AsyncGeneratorType):
-            import asyncio  # here, because most tools are plain functions and do without
-
-            asyncio.run(_await(value, worker, returned))
-        else:
-            returned.append(value)
+        call()
     finally:
         worker.inside = False
+        if call.cache_info().currsize:
+            returned.append(call())
+    if isinstance(returned[0], CoroutineType | AsyncGeneratorType):
+        import asyncio  # here, because most tools are plain functions and do without
+
+        worker.inside = True
+        try:
+            worker.raise_if_terminated()
+            asyncio.run(_await(returned.pop(), worker, returned))
+        finally:
+            worker.inside = False
 
 
 async def _await(work: Any, worker: _Worker, returned: list[Any]) -> None:
@@ -281,7 +301,7 @@ async def _await(work: Any, worker: _Worker, returned: list[Any]) -> None:
     returned.append(last)
 
 
-class _LateAsking:
+class _LazyQuestions:
     """What the call asks a person. Put together when the tool asks, which most never do."""
 
     def __init__(self, pending: bytes) -> None:

@@ -22,7 +22,7 @@ class Output(io.TextIOWrapper):
         return count
 
 
-def take_over(stdout: int, stderr: int) -> None:
+def redirect_output(stdout: int, stderr: int) -> None:
     """Make these the outputs of this process, in place of those that it has; its input is empty."""
     nothing = os.open(os.devnull, os.O_RDONLY)
     for handle, place in ((nothing, 0), (stdout, 1), (stderr, 2)):

@@ -19,7 +19,7 @@ from ...cancellation import Cause
 from ...processes.descriptors import DescriptorPairs
 from ...processes.frames import encode
 from ...processes.stream_end import StreamEnd
-from ...processes.supervised import SupervisedProcess, live_processes, nursery
+from ...processes.supervised import SupervisedProcess, fork_server, live_processes, open_processes
 from ...processes.supervisor import WorkerJob
 from .environment import CallEnvironment
 from .function_transfer import TransferredFunction
@@ -35,7 +35,7 @@ _SERVE: Final = WorkerJob("quiesce.tools.worker.main", "serve")
 
 
 class Worker:
-    """One worker process with its keeper, as the host sees them."""
+    """One worker process with its supervisor, as the host sees them."""
 
     def __init__(self) -> None:
         with DescriptorPairs() as ends:
@@ -43,28 +43,28 @@ class Worker:
             line, their_line = ends.sockets()
             out_reader, out_writer = ends.output()
             err_reader, err_writer = ends.output()
-            self.containment: Final = SupervisedProcess(_SERVE, (theirs, their_line, out_writer, err_writer))
+            self.supervised: Final = SupervisedProcess(_SERVE, (theirs, their_line, out_writer, err_writer))
         os.set_blocking(line.fileno(), False)
         self._line: Final = line
-        self.containment.begin()
+        self.supervised.begin()
         self.channel: Final = StreamEnd(ours)
         self.stdout: Final = StreamEnd(out_reader)
         self.stderr: Final = StreamEnd(err_reader)
         self.known: Final[set[str]] = set()
-        self.surroundings: CallEnvironment | None = None
+        self.environment: CallEnvironment | None = None
         self._told = False
 
     @property
     def usable(self) -> bool:
         """Whether it is still there. For a worker that is idle."""
-        self.containment.look()
-        return self.containment.exit is None and self.containment.failure is None and not self.containment.gone
+        self.supervised.look()
+        return not self.supervised.has_exited
 
-    def warm(self, parcel: TransferredFunction) -> None:
+    def warm(self, transferred: TransferredFunction) -> None:
         """Have it import what a call will need."""
-        if parcel.how == "name":
-            self.known.add(parcel.key)
-            self.channel.post(encode(WarmFrame(parcel)))
+        if transferred.how == "name":
+            self.known.add(transferred.key)
+            self.channel.post(encode(WarmFrame(transferred)))
 
     def tell(self, cause: Cause) -> None:
         """Let the tool see that a stop was asked for."""
@@ -90,24 +90,24 @@ class Worker:
         """Leave the loop of the call that has ended."""
         for link in (self.channel, self.stdout, self.stderr):
             link.detach()
-        self.containment.detach()
+        self.supervised.detach()
 
     def close(self) -> None:
         """Let go of it. If it is still there, it ends now."""
         for link in (self.channel, self.stdout, self.stderr):
             link.close()
-        self.containment.close()
+        self.supervised.close()
         self._line.close()
 
     @property
     def handles(self) -> set[int]:
         """What it keeps open in this process."""
-        links = (self.channel, self.stdout, self.stderr, self.containment)
+        links = (self.channel, self.stdout, self.stderr, self.supervised)
         return {self._line.fileno(), *(link.handle for link in links)}
 
     def drop(self) -> None:
         """After a fork of the host, in the child: this worker belongs to the parent."""
-        for link in (self.channel, self.stdout, self.stderr, self.containment):
+        for link in (self.channel, self.stdout, self.stderr, self.supervised):
             link.drop()
         self._line.close()
 
@@ -157,39 +157,40 @@ class Pool:
         with self._lock:
             self._busy.discard(worker)
 
-    def refill(self, parcel: TransferredFunction) -> None:
+    def refill(self, transferred: TransferredFunction) -> None:
         """Have a worker ready for the next call of the same function, if none is."""
         with self._lock:
             if not self._idle:
                 with suppress(OSError):  # the next call tries again, and says what is wrong
                     spare = Worker()
-                    spare.warm(parcel)
+                    spare.warm(transferred)
                     self._idle.append(spare)
 
     def shut_down(self) -> None:
-        """End every idle worker and the nursery. Calls that run go on; the next one starts new workers."""
+        """End every idle worker and the fork server. Calls that run go on; the next one starts new workers."""
         with self._lock:
             leaving = [*self._idle]
             self._idle.clear()
         for worker in leaving:
             worker.close()
-        nursery.close()
+        fork_server.close()
 
     def kept(self) -> set[int]:
         """The handles that stay open for the next call. For those who look for leaks."""
         with self._lock:
-            return nursery.handles.union(*(worker.handles for worker in self._idle))
+            return fork_server.handles.union(*(worker.handles for worker in self._idle))
 
     def forget(self) -> None:
         """After a fork of the host, in the child: these workers belong to the parent."""
         self._lock = threading.Lock()
         workers = {*self._idle, *self._busy}
-        for owned in (*workers, *(live_processes - {worker.containment for worker in workers})):
+        for owned in (*workers, *open_processes):
             owned.drop()
         self._idle.clear()
         self._busy.clear()
+        open_processes.clear()
         live_processes.clear()
-        nursery.forget()
+        fork_server.forget()
 
 
 pool: Final = Pool()
