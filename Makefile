@@ -49,6 +49,7 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
 	$(BIN)/basedpyright
+	$(BIN)/python tools/house_numbers.py --check
 
 proof: $(VENV)/.dev
 	$(BIN)/python -m pytest -n $(WORKERS) -m proof --timeout 7200

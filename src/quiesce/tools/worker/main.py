@@ -71,6 +71,31 @@ def serve(channel: int, stop_channel: int, stdout: int, stderr: int) -> NoReturn
         os._exit(0)
 
 
+class _Traces:
+    """What this process looked like before a call: its streams, its threads, and what lasts in its modules."""
+
+    def __init__(self) -> None:
+        self._streams: Final = (sys.stdout, sys.stderr)
+        self._identities: Final = (_identity(1), _identity(2))
+        self._threads: Final = threading.active_count()
+        self._lasting = lasting()
+
+    def renew(self) -> None:
+        """Take what the modules of a tool have changed while they were imported as what belongs there."""
+        self._lasting = lasting()
+
+    def none(self) -> bool:
+        """Whether the next call finds this process as the last one did."""
+        stdout, stderr = self._streams
+        try:
+            stdout.flush()
+            stderr.flush()
+            same = sys.stdout is stdout and sys.stderr is stderr and (_identity(1), _identity(2)) == self._identities
+        except (OSError, ValueError):
+            return False
+        return same and threading.active_count() == self._threads and not _has_children() and lasting() == self._lasting
+
+
 class _Worker:
     def __init__(self, channel: socket.socket, line: StopChannel) -> None:
         self.channel: Final = channel
@@ -78,8 +103,6 @@ class _Worker:
         self.pid: Final = os.getpid()
         self._functions: Final[dict[str, Any]] = {}
         self._sending: Final = threading.Lock()
-        self._outputs: Final = (sys.stdout, sys.stderr, _identity(1), _identity(2))
-        self._threads: Final = threading.active_count()
         self._environment_of_call: CallEnvironment | None = None
         self.begun = False
         self.inside = False
@@ -92,7 +115,7 @@ class _Worker:
         self._forward: Final = _Forward(self)
         signal.signal(signal.SIGTERM, self.on_term)
         self._forks: Final = Forks(self)
-        self._lasting = lasting()
+        self._traces: Final = _Traces()
 
     # --- Being stopped ------------------------------------------------------------------------------------------
 
@@ -147,7 +170,7 @@ class _Worker:
         reply = self._reply(frame)
         if os.getpid() != self.pid:  # a child that the tool forked, and that came out here
             os._exit(0)
-        clean = self._is_clean() and not self._terminated
+        clean = self._traces.none() and not self._terminated
         try:
             self.send(*reply, clean)
         except (MemoryError, ValueError) as error:
@@ -175,7 +198,7 @@ class _Worker:
     def _load(self, transferred: TransferredFunction) -> None:
         self._functions[transferred.key] = unpack(transferred)
         signal.signal(signal.SIGTERM, self.on_term)  # whatever a module did that was imported
-        self._lasting = lasting()
+        self._traces.renew()
 
     def _reply(self, frame: CallFrame) -> tuple[Any, ...]:
         try:
@@ -252,17 +275,6 @@ class _Worker:
     def report(self, value: Any) -> None:
         """What an async generator yields is progress."""
         self.send("report", value)
-
-    def _is_clean(self) -> bool:
-        """Whether the next call finds this process as if nothing had happened in it."""
-        stdout, stderr, *identities = self._outputs
-        try:
-            stdout.flush()
-            stderr.flush()
-            same = sys.stdout is stdout and sys.stderr is stderr and [_identity(1), _identity(2)] == identities
-        except (OSError, ValueError):
-            return False
-        return same and threading.active_count() == self._threads and not _has_children() and lasting() == self._lasting
 
 
 def _call(function: Any, arguments: dict[str, Any], worker: _Worker, returned: list[Any]) -> None:
