@@ -29,10 +29,11 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 ROOT: Final = Path(__file__).parent.parent
 SRC: Final = Path("src/quiesce")
+Outcome: TypeAlias = Literal["killed", "timed out", "survived"]
 
 
 def _stopped(*workloads: str) -> tuple[str, ...]:
@@ -206,9 +207,9 @@ class WorkingCopy:
             shutil.copytree(ROOT / name, directory / name, ignore=shutil.ignore_patterns("__pycache__"))
         shutil.copy(ROOT / "pyproject.toml", directory)
 
-    def passes(self, tests: tuple[str, ...], limit: float) -> bool:
-        """Whether the tests pass within `limit` seconds."""
-        command = [sys.executable, "-m", "pytest", "-x", "-q", "--no-header", "--timeout", "30"]
+    def outcome(self, tests: tuple[str, ...], limit: float) -> Outcome:
+        """What becomes of the tests within `limit` seconds: a mutant lives when they pass."""
+        command = [sys.executable, "-m", "pytest", "-x", "-q", "--no-header", "--timeout", "0"]
         command += ["-p", "no:cacheprovider", "-p", "no:xdist", *tests]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(self._root / "src"), str(self._root)])}
         environment |= {"PYTHONDONTWRITEBYTECODE": "1", "HYPOTHESIS_STORAGE_DIRECTORY": str(self._root / ".hypothesis")}
@@ -217,9 +218,9 @@ class WorkingCopy:
                 command, cwd=self._root, env=environment, stdout=output, stderr=output, start_new_session=True
             )
             try:
-                return child.wait(limit) == 0
+                return "survived" if child.wait(limit) == 0 else "killed"
             except subprocess.TimeoutExpired:
-                return False
+                return "timed out"
             finally:
                 _kill_group(child)
 
@@ -227,13 +228,13 @@ class WorkingCopy:
         """What the last tests printed."""
         return (self._root / "output").read_text(errors="replace")
 
-    def survives(self, mutant: Mutant, limit: float) -> bool:
-        """Whether the tests of the mutant's file pass with the mutant."""
+    def try_mutant(self, mutant: Mutant, limit: float) -> Outcome:
+        """Run the tests of the mutant's file with the mutant."""
         file = self._root / mutant.file
         source = file.read_bytes()
         file.write_bytes(mutant.applied(source))
         try:
-            return self.passes(tests_of(mutant.file), limit)
+            return self.outcome(tests_of(mutant.file), limit)
         finally:
             file.write_bytes(source)
 
@@ -255,7 +256,7 @@ def limits(copy: WorkingCopy, files: set[Path]) -> dict[tuple[str, ...], float]:
     for tests in dict.fromkeys(tests_of(file) for file in sorted(files)):
         pattern = next(each for each, known in TESTS.items() if known == tests)
         began = time.monotonic()
-        if not copy.passes(tests, 600):
+        if copy.outcome(tests, 900) != "survived":
             print(copy.output()[-3000:])
             sys.exit(f"The tests of {pattern} fail without a mutation.")
         took = time.monotonic() - began
@@ -271,9 +272,9 @@ def all_mutants(only: str) -> list[Mutant]:
     return [mutant for file in chosen for mutant in mutants_of(file, (ROOT / file).read_text())]
 
 
-def run(mutants: list[Mutant], jobs: int) -> list[Mutant]:
-    """The mutants that survive."""
-    survivors: list[Mutant] = []
+def run(mutants: list[Mutant], jobs: int) -> dict[Outcome, list[Mutant]]:
+    """The mutants by what became of them."""
+    found: dict[Outcome, list[Mutant]] = {"killed": [], "timed out": [], "survived": []}
     with tempfile.TemporaryDirectory(prefix="mutation-") as directory, ThreadPoolExecutor(jobs) as pool:
         copies: queue.SimpleQueue[WorkingCopy] = queue.SimpleQueue()
         for number in range(jobs):
@@ -282,20 +283,18 @@ def run(mutants: list[Mutant], jobs: int) -> list[Mutant]:
         allowed = limits(first, {mutant.file for mutant in mutants})
         copies.put(first)
 
-        def survives(mutant: Mutant) -> bool:
+        def attempt(mutant: Mutant) -> Outcome:
             copy = copies.get()
             try:
-                return copy.survives(mutant, allowed[tests_of(mutant.file)])
+                return copy.try_mutant(mutant, allowed[tests_of(mutant.file)])
             finally:
                 copies.put(copy)
 
-        waiting = {pool.submit(survives, mutant): mutant for mutant in mutants}
+        waiting = {pool.submit(attempt, mutant): mutant for mutant in mutants}
         for number, done in enumerate(as_completed(waiting), 1):
-            if done.result():
-                survivors.append(waiting[done])
-            verb = "survived" if done.result() else "killed"
-            print(f"{number}/{len(mutants)} {verb} {waiting[done]}", flush=True)
-    return sorted(survivors, key=lambda mutant: (str(mutant.file), mutant.line))
+            found[done.result()].append(waiting[done])
+            print(f"{number}/{len(mutants)} {done.result()} {waiting[done]}", flush=True)
+    return found
 
 
 def main() -> None:
@@ -314,12 +313,13 @@ def main() -> None:
         print(*sample, sep="\n")
         return
     began = time.monotonic()
-    survivors = run(sample, options.jobs)
-    killed = len(sample) - len(survivors)
-    print(
-        f"\n{killed} of {len(sample)} mutants killed ({killed / len(sample):.0%}) in {time.monotonic() - began:.0f} s"
-    )
-    print("Survivors:" if survivors else "No survivors.", *survivors, sep="\n  ")
+    found = run(sample, options.jobs)
+    stopped = len(sample) - len(found["survived"])
+    took = time.monotonic() - began
+    print(f"\n{stopped} of {len(sample)} mutants killed ({stopped / len(sample):.0%}) in {took:.0f} s,", end=" ")
+    print(f"{len(found['timed out'])} of them because the tests did not end in time")
+    for name in ("timed out", "survived"):
+        print(f"{name}:", *sorted(str(mutant) for mutant in found[name]), sep="\n  ")
 
 
 if __name__ == "__main__":
