@@ -10,7 +10,7 @@ import httpx2
 
 from ...messages import Document, Image, Reasoning, ToolCall, ToolResult
 from ..base import ModelRequest, StopPolicyName
-from ..decoders.messages import MessagesDecoder
+from ..decoders.anthropic_messages import MessagesDecoder
 from ..wire.convert import (
     base64_of,
     closed_schema,

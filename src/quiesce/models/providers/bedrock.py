@@ -19,7 +19,7 @@ import msgspec
 from ...errors import AuthenticationFailed, ConfigurationError
 from ...messages import AssistantMessage, Document, Image, Reasoning, ToolCall, ToolResult, UserContent
 from ..base import ModelRequest, StopPolicyName
-from ..decoders.converse import ConverseDecoder
+from ..decoders.bedrock_converse import ConverseDecoder
 from ..wire.convert import (
     SEE_ATTACHMENT,
     base64_of,

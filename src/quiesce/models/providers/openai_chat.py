@@ -24,7 +24,7 @@ from ...messages import (
     UserMessage,
 )
 from ..base import ModelRequest, StopPolicyName
-from ..decoders.chat import ChatDecoder
+from ..decoders.openai_chat import ChatDecoder
 from ..wire.convert import (
     NO_ANSWER,
     SEE_ATTACHMENT,

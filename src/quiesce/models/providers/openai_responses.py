@@ -25,7 +25,7 @@ from ...messages import (
     UserMessage,
 )
 from ..base import ModelRequest, StopPolicyName
-from ..decoders.responses import ResponsesDecoder, usage_of
+from ..decoders.openai_responses import ResponsesDecoder, usage_of
 from ..wire.convert import (
     answer_format,
     arguments_of,
