@@ -263,11 +263,6 @@ class RequestBill:
 
     # --- Looking ------------------------------------------------------------------------------------------------
 
-    @property
-    def spent(self) -> Usage:
-        """What the requests that have ended used."""
-        return summarise(tuple(entry for entry in self.ledger.entries if entry.ended != "open"))
-
     def usage(self) -> Usage:
         """What all requests used, the one that is under way included, as far as it has come."""
         entry_id, sent, answer = self._open, self._sent, self._answer
