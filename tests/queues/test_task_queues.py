@@ -42,7 +42,7 @@ def program(*command: str, log: Path, **environment: str) -> Iterator[subprocess
 def check_book(book: Path, limit: str, log: Path) -> None:
     lines = [json.loads(line) for line in book.read_text().splitlines()]
     cut, raised, following, answer = lines
-    assert cut["cause"] == f"task: {limit} in the thread that waited", log.read_text()
+    assert cut["cause"] == f"caller: {limit} in the thread that waited", log.read_text()
     assert cut["left"] == []
     assert raised == {"raised": limit, "active": 0, "kept": "Well, "}
     assert following["process"] == cut["process"]
