@@ -18,7 +18,7 @@ from typing import NamedTuple
 from quiesce import Agent, Session
 from quiesce.messages import AssistantMessage, Text, UserMessage
 from quiesce.models.scripted import Say, ScriptedModel
-from quiesce.sessions.records import Batch, RunBegin, RunEnd, holder
+from quiesce.sessions.records import WriteBatch, RunBegin, RunEnd, holder
 from quiesce.sessions.store import Store
 from quiesce.sessions.stores.memory import MemoryStore
 from quiesce.sessions.stores.sqlite import SQLiteStore
@@ -76,7 +76,7 @@ def _compare(times: dict[str, list[AcquiredSession]]) -> None:
 
 def _fill(store: Store, session: str, messages: int) -> None:
     lease = store.acquire(session, holder("bench"), seconds=60).result().lease
-    batch = Batch("filling")
+    batch = WriteBatch("filling")
     batch.begin = RunBegin("bench", time.time())
     batch.end = RunEnd("ended", "end_turn", time.time())
     batch.release = True
