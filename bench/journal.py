@@ -18,7 +18,7 @@ from typing import NamedTuple
 from quiesce import Agent, Session
 from quiesce.messages import AssistantMessage, Text, UserMessage
 from quiesce.models.scripted import Say, ScriptedModel
-from quiesce.sessions.records import WriteBatch, RunBegin, RunEnd, holder
+from quiesce.sessions.records import RunBegin, RunEnd, WriteBatch, holder
 from quiesce.sessions.store import Store
 from quiesce.sessions.stores.memory import MemoryStore
 from quiesce.sessions.stores.sqlite import SQLiteStore
