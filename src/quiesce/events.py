@@ -228,7 +228,7 @@ class ContextReduced(Struct, frozen=True, tag="context_reduced"):
 class SessionRecovered(Struct, frozen=True, tag="session_recovered"):
     """The session's last run, in some process, ended in a crash. What it left was sealed.
 
-    `unknown` are the tool calls of which nobody knows whether they ran.
+    `unknown` are the tool calls of which it is not known whether they ran.
     """
 
     run_id: str

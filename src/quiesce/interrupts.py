@@ -133,7 +133,7 @@ def pass_on(interrupts: Iterable[Interrupt], call_id: str) -> tuple[Interrupt, .
 
 
 def answer_turn(pending: PendingTurn, answers: Answers, *, taken_by: str, now: float | None = None) -> PendingTurn:
-    """The turn with the answers in it, ready to go on; what nobody answered in time is answered as such.
+    """The turn with the answers in it, ready to go on; what was not answered in time is answered as such.
 
     Raises `UnknownInterrupt`, `InterruptExpired` or `InvalidAnswer`; nothing is changed then.
     """
@@ -152,7 +152,7 @@ def answer_turn(pending: PendingTurn, answers: Answers, *, taken_by: str, now: f
 
 def _answer_call(call: PendingCall, answers: Answers, now: float) -> PendingCall:
     given = {each.name: answers[each.id] for each in call.interrupts if each.id in answers}
-    if call.kept is not None and given:  # the tool passes them on to whoever asked through it
+    if call.kept is not None and given:  # the tool passes them on to the agent that asked through it
         return replace(call, interrupts=(), answers=given)
     for interrupt in call.interrupts:
         if interrupt.name in given:

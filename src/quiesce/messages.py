@@ -1,4 +1,4 @@
-"""What was said: the parts of a conversation, frozen and typed.
+"""Messages: the parts of a conversation, frozen and typed.
 
 A conversation is a tuple of messages. `quiesce.conversation.sealing` says when one is valid. The types serialise with
 msgspec, so a conversation can be stored and sent as it is.

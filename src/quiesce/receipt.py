@@ -52,7 +52,7 @@ class CallReceipt(Struct, frozen=True):
     detail: str = ""
     seconds: float | None = None
     waits: bool = False
-    """For a person. `outcome` is then what it is if nobody answers."""
+    """For a person. `outcome` is then the outcome without an answer."""
 
 
 class Receipt(Struct):

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 
 class BoundedShield:
-    """Waits for futures although somebody cancels the waiting task.
+    """Waits for futures although the waiting task is cancelled.
 
     anyio's shield holds off anyio's cancellation but not `Task.cancel()`, which an event loop that shuts down and
     `asyncio.timeout()` use. So each wait here takes the `CancelledError`, goes on waiting, and remembers: whoever owns

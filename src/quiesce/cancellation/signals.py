@@ -1,6 +1,6 @@
 """Ctrl-C and SIGTERM as stops, each one more urgent than the last.
 
-The first signal is graceful in the way that hurts nobody: the model is cut, because what it wrote is kept and can be
+The first signal is graceful: the model is cut, because what it wrote is kept and can be
 continued, and tools that already run finish, because half of a side effect is worse than none. It does not wait for the
 end of the answer: a person who presses Ctrl-C, and a supervisor that counts down to SIGKILL, want to see it end.
 """
@@ -58,7 +58,7 @@ class SignalStop:
         self._restore()
 
     def _install(self, number: signal.Signals) -> None:
-        if signal.getsignal(number) == signal.SIG_IGN:  # as under nohup: whoever started us wants it so
+        if signal.getsignal(number) == signal.SIG_IGN:  # as under nohup: the parent process wants it so
             return
         # signal.signal, and not loop.add_signal_handler, serves every case: the token may be cancelled in a signal
         # handler, and wakes the loop itself. So it matters neither whether a loop runs here nor which one.
@@ -79,7 +79,7 @@ class SignalStop:
             self._give_way(signal.Signals(number))
 
     def _give_way(self, number: signal.Signals) -> None:
-        """Everything was asked for already, and the program still runs: whoever had the signal before gets it."""
+        """Everything was asked for already, and the program still runs: the handler that was there before gets it."""
         handler = self._previous.pop(number, None)
         signal.signal(number, signal.SIG_DFL if handler is None else handler)
         signal.raise_signal(number)

@@ -165,12 +165,12 @@ class CancellationToken:
     def on_cancel(self, callback: Callable[[Cause], object]) -> Unregister:
         """Call `callback(cause)` once when a stop is asked for, at once if it already was.
 
-        It runs in the thread that calls `cancel()` and should be short. If it raises, that is logged and harms nobody;
+        It runs in the thread that calls `cancel()` and should be short. If it raises, that is logged, no more;
         it may use this token freely. The function that is returned takes the callback off again.
         """
         key = next(_keys)
         registration = _Callback(self, callback)
-        # A derived token that nobody else holds must live as long as its callback, so its ancestors hold it too.
+        # A derived token without another holder must live as long as its callback, so its ancestors hold it too.
         holders = [token._once for token in self._lineage()]
         holders[0][key] = registration
         for holder in holders[1:]:
@@ -184,7 +184,7 @@ class CancellationToken:
         cause = self.cause
         if cause is not None:
             interrupt = registration.fire(cause)
-            unregister()  # whoever fired it may have done so before all the holders had it
+            unregister()  # it may have fired before all the holders had it
             if interrupt is not None:
                 raise interrupt
         return unregister
@@ -250,7 +250,7 @@ class CancellationToken:
 
 
 class _Callback:
-    """One registration. Whoever claims it first fires it; nobody fires it twice."""
+    """One registration. The first claim fires it, and no other."""
 
     __slots__ = ("_callback", "_claims", "forget", "token")
 
@@ -282,7 +282,7 @@ class _Keep(_Callback):
 
 
 def _guarded(function: Callable[[_T], object], argument: _T) -> KeyboardInterrupt | None:
-    """Call somebody's function where nothing may be raised. A Ctrl-C that comes while it runs is handed back."""
+    """Call a callback where nothing may be raised. A Ctrl-C that comes while it runs is handed back."""
     try:
         function(argument)
     except KeyboardInterrupt as interrupt:

@@ -1,4 +1,4 @@
-"""Who may write to a conversation: one run at a time, the others in the order in which they came."""
+"""The lock of a conversation: one run at a time writes, the others wait in the order in which they came."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from ..errors import ConversationBusy
 
 
 class ConversationLock:
-    """Lets one run in, and keeps the others in line. For any thread.
+    """Held by one run; the others queue. For any thread.
 
-    `blocked` says that the line must not move, although nobody is inside: the conversation waits for a person.
+    `blocked` says that queued runs wait although no run holds the lock: an approval is pending.
     """
 
     def __init__(self, blocked: Callable[[], bool]) -> None:

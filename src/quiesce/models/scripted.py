@@ -118,7 +118,7 @@ class Raw(Struct, frozen=True):
 
 
 class End(Struct, frozen=True):
-    """End the answer with a reason. Without this, the reason follows from what was said."""
+    """End the answer with a reason. Without this, the reason follows from the answer."""
 
     reason: AnswerStop
 

@@ -44,7 +44,7 @@ def _prctl(option: int, value: int) -> bool:
 
 
 def children(pid: int) -> list[int]:
-    """The children of a process, the dead ones that nobody has reaped included.
+    """The children of a process, zombies included.
 
     A list that is read while some of them end may leave out others; whoever is their parent hears of each end, and
     looks again.

@@ -94,7 +94,7 @@ class ForkServer:
         return self._socket
 
     def close(self) -> None:
-        """End it, and with it every supervisor that nobody holds."""
+        """End it, and with it every supervisor that is not in use."""
         with self._lock:
             self._drop()
 
@@ -183,7 +183,7 @@ class SupervisedProcess:
         self._control.detach()
 
     def look(self) -> None:
-        """Take what the supervisor has said while nobody listened."""
+        """Read what the supervisor has sent meanwhile."""
         self._control.drain(self._take)
 
     def stop(self, grace: float) -> None:

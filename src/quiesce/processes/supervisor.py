@@ -1,6 +1,6 @@
 """A supervisor: the parent of one worker or one program, and of everything that comes loose below it.
 
-It runs nobody's code but this page, so nothing that a tool does can break it. As a subreaper it inherits whatever its
+It runs no code but this module, so nothing that a tool does can break it. As a subreaper it inherits whatever its
 child leaves behind; it says `gone` only when the kernel says that it has no child left, and ends right after. When the
 host disappears, even by kill -9, its socket closes, and the supervisor ends its tree in the same way.
 
@@ -240,7 +240,7 @@ class _Supervisor:
                 self._note_end(*os.waitpid(-1, 0))  # what was killed ends: the kernel tells when
 
     def _kill_by_looking(self) -> None:
-        """Orphans are nobody's children here, so their end is not told: look, until the group is empty.
+        """Orphans are no children of this process, so their end is not reported: look until the group is empty.
 
         Those who have left the group are found below their parents, while these live: so they are looked for first.
         """

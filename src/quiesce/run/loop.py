@@ -281,9 +281,8 @@ async def act(state: RunState) -> Phase | None:
     await batch.run()
     if not batch.suspended:
         return Phase.TURN_END
-    if (
-        not state.progress.work_token.cancelled and not state.prompts.inbox.urgent
-    ):  # else the stop, or what was said, comes first
+    # Otherwise the stop, or the urgent prompt, comes first.
+    if not state.progress.work_token.cancelled and not state.prompts.inbox.urgent:
         state.progress.finish("interrupt")
     return None
 

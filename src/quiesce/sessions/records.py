@@ -112,7 +112,7 @@ class WriteBatch:
         self.run_id: Final = run_id
         self.first_row: Final = first_row
         self.first_event: Final = first_event
-        """The number of the first event among the entries; None when nobody counts."""
+        """The number of the first event among the entries; None when events are not counted."""
         self.entries: list[JournalRow] = []
         self.closing: RunEnded | None = None
         """The run's last event, which is in the store before it is told."""

@@ -189,7 +189,7 @@ class Session(Conversation):
         return taken
 
     def cancel_pending(self, note: str = DEFAULT_CUT_NOTE) -> tuple[Interrupt, ...]:
-        """Do not wait for the person any longer. The store hears of it with the next run."""
+        """Do not wait for the person any longer. It is saved with the next run."""
         asked = super().cancel_pending(note)
         if asked:
             self._pending_cancelled, self._stored.revision = True, None
@@ -247,7 +247,7 @@ class Session(Conversation):
 
     @property
     def is_queued(self) -> bool:
-        """Whether a run here waits, or begins to wait, in line for the session, which somebody else has."""
+        """Whether a run here waits, or begins to wait, in line for the session, which another process holds."""
         return self._waiter is not None and self._waiter.is_queued
 
     def opened(self) -> None:
@@ -281,7 +281,7 @@ class Session(Conversation):
         self.crashes, self.values = tuple(each.crash for each in sealings), dict(snapshot.values)
 
     def _goes_on_from(self, snapshot: Snapshot, unsaved: Unsaved) -> bool:
-        """Whether nobody else has written since the run that is not wholly saved, nor sealed it."""
+        """Whether no other run has written since the run that is not wholly saved, nor sealed it."""
         writer = snapshot.values.get(WRITER)
         if snapshot.info.id != self._stored.session_id:
             return False

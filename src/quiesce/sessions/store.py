@@ -29,7 +29,7 @@ class Store(Protocol):
     def acquire(
         self, session: str, holder: Holder, *, seconds: float, known: int | None = None
     ) -> Future[AcquiredSession]:
-        """Take the session, which is made if there is none. Fails with `SessionBusy` while somebody else has it.
+        """Take the session, which is made if there is none. Fails with `SessionBusy` while another process holds it.
 
         Comes with everything that is stored, unless that is still at the revision `known`. A lease that has expired,
         whose holder's process is gone, or that the same `owner` had, is taken over. Those who wait in line go first.
@@ -88,7 +88,7 @@ class Store(Protocol):
         ...
 
     def release(self, lease: Lease) -> Future[None]:
-        """Give the session back. No failure when somebody else has it by now."""
+        """Give the session back. No failure when another process holds it by now."""
         ...
 
     def load(self, session: str) -> Future[Snapshot]:

@@ -24,7 +24,7 @@ class AgentUsage:
         self._most: Final = kept
         self._numbers: Final = itertools.count()
         self._open: Final[dict[int, tuple[int, Ledger]]] = {}
-        # Replaced whole, or appended to, so that whoever reads needs no lock: not even a signal handler has to wait.
+        # Replaced whole, or appended to, so that a reader needs no lock: not even a signal handler has to wait.
         self._closed: tuple[Usage, list[tuple[int, LedgerEntry]]] = (summarise(()), [])
         self._folding: Final = threading.Lock()
 
@@ -44,7 +44,7 @@ class AgentUsage:
             return
         with self._folding:
             self._closed[1].extend((number, entry) for entry in ledger.entries)
-            self._open.pop(id(ledger), None)  # after it is among the closed: whoever looks in between counts by id
+            self._open.pop(id(ledger), None)  # after it is among the closed: a reader in between counts by id
             if len(self._closed[1]) > self._most:
                 self._fold()
 

@@ -121,7 +121,7 @@ SERVERS: Final[Mapping[str, Server]] = {
     "ollama-chat": Server("Ollama", "http://localhost:11434/v1", None, "OLLAMA_BASE_URL", body=_USAGE_AT_END),
 }
 
-# The first letters of model names that tell the vocabulary, whoever serves the model.
+# The first letters of model names that tell the vocabulary, on any server.
 _FAMILIES: Final[tuple[tuple[str, str], ...]] = (
     ("gpt-3.5", "cl100k"),
     ("gpt-4-", "cl100k"),

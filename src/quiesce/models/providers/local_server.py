@@ -1,6 +1,6 @@
 """The process that runs `local:` models: llama.cpp's own server on loopback. Run by its path, so it imports little.
 
-Prints its address on one line when it is ready, and ends when its standard input does: with whoever started it.
+Prints its address on one line when it is ready, and ends with its standard input, as the process that started it does.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def main(weights: str, expected: str) -> None:
     settings.port = 0
     settings.n_ctx = 8192
     settings.n_parallel = 2
-    # It hears of a stop between two batches, so a long prompt is read in small ones.
+    # It notices a stop between two batches, so a long prompt is read in small ones.
     settings.n_batch = settings.n_ubatch = 32
     # Half the cores: its threads wait for each other by spinning, which on a busy machine costs more than it gains.
     settings.cpuparams.n_threads = max(1, (os.cpu_count() or 2) // 2)

@@ -1,4 +1,4 @@
-"""The page that a journal is writing: what is gathered for the next batch while the last one is on its way."""
+"""The write buffer of a journal: what is collected for the next batch while the last one is on its way."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WRITER: Final = "conversation.writer"
 
 
 class WriteBuffer:
-    """Everything that was taken since the last batch. The first page says that the run has begun."""
+    """Everything that was taken since the last batch. The first batch says that the run has begun."""
 
     def __init__(self, run_id: str, agent: str) -> None:
         self.entries: Final[list[JournalRow]] = []
@@ -45,11 +45,11 @@ class WriteBuffer:
         self._values[key] = value
 
     def mark_sent(self, position: int) -> None:
-        """The words of a letter are in what was committed."""
+        """A queued prompt of another process is among the committed messages."""
         self._answers[position] = self._run_id
 
     def turn(self, saved: int, closing: tuple[RunEnded, bytes] | None) -> WriteBatch:
-        """Take what is on the page, and begin a new one.
+        """Take what is in the buffer as a batch, and begin a new one.
 
         `saved` is how many messages the store has; `closing` is how the run ended, and its receipt, if it has.
         """

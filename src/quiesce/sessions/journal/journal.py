@@ -111,7 +111,7 @@ class Journal:
 
     @property
     def is_queued(self) -> bool:
-        """Whether the session is somebody else's, and is waited for."""
+        """Whether another process holds the session and this run waits for it."""
         return self.state is State.OPENING and not self._opening.task.done() and self._session.is_queued
 
     @property
@@ -235,7 +235,7 @@ class Journal:
     # --- Writing ------------------------------------------------------------------------------------------------
 
     def _begin(self) -> None:
-        """Write what is queued: at once if somebody waits for it, else soon.
+        """Write what is queued: at once if a caller waits for it, else soon.
 
         When the last write was a while ago, that is with what else is taken in this step of the loop.
         """
@@ -330,7 +330,7 @@ class Journal:
         self._stop_trying(failure)
 
     def _stop_trying(self, failure: StoreError) -> None:
-        """The store stays away. What is on its way may land yet, or not; nobody is told that it has."""
+        """The store stays away. What is on its way may land yet, or not; its completion is ignored."""
         if self.state is State.OPEN and self._session.on_store_failure == "continue":
             self._degrade(failure)
         elif self.state is State.OPEN:

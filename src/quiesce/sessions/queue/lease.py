@@ -23,7 +23,7 @@ _log: Final = logging.getLogger("quiesce")
 class HeldLease:
     """A lease, from when it was taken until it is let go. Only for the run's own loop.
 
-    `on_lost` is called when somebody else has taken the session.
+    `on_lost` is called when another process has taken the session.
     """
 
     def __init__(

@@ -19,7 +19,7 @@ class Subscribers:
 
     @property
     def sessions(self) -> tuple[str, ...]:
-        """The sessions that somebody watches."""
+        """The sessions that have subscribers."""
         with self._lock:
             return tuple(self._of)
 

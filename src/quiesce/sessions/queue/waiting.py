@@ -1,4 +1,4 @@
-"""Getting a session that somebody else has: by asking again, by waiting in line, or by speaking to those before."""
+"""Waiting for a session that another process holds: by trying again, in the queue, or by steering its run."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ _KINDS: Final[dict[OnBusy, PromptKind]] = {
     "steer": "steer",
     "cancel_previous": "cancel",
 }
-# Whoever waits in line is told when the line moves. That the holder has died, nobody tells: it is looked at this often.
+# A change of the queue is notified. The death of the holder is not, so the lease is tried again this often.
 RETRY_INTERVAL: Final = 1.0
 
 
 class BusyPolicy(Struct, frozen=True):
-    """What to do about a session that somebody else has; `prompt` is what is to be said there with "steer"."""
+    """What to do while another process holds the session; `prompt` is what is sent there with "steer"."""
 
     on_busy: OnBusy = "refuse"
     prompt: UserMessage | None = None
 
 
 class SessionWaiter:
-    """Somebody who wants a session. Used once."""
+    """A run's wait for a session. Used once."""
 
     def __init__(self, session: Session, owner: str, known: int | None, busy_policy: BusyPolicy) -> None:
         self._session: Final = session
@@ -99,7 +99,7 @@ class SessionWaiter:
         return self._changed.is_set()
 
     async def _ask(self) -> AcquiredSession | SentElsewhere:
-        """Ask for the session; whoever is cancelled here gives back what came too late."""
+        """Ask for the session. A lease that arrives after a cancellation is given back."""
         session = self._session
         store, seconds, known = session.store, session.lease, self._known
         asked: Future[Any]
@@ -153,7 +153,7 @@ class SessionWaiter:
             self._loop.call_soon_threadsafe(self._changed.set)
 
     def _release_unwanted(self, asked: Future[Any]) -> None:
-        """Nobody waits for this lease any more."""
+        """Give back a lease that is no longer waited for."""
         if not asked.cancelled() and asked.exception() is None:
             taken = asked.result()
             if isinstance(taken, AcquiredSession):

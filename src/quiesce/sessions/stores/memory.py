@@ -224,7 +224,7 @@ class MemoryStore:
     def _held(self, lease: Lease) -> _Kept:
         kept = self._sessions.get(lease.session)
         if kept is None or kept.info.id != lease.session_id or kept.info.fence != lease.fence:
-            raise LeaseLost(f"Somebody else writes session {lease.session!r} now.")
+            raise LeaseLost(f"Another process writes session {lease.session!r} now.")
         return kept
 
     def _ensure_session(self, session: str) -> _Kept:

@@ -288,7 +288,7 @@ class PostgresStore(PostgresDatabase):
             *values,
         )
         if revision is None:
-            raise LeaseLost(f"Somebody else writes session {lease.session!r} now.")
+            raise LeaseLost(f"Another process writes session {lease.session!r} now.")
         return revision
 
     async def _write(self, db: Any, lease: Lease, batch: WriteBatch) -> int:

@@ -16,7 +16,7 @@ _T = TypeVar("_T")
 # How long to wait for a connection, and for the answer to one statement.
 CONNECT_TIMEOUT: Final = 5.0
 STATEMENT_TIMEOUT: Final = 10.0
-# Any number will do, as long as nobody else uses it for something else: two processes must not migrate at once.
+# Any number will do that no other program uses for something else: two processes must not migrate at once.
 _MIGRATION_LOCK: Final = 7_164_200_526
 
 

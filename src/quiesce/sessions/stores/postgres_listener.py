@@ -35,7 +35,7 @@ class PostgresListener:
 
     @property
     def wanted(self) -> bool:
-        """Whether somebody watches a session."""
+        """Whether a session has subscribers."""
         return bool(self._subscribers)
 
     @property
@@ -44,7 +44,7 @@ class PostgresListener:
         return self._listening_on is not None and not self._listening_on.is_closed()
 
     def wake(self) -> None:
-        """There is a job, or nobody watches any more."""
+        """There is a job, or no subscriber is left."""
         loop, woken = self._loop, self._woken
         if loop is not None and woken is not None:
             with suppress(RuntimeError):  # it was closed just now
@@ -81,7 +81,7 @@ class PostgresListener:
             connection.add_termination_listener(self._on_termination)
             again, self._listening_on = self._listening_on is not None, connection
             if again:
-                self._subscribers.tell_all()  # what was said in between was missed
+                self._subscribers.tell_all()  # notifications in between were missed
 
     def _on_termination(self, _connection: object) -> None:
         self.wake()

@@ -246,7 +246,7 @@ class SQLiteStore(SQLiteFile):
             (*values, lease.session_id, lease.fence),
         ).fetchone()
         if row is None:
-            raise LeaseLost(f"Somebody else writes session {lease.session!r} now.")
+            raise LeaseLost(f"Another process writes session {lease.session!r} now.")
         return row[0]
 
     def _write(self, lease: Lease, batch: WriteBatch) -> int:

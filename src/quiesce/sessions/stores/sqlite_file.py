@@ -85,7 +85,7 @@ class SQLiteFile:
                 )
             db.execute("BEGIN IMMEDIATE")
             try:
-                if _version(db) == version:  # nobody else was faster
+                if _version(db) == version:  # no other process was faster
                     for statement in SQLITE_MIGRATIONS[version]:
                         db.execute(statement)
                     db.execute(f"PRAGMA user_version = {version + 1}")

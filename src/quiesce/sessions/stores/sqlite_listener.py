@@ -1,4 +1,4 @@
-"""Seeing what other processes do to a SQLite file, which tells nobody."""
+"""Noticing that another process has written to a SQLite file, which sends no notifications."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CHECK_EVERY: Final = 0.05
 
 
 class SQLiteListener:
-    """Looks now and then whether another process has written, while somebody here watches a session."""
+    """Looks now and then whether another process has written, while a session has subscribers here."""
 
     def __init__(self, subscribers: Subscribers, connected: Callable[[], sqlite3.Connection]) -> None:
         self._subscribers: Final = subscribers
@@ -29,7 +29,7 @@ class SQLiteListener:
 
     @property
     def wanted(self) -> bool:
-        """Whether somebody watches a session."""
+        """Whether a session has subscribers."""
         return bool(self._subscribers)
 
     def wait(self, jobs: Jobs) -> Job | None:

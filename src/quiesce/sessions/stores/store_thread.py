@@ -20,11 +20,11 @@ busy_threads: Final[dict[int, StoreThread]] = {}
 
 
 class StoreListener(Protocol):
-    """What a worker does between its jobs, while somebody wants it to."""
+    """What a store's thread does between its jobs, while sessions have subscribers."""
 
     @property
     def wanted(self) -> bool:
-        """Whether somebody does."""
+        """Whether a session has subscribers."""
         ...
 
     def wait(self, jobs: Jobs) -> Job | None:
@@ -32,7 +32,7 @@ class StoreListener(Protocol):
         ...
 
     def wake(self) -> None:
-        """There is a job, or nobody wants this any more. From any thread."""
+        """There is a job, or no subscriber is left. From any thread."""
         ...
 
 

@@ -216,7 +216,7 @@ class WorkerCall:
         worker.channel.drain(self._on_data)
         worker.stdout.drain(self.stdout.add)
         worker.stderr.drain(self.stderr.add)
-        # Of a worker whose supervisor was killed, nobody can say that it does not begin in this very moment.
+        # A worker whose supervisor was killed may begin in this very moment.
         self.begun = worker.take_begun() or not worker.supervised.proved
         pool.discard(worker)
         if not self.begun and self._reply is None and self._make_again():

@@ -90,7 +90,7 @@ def _origin(module: str) -> str:
 
 
 def _imported(module: str, origin: str) -> ModuleType:
-    """The module, by its name, or from its file where nobody finds it by its name."""
+    """The module, by its name, or from its file where its name is not importable."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:

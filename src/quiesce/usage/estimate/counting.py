@@ -29,7 +29,7 @@ class Counter(Protocol):
 
 
 class ByteCounter:
-    """Counts bytes and guesses tokens from them: for models whose vocabulary nobody knows."""
+    """Counts bytes and guesses tokens from them: for models whose vocabulary is not known."""
 
     def __init__(self) -> None:
         self.bytes = 0

@@ -16,7 +16,7 @@ from .vocabulary import Vocabulary
 
 # A vocabulary that counts within this of what was reported is the model's own; further off, it is only a unit.
 _AGREES: Final = 0.02
-# Counting texts longer than this in a slow vocabulary would be felt by whoever waits for the stop.
+# Counting texts longer than this in a slow vocabulary would delay a stop noticeably.
 _SLOW_TEXT: Final = 4096
 _BYTES_PER_TOKEN: Final = {Kind.PROSE: 4.4, Kind.CODE: 3.4, Kind.JSON: 3.2, Kind.REASONING: 4.2}
 # Every run of letters is at least one token in vocabularies that split words first, which is nearly all of them.

@@ -2,7 +2,7 @@
 
 `splintr-rs` has those of OpenAI, Llama, Qwen, DeepSeek, Kimi, GLM, Mistral and Gemma; `ctok` has Claude's and needs
 Python 3.12. Both come with `quiesce[tokens]` and are imported when a model that needs them is first used. Without them,
-or for a model that nobody knows, tokens are estimated from bytes, with a wider interval.
+or for an unknown model, tokens are estimated from bytes, with a wider interval.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def register_vocabulary(name: str, count: Count, *, slow: bool = False) -> None:
 
 
 def vocabulary_of(model: str, tokenizer: str | None = None) -> Vocabulary | None:
-    """The vocabulary that a model says it uses, or that its name tells; None when nobody knows it here."""
+    """The vocabulary that a model says it uses, or that its name tells; None when it is not known here."""
     if tokenizer is not None and tokenizer in _given:
         return _given[tokenizer]
     name = _family(tokenizer, model) if tokenizer is not None else _by_model(model)
