@@ -59,11 +59,11 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "run/steer.py": ("tests/interrupts/test_steering.py", "tests/interrupts/test_busy.py", *_stopped("text")),
     "conversation/sealing.py": (
-        *map(_core, ("transcript", "stop_in_tools", "stop_in_answer")),
+        *map(_core, ("sealing", "stop_in_tools", "stop_in_answer")),
         *_stopped("one_tool", "bad_calls", "torn_arguments"),
     ),
     "conversation/answer.py": (
-        *map(_core, ("transcript", "bad_models", "stop_in_answer")),
+        *map(_core, ("sealing", "bad_models", "stop_in_answer")),
         *_stopped("interleaved_calls", "reasoning"),
     ),
 }
