@@ -17,7 +17,8 @@ ROOT = Path(__file__).parents[1]
 @pytest.fixture(scope="module")
 def mutation() -> ModuleType:
     spec = importlib.util.spec_from_file_location("mutation", ROOT / "tools" / "mutation.py")
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = sys.modules["mutation"] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
