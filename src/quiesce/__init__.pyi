@@ -7,11 +7,13 @@ from .cancellation import Mode as Mode
 from .cancellation import stop_on_signals as stop_on_signals
 from .compaction import Summarise as Summarise
 from .compaction import Trim as Trim
-from .conversation.continuation import CONTINUE as CONTINUE
 from .conversation.conversation import Conversation as Conversation
 from .conversation.conversation import ConversationState as ConversationState
 from .errors import Cancelled as Cancelled
+from .errors import OutputMissing as OutputMissing
 from .errors import QuiesceError as QuiesceError
+from .errors import RunError as RunError
+from .errors import SharedConversationWarning as SharedConversationWarning
 from .errors import ToolError as ToolError
 from .interrupts import Approve as Approve
 from .interrupts import Deny as Deny
@@ -26,6 +28,7 @@ from .result import RunResult as RunResult
 from .retry import Retry as Retry
 from .run.handle import Run as Run
 from .run.options import RunOptions as RunOptions
+from .run_context import RunContext as RunContext
 from .sessions import Session as Session
 from .tools.context import ToolContext as ToolContext
 from .tools.tool import Tool as Tool

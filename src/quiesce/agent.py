@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from os import PathLike
-from typing import Any, Literal, Unpack
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar, Unpack, overload
 
 from ._background_loop import running_loop
-from .as_tool import agent_tool, parent_of
-from .cancellation import CancellationToken, Cause, Mode, Source
+from .as_tool import agent_tool
+from .cancellation import Cause, Mode, ModeName, Source
 from .cancellation.cause import parse_mode
 from .compaction import Context
-from .conversation.continuation import CONTINUE, Continue
 from .conversation.sealing import DEFAULT_CUT_NOTE, user_message
 from .errors import ConfigurationError, ConversationBusy, UnknownMode
 from .events import Event
@@ -28,19 +27,23 @@ from .result import RunResult
 from .retry import Retry
 from .run.argument_checks import (
     ToolSource,
-    check_choice,
+    check_instance,
+    checked_cut_note,
+    checked_output_retries,
     checked_seconds,
     is_sequential,
     own_conversation,
     tool_table,
 )
-from .run.config import OnBusy, OnPrompt, RunConfig, RunInput, open_estimator, run_input, with_options
+from .run.config import OnBusy, OnPrompt, RunConfig, open_estimator
 from .run.events.stream import EventStream, events_in_this_thread, run_in_background
 from .run.handle import Run
+from .run.instructions import Instruction, checked_instructions
+from .run.launch import Launch, RunDefaults
 from .run.options import RunOptions, check_options
 from .run.output import OutputSpec
+from .run.own_conversation import OwnConversation
 from .run.start import claim_conversation, wake
-from .run.state import RunState
 from .sessions import Conversation, Session, Store
 from .telemetry import Telemetry
 from .tools.tool import Tool
@@ -49,40 +52,47 @@ from .usage.estimate.calibration import Calibration
 from .usage.live import LiveUsage
 from .usage.stop_policy import RequestStopPolicy, StopAction, policy_for
 
+if TYPE_CHECKING:
+    import typing_extensions
+
+    DepsT = typing_extensions.TypeVar("DepsT", default=None)
+    OutT = typing_extensions.TypeVar("OutT", default=str)
+else:  # the defaults are for type checkers
+    DepsT, OutT = TypeVar("DepsT"), TypeVar("OutT")
+_T = TypeVar("_T")
+_Hook = TypeVar("_Hook", bound=Hook)
+_overrides: Final[ContextVar[Mapping[int, RunOptions[Any]]]] = ContextVar("quiesce_overrides", default={})  # noqa: B039
+
 
 @dataclass(frozen=True, slots=True)
 class AgentConfig:
-    """What an agent is made with: the configuration of its runs, and what a run may be given instead.
-
-    Raises `ConfigurationError` for an `on_busy` or `on_prompt` that does not exist.
-    """
+    """What an agent is made with: the configuration of its runs, and what a run may be given instead."""
 
     run: RunConfig
-    timeout: float | None = None
-    on_busy: OnBusy = "refuse"
-    on_prompt: OnPrompt = "cancel_pending"
+    defaults: RunDefaults
     telemetry: Telemetry | None = None
 
-    def __post_init__(self) -> None:
-        check_choice("on_busy", self.on_busy, OnBusy)
-        check_choice("on_prompt", self.on_prompt, OnPrompt)
 
+class Agent(Generic[DepsT, OutT]):
+    """A model with tools and instructions: a constant that serves many conversations at once, from any thread.
 
-class Agent:
-    """A model with tools, instructions and limits, and a conversation. Reusable, and safe to share between threads.
-
-    Raises `ConfigurationError` (or one of its kinds) for anything that cannot work.
+    A prompt goes to the session or conversation that its call names. Without one it goes to the conversation that the
+    agent keeps for itself, which is meant for scripts and notebooks. Raises `ConfigurationError` (or one of its kinds)
+    for anything that cannot work.
 
     model          a `Model`, or a name such as "anthropic:claude-..."
+    deps_type      the type of `deps=`, what belongs to one run and its tools find as `ctx.deps`
+    output_type    the type of the answer: pydantic model, dataclass, union ... `result.output` has it
     tools          functions, `@tool`s, other agents, or sets of tools such as an `MCPServer`
-    instructions   the system prompt
+    instructions   the system prompt: text, a function of the `RunContext`, or a list of both
     timeout        seconds that a run may take; then it is stopped (cause: `deadline`)
     limits         budgets; see `Limits`
     hooks          callbacks; see `quiesce.hooks`
-    output_type    the type of the answer: pydantic model, dataclass, union ...
-    messages       a conversation to continue
+    state          what the state of each new conversation begins with: a copy
     cut_note       the note for the model where an answer was stopped
-    conversation   the same, with what is pending in it (see `Conversation.restore`)
+    conversation   the agent's own conversation, to continue an earlier one: `Conversation(messages)`, a `Session`
+    session        the same, by the name of a session that is saved as it goes on
+    store          where sessions are: a `Store`, a path or a URL; the user's own SQLite file unless said otherwise
     on_busy        what a prompt does while a run is busy: "refuse" (raises `ConversationBusy`), "queue" (waits for its
                    turn), "steer" (is sent in the running run) or "cancel_previous" (stops what came before)
     on_prompt      what a plain prompt does while an approval is pending: "cancel_pending" (what waits is not run) or
@@ -91,63 +101,64 @@ class Agent:
     calibration    what earlier calls have taught about token counts; see `quiesce.usage.Calibration`
     telemetry      OpenTelemetry spans; see `quiesce.telemetry`
     context        how a long conversation is kept inside the window: `Trim` or `Summarise`
-    session        the name of a conversation that is saved as it goes on, or a `Session`
-    store          where: a `Store`, a path or a URL; the user's own SQLite file unless said otherwise
-    session_wait   seconds to wait for a session that another process has, before `SessionBusy`
-    on_store_failure   "stop" a run that can no longer be saved, or "continue" it in memory
     """
 
     def __init__(
         self,
         model: Model | str | None = None,
         *,
+        deps_type: type[DepsT] | None = None,
+        output_type: type[OutT] | None = None,
         tools: Iterable[ToolSource] = (),
-        instructions: str | None = None,
+        instructions: Instruction[DepsT] | list[Instruction[DepsT]] | tuple[Instruction[DepsT], ...] | None = None,
         name: str = "agent",
         timeout: float | None = None,
         limits: Limits | None = None,
         hooks: Iterable[Hook] = (),
         retry: Retry | None = None,
-        output_type: Any = None,
         output_retries: int = 2,
-        messages: Iterable[Message] = (),
         tool_execution: Literal["parallel", "sequential"] = "parallel",
         state: dict[str, Any] | None = None,
         cut_note: str = DEFAULT_CUT_NOTE,
-        settings: dict[str, Any] | None = None,
+        settings: Mapping[str, Any] | None = None,
         conversation: Conversation | None = None,
+        session: str | Session | None = None,
+        store: Store | str | PathLike[str] | None = None,
         on_busy: OnBusy = "refuse",
         on_prompt: OnPrompt = "cancel_pending",
         stop_policy: RequestStopPolicy | StopAction | None = None,
         calibration: Calibration | None = None,
         telemetry: Telemetry | None = None,
         context: Context | None = None,
-        session: str | Session | None = None,
-        store: Store | str | PathLike[str] | None = None,
-        session_wait: float = 0.0,
-        on_store_failure: Literal["stop", "continue"] = "stop",
     ) -> None:
-        if not cut_note.strip():
-            raise ConfigurationError("cut_note is blank.", todo="Providers refuse blank text: use a short sentence.")
-        own = own_conversation(
-            conversation, tuple(messages), session, store, wait=session_wait, on_store_failure=on_store_failure
-        )
-        resolved, sequential = resolve_model(model), is_sequential(tool_execution)
+        check_instance("limits", limits, Limits, "Limits(...)")
+        check_instance("retry", retry, Retry, "Retry(...)")
+        check_instance("settings", settings, Mapping, "a dict of the provider's settings")
+        check_instance("state", state, dict, "a dict")
+        own = own_conversation(conversation, session, store)
+        resolved = resolve_model(model)
         run = RunConfig(
-            name, resolved, instructions, tool_table(tools), Hooks(hooks), limits or Limits(), retry or Retry(),
-            None if output_type is None else OutputSpec(output_type), output_retries, sequential, cut_note,
-            state={} if state is None else state, settings=settings, context=context,
+            name, resolved, checked_instructions(instructions), tool_table(tools, deps_type), Hooks(hooks),
+            limits or Limits(), retry or Retry(), None if output_type is None else OutputSpec(output_type),
+            checked_output_retries(output_retries), is_sequential(tool_execution), checked_cut_note(cut_note),
+            state=state or {}, settings=settings, context=context, deps_type=deps_type,
             estimator=open_estimator(resolved, calibration),
             stop_policy=policy_for(resolved.name, getattr(resolved, "stop_policy", None), stop_policy),
         )  # fmt: skip
-        self._start_with(AgentConfig(run, checked_seconds(timeout), on_busy, on_prompt, telemetry), own)
+        defaults = RunDefaults(checked_seconds(timeout), on_busy, on_prompt, store)
+        self._start_with(AgentConfig(run, defaults, telemetry), own)
 
     def _start_with(self, config: AgentConfig, conversation: Conversation) -> None:
         self._config = config
-        self._conversation = conversation
-        self._active: dict[str, Run] = {}
-        self._armed: dict[str, Cause] = {}
+        self._own = OwnConversation(conversation, config.run.agent)
+        self._active: dict[str, Run[Any]] = {}
         self._usage = AgentUsage()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise TypeError(
+            f"The agent {self.name!r} cannot be pickled: its model holds connections. "
+            "Make it a constant of a module, and import it where it is needed."
+        )
 
     # --- Looking ------------------------------------------------------------------------------------------------
 
@@ -158,18 +169,18 @@ class Agent:
 
     @property
     def state(self) -> dict[str, Any]:
-        """The state that the agent's tools share."""
-        return self.config.state
+        """The state of the agent's own conversation."""
+        return self._own.conversation.begin_state(self.config.state)
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        """The settled part of the conversation: always valid. What a person has not answered counts as not approved."""
-        return self._conversation.sealed(self.config.cut_note)
+        """The settled part of the own conversation: always valid. What a person has not answered is not approved."""
+        return self._own.conversation.sealed(self.config.cut_note)
 
     @property
     def interrupts(self) -> tuple[Interrupt, ...]:
-        """What a person is asked; see `resume`."""
-        return self._conversation.interrupts
+        """What a person is asked in the own conversation; see `answer`."""
+        return self._own.conversation.interrupts
 
     @property
     def config(self) -> RunConfig:
@@ -179,15 +190,15 @@ class Agent:
     @property
     def conversation(self) -> Conversation:
         """The conversation that prompts go to unless a call names another one."""
-        return self._conversation
+        return self._own.conversation
 
     @property
     def session(self) -> Session | None:
-        """The session, if this agent's conversation is one."""
-        return self._conversation if isinstance(self._conversation, Session) else None
+        """The session, if this agent's own conversation is one."""
+        return self._own.conversation if isinstance(self._own.conversation, Session) else None
 
     @property
-    def active_runs(self) -> tuple[Run, ...]:
+    def active_runs(self) -> tuple[Run[Any], ...]:
         """The runs of this agent that have not ended."""
         return tuple(self._active.copy().values())
 
@@ -212,164 +223,177 @@ class Agent:
 
     # --- Running ------------------------------------------------------------------------------------------------
 
-    def __call__(self, prompt: Prompt | Answers | Continue, **options: Unpack[RunOptions]) -> RunResult:
+    @overload
+    def __call__(self, prompt: Prompt, **options: Unpack[RunOptions[DepsT]]) -> RunResult[OutT]: ...
+    @overload
+    def __call__(
+        self, prompt: Prompt, *, output_type: type[_T], **options: Unpack[RunOptions[DepsT]]
+    ) -> RunResult[_T]: ...
+    def __call__(
+        self, prompt: Prompt, *, output_type: Any = None, **options: Unpack[RunOptions[DepsT]]
+    ) -> RunResult[Any]:
         """Run and wait for the result, with or without an event loop in this thread. Options as for `start`.
 
         Raises what `start` and `Run.wait` raise. Any other exception that is raised in this thread meanwhile, such as
         Ctrl-C or the time limit of a task queue, stops the run, and goes on when that is at rest.
         """
-        return run_in_background(
-            lambda: self._start_or_join(prompt, options),
-            lambda run, is_mine: run.wait() if is_mine else run.wait_joined(),
-        )
+        return self._run_here(prompt, options, output_type)
 
-    async def invoke_async(self, prompt: Prompt | Answers | Continue, **options: Unpack[RunOptions]) -> RunResult:
+    @overload
+    async def invoke_async(self, prompt: Prompt, **options: Unpack[RunOptions[DepsT]]) -> RunResult[OutT]: ...
+    @overload
+    async def invoke_async(
+        self, prompt: Prompt, *, output_type: type[_T], **options: Unpack[RunOptions[DepsT]]
+    ) -> RunResult[_T]: ...
+    async def invoke_async(
+        self, prompt: Prompt, *, output_type: Any = None, **options: Unpack[RunOptions[DepsT]]
+    ) -> RunResult[Any]:
         """Run and wait for the result. Options as for `start`.
 
-        When the calling task is cancelled, the run is stopped (cause: `task`), settles, and the cancellation goes on.
+        When the calling task is cancelled, the run is stopped (cause: `caller`), settles, and the cancellation goes on.
         Raises the `RunError` of a run that failed.
         """
-        run, mine = self._start_or_join(prompt, options)
-        return await (run.owned() if mine else run.result())
+        return await self._run_in_loop(prompt, options, output_type)
 
-    def _start_or_join(self, prompt: Prompt | Answers | Continue, options: RunOptions) -> tuple[Run, bool]:
-        """A run, and whether it is the caller's: a prompt that steered a run of another caller does not own it."""
-        said = prompt if isinstance(prompt, Mapping | Continue) else user_message(prompt)
-        run = self.start(said, **options)
-        return run, not isinstance(said, UserMessage) or run.state.claim.input.prompt is said
-
-    def stream(self, prompt: Prompt | Answers | Continue, **options: Unpack[RunOptions]) -> Iterator[Event]:
+    def stream(
+        self, prompt: Prompt, *, output_type: Any = None, **options: Unpack[RunOptions[DepsT]]
+    ) -> Iterator[Event]:
         """Run and iterate over the events in this thread, with or without an event loop in it. Options as for `start`.
 
         Leaving the loop early is a stop (cause: `disconnect`). A run that failed raises its error after the last event.
         """
-        return events_in_this_thread(lambda: self._start_or_join(prompt, options))
+        return events_in_this_thread(lambda: self._start_or_join(prompt, options, output_type))
 
-    def stream_async(self, prompt: Prompt | Answers | Continue, **options: Unpack[RunOptions]) -> EventStream:
+    def stream_async(
+        self, prompt: Prompt, *, output_type: Any = None, **options: Unpack[RunOptions[DepsT]]
+    ) -> EventStream:
         """Run and iterate over the events. Leaving the loop early is a stop. Options as for `start`."""
-        return EventStream(lambda: self._start_or_join(prompt, options))
+        return EventStream(lambda: self._start_or_join(prompt, options, output_type))
 
-    def start(self, prompt: Prompt | Answers | Continue, **options: Unpack[RunOptions]) -> Run:
+    @overload
+    def start(self, prompt: Prompt, **options: Unpack[RunOptions[DepsT]]) -> Run[OutT]: ...
+    @overload
+    def start(self, prompt: Prompt, *, output_type: type[_T], **options: Unpack[RunOptions[DepsT]]) -> Run[_T]: ...
+    def start(self, prompt: Prompt, *, output_type: Any = None, **options: Unpack[RunOptions[DepsT]]) -> Run[Any]:
         """Start a run and return its handle at once. Without a running event loop, it runs in a background thread.
 
-        A prompt that is a mapping answers what a person is asked, as in `resume`; `CONTINUE` is `continue_()`. The
-        options are those of `RunOptions`.
+        The options are those of `RunOptions`, and `output_type` for this run.
 
         Raises `InvalidPrompt` for a prompt that cannot be sent, `ConversationBusy` while another run holds the
-        conversation, an `InterruptError` for answers that do not fit, `NothingToContinue`, and `ConfigurationError` for
-        options that cannot work; none changes anything.
+        conversation, and `ConfigurationError` for options that cannot work; none changes anything.
         """
-        check_options(options)
-        if running_loop() is None:
-            return run_in_background(lambda: self._start_or_join(prompt, options), lambda run, _: run)
-        state = self._new_state(prompt, options)
-        try:
-            claim_conversation(state)
-        except ConversationBusy as busy:
-            if state.family.is_below(busy.holder):
-                raise  # it would wait for a run that waits for it
-            steered = self._make_way(busy, state.conversation, state.claim.input)
-            if steered is not None:
-                return steered
-            state.conversation.queue(state.run_id, lambda: wake(state))
-        timeout = options.get("timeout")
-        run = Run(state, timeout=self._config.timeout if timeout is None else timeout, on_end=self._on_run_end)
-        self._active[run.id] = state.conversation.runs[run.id] = run
-        self._usage.open(run.ledger)
-        if self._config.telemetry is not None:
-            run.tap(self._config.telemetry.follow(run.id, self.name, state.config.model.name))
-        armed = self._armed.pop("cause", None)
-        if armed is not None:
-            state.token.cancel(armed.reason, mode=armed.mode, source=armed.source)
-        return run
-
-    def _new_state(self, prompt: Prompt | Answers | Continue, options: RunOptions) -> RunState:
-        """The state of a run that is about to be started. Raises what cannot work about its prompt or options."""
-        within, token = options.get("within"), options.get("token")
-        checked_seconds(options.get("timeout"))
-        held = options.get("conversation")
-        conversation = self._conversation if held is None else held
-        on_busy, on_prompt = options.get("on_busy"), options.get("on_prompt")
-        given = run_input(
-            prompt,
-            is_asked=bool(conversation.interrupts),
-            on_prompt=self._config.on_prompt if on_prompt is None else on_prompt,
-            on_busy=self._config.on_busy if on_busy is None else on_busy,
-        )
-        config = with_options(self.config, options.get("limits"), options.get("output_type"))
-        parent = None if within is None else parent_of(within, self.config)
-        of_call = None if within is None else within.token.child()  # stopped with the call, and so with its run
-        own_token = CancellationToken.any(*(each for each in (token, of_call) if each is not None))
-        return RunState(uuid.uuid4().hex[:12], config, conversation, given, own_token, parent=parent)
-
-    def _make_way(self, busy: ConversationBusy, held: Conversation, given: RunInput) -> Run | None:
-        """Follow `on_busy` for the run that holds the conversation. Returns that run when it takes the prompt."""
-        found = held.runs.get(busy.holder)
-        holder = found if isinstance(found, Run) else None
-        leaving = holder is not None and holder.mode is not None and holder.mode >= Mode.NOW
-        policy = given.on_busy
-        if given.prompt is None or (policy == "refuse" and not leaving):
-            raise busy
-        if leaving:  # it is being stopped already: the prompt follows as soon as it is at rest
-            return None
-        if policy == "steer" and holder is not None and holder.steer(given.prompt):
-            return holder
-        if policy == "cancel_previous":
-            held.stop_all("A newer prompt came")
-        return None
+        return self._start(prompt, options, output_type)
 
     # --- Going on -------------------------------------------------------------------------------------------------
 
-    def resume(self, answers: Answers, **options: Unpack[RunOptions]) -> RunResult:
+    def answer(self, answers: Answers, **options: Unpack[RunOptions[DepsT]]) -> RunResult[OutT]:
         """Go on after `stop_reason == "interrupt"`, with answers by the id of the interrupt. Options as for `start`.
 
         An approval is answered with True, False, `Approve` or `Deny`; a question with any JSON-like value. What is not
         answered stays pending; the tools that finished before are not run again. Raises an `InterruptError` when the
         answers do not fit what is asked, and what `__call__` raises.
         """
-        return self({**answers}, **options)
+        return self._run_here({**answers}, options)
 
-    async def resume_async(self, answers: Answers, **options: Unpack[RunOptions]) -> RunResult:
-        """`resume`, for a running event loop."""
-        return await self.invoke_async({**answers}, **options)
+    async def answer_async(self, answers: Answers, **options: Unpack[RunOptions[DepsT]]) -> RunResult[OutT]:
+        """`answer`, for a running event loop."""
+        return await self._run_in_loop({**answers}, options)
 
-    def continue_(self, **options: Unpack[RunOptions]) -> RunResult:
+    def start_answer(self, answers: Answers, **options: Unpack[RunOptions[DepsT]]) -> Run[OutT]:
+        """`answer`, as a handle that is returned at once."""
+        return self._start({**answers}, options)
+
+    def continue_(self, **options: Unpack[RunOptions[DepsT]]) -> RunResult[OutT]:
         """Let the model go on with its last answer, after a stop or at the limit of its length. Options as for `start`.
 
         A model with `supports_prefill` goes on in the same message, with no seam; another is asked to by a short user
         message. When the stop came before the model said anything, it is simply asked again.
         Raises `NothingToContinue` in an empty conversation, and what `__call__` raises.
         """
-        return self(CONTINUE, **options)
+        return self._run_here(None, options)
 
-    async def continue_async(self, **options: Unpack[RunOptions]) -> RunResult:
+    async def continue_async(self, **options: Unpack[RunOptions[DepsT]]) -> RunResult[OutT]:
         """`continue_`, for a running event loop."""
-        return await self.invoke_async(CONTINUE, **options)
+        return await self._run_in_loop(None, options)
+
+    def start_continue(self, **options: Unpack[RunOptions[DepsT]]) -> Run[OutT]:
+        """`continue_`, as a handle that is returned at once."""
+        return self._start(None, options)
 
     def as_tool(self, name: str | None = None, description: str | None = None, *, memory: bool = False) -> Tool:
         """A tool whose call is a run of this agent: the model gives a prompt, and gets the answer.
 
-        Each call has a conversation of its own, which `RunResult.children` keeps; with `memory=True` all calls share
-        this agent's conversation and run one at a time. The child's events come as `ChildEvent`s in the parent's
-        stream, its bill is part of the parent's, and it is stopped with the parent. A child that is stopped alone is a
-        tool result that says so; one that fails is a tool error.
+        Each call has a conversation of its own, which `RunResult.children` keeps; with `memory=True` the calls of one
+        parent conversation share one, which is saved with it, and run one at a time. The child has the parent's `deps`.
+        Its events come as `ChildEvent`s in the parent's stream, its bill is part of the parent's, and it is stopped
+        with the parent. A child that is stopped alone is a tool result that says so; one that fails is a tool error.
         """
         return agent_tool(self, name=name, description=description, memory=memory)
 
-    def _on_run_end(self, run: Run) -> None:
+    # --- Starting: a prompt, the answers to an interrupt, or None to continue ---------------------------------------
+
+    def _run_here(self, given: Prompt | Answers | None, options: RunOptions[Any], output_type: Any = None) -> Any:
+        return run_in_background(
+            lambda: self._start_or_join(given, options, output_type),
+            lambda run, is_mine: run.wait() if is_mine else run.wait_joined(),
+        )
+
+    async def _run_in_loop(
+        self, given: Prompt | Answers | None, options: RunOptions[Any], output_type: Any = None
+    ) -> Any:
+        run, mine = self._start_or_join(given, options, output_type)
+        return await (run.owned() if mine else run.result())
+
+    def _start_or_join(
+        self, given: Prompt | Answers | None, options: RunOptions[Any], output_type: Any = None
+    ) -> tuple[Run[Any], bool]:
+        """A run, and whether it is the caller's: a prompt that steered a run of another caller does not own it."""
+        said = given if given is None or isinstance(given, Mapping) else user_message(given)
+        run = self._start(said, options, output_type)
+        return run, not isinstance(said, UserMessage) or run.state.claim.input.prompt is said
+
+    def _start(self, given: Prompt | Answers | None, options: RunOptions[Any], output_type: Any = None) -> Run[Any]:
+        options = {**options, **_overrides.get().get(id(self), {})}
+        check_options(options)
+        if running_loop() is None:
+            return run_in_background(lambda: self._start_or_join(given, options, output_type), lambda run, _: run)
+        launch = Launch(self.config, self._config.defaults, self._own, options, output_type)
+        state = launch.state(given)
+        try:
+            claim_conversation(state)
+        except ConversationBusy as busy:
+            if state.family.is_below(busy.holder):
+                raise  # it would wait for a run that waits for it
+            steered = launch.make_way(busy, state.claim.input)
+            if steered is not None:
+                return steered
+            state.conversation.queue(state.run_id, lambda: wake(state))
+        run: Run[Any] = Run(state, timeout=launch.timeout, on_end=self._on_run_end)
+        self._active[run.id] = state.conversation.runs[run.id] = run
+        self._usage.open(run.ledger)
+        if self._config.telemetry is not None:
+            run.tap(self._config.telemetry.follow(run.id, self.name, state.config.model.name))
+        if launch.is_own:
+            armed, self._own.armed = self._own.armed, None
+            if armed is not None:
+                state.token.cancel(armed.reason, mode=armed.mode, source=armed.source)
+        return run
+
+    def _on_run_end(self, run: Run[Any]) -> None:
         self._active.pop(run.id, None)
         self._usage.close(run.ledger)
 
     # --- Stopping -----------------------------------------------------------------------------------------------
 
     def cancel(
-        self, reason: str = "", *, mode: str = Mode.NOW, source: Source = "user", arm: bool = True
-    ) -> tuple[Run, ...]:
+        self, reason: str = "", *, mode: ModeName | Mode = Mode.NOW, source: Source = "user", arm: bool = True
+    ) -> tuple[Run[Any], ...]:
         """Stop this agent's active runs; returns them. From any thread, at once, any number of times.
 
-        What a person has not answered is no longer asked: the calls that wait are answered as not run. When there is
-        nothing to stop at all, the agent is armed: its next run ends at once as `cancelled`, one time, so that a stop
-        that wins the race against its run is not lost. `arm=False` leaves that out. To stop one run, use its handle.
+        What a person has not answered in the agent's own conversation is no longer asked: the calls that wait are
+        answered as not run. When there is nothing to stop at all, the own conversation is armed: its next run ends at
+        once as `cancelled`, one time, so that a stop that wins the race against its run is not lost. `arm=False` leaves
+        that out. To stop one run, use its handle.
         Raises `UnknownMode` for a mode that does not exist; the stop is then made in mode `now`.
         """
         try:
@@ -382,22 +406,39 @@ class Agent:
             run.cancel(reason, mode=wanted, source=source)
         asked: tuple[Interrupt, ...] = ()
         with suppress(ConversationBusy):
-            asked = self._conversation.cancel_pending(self.config.cut_note)
+            asked = self._own.conversation.cancel_pending(self.config.cut_note)
         if not runs and not asked and arm:
-            self._armed.setdefault("cause", Cause(source, reason, wanted))
+            if self._own.armed is None:
+                self._own.armed = Cause(source, reason, wanted)
             runs = self.active_runs  # one may have started just now, before it could see that the agent is armed
             if runs:
-                self._armed.pop("cause", None)
+                self._own.armed = None
         for run in runs:
             run.cancel(reason, mode=wanted, source=source)
         return runs
 
     # --- More -----------------------------------------------------------------------------------------------------
 
-    def hook(self, *events: type[HookEvent]) -> Callable[[Hook], Hook]:
+    @contextmanager
+    def override(self, **options: Unpack[RunOptions[DepsT]]) -> Generator[None]:
+        """Replace options of all runs that are started inside the block, whatever their calls say: for tests.
+
+        `with agent.override(model=ScriptedModel(...), deps=FakeShop()):`. It holds for this task or thread and for
+        those that are started from it. Raises `ConfigurationError` for options that do not exist.
+        """
+        check_options(options)
+        before = _overrides.get()
+        merged: RunOptions[Any] = {**before.get(id(self), {}), **options}
+        reset = _overrides.set({**before, id(self): merged})
+        try:
+            yield
+        finally:
+            _overrides.reset(reset)
+
+    def hook(self, *events: type[HookEvent]) -> Callable[[_Hook], _Hook]:
         """A decorator that registers a hook, for the events given or for those that its first parameter names."""
 
-        def register(hook: Hook) -> Hook:
+        def register(hook: _Hook) -> _Hook:
             self.config.hooks.add(hook, *events)
             return hook
 
@@ -409,30 +450,28 @@ class Agent:
         Runs that have begun go on with the tools that they have. Raises `DuplicateTool`, and what a tool that cannot
         work raises; nothing is added then.
         """
-        more = tool_table((*self.config.tools.values(), *tools))
+        more = tool_table((*self.config.tools.values(), *tools), self.config.deps_type)
         self._config = replace(self._config, run=replace(self.config, tools=more))
 
-    def fork(self, at: int | None = None) -> Agent:
-        """An agent with the same configuration and a branch of this conversation, to use beside this one.
+    def fork(self, at: int | None = None) -> Agent[DepsT, OutT]:
+        """An agent with the same configuration and a branch of its own conversation, to use beside this one.
 
         `at` says how many messages to begin with, for trying again from an earlier point (see `Conversation.branch`).
         """
-        twin = object.__new__(Agent)
+        twin: Agent[DepsT, OutT] = object.__new__(type(self))
         run = replace(self.config, hooks=self.config.hooks.copy())
-        twin._start_with(replace(self._config, run=run), self._conversation.branch(at))
+        twin._start_with(replace(self._config, run=run), self._own.conversation.branch(at))
         return twin
 
     def clear(self) -> None:
-        """Forget the conversation. Raises `ConversationBusy` while a run holds it.
+        """Forget the agent's own conversation. Raises `ConversationBusy` while a run holds it.
 
         Raises `ConfigurationError` for a session: delete that from its store instead.
         """
-        if isinstance(self._conversation, Session):
-            raise ConfigurationError(
-                f"{self._conversation!r} is not forgotten so easily.", todo="Use session.store.delete(session.name)."
-            )
-        before = self._conversation
+        before = self._own.conversation
+        if isinstance(before, Session):
+            raise ConfigurationError(f"{before!r} is not forgotten so easily.", todo="Use store.delete(session.name).")
         before.hold("clear")
-        self._conversation = Conversation()
+        self._own = OwnConversation(Conversation(), self.name)
         before.drop_pending()
         before.release("clear")

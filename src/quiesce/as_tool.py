@@ -14,19 +14,16 @@ from typing import Final, Protocol
 
 import msgspec
 
-from ._background_loop import running_loop
 from .conversation.sealing import SENTENCES
-from .errors import ConfigurationError, ToolError
+from .errors import ToolError
 from .interrupts import Answers, InterruptSignal, pass_on
 from .messages import Outcome, Text, ToolResult
-from .phases import Phase
 from .receipt import undo_note
 from .result import RunResult
-from .run.config import RunConfig
 from .run.handle import Run
-from .run.handoff import Successor, cost_refusal, request_handoff
+from .run.handoff import Successor, request_handoff
 from .run.settle import KILL_SLACK, SETTLING_SLACK
-from .run.state import Parent, RunState
+from .run.state import RunState
 from .sessions import Conversation, ConversationState
 from .tools.context import ToolContext
 from .tools.current_run import run_of_call
@@ -54,13 +51,12 @@ class DelegateAgent(Protocol):
         """The agent's tools, by name."""
         ...
 
-    @property
-    def conversation(self) -> Conversation:
-        """The agent's own conversation."""
+    def start(self, prompt: str, *, within: ToolContext, conversation: Conversation) -> Run:
+        """Start a run below the one that the context belongs to."""
         ...
 
-    def start(self, prompt: str | Answers, *, within: ToolContext, conversation: Conversation | None = None) -> Run:
-        """Start a run below the one that the context belongs to."""
+    def start_answer(self, answers: Answers, *, within: ToolContext, conversation: Conversation) -> Run:
+        """Start a run that goes on after an interrupt."""
         ...
 
 
@@ -68,14 +64,19 @@ def agent_tool(agent: DelegateAgent, *, name: str | None, description: str | Non
     """A tool whose call is a run of `agent`. See `Agent.as_tool`."""
 
     async def ask(prompt: str, context: ToolContext) -> ToolResult:
-        own = memory and (context.kept is None or bool(agent.conversation.interrupts))
-        conversation = agent.conversation if own else _kept_conversation(context)
-        answers = context.answers
-        run = agent.start(prompt if context.kept is None else answers, within=context, conversation=conversation)
+        remembered = _Memory(_state_of(context), context.tool_name) if memory else None
+        if context.kept is None:
+            conversation = Conversation() if remembered is None else remembered.conversation()
+            run = agent.start(prompt, within=context, conversation=conversation)
+        else:
+            conversation = Conversation.restore(msgspec.convert(context.kept, ConversationState))
+            run = agent.start_answer(context.answers, within=context, conversation=conversation)
         result = await _end_of(run)
         if result.stop_reason == "interrupt":  # the person is asked by this call, which is then called again
             asked = pass_on(result.interrupts, context.call_id)
             raise InterruptSignal(*asked, kept=msgspec.to_builtins(conversation.snapshot()))
+        if remembered is not None:
+            remembered.keep(conversation)
         return _report(agent.name, context, result)
 
     tools = _tools_of(agent)
@@ -100,10 +101,30 @@ def _tools_of(agent: DelegateAgent) -> list[Tool]:
     return [tool for each in agents for tool in each.tools.values()]
 
 
-def _kept_conversation(context: ToolContext) -> Conversation:
-    """The child's conversation: a new one, or the one in which a person was asked, as it was kept with the call."""
-    state = ConversationState() if context.kept is None else msgspec.convert(context.kept, ConversationState)
-    return Conversation.restore(state)
+class _Memory:
+    """The conversation that the calls of one tool share, kept with the conversation of the run that makes them."""
+
+    def __init__(self, parent: RunState, tool_name: str) -> None:
+        self._parent: Final = parent
+        self._key: Final = f"memory.{tool_name}"
+
+    def conversation(self) -> Conversation:
+        """What the earlier calls said."""
+        found = self._parent.conversation.values.get(self._key)
+        return Conversation() if found is None else Conversation.restore(msgspec.json.decode(found, type=_Kept).state)
+
+    def keep(self, conversation: Conversation) -> None:
+        """Remember a call that has ended; with a session, it is saved with what follows."""
+        kept = msgspec.json.encode(_Kept(ConversationState(conversation.sealed())))
+        journal = self._parent.saving.journal
+        if journal is None:
+            self._parent.conversation.values[self._key] = kept
+        else:
+            journal.set_value(self._key, kept)
+
+
+class _Kept(msgspec.Struct):
+    state: ConversationState
 
 
 async def _end_of(run: Run) -> RunResult:
@@ -124,8 +145,8 @@ def _report(name: str, context: ToolContext, result: RunResult) -> ToolResult:
     if result.error is not None:
         raise ToolError(f"The agent {name} failed: {getattr(result.error, 'what', result.error)}") from result.error
     if result.receipt.cause is None:
-        answer = result.text if result.output is None else as_json(result.output)
-        if result.stop_reason == "max_tokens" and result.output is None:
+        answer = as_json(result.parsed[0]) if result.parsed else result.text
+        if result.stop_reason == "max_tokens" and not result.parsed:
             answer = f"{answer}\n{_CUT_SHORT}".lstrip()
         return ToolResult(context.call_id, context.tool_name, (Text(answer),))
     left = result.receipt.still_running
@@ -172,25 +193,3 @@ def _state_of(context: ToolContext) -> RunState:
     state = run_of_call(context.run_id)
     assert isinstance(state, RunState)
     return state
-
-
-def parent_of(context: ToolContext, config: RunConfig) -> Parent:
-    """The run that a tool's context belongs to, as a parent. Raises `ConfigurationError` when it cannot be one."""
-    state = _state_of(context)
-    if running_loop() is not state.progress.loop:
-        raise ConfigurationError(
-            "A child run must be started in the event loop of its parent.",
-            todo="Make the tool an async function, and await there what is started.",
-        )
-    if state.progress.ended or (state.progress.phase is Phase.SETTLING and state.progress.finished):
-        raise ConfigurationError(
-            f"Run {state.run_id} has ended: it can have no more children.",
-            todo="Start it while the tool that it is for is running, or without within=.",
-        )
-    refusal = cost_refusal(state, config)
-    if refusal is not None:
-        raise ConfigurationError(
-            f"The parent's Limits(cost=...) {refusal}.",
-            todo="Limit tokens instead, or give the model a price in that currency.",
-        )
-    return Parent(state, context.call_id)

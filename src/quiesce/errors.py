@@ -202,6 +202,20 @@ class InvalidAnswer(InterruptError, ValueError):
 # --- A stop --------------------------------------------------------------------------------------------------------
 
 
+class SharedConversationWarning(UserWarning):
+    """Several tasks or threads send prompts to the one conversation that an agent keeps for itself.
+
+    In a web application that mixes the messages of its users. Name the conversation for each prompt: `session=` or
+    `conversation=`, or `conversation=None` for a question that is not remembered.
+    """
+
+
+class OutputMissing(QuiesceError, AttributeError):
+    """`result.output` of a run that did not finish: it was stopped, failed, or waits for a person."""
+
+    todo = "Look at result.finished first; result.text has what the model wrote, result.stop_reason why it ended."
+
+
 class Cancelled(QuiesceError):
     """Raised by `token.raise_if_cancelled()`: the run was asked to stop. A tool lets it pass."""
 
@@ -224,6 +238,15 @@ class OutputInvalid(RunError):
     """The model did not produce the wanted output type within the allowed tries."""
 
     todo = "Raise output_retries, simplify output_type, or use a stronger model."
+
+
+class StateNotSaved(RunError):
+    """A tool or hook put something into the state of a session that has no JSON form.
+
+    The messages are saved, and the state as it was before.
+    """
+
+    todo = "Keep JSON-like values in state; connections and other objects belong in deps=."
 
 
 class ModelError(RunError):

@@ -20,25 +20,45 @@ import typing
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final, TypeAlias, get_args, get_type_hints
 
-from .cancellation import CancellationToken, Cause, TokenView
+from .cancellation import CancellationToken, Cause, Mode, ModeName, TokenView
 from .errors import ConfigurationError
 from .messages import AssistantMessage, Message, ToolCall, ToolResult, UserMessage
 from .models.base import ModelRequest
 from .receipt import LateOutcome, Receipt
 from .result import RunResult
+from .run_context import RunContext
 from .tools.output import as_result_of, completed_result
 from .tools.questions import CallQuestions
 
 
 class HookEvent:
-    """What every hook event has: the run's id, its token to look at, and a way to stop it."""
+    """What every hook event has: the context of its run, and a way to stop the run."""
 
-    def __init__(self, run_id: str, token: CancellationToken) -> None:
-        self.run_id: Final = run_id
-        self.token: Final = TokenView(token)
+    def __init__(self, context: RunContext[Any], token: CancellationToken) -> None:
+        self.context: Final = context
         self._token: Final = token
 
-    def cancel(self, reason: str = "", *, mode: str = "now") -> None:
+    @property
+    def run_id(self) -> str:
+        """The run's id."""
+        return self.context.run_id
+
+    @property
+    def token(self) -> TokenView:
+        """Whether, and why, the run was asked to stop."""
+        return self.context.token
+
+    @property
+    def deps(self) -> Any:
+        """What the caller gave as `deps=`."""
+        return self.context.deps
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """The state of the conversation."""
+        return self.context.state
+
+    def cancel(self, reason: str = "", *, mode: ModeName | Mode = "now") -> None:
         """Ask the run to stop (cause: `hook`). Returns at once."""
         self._token.cancel(reason, mode=mode, source="hook")
 
@@ -46,24 +66,24 @@ class HookEvent:
 class BeforeRun(HookEvent):
     """The prompt is in the conversation; nothing was sent yet. No prompt: the run goes on with what was begun."""
 
-    def __init__(self, run_id: str, token: CancellationToken, prompt: UserMessage | None) -> None:
-        super().__init__(run_id, token)
+    def __init__(self, context: RunContext[Any], token: CancellationToken, prompt: UserMessage | None) -> None:
+        super().__init__(context, token)
         self.prompt: Final = prompt
 
 
 class AfterRun(HookEvent):
     """The run is at rest. Bounded in time after a stop."""
 
-    def __init__(self, run_id: str, token: CancellationToken, result: RunResult) -> None:
-        super().__init__(run_id, token)
+    def __init__(self, context: RunContext[Any], token: CancellationToken, result: RunResult) -> None:
+        super().__init__(context, token)
         self.result: Final = result
 
 
 class BeforeModelCall(HookEvent):
     """A request is about to be sent."""
 
-    def __init__(self, run_id: str, token: CancellationToken, request: ModelRequest, attempt: int) -> None:
-        super().__init__(run_id, token)
+    def __init__(self, context: RunContext[Any], token: CancellationToken, request: ModelRequest, attempt: int) -> None:
+        super().__init__(context, token)
         self.request: Final = request
         self.attempt: Final = attempt
 
@@ -71,14 +91,14 @@ class BeforeModelCall(HookEvent):
 class AfterModelCall(HookEvent):
     """The model's answer is complete; its tools have not started."""
 
-    def __init__(self, run_id: str, token: CancellationToken, message: AssistantMessage) -> None:
-        super().__init__(run_id, token)
+    def __init__(self, context: RunContext[Any], token: CancellationToken, message: AssistantMessage) -> None:
+        super().__init__(context, token)
         self.message: Final = message
 
 
 class _ToolHookEvent(HookEvent):
-    def __init__(self, run_id: str, token: CancellationToken, call: ToolCall) -> None:
-        super().__init__(run_id, token)
+    def __init__(self, context: RunContext[Any], token: CancellationToken, call: ToolCall) -> None:
+        super().__init__(context, token)
         self.call: Final = call
         self._replacement: ToolResult | None = None
 
@@ -97,9 +117,9 @@ class BeforeToolCall(_ToolHookEvent):
     """A tool is about to start. With `replace()` it does not."""
 
     def __init__(
-        self, run_id: str, token: CancellationToken, call: ToolCall, asking: CallQuestions | None = None
+        self, context: RunContext[Any], token: CancellationToken, call: ToolCall, asking: CallQuestions | None = None
     ) -> None:
-        super().__init__(run_id, token, call)
+        super().__init__(context, token, call)
         self._asking: Final = asking or CallQuestions(call)
 
     def interrupt(self, name: str, reason: Any = None, *, expires_in: float | None = None) -> Any:
@@ -114,32 +134,34 @@ class BeforeToolCall(_ToolHookEvent):
 class AfterToolCall(_ToolHookEvent):
     """A call has its result."""
 
-    def __init__(self, run_id: str, token: CancellationToken, call: ToolCall, result: ToolResult) -> None:
-        super().__init__(run_id, token, call)
+    def __init__(self, context: RunContext[Any], token: CancellationToken, call: ToolCall, result: ToolResult) -> None:
+        super().__init__(context, token, call)
         self.result: Final = result
 
 
 class OnMessage(HookEvent):
     """A message was added to the conversation."""
 
-    def __init__(self, run_id: str, token: CancellationToken, message: Message) -> None:
-        super().__init__(run_id, token)
+    def __init__(self, context: RunContext[Any], token: CancellationToken, message: Message) -> None:
+        super().__init__(context, token)
         self.message: Final = message
 
 
 class OnStop(HookEvent):
     """The run has seen a stop and is settling. Bounded in time."""
 
-    def __init__(self, run_id: str, token: CancellationToken, cause: Cause) -> None:
-        super().__init__(run_id, token)
+    def __init__(self, context: RunContext[Any], token: CancellationToken, cause: Cause) -> None:
+        super().__init__(context, token)
         self.cause: Final = cause
 
 
 class OnLateOutcome(HookEvent):
     """A tool call that was given up has ended after all. `receipt` is None while the run is still going on."""
 
-    def __init__(self, run_id: str, token: CancellationToken, outcome: LateOutcome, receipt: Receipt | None) -> None:
-        super().__init__(run_id, token)
+    def __init__(
+        self, context: RunContext[Any], token: CancellationToken, outcome: LateOutcome, receipt: Receipt | None
+    ) -> None:
+        super().__init__(context, token)
         self.outcome: Final = outcome
         self.receipt: Final = receipt
 

@@ -6,6 +6,7 @@ msgspec, so a conversation can be stored and sent as it is.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any, TypeAlias
 
@@ -131,4 +132,4 @@ class ToolMessage(Struct, frozen=True, tag="tool"):
 
 
 Message: TypeAlias = UserMessage | AssistantMessage | ToolMessage
-Prompt: TypeAlias = str | UserMessage | list[UserContent] | tuple[UserContent, ...]
+Prompt: TypeAlias = str | UserMessage | Sequence[str | UserContent]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias, TypeVar
 
 from ._background_loop import portal
 from .cancellation import CancellationToken
 from .conversation.sealing import last_complete_turn
+from .errors import OutputMissing
 from .interrupts import Interrupt
 from .messages import AssistantMessage, Message, UserMessage
 from .receipt import Receipt, UndoReceipt
@@ -15,6 +16,9 @@ from .sessions import Conversation
 from .tools.undo.log import UndoLog
 from .usage.live import LiveUsage
 from .usage.prices import Cost
+
+if TYPE_CHECKING:
+    import typing_extensions
 
 StopReason: TypeAlias = Literal[
     "end_turn",
@@ -29,19 +33,25 @@ StopReason: TypeAlias = Literal[
     "error",
 ]
 
+FINISHED: Final = frozenset({"end_turn", "max_tokens", "stop_sequence", "refusal", "pause"})
+if TYPE_CHECKING:
+    OutT = typing_extensions.TypeVar("OutT", default=Any)
+else:  # the default is for type checkers
+    OutT = TypeVar("OutT")
+
 
 @dataclass(frozen=True, slots=True)
-class RunResult:
+class RunResult(Generic[OutT]):
     """How a run ended and what it produced.
 
-    `messages` is the whole conversation, always valid; `new_messages` is this run's part of it. `output` is the
-    structured output, or None unless `output_type` was given and the run finished. `agent` is the agent that spoke
+    `messages` is the whole conversation, always valid; `new_messages` is this run's part of it. `agent` is the agent that spoke
     last. `children` are the results of the runs that this run's tools started, each with the `call_id` of that call.
     `interrupts` is what a person is asked, when `stop_reason` is "interrupt". `unsent` are the prompts that
     the run accepted (with `steer`, `enqueue`, or as a prompt that had to wait) and did not send: they are in no
     conversation.
     `steered` is the run, in another process, that has sent this run's prompt, when `stop_reason` is "steered": the
     answer is in the session, and not here.
+    `parsed` has the structured output, if one was wanted and the run finished; read `output`.
     `usage` is up to date whenever one looks: after a stop, `await result.usage.final()` waits for better figures.
     """
 
@@ -51,7 +61,7 @@ class RunResult:
     new_messages: tuple[Message, ...]
     usage: LiveUsage
     receipt: Receipt
-    output: Any = None
+    parsed: tuple[OutT, ...] = ()
     error: Exception | None = None
     interrupts: tuple[Interrupt, ...] = ()
     unsent: tuple[UserMessage, ...] = ()
@@ -68,6 +78,18 @@ class RunResult:
             if isinstance(message, AssistantMessage) and message.text:
                 return message.text
         return ""
+
+    @property
+    def finished(self) -> bool:
+        """Whether the model came to the end of its answer: not stopped, failed, or waiting for a person."""
+        return self.error is None and self.stop_reason in FINISHED
+
+    @property
+    def output(self) -> OutT:
+        """The answer as `output_type`; without one, its text. Raises `OutputMissing` unless the run has `finished`."""
+        if not self.finished:
+            raise OutputMissing(f"The run has no output: it ended with stop_reason={self.stop_reason!r}.")
+        return self.parsed[0] if self.parsed else self.text  # pyright: ignore[reportReturnType]
 
     @property
     def cost(self) -> Cost | None:

@@ -1,5 +1,6 @@
 from .cause import Cause as Cause
 from .cause import Mode as Mode
+from .cause import ModeName as ModeName
 from .cause import Source as Source
 from .scope import StopScope as StopScope
 from .shield import BoundedShield as BoundedShield

@@ -31,6 +31,9 @@ else:  # older stores have "task" for "caller": it can be decoded, and is change
     _ReadableSource = Literal[Source, "task"]
 
 
+ModeName: TypeAlias = Literal["after_turn", "after_tools", "now", "kill"]
+
+
 class Mode(StrEnum):
     """How urgently to stop, from the most patient to the least. Modes compare by urgency.
 

@@ -14,7 +14,7 @@ from types import FrameType, TracebackType
 from typing import Any, Final, Protocol, Self
 
 from ..errors import ConfigurationError
-from .cause import Mode, Source, parse_mode
+from .cause import Mode, ModeName, Source, parse_mode
 
 LADDER: Final = (Mode.AFTER_TOOLS, Mode.NOW, Mode.KILL)
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
@@ -23,7 +23,7 @@ SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 class Stoppable(Protocol):
     """What can be stopped: a token, a run, an agent."""
 
-    def cancel(self, reason: str = "", *, mode: str = Mode.NOW, source: Source = "user") -> object:
+    def cancel(self, reason: str = "", *, mode: ModeName | Mode = Mode.NOW, source: Source = "user") -> object:
         """Ask for a stop; returns at once."""
 
 

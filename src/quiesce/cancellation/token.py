@@ -17,7 +17,7 @@ from contextlib import suppress
 from typing import Final, TypeVar
 
 from ..errors import Cancelled, UnknownMode
-from .cause import MOST_URGENT_FIRST, Cause, Mode, Source, parse_mode
+from .cause import MOST_URGENT_FIRST, Cause, Mode, ModeName, Source, parse_mode
 
 _log: Final = logging.getLogger("quiesce")
 _keys: Final = itertools.count()
@@ -43,7 +43,7 @@ class CancellationToken:
 
     # --- Asking ---------------------------------------------------------------------------------------------------
 
-    def cancel(self, reason: str = "", *, mode: str = Mode.NOW, source: Source = "user") -> bool:
+    def cancel(self, reason: str = "", *, mode: ModeName | Mode = Mode.NOW, source: Source = "user") -> bool:
         """Ask for a stop. Returns at once; whether this call changed anything is the result.
 
         From any thread, task, signal handler or callback, at any time and any number of times. Raises nothing, except

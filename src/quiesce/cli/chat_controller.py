@@ -54,7 +54,11 @@ class ChatController:
         self.agent: Final = agent
         self.sessions: Final = sessions or ChatSessions(agent)
         self.on_late_outcome: Callable[[LateOutcome], None] = lambda _: None
-        agent.hook(OnLateOutcome)(lambda event: self.on_late_outcome(event.outcome))
+
+        def on_late_outcome(event: OnLateOutcome) -> None:
+            self.on_late_outcome(event.outcome)
+
+        agent.hook(OnLateOutcome)(on_late_outcome)
         self.undoing: CancellationToken | None = None
         self.queue: Final[deque[str]] = deque()
         self.tools: Final[dict[str, RunningTool]] = {}
@@ -96,7 +100,11 @@ class ChatController:
     def say(self, prompt: str | Answers) -> Run:
         """Start a run with a prompt or with answers. Raises what `agent.start` raises."""
         before = len(self.session.conversation.messages)
-        run = self.agent.start(prompt, conversation=self.session.conversation)
+        conversation = self.session.conversation
+        if isinstance(prompt, str):
+            run = self.agent.start(prompt, conversation=conversation)
+        else:
+            run = self.agent.start_answer(prompt, conversation=conversation)
         if isinstance(prompt, str) or not self.session.prompts:  # answers go on with the prompt before them
             self.session.prompts.append(SentPrompt(before))
         self.run, self.stop_mode, self.answers = run, None, {}

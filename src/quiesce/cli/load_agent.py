@@ -31,4 +31,4 @@ def load_agent(target: str) -> Agent:
         found = found()
     if not isinstance(found, Agent):
         raise ConfigurationError(f"{target!r} is a {type(found).__name__}, not an Agent.")
-    return found
+    return found  # pyright: ignore[reportUnknownVariableType]

@@ -17,7 +17,7 @@ import msgspec
 
 from .._background_loop import portal
 from ..agent import Agent
-from ..cancellation import CancellationToken, Mode, Source, stop_on_signals
+from ..cancellation import CancellationToken, Mode, ModeName, Source, stop_on_signals
 from ..errors import ConfigurationError
 from ..events import Event, RunEnded, TextDelta, ToolEnded, ToolStarted, TurnStarted
 from ..messages import Outcome
@@ -112,7 +112,7 @@ class _Target:
             not quiet and sys.stderr.isatty()
         )  # writing to a pipe without a reader would block the signal
 
-    def cancel(self, reason: str = "", *, mode: str = Mode.NOW, source: Source = "user") -> bool:
+    def cancel(self, reason: str = "", *, mode: ModeName | Mode = Mode.NOW, source: Source = "user") -> bool:
         target = self.token if self.run is None else self.run
         changed = target.cancel(reason, mode=mode, source=source)
         if self._prints and (self.run is None or not self.run.done):

@@ -11,16 +11,6 @@ GO_ON: Final = "Go on with your answer, exactly where it was stopped. Do not rep
 GO_ON_FROM_END: Final = "Go on."
 
 
-class Continue:
-    """The prompt that says nothing new: go on with the answer that was cut."""
-
-    def __repr__(self) -> str:
-        return "CONTINUE"
-
-
-CONTINUE: Final = Continue()
-
-
 def continued(last: AssistantMessage, *, prefill: bool) -> tuple[AssistantContent, ...] | None:
     """What an answer that was cut goes on from, or None when that cannot be.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
+from copy import deepcopy
 from typing import Any, Final, Protocol
 
 from msgspec import Struct
@@ -53,6 +54,7 @@ class Conversation:
         """The run whose turn waits for a person, and what that turn has done that can be undone, in this process."""
         self.values: dict[str, bytes] = {}
         """Small named values that go with the conversation, and are saved with it where it is saved."""
+        self._shared_state: dict[str, Any] | None = None
 
     # --- Looking ------------------------------------------------------------------------------------------------
 
@@ -77,6 +79,25 @@ class Conversation:
         """What a person is asked."""
         pending = self.pending
         return () if pending is None else pending.interrupts
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """What tools and hooks keep between the runs of this conversation: theirs to read and write."""
+        return self.begin_state({})
+
+    def begin_state(self, initial: dict[str, Any]) -> dict[str, Any]:
+        """The state; a copy of `initial` when the conversation has none yet."""
+        if self._shared_state is None:
+            self._shared_state = deepcopy(initial)
+        return self._shared_state
+
+    def check_state(self) -> None:
+        """Raises a `RunError` when the state cannot be saved where the conversation is saved."""
+
+    @property
+    def session_name(self) -> str | None:
+        """The name of the session; None for a conversation that is only in memory."""
+        return None
 
     @property
     def must_be_opened(self) -> bool:

@@ -6,7 +6,7 @@ import asyncio
 from typing import Final
 
 from ..agent import Agent
-from ..cancellation import Mode, Source, stop_on_signals
+from ..cancellation import Mode, ModeName, Source, stop_on_signals
 from ..events import ToolEnded
 from ..hooks import OnLateOutcome
 from ..phases import Phase
@@ -92,7 +92,7 @@ class _Announced:
         self._screen: Final = screen
         self._loop: Final = asyncio.get_running_loop()
 
-    def cancel(self, reason: str = "", *, mode: str = Mode.NOW, source: Source = "user") -> bool:
+    def cancel(self, reason: str = "", *, mode: ModeName | Mode = Mode.NOW, source: Source = "user") -> bool:
         """Stop the run. The notice is printed later, because a signal handler must not print."""
         if self._run.phase is Phase.ACTING:
             self._loop.call_soon_threadsafe(self._screen.notice, _NOTICES[Mode(mode)])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
@@ -31,7 +31,7 @@ class ModelRequest(Struct, frozen=True):
     tools: tuple[ToolSpec, ...] = ()
     output_schema: dict[str, Any] | None = None
     max_tokens: int | None = None
-    settings: dict[str, Any] | None = None
+    settings: Mapping[str, Any] | None = None
 
 
 @runtime_checkable

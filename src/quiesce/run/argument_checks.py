@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from os import PathLike
-from typing import Any, Literal, Protocol, TypeAlias, get_args, runtime_checkable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final, Literal, Protocol, TypeAlias, get_args, runtime_checkable
+from weakref import WeakValueDictionary
 
-from ..errors import ConfigurationError, DuplicateTool
-from ..messages import Message
-from ..sessions import Conversation, Session, Store
+from ..errors import ConfigurationError, DuplicateTool, InvalidTool
+from ..sessions import Conversation, Session, resolve_store
 from ..tools.tool import Tool, Toolset
 
 
@@ -24,15 +23,34 @@ class ToolLike(Protocol):
 ToolSource: TypeAlias = "Tool | Toolset | ToolLike | Callable[..., Any]"
 
 
-def tool_table(tools: Iterable[ToolSource]) -> dict[str, Tool]:
-    """The tools by name. Raises `DuplicateTool`, and what a tool without a schema raises."""
+def tool_table(tools: Iterable[ToolSource], deps_type: Any = None) -> dict[str, Tool]:
+    """The tools by name. Raises `DuplicateTool`, and `InvalidTool` for one that has no schema or needs other deps."""
+    if isinstance(tools, str | bytes | Mapping) or not isinstance(tools, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ConfigurationError(f"tools={tools!r} makes no sense.", todo="Use a list of tools.")
     table: dict[str, Tool] = {}
     for each in _each_tool(tools):
         if each.name in table:
             raise DuplicateTool(each.name)
         _ = each.spec  # a tool that has no schema fails here, not in the middle of a run
+        _check_tool_deps(each, deps_type)
         table[each.name] = each
     return table
+
+
+def _check_tool_deps(tool: Tool, deps_type: Any) -> None:
+    wanted = tool.deps_type
+    if (
+        not isinstance(wanted, type)
+        or wanted is type(None)
+        or (deps_type is not None and not isinstance(deps_type, type))
+    ):
+        return
+    if deps_type is None or not issubclass(deps_type, wanted):
+        has = "the agent has no deps_type" if deps_type is None else f"the agent has {deps_type.__name__}"
+        raise InvalidTool(
+            f"Tool {tool.name!r} needs deps of type {wanted.__name__}, and {has}.",
+            todo=f"Use Agent(..., deps_type={wanted.__name__}).",
+        )
 
 
 def _each_tool(tools: Iterable[ToolSource]) -> Iterator[Tool]:
@@ -47,32 +65,35 @@ def _each_tool(tools: Iterable[ToolSource]) -> Iterator[Tool]:
             yield Tool(given)
 
 
-def own_conversation(
-    conversation: Conversation | None,
-    messages: tuple[Message, ...],
-    session: str | Session | None,
-    store: Store | str | PathLike[str] | None,
-    *,
-    wait: float,
-    on_store_failure: Literal["stop", "continue"],
-) -> Conversation:
-    """The conversation of an agent: the one given, a session, or a new one in memory that begins with `messages`.
-
-    Raises `ConfigurationError` for what contradicts itself.
-    """
-    if session is None and store is None:
-        return Conversation(messages) if conversation is None else conversation
+def own_conversation(conversation: Conversation | None, session: str | Session | None, store: object) -> Conversation:
+    """The conversation that an agent keeps for itself. Raises `ConfigurationError` for what contradicts itself."""
+    check_instance("conversation", conversation, Conversation, "a Conversation or a Session")
+    check_instance("session", session, (str, Session), "the name of a session, or a Session")
+    if session is None:
+        return Conversation() if conversation is None else conversation
     if conversation is not None:
         raise ConfigurationError("Both a conversation and a session.", todo="Use one of them.")
-    if session is None:
-        raise ConfigurationError("A store without a session.", todo="Name the conversation: session=...")
-    if messages:
-        raise ConfigurationError("Both messages and a session.", todo="Import the messages into the session first.")
+    return shared_session(session, store)
+
+
+def shared_session(session: str | Session, store: object) -> Session:
+    """A session by its name; prompts of one process to the same name share one `Session`.
+
+    Raises `ConfigurationError` for a `Session` and another store.
+    """
     if isinstance(session, Session):
-        if store is not None or wait or on_store_failure != "stop":
-            raise ConfigurationError("A Session has its own store and options.", todo="Give them to Session(...).")
+        if store is not None and resolve_store(store) is not session.store:
+            raise ConfigurationError(f"{session!r} has its own store.", todo="Leave store= out, or give the name only.")
         return session
-    return Session(session, store, wait=wait, on_store_failure=on_store_failure)
+    found = resolve_store(store)
+    shared = _sessions.get((id(found), session))
+    if shared is None:
+        shared = _sessions.setdefault((id(found), session), Session(session, found))
+    return shared
+
+
+# Keyed by the identity of the store, which a session keeps alive as long as it is here itself.
+_sessions: Final[WeakValueDictionary[tuple[int, str], Session]] = WeakValueDictionary()
 
 
 def is_sequential(tool_execution: str) -> bool:
@@ -81,14 +102,54 @@ def is_sequential(tool_execution: str) -> bool:
     return tool_execution == "sequential"
 
 
-def check_choice(name: str, value: str, allowed: Any) -> None:
+def checked_cut_note(note: object) -> str:
+    """A note that providers accept. Raises `ConfigurationError`."""
+    if not isinstance(note, str) or not note.strip():
+        raise ConfigurationError(
+            f"cut_note={note!r} is blank.", todo="Providers refuse blank text: use a short sentence."
+        )
+    return note
+
+
+def checked_output_retries(retries: object) -> int:
+    """How often an answer that does not fit is asked for again. Raises `ConfigurationError`."""
+    if isinstance(retries, bool) or not isinstance(retries, int) or retries < 0:
+        raise ConfigurationError(f"output_retries={retries!r} makes no sense.", todo="Use a whole number from 0 up.")
+    return retries
+
+
+def check_choice(name: str, value: object, allowed: Any) -> None:
     """Raises `ConfigurationError` unless the value is one of a `Literal`."""
     if value not in get_args(allowed):
         raise ConfigurationError(f"{name}={value!r}.", todo=f"Use one of: {', '.join(get_args(allowed))}.")
 
 
-def checked_seconds(timeout: float | None) -> float | None:
+def check_instance(name: str, value: object, kinds: Any, wanted: str) -> None:
+    """Raises `ConfigurationError` unless the value is None or of one of these types."""
+    if value is not None and not isinstance(value, kinds):
+        raise ConfigurationError(f"{name}={value!r} makes no sense.", todo=f"Use {wanted}.")
+
+
+def checked_seconds(timeout: object, name: str = "timeout") -> float | None:
     """A timeout that makes sense. Raises `ConfigurationError`."""
-    if timeout is not None and not 0 <= timeout < float("inf"):
-        raise ConfigurationError(f"timeout={timeout!r} makes no sense.", todo="Use a number of seconds, or None.")
+    if timeout is None:
+        return None
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 <= timeout < float("inf"):
+        raise ConfigurationError(f"{name}={timeout!r} makes no sense.", todo="Use a number of seconds, or None.")
     return timeout
+
+
+def check_deps(deps: object, deps_type: Any, agent: str) -> None:
+    """Raises `ConfigurationError` unless `deps` are of the type that the agent's tools expect."""
+    if deps_type is None:
+        return
+    try:
+        fits = isinstance(deps, deps_type)
+    except TypeError:  # a protocol or a generic type: only a type checker can tell
+        return
+    if not fits:
+        wanted = getattr(deps_type, "__name__", repr(deps_type))
+        raise ConfigurationError(
+            f"The agent {agent!r} needs deps of type {wanted}, and got {type(deps).__name__}.",
+            todo=f"Give each run its own: deps={wanted}(...).",
+        )

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from ..billing.drain import DrainPool
 from ..billing.request_bill import BillingTerms
 from ..compaction import Context
-from ..conversation.continuation import Continue
-from ..conversation.sealing import DEFAULT_CUT_NOTE, DEFAULT_FAILED_NOTE, user_message
+from ..conversation.sealing import DEFAULT_CUT_NOTE, DEFAULT_FAILED_NOTE
 from ..errors import ConfigurationError
 from ..hooks import Hooks
 from ..interrupts import Answers
 from ..limits import Limits
-from ..messages import Prompt, UserMessage
+from ..messages import UserMessage
 from ..models.base import Model
 from ..retry import Retry
 from ..sessions.queue.waiting import OnBusy
@@ -25,7 +24,7 @@ from ..usage.estimate.estimator import UsageEstimator
 from ..usage.price_list import published_price
 from ..usage.prices import Price
 from ..usage.stop_policy import RequestStopPolicy, policy_for
-from .argument_checks import check_choice
+from .instructions import Instruction
 from .output import OutputSpec
 
 OnPrompt: TypeAlias = Literal["refuse", "cancel_pending"]
@@ -35,10 +34,9 @@ __all__ = [
     "RunConfig",
     "RunInput",
     "billing_terms",
+    "check_price",
     "open_estimator",
     "price_of",
-    "run_input",
-    "with_options",
 ]
 
 
@@ -48,7 +46,7 @@ class RunConfig:
 
     agent: str
     model: Model
-    instructions: str | None = None
+    instructions: tuple[Instruction[Any], ...] = ()
     tools: Mapping[str, Tool] = field(default_factory=dict[str, Tool])
     hooks: Hooks = field(default_factory=Hooks)
     limits: Limits = field(default_factory=Limits)
@@ -59,11 +57,12 @@ class RunConfig:
     cut_note: str = DEFAULT_CUT_NOTE
     failed_note: str = DEFAULT_FAILED_NOTE
     state: dict[str, Any] = field(default_factory=dict)
-    settings: dict[str, Any] | None = None
+    settings: Mapping[str, Any] | None = None
     context: Context | None = None
     estimator: UsageEstimator | None = None
     stop_policy: RequestStopPolicy | None = None
     drain_pool: DrainPool = field(default_factory=DrainPool)
+    deps_type: Any = None
     handoffs: tuple[str, ...] = ()
     """The tools by which the conversation has come to this agent."""
 
@@ -78,15 +77,8 @@ def open_estimator(model: Model, calibration: Calibration | None = None) -> Usag
     )
 
 
-def with_options(config: RunConfig, limits: Limits | None, output_type: Any) -> RunConfig:
-    """The config of one run, with limits and an output type of its own where they are given.
-
-    Raises `ConfigurationError` when money is limited and the model has no price.
-    """
-    if limits is not None:
-        config = replace(config, limits=limits)
-    if output_type is not None:
-        config = replace(config, output=OutputSpec(output_type))
+def check_price(config: RunConfig) -> RunConfig:
+    """The config itself. Raises `ConfigurationError` when money is limited and the model has no price."""
     if config.limits.cost is not None and price_of(config) is None:
         raise ConfigurationError(
             f"Limits(cost=...) needs a price, and none is known for {config.model.name}.",
@@ -122,19 +114,5 @@ class RunInput:
     answers: Answers | None = None
     on_prompt: OnPrompt = "cancel_pending"
     on_busy: OnBusy = "refuse"
-
-
-def run_input(prompt: Prompt | Answers | Continue, *, is_asked: bool, on_prompt: OnPrompt, on_busy: OnBusy) -> RunInput:
-    """What a run begins with that is given this prompt; `is_asked` says whether a person is asked something.
-
-    Raises `InvalidPrompt` for one that cannot be sent, and `ConfigurationError` for a choice that does not exist.
-    """
-    check_choice("on_busy", on_busy, OnBusy)
-    check_choice("on_prompt", on_prompt, OnPrompt)
-    match prompt:
-        case Mapping() if prompt or is_asked:
-            return RunInput(answers=dict(prompt), on_busy=on_busy)
-        case Continue():
-            return RunInput(on_prompt=on_prompt, on_busy=on_busy)
-        case _:
-            return RunInput(user_message(prompt), on_prompt=on_prompt, on_busy=on_busy)  # pyright: ignore[reportArgumentType]
+    deps: Any = None
+    owner: str = ""

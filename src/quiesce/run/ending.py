@@ -23,7 +23,7 @@ class Ending:
     """Why a run ended, what it left in the conversation, and what it did not send."""
 
     reason: StopReason
-    output: Any
+    output: tuple[Any, ...]
     error: Exception | None
     cause: Cause | None
     mode: Mode | None
@@ -41,7 +41,7 @@ class Ending:
         """The same ending, of which the last part is not in the store. A finished run may fail because of that."""
         if not failed or self.error is not None or self.cause is not None:
             return replace(self, saved=False, unsaved=error)
-        return replace(self, reason="error", output=None, error=error, saved=False, unsaved=error)
+        return replace(self, reason="error", output=(), error=error, saved=False, unsaved=error)
 
 
 def write_ending(state: RunState, phase: Phase, waited_for: tuple[str, ...]) -> Ending:
@@ -71,14 +71,14 @@ def write_ending(state: RunState, phase: Phase, waited_for: tuple[str, ...]) -> 
     )
 
 
-def _verdict(state: RunState) -> tuple[StopReason, Any]:
+def _verdict(state: RunState) -> tuple[StopReason, tuple[Any, ...]]:
     progress = state.progress
     if progress.error is not None:
-        return "error", None
+        return "error", ()
     if progress.finished is not None:
         return progress.finished
     cause = state.token.cause
-    return ("limit" if cause is not None and cause.source == "budget" else "cancelled"), None
+    return ("limit" if cause is not None and cause.source == "budget" else "cancelled"), ()
 
 
 def build_receipt(state: RunState, ending: Ending) -> Receipt:
@@ -114,7 +114,7 @@ def build_result(state: RunState, ending: Ending) -> RunResult:
         ending.new_messages,
         LiveUsage(state.ledger),
         build_receipt(state, ending),
-        output=ending.output,
+        parsed=ending.output,
         error=ending.error,
         interrupts=state.conversation.interrupts if ending.reason == "interrupt" else (),
         unsent=ending.unsent,

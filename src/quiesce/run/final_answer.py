@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ..messages import Text, UserMessage
 from .output import OutputMismatch
 from .state import RunState
 
 
-def parse_output(state: RunState) -> object:
-    """The structured output, or None when none is wanted. Raises `OutputMismatch`."""
+def parse_output(state: RunState) -> tuple[Any, ...]:
+    """The structured output, if one is wanted. Raises `OutputMismatch`."""
     if state.config.output is None or state.turn.builder is None:
-        return None
-    return state.config.output.parse(state.turn.builder.text())
+        return ()
+    return (state.config.output.parse(state.turn.builder.text()),)
 
 
 def finish_with_answer(state: RunState) -> None:

@@ -6,13 +6,13 @@ import asyncio
 import functools
 from collections.abc import Callable, Generator
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Generic, Self, TypeVar
 
 import anyio
 
 from .._background_loop import running_loop
 from .._latch import Latch
-from ..cancellation import BoundedShield, Cause, Mode, Source, StopScope, TokenView
+from ..cancellation import BoundedShield, Cause, Mode, ModeName, Source, StopScope, TokenView
 from ..cancellation.cause import parse_mode
 from ..conversation.sealing import user_message
 from ..errors import ConfigurationError, RunError
@@ -20,7 +20,7 @@ from ..events import Event
 from ..messages import Message, Prompt
 from ..phases import Phase
 from ..receipt import Receipt
-from ..result import RunResult
+from ..result import OutT, RunResult
 from ..sessions import Conversation
 from ..tools.current_run import current_run
 from ..usage.ledger import Ledger
@@ -32,21 +32,23 @@ from .settle import settle, settle_at_once
 from .state import RunState
 from .steer import steer_aside
 
+_T = TypeVar("_T")
+
 # Settling is bounded by the graces of the tools; this is for the machine to be slow in.
 _SLACK: Final = 30.0
 
 
-class Run:
+class Run(Generic[OutT]):
     """A run that has been started. Its methods are safe from any thread, except for reading events.
 
     Await it, or `result()`, for the result. Iterate over it for its events, in the loop it was started in. As an async
     context manager it does not outlive the block: leaving early is a stop (cause: `disconnect`).
     """
 
-    def __init__(self, state: RunState, *, timeout: float | None, on_end: Callable[[Run], None]) -> None:
+    def __init__(self, state: RunState, *, timeout: float | None, on_end: Callable[[Run[Any]], None]) -> None:
         self._state: Final = state
         self._on_end: Final = on_end
-        self._ended: Final[Latch[RunResult]] = Latch()
+        self._ended: Final[Latch[RunResult[OutT]]] = Latch()
         self._deadline: Final = (
             None if timeout is None else state.progress.loop.call_later(timeout, self.deadline_passed, timeout)
         )
@@ -127,9 +129,10 @@ class Run:
         return self._state.ledger
 
     @property
-    def children(self) -> tuple[Run, ...]:
+    def children(self) -> tuple[Run[Any], ...]:
         """The runs that this run's tools have started and that have not ended. Each can be stopped alone."""
-        return tuple(child for child in self._state.family.living if isinstance(child, Run))
+        living: list[Any] = [child for child in self._state.family.living if isinstance(child, Run)]
+        return tuple(living)
 
     def __repr__(self) -> str:
         return f"<Run {self.id} {self.phase.value}>"
@@ -137,7 +140,7 @@ class Run:
     # --- Stopping -----------------------------------------------------------------------------------------------
 
     def cancel(
-        self, reason: str = "", *, mode: str = Mode.NOW, source: Source = "user", undo: bool | None = None
+        self, reason: str = "", *, mode: ModeName | Mode = Mode.NOW, source: Source = "user", undo: bool | None = None
     ) -> bool:
         """Ask the run to stop. Returns at once, whether or not this changed anything; a run that has ended stays ended.
 
@@ -168,7 +171,7 @@ class Run:
 
     # --- Prompts while it is busy -------------------------------------------------------------------------------
 
-    def steer(self, prompt: Prompt, *, mode: str = Mode.NOW) -> bool:
+    def steer(self, prompt: Prompt, *, mode: ModeName | Mode = Mode.NOW) -> bool:
         """Stop the current work, send this prompt, and go on in the same run. Returns at once, from any thread.
 
         Text that was streamed stays, marked as cut; tools that run are stopped by their policy, as `mode` has it (see
@@ -211,14 +214,14 @@ class Run:
 
     # --- Waiting ------------------------------------------------------------------------------------------------
 
-    async def result(self) -> RunResult:
+    async def result(self) -> RunResult[OutT]:
         """Wait for the run to end. Raises the `RunError` of a run that failed; its `result` holds what was kept.
 
         Being cancelled here does not stop the run.
         """
         return _raise_failure(await self.at_rest())
 
-    async def outcome(self) -> RunResult:
+    async def outcome(self) -> RunResult[OutT]:
         """Wait for the run to end, like `result()`, and never raise its failure: that is in `error` then."""
         return await self.at_rest()
 
@@ -226,7 +229,7 @@ class Run:
         """Wait until the run is at rest; returns the receipt. Does not stop the run, and never raises its failure."""
         return (await self.at_rest()).receipt
 
-    def wait(self, timeout: float | None = None) -> RunResult:
+    def wait(self, timeout: float | None = None) -> RunResult[OutT]:
         """Block this thread until the run has ended. Not in the run's own loop.
 
         Raises `TimeoutError` when it has not ended by then, and the `RunError` of a run that failed. Any other
@@ -235,7 +238,7 @@ class Run:
         """
         return _raise_failure(self._wait_with_interrupts(timeout))
 
-    def wait_joined(self) -> RunResult:
+    def wait_joined(self) -> RunResult[OutT]:
         """`wait()` for a thread whose prompt steered a run of another caller: an exception leaves that run running."""
         return _raise_failure(self._ended.result())
 
@@ -243,7 +246,7 @@ class Run:
         """Block this thread until the run is at rest; returns the receipt. Never raises the run's failure."""
         return self._wait_with_interrupts(None).receipt
 
-    def _wait_with_interrupts(self, timeout: float | None) -> RunResult:
+    def _wait_with_interrupts(self, timeout: float | None) -> RunResult[OutT]:
         try:
             in_own_loop = running_loop() is self._state.progress.loop
             ended = not in_own_loop and self._ended.wait(timeout)
@@ -277,10 +280,10 @@ class Run:
         except RuntimeError:  # it has closed
             cancel()
 
-    def __await__(self) -> Generator[Any, None, RunResult]:
+    def __await__(self) -> Generator[Any, None, RunResult[OutT]]:
         return self.result().__await__()
 
-    async def owned(self) -> RunResult:
+    async def owned(self) -> RunResult[OutT]:
         """Wait for the result as the owner of the run: being cancelled here stops it.
 
         The run settles (cause: `task`), and then the cancellation goes on. Raises what `result()` raises.
@@ -292,7 +295,7 @@ class Run:
             await self.end_with_caller()
             raise
 
-    def at_rest(self) -> asyncio.Future[RunResult]:
+    def at_rest(self) -> asyncio.Future[RunResult[OutT]]:
         """A future that is done when the run is at rest, to wait for several. Cancelling it does nothing."""
         return self._ended.future()
 
@@ -402,7 +405,7 @@ def _told(error: BaseException, mode: Mode) -> str:
     return f"{type(error).__name__} in the thread that waited"
 
 
-def _raise_failure(result: RunResult) -> RunResult:
+def _raise_failure(result: RunResult[_T]) -> RunResult[_T]:
     if result.error is None:
         return result
     if isinstance(result.error, RunError):

@@ -41,6 +41,7 @@ from .context_window import fit
 from .events.fanout import CHECKPOINT_EVERY
 from .final_answer import finish_with_answer, output_feedback, parse_output
 from .handoff import complete_handoff
+from .instructions import evaluated, has_functions, static_text
 from .output import OutputMismatch
 from .start import begin
 from .state import RunState
@@ -89,7 +90,7 @@ async def announce_start(state: RunState) -> Phase | None:
     if state.claim.prompt is not None:
         await announce(state, state.claim.prompt)
     if state.wants(BeforeRun):
-        await state.call_hooks(BeforeRun(state.run_id, state.token, state.claim.prompt))
+        await state.call_hooks(BeforeRun(state.claim.context, state.token, state.claim.prompt))
     return Phase.TURN_START if state.turn.batch is None else Phase.ACTING
 
 
@@ -140,10 +141,11 @@ async def call_model(state: RunState) -> Phase | None:
     """Send the conversation and read the answer."""
     state.progress.attempt += 1
     sending = await fit(state)
+    instructions = await current_instructions(state)
     builder = state.turn.begin_answer()
-    request = build_request(state, sending)
+    request = build_request(state, sending, instructions)
     if state.wants(BeforeModelCall):
-        await state.call_hooks(BeforeModelCall(state.run_id, state.token, request, state.progress.attempt))
+        await state.call_hooks(BeforeModelCall(state.claim.context, state.token, request, state.progress.attempt))
     await state.saving.durable()
     if state.progress.stop_wanted:
         return None
@@ -246,7 +248,7 @@ async def judge_answer(state: RunState) -> Phase | None:
     """Run the tools that the answer asks for; without any, the answer is the end."""
     answer = state.turn.answer
     if answer is not None and state.wants(AfterModelCall):
-        await state.call_hooks(AfterModelCall(state.run_id, state.token, answer))
+        await state.call_hooks(AfterModelCall(state.claim.context, state.token, answer))
     if answer is None or not answer.tool_calls:
         return judge_final_answer(state)
     return Phase.ACTING if within_limits(state, tool_calls=len(answer.tool_calls)) else None
@@ -298,6 +300,7 @@ async def end_turn(state: RunState) -> Phase | None:
     complete_handoff(state)
     for message in turn:
         await announce(state, message)
+    state.conversation.check_state()
     return Phase.TURN_START
 
 
@@ -318,7 +321,7 @@ async def after_steering(state: RunState) -> Phase | None:
         message, *rest = state.prompts.unannounced
         state.prompts.unannounced = tuple(rest)
         if state.wants(OnMessage):
-            await state.call_hooks(OnMessage(state.run_id, state.token, message))
+            await state.call_hooks(OnMessage(state.claim.context, state.token, message))
     return Phase.TURN_START
 
 
@@ -326,15 +329,23 @@ async def announce(state: RunState, message: Message) -> None:
     """Tell readers and hooks about a message that is in the conversation now."""
     state.emit(MessageAdded(message))
     if state.wants(OnMessage):
-        await state.call_hooks(OnMessage(state.run_id, state.token, message))
+        await state.call_hooks(OnMessage(state.claim.context, state.token, message))
 
 
-def build_request(state: RunState, sending: tuple[Message, ...]) -> ModelRequest:
+async def current_instructions(state: RunState) -> str | None:
+    """The instructions for the next request. Functions are the user's code: a stop does not wait for them."""
+    instructions, context = state.config.instructions, state.claim.context
+    if not has_functions(instructions):
+        return static_text(instructions)
+    return await state.foreign_tasks.run(evaluated(instructions, context), "instructions")
+
+
+def build_request(state: RunState, sending: tuple[Message, ...], instructions: str | None) -> ModelRequest:
     """What the model is sent."""
     config = state.config
     return ModelRequest(
         messages=sending,
-        instructions=config.instructions,
+        instructions=instructions,
         tools=tuple(tool.spec for tool in config.tools.values()),
         output_schema=None if config.output is None else config.output.schema,
         settings=config.settings,

@@ -2,48 +2,82 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, TypedDict
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, Generic, TypedDict
 
 from ..cancellation import CancellationToken
 from ..errors import ConfigurationError
 from ..limits import Limits
-from ..sessions import Conversation
+from ..models.base import Model
+from ..retry import Retry
+from ..run_context import DepsT
+from ..sessions import Conversation, Session
 from ..tools.context import ToolContext
+from .argument_checks import ToolSource, check_choice, check_instance, checked_seconds
 from .config import OnBusy, OnPrompt
+from .instructions import Instruction
 
 
-class RunOptions(TypedDict, total=False):
-    """The options of `Agent.start`, and of every other way to run an agent. Those left out, or None, are the agent's.
+class RunOptions(TypedDict, Generic[DepsT], total=False):
+    """The options of `Agent.start`, and of every other way to run an agent. Those left out are the agent's.
 
+    deps           what belongs to this run: tools, hooks and instructions see it as `ctx.deps`. Never stored
+    session        the session to use: its name, in the agent's store, or a `Session`
+    conversation   the conversation to use instead of the agent's own; None for a question that is not remembered
     timeout        seconds that the run may take; then it is stopped (cause: `deadline`)
     limits         budgets; see `Limits`
     token          a parent: cancelling it stops this run too
-    conversation   the conversation to use instead of the agent's own (see `Conversation.branch`)
-    output_type    the type of the answer
+    model          the model for this run
+    settings       the settings of its requests
+    instructions   the instructions for this run
+    tools          the tools for this run
+    retry          when a failed model call is tried again
     on_busy        what to do while another run holds the conversation; with "steer", the handle is that of the run
                    that was steered
     on_prompt      what a plain prompt does while an approval is pending
     within         in an async tool: its context. The run is a child of the tool's run then: stopped with it, read
-                   with it, and paid from what is left of its limits
+                   with it, and paid from what is left of its limits; `deps` are the parent's unless given
+    owner          who the run is for, as tools see it in `ctx.owner`; servers set it
     """
 
+    deps: DepsT
+    session: str | Session
+    conversation: Conversation | None
     timeout: float | None
     limits: Limits | None
     token: CancellationToken | None
-    conversation: Conversation | None
-    output_type: Any
+    model: Model | str | None
+    settings: Mapping[str, Any] | None
+    instructions: Instruction[DepsT] | list[Instruction[DepsT]] | tuple[Instruction[DepsT], ...] | None
+    tools: Iterable[ToolSource] | None
+    retry: Retry | None
     on_busy: OnBusy | None
     on_prompt: OnPrompt | None
-    within: ToolContext | None
+    within: ToolContext[Any] | None
+    owner: str
 
 
 _KNOWN: Final = frozenset(RunOptions.__annotations__)
 
 
-def check_options(options: RunOptions) -> None:
-    """Raises `ConfigurationError` for an option that does not exist."""
+def check_options(options: RunOptions[Any]) -> None:
+    """Raises `ConfigurationError` for an option that does not exist, or has a value that cannot be meant."""
     for name in options:
         if name not in _KNOWN:
             raise ConfigurationError(
                 f"There is no option {name!r} of a run.", todo=f"Use: {', '.join(sorted(_KNOWN))}."
             )
+    checked_seconds(options.get("timeout"))
+    check_instance("limits", options.get("limits"), Limits, "Limits(...)")
+    check_instance("token", options.get("token"), CancellationToken, "a CancellationToken")
+    check_instance("conversation", options.get("conversation"), Conversation, "a Conversation, a Session, or None")
+    check_instance("session", options.get("session"), (str, Session), "the name of a session, or a Session")
+    check_instance("settings", options.get("settings"), Mapping, "a dict of the provider's settings")
+    check_instance("retry", options.get("retry"), Retry, "Retry(...)")
+    check_instance("within", options.get("within"), ToolContext, "the ToolContext of the tool that starts the run")
+    check_instance("owner", options.get("owner"), str, "a name")
+    for name, allowed in (("on_busy", OnBusy), ("on_prompt", OnPrompt)):
+        if options.get(name) is not None:
+            check_choice(name, options.get(name), allowed)
+    if "session" in options and options.get("conversation") is not None:
+        raise ConfigurationError("Both a conversation and a session.", todo="Use one of them.")

@@ -27,7 +27,7 @@ class Progress:
         self.pause: Final = PauseSwitch(self.loop)
         self.asked_during: Phase | None = None
         """The phase in which a stop was first asked for. Written from any thread."""
-        self.finished: tuple[StopReason, Any] | None = None
+        self.finished: tuple[StopReason, tuple[Any, ...]] | None = None
         self.error: Exception | None = None
         token.watch(self._note_request)
 
@@ -54,7 +54,7 @@ class Progress:
         """Whether the run is at rest."""
         return self.phase is Phase.ENDED
 
-    def finish(self, reason: StopReason, output: Any = None) -> None:
+    def finish(self, reason: StopReason, output: tuple[Any, ...] = ()) -> None:
         """Note that the run has come to its own end. A stop from now on comes too late."""
         self.finished = (reason, output)
 

@@ -61,8 +61,8 @@ async def settle(state: RunState) -> None:
         result = state.result = build_result(state, ending)
         bound, unless = (STOP_HOOK_GRACE, urgent) if ending.cause else (END_HOOK_GRACE, any_stop)
         for message in added:
-            await _call_hooks(state, OnMessage(state.run_id, state.token, message), bound, unless)
-        await _call_hooks(state, AfterRun(state.run_id, state.token, result), bound, unless)
+            await _call_hooks(state, OnMessage(state.claim.context, state.token, message), bound, unless)
+        await _call_hooks(state, AfterRun(state.claim.context, state.token, result), bound, unless)
     finally:
         forget_urgent()
         forget_any()
@@ -117,7 +117,7 @@ async def _stop_everything(state: RunState, urgent: asyncio.Future[None]) -> tup
     cause = state.token.cause
     if not state.progress.over and cause is not None:
         state.emit(StopRequested(cause, waited_for))
-        hooks = _start_hooks(state, OnStop(state.run_id, state.token, cause))
+        hooks = _start_hooks(state, OnStop(state.claim.context, state.token, cause))
     if state.turn.batch is not None:
         await state.turn.batch.stop(state.shield, urgent)
     await _stop_children(state, urgent)

@@ -52,6 +52,7 @@ def wake(state: RunState) -> None:
 def begin(state: RunState) -> None:
     """Write the prompt to the conversation, which the run holds. Raises an `InterruptError`; then nothing changes."""
     conversation, given = state.conversation, state.claim.input
+    state.claim.begin(state.config.state)
     state.claim.first_message = len(conversation.messages)
     state.spending.bill.estimator.recall(conversation.values)
     if given.answers is not None:

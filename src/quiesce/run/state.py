@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
 
-from ..cancellation import BoundedShield, CancellationToken, Mode
+from ..cancellation import BoundedShield, CancellationToken, Mode, TokenView
 from ..errors import StoreError
 from ..events import ChildEvent, Event, HookFailed
 from ..hooks import HookEvent
 from ..phases import Phase
 from ..result import RunResult
+from ..run_context import RunContext
 from ..sessions import Conversation
 from ..sessions.queue.waiting import BusyPolicy
 from ..usage.ledger import Ledger
@@ -45,7 +46,7 @@ class RunState:
         self.run_id: Final = run_id
         self.config = config
         self.token: Final = token
-        self.claim: Final = Claim(conversation, input)
+        self.claim: Final = Claim(conversation, input, _context(run_id, config, conversation, input, token))
         self.progress: Final = Progress(token)
         self.turn: Final = TurnInProgress(conversation)
         self.prompts: Final = PendingPrompts(run_id, conversation, self.steer_soon)
@@ -143,3 +144,18 @@ class RunState:
     def fail(self, error: StoreError) -> None:
         """End the run, because it cannot be saved."""
         self.progress.fail(error)
+
+
+def _context(
+    run_id: str, config: RunConfig, conversation: Conversation, input: RunInput, token: CancellationToken
+) -> RunContext[Any]:
+    """The run as the user's code sees it, before the conversation is held."""
+    return RunContext(
+        deps=input.deps,
+        state={},
+        run_id=run_id,
+        token=TokenView(token),
+        agent=config.agent,
+        session=conversation.session_name,
+        owner=input.owner,
+    )

@@ -10,6 +10,7 @@ from ..hooks import AfterToolCall, BeforeToolCall, OnLateOutcome
 from ..interrupts import PendingTurn
 from ..messages import AssistantMessage, ToolCall, ToolResult
 from ..receipt import CallReceipt, LateOutcome
+from ..run_context import RunContext
 from ..tools.batch import ToolBatch
 from ..tools.questions import CallQuestions
 from ..tools.undo.log import UndoLog
@@ -99,9 +100,9 @@ class RunTools:
         return self._state.progress.work_token
 
     @property
-    def agent_state(self) -> dict[str, Any]:
-        """The agent's state."""
-        return self._state.config.state
+    def context(self) -> RunContext[Any]:
+        """The run as its tools see it."""
+        return self._state.claim.context
 
     def emit(self, event: Event) -> None:
         """Tell the run's readers."""
@@ -123,7 +124,7 @@ class RunTools:
         if not state.config.hooks.wanting(BeforeToolCall):
             return None
         await state.saving.durable()
-        event = BeforeToolCall(state.run_id, state.token, call, questions)
+        event = BeforeToolCall(state.claim.context, state.token, call, questions)
         await state.config.hooks.call(event, state.hook_failed)
         return event.replacement
 
@@ -132,7 +133,7 @@ class RunTools:
         state = self._state
         if not state.config.hooks.wanting(AfterToolCall):
             return result
-        event = AfterToolCall(state.run_id, state.token, call, result)
+        event = AfterToolCall(state.claim.context, state.token, call, result)
         await state.config.hooks.call(event, state.hook_failed)
         return event.replacement or result
 
@@ -156,7 +157,7 @@ class RunTools:
         state = self._state
         if state.config.hooks.wanting(OnLateOutcome):
             receipt = None if state.result is None else state.result.receipt
-            event = OnLateOutcome(state.run_id, state.token, outcome, receipt)
+            event = OnLateOutcome(state.claim.context, state.token, outcome, receipt)
             calls = state.config.hooks.call(event, state.hook_failed)
             task = state.progress.loop.create_task(calls, name="hooks for OnLateOutcome")
             state.foreign_tasks.abandoned.append(task)

@@ -14,7 +14,7 @@ from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
 
 from ..agent import Agent
-from ..cancellation import Mode
+from ..cancellation import Mode, ModeName
 from ..cancellation.cause import parse_mode
 from ..run.handle import Run
 from .app import Application, create_app
@@ -85,7 +85,7 @@ def _drain_on_signals(inner: Application) -> Generator[None]:
                 signal.signal(number, handler)
 
 
-def stop_on_disconnect(request: Request, run: Run, *, mode: str = Mode.NOW) -> Callable[[], None]:
+def stop_on_disconnect(request: Request, run: Run, *, mode: ModeName | Mode = Mode.NOW) -> Callable[[], None]:
     """Stop a run when the client of this request disconnects. For your own handler, after it has read the body:
 
         run = agent.start(prompt)
@@ -111,7 +111,7 @@ def stop_on_disconnect(request: Request, run: Run, *, mode: str = Mode.NOW) -> C
     return end_watch
 
 
-async def _watch(request: Request, run: Run, mode: str) -> None:
+async def _watch(request: Request, run: Run, mode: ModeName | Mode) -> None:
     with suppress(ClientDisconnect, RuntimeError):  # RuntimeError: the handler has read the body as a stream
         await request.body()
     while (await request.receive())["type"] != "http.disconnect":

@@ -12,7 +12,6 @@ from starlette.responses import Response
 
 from .._version import __version__
 from ..agent import Agent
-from ..conversation.continuation import CONTINUE
 from ..interrupts import Approve, Deny
 from ..run.handle import Run
 from .endpoint import ApiRequest, json_response
@@ -159,7 +158,7 @@ async def continue_run(request: ApiRequest) -> Response:
         raise Problem(
             409, "moved_on", "The conversation has newer messages.", todo="Continue its latest run, or send a prompt."
         )
-    return json_response(RunAnswer(request.services.starter.follow_up(run, CONTINUE).view()), 201)
+    return json_response(RunAnswer(request.services.starter.follow_up(run, None).view()), 201)
 
 
 def _parse_answer(given: Any) -> Any:

@@ -10,7 +10,6 @@ from typing import Final
 import msgspec
 
 from ..agent import Agent
-from ..conversation.continuation import Continue
 from ..hooks import OnLateOutcome
 from ..interrupts import Answers
 from ..messages import Text, UserMessage
@@ -76,20 +75,24 @@ class RunStarter:
             conversation = self._sessions.open(owner, session, agent).conversation
         prompt = request.prompt if isinstance(request.prompt, str) else UserMessage(tuple(request.prompt))
         run = self._isolated(agent).start(
-            prompt, timeout=request.timeout, conversation=conversation, on_busy=request.on_busy
+            prompt, timeout=request.timeout, conversation=conversation, on_busy=request.on_busy, owner=owner
         )
         served = self._register(run, self._info(owner, agent, session, request))
         if idempotency_key is not None:
             self._idempotency_keys.remember(owner, idempotency_key, fingerprint, run.id)
         return served, True
 
-    def follow_up(self, earlier: ServedRun, input: Answers | Continue) -> LiveRun:
-        """Start a run in the conversation of an ended one. Raises `Problem`, or what `agent.start` raises."""
+    def follow_up(self, earlier: ServedRun, answers: Answers | None) -> LiveRun:
+        """Go on in the conversation of an ended run: with answers, or with None where it was cut. Raises `Problem`, or what `agent.start` raises."""
         info = earlier.info
         if earlier.run is not None:
             raise Problem(409, "running", "The run has not ended.", todo="Wait for it, or stop it.")
         self._quotas.check_new_run(info.owner)
-        run = self._isolated(info.agent).start(input, conversation=earlier.conversation, on_busy="refuse")
+        agent, conversation = self._isolated(info.agent), earlier.conversation
+        if answers is None:
+            run = agent.start_continue(conversation=conversation, on_busy="refuse", owner=info.owner)
+        else:
+            run = agent.start_answer(answers, conversation=conversation, on_busy="refuse", owner=info.owner)
         self._run_lists.run_changed(earlier)
         request = StartRun(info.prompt, on_disconnect=info.on_disconnect, mode=info.mode)
         return self._register(run, self._info(info.owner, info.agent, info.session, request))

@@ -6,14 +6,14 @@ import asyncio
 import logging
 import time
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final, Literal, NamedTuple, TypeAlias, get_args
 
 import msgspec
 
 from ..conversation.conversation import Conversation, ConversationState
 from ..conversation.sealing import DEFAULT_CUT_NOTE
-from ..errors import ConfigurationError, SessionNotFound, StoreDamaged, StoreError, StoreUnavailable
+from ..errors import ConfigurationError, SessionNotFound, StateNotSaved, StoreDamaged, StoreError, StoreUnavailable
 from ..interrupts import Answers, Interrupt, PendingTurn
 from ..messages import Message
 from ..receipt import Receipt
@@ -26,6 +26,7 @@ from .journal.rows import NumberedEvent, Row, encode, late_outcomes, unpack
 from .journal.run_host import RunHost
 from .queue.waiting import BusyPolicy, SessionWaiter
 from .records import Lease, RunEnd, RunRecord, SentElsewhere, Snapshot, WriteBatch
+from .state import STATE, unsavable
 from .store import Store
 from .stores.resolve import resolve_store
 
@@ -103,6 +104,11 @@ class Session(Conversation):
         return self._stored.session_id or super().id
 
     @property
+    def session_name(self) -> str:
+        """The name of the session."""
+        return self.name
+
+    @property
     def must_be_opened(self) -> bool:
         """A session belongs to its store: a run takes it there first."""
         return True
@@ -160,6 +166,7 @@ class Session(Conversation):
         if self.holder is None and self._unsaved is None:
             self._state, self._stored.revision = ConversationState(*found), None
             self._stored.session_id, self.damage = snapshot.info.id, damage
+            self._read_state(snapshot.values)
         return found.messages
 
     # --- Writing: for the run that holds it ---------------------------------------------------------------------
@@ -170,6 +177,7 @@ class Session(Conversation):
         super().append(*messages, replacing=replacing)
         if self._journal is not None:
             self._journal.commit(messages, replacing=replacing)
+            self._save_state(self._journal)
             if was_pending:
                 self._journal.set_value(PENDING, b"null")
 
@@ -178,6 +186,7 @@ class Session(Conversation):
         super().suspend(pending, replacing=replacing)
         if self._journal is not None:
             self._journal.commit((), replacing=replacing)
+            self._save_state(self._journal)
             self._journal.set_value(PENDING, encode(pending))
 
     def take_pending(self, answers: Answers, run_id: str) -> PendingTurn:
@@ -194,6 +203,24 @@ class Session(Conversation):
         if asked:
             self._pending_cancelled, self._stored.revision = True, None
         return asked
+
+    def _save_state(self, journal: Journal) -> None:
+        """Save the state with the messages of the same batch, if it has changed and has a JSON form."""
+        if self._shared_state is None or unsavable(self._shared_state) is not None:
+            return  # the run fails with words about it as soon as it may
+        encoded = msgspec.json.encode(self._shared_state)
+        if encoded != self.values.get(STATE, b"{}"):
+            journal.set_value(STATE, encoded)
+
+    def check_state(self) -> None:
+        """Raises `StateNotSaved` when the state holds what has no JSON form."""
+        where = None if self._shared_state is None else unsavable(self._shared_state)
+        if where is not None:
+            raise StateNotSaved(f"{where} has no JSON form, so the state of session {self.name!r} cannot be saved.")
+
+    def _read_state(self, values: Mapping[str, bytes]) -> None:
+        found = values.get(STATE)
+        self._shared_state = None if found is None else msgspec.json.decode(found)
 
     # --- For the run's journal ----------------------------------------------------------------------------------
 
@@ -279,6 +306,8 @@ class Session(Conversation):
         self._stored.revision, self._unsaved, self.damage = revision, None, ""
         self._stored.writer = snapshot.values.get(WRITER)
         self.crashes, self.values = tuple(each.crash for each in sealings), dict(snapshot.values)
+        if unsaved is None:
+            self._read_state(self.values)
 
     def _goes_on_from(self, snapshot: Snapshot, unsaved: Unsaved) -> bool:
         """Whether no other run has written since the run that is not wholly saved, nor sealed it."""

@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
 from ..errors import ToolError
+from ..run_context import DepsT, RunContext
 
 if TYPE_CHECKING:
     from ..cancellation import TokenView
@@ -76,10 +77,10 @@ class Questions(Protocol):
         ...
 
 
-class ToolContext:
-    """Given to a tool that has a parameter of this type. Safe to use from the tool's thread.
+class ToolContext(RunContext[DepsT]):
+    """Given to a tool that has a parameter of this type: the run's context, and its call. Safe in the tool's thread.
 
-    A tool with `on_stop="kill"` gets one that works from its process: `state` is then a copy.
+    A tool with `on_stop="kill"` gets one that works from its process: `deps` and `state` are then copies.
     """
 
     __slots__ = (
@@ -90,20 +91,21 @@ class ToolContext:
         "_shield",
         "call_id",
         "idempotency_key",
-        "run_id",
-        "state",
-        "token",
         "tool_name",
     )
 
     def __init__(
         self,
         *,
+        deps: DepsT,
+        state: dict[str, Any],
         run_id: str,
+        token: TokenView,
+        agent: str = "",
+        session: str | None = None,
+        owner: str = "",
         call_id: str,
         tool_name: str,
-        token: TokenView,
-        state: dict[str, Any],
         report: Callable[[Any], None],
         cancel: Callable[[str], None],
         shield: Callable[[str], Shield] = _no_shield,
@@ -111,15 +113,11 @@ class ToolContext:
         questions: Questions | None = None,
         idempotency_key: str = "",
     ) -> None:
-        self.run_id: Final = run_id
+        super().__init__(deps=deps, state=state, run_id=run_id, token=token, agent=agent, session=session, owner=owner)
         self.call_id: Final = call_id
         self.tool_name: Final = tool_name
         self.idempotency_key: Final = idempotency_key
         """A key for this call of this session: the same in another process after a crash, unique otherwise."""
-        self.token: Final = token
-        """Whether, and why, the run was asked to stop. It can be read and waited for."""
-        self.state: Final = state
-        """The agent's `state`: yours to read and write."""
         self._report: Final = report
         self._cancel: Final = cancel
         self._shield: Final = shield

@@ -8,6 +8,7 @@ from ..cancellation import CancellationToken
 from ..events import Event
 from ..messages import ToolCall, ToolResult
 from ..receipt import LateOutcome
+from ..run_context import RunContext
 
 if TYPE_CHECKING:
     from .questions import CallQuestions
@@ -33,8 +34,8 @@ class ToolHost(Protocol):
         ...
 
     @property
-    def agent_state(self) -> dict[str, Any]:
-        """The agent's state."""
+    def context(self) -> RunContext[Any]:
+        """The run as its tools see it."""
         ...
 
     @property

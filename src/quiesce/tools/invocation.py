@@ -98,7 +98,7 @@ class Invocation:
             host.run_id,
             self._token,
             self._cancel_run,
-            host.agent_state,
+            host.context,
             self._questions,
             self._report,
             self._shields.append,
@@ -119,13 +119,18 @@ class Invocation:
         if tool.kind != "sync":  # a thread cannot be interrupted anyway
             options["shield"] = self._shield
             options["run_process"] = self._run_process
+        run = self._host.context
         return ToolContext(
-            run_id=self._host.run_id,
+            deps=run.deps,
+            state=run.state,
+            run_id=run.run_id,
+            agent=run.agent,
+            session=run.session,
+            owner=run.owner,
             call_id=self._call.id,
             idempotency_key=self._host.idempotency_key(self._call),
             tool_name=self._call.name,
             token=TokenView(self._token),
-            state=self._host.agent_state,
             report=report,
             cancel=self._cancel_run,
             questions=self._questions,

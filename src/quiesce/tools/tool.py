@@ -11,10 +11,14 @@ from typing import (
     Annotated,
     Any,
     Final,
+    Generic,
     Literal,
+    ParamSpec,
     Protocol,
     TypeAlias,
     TypeVar,
+    get_args,
+    get_origin,
     get_type_hints,
     overload,
     runtime_checkable,
@@ -31,6 +35,14 @@ if TYPE_CHECKING:
 
     from .worker.function_transfer import TransferredFunction
 
+if TYPE_CHECKING:
+    import typing_extensions
+
+    P = typing_extensions.ParamSpec("P", default=...)
+    R = typing_extensions.TypeVar("R", default=Any)
+else:  # the defaults are for type checkers
+    P = ParamSpec("P")
+    R = TypeVar("R")
 _F = TypeVar("_F", bound=Callable[..., Any])
 Kind: TypeAlias = Literal["sync", "async", "generator"]
 RequiresApproval: TypeAlias = bool | Callable[[dict[str, Any]], bool | Awaitable[bool]]
@@ -42,7 +54,7 @@ _SECTION: Final = re.compile(
 )
 
 
-class Tool:
+class Tool(Generic[P, R]):
     """A function with a name, a description, a schema and a stop policy.
 
     It can be called like its function. Raises `InvalidTool` when the function cannot be offered to a model.
@@ -50,7 +62,7 @@ class Tool:
 
     def __init__(
         self,
-        function: Callable[..., Any],
+        function: Callable[P, R],
         *,
         name: str | None = None,
         description: str | None = None,
@@ -95,7 +107,7 @@ class Tool:
         summary, self._argument_notes = _read_docstring(inspect.getdoc(function) or "")
         self.description: Final = description or summary or self.name
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function itself."""
         return self.function(*args, **kwargs)
 
@@ -158,6 +170,13 @@ class Tool:
         if any(each.kind is each.VAR_KEYWORD for each in parameters):  # a tool that is known by its schema only
             return dict.fromkeys(self.spec.schema["properties"], inspect.Parameter.empty)
         return {each.name: each.default for each in parameters if not _takes_context(each)}
+
+    @property
+    def deps_type(self) -> Any:
+        """The type of `deps` that the tool needs, from its `ToolContext[...]`; None when it does not say."""
+        hints, parameters = _signature(self.function, self.name)
+        found = (get_args(hints.get(each.name)) for each in parameters if _takes_context(each))
+        return next((arguments[0] for arguments in found if arguments), None)
 
     @property
     def context_parameter(self) -> str | None:
@@ -253,7 +272,7 @@ def _argument_type(
                 todo="Use plain named parameters.",
             )
         hint = hints.get(parameter.name, Any)
-        if hint is ToolContext:
+        if hint is ToolContext or get_origin(hint) is ToolContext:
             context_parameter = parameter.name
             continue
         extra: dict[str, Any] = {} if parameter.default is parameter.empty else _default_of(parameter.default)
@@ -273,7 +292,9 @@ def _argument_type(
 def _takes_context(parameter: inspect.Parameter) -> bool:
     """Whether this looks like the parameter for the `ToolContext`. The types are not read for it."""
     hint = parameter.annotation
-    return hint is ToolContext or (isinstance(hint, str) and hint.split(".")[-1] == ToolContext.__name__)
+    if isinstance(hint, str):
+        return hint.partition("[")[0].split(".")[-1] == ToolContext.__name__
+    return hint is ToolContext or get_origin(hint) is ToolContext
 
 
 def _signature(function: Callable[..., Any], tool_name: str) -> tuple[dict[str, Any], list[inspect.Parameter]]:
@@ -316,7 +337,7 @@ def _read_docstring(doc: str) -> tuple[str, dict[str, str]]:
 
 
 @overload
-def tool(function: Callable[..., Any], /) -> Tool: ...
+def tool(function: Callable[P, R], /) -> Tool[P, R]: ...
 @overload
 def tool(
     *,
@@ -331,8 +352,8 @@ def tool(
     sequential: bool = False,
     requires_approval: RequiresApproval = False,
     approval_expires_in: float | None = None,
-) -> Callable[[Callable[..., Any]], Tool]: ...
-def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Tool | Callable[[Callable[..., Any]], Tool]:
+) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
+def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Make a function a tool: its type hints become the schema, its docstring the description.
 
     Sync functions run in a thread, async ones in a task. An async generator reports each value that it yields as

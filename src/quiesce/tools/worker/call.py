@@ -18,6 +18,7 @@ from ...processes.exit_status import ProcessEnded, RemoteError, RemoteTraceback
 from ...processes.frames import Decoder, encode
 from ...processes.limits import ResourceLimits
 from ...processes.output import CapturedOutput
+from ...run_context import RunContext
 from ..policy import EXIT_GRACE
 from ..questions import CallQuestions
 from .environment import CallEnvironment
@@ -43,7 +44,7 @@ class WorkerRequest(Struct, frozen=True):
     run_id: str
     token: CancellationToken
     cancel_run: Callable[[str], None]
-    state: dict[str, Any]
+    context: RunContext[Any]
     asking: CallQuestions
     on_report: Callable[[Any], None]
     on_shield: Callable[[str], None]
@@ -147,7 +148,7 @@ class WorkerCall:
             idempotency_key=request.idempotency_key,
             context_parameter=tool.context_parameter,
             asking=pickle.dumps(request.asking.pending(None)) if wants_context else b"",
-            state=_picklable(request.state) if wants_context else b"",
+            state=_picklable(request.context.state) if wants_context else b"",
             environment=CallEnvironment.here(inherit_env=tool.policy.inherit_env),
             limits=ResourceLimits(tool.policy.max_memory, tool.policy.max_cpu),
         )

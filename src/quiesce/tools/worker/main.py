@@ -248,6 +248,7 @@ class _Worker:
             idempotency_key=frame.idempotency_key,
             tool_name=frame.name,
             token=TokenView(self.line),
+            deps=None,
             state=pickle.loads(frame.state),
             questions=_LazyQuestions(frame.asking),
             report=lambda progress: self.send("report", progress),

@@ -1,0 +1,174 @@
+"""The start of a run, seen from its agent: what the options of one call change, and what a busy conversation means."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from .._background_loop import running_loop
+from ..cancellation import CancellationToken, Mode
+from ..conversation.sealing import user_message
+from ..errors import ConfigurationError, ConversationBusy
+from ..interrupts import Answers
+from ..messages import Prompt
+from ..models.resolve import resolve_model
+from ..phases import Phase
+from ..sessions import Conversation
+from ..tools.context import ToolContext
+from ..tools.current_run import run_of_call
+from ..usage.stop_policy import policy_for
+from .argument_checks import check_choice, check_deps, shared_session, tool_table
+from .config import OnBusy, OnPrompt, RunConfig, RunInput, check_price, open_estimator
+from .family import Parent
+from .handle import Run
+from .handoff import cost_refusal
+from .instructions import checked_instructions
+from .options import RunOptions
+from .output import OutputSpec
+from .own_conversation import OwnConversation
+from .state import RunState
+
+
+@dataclass(frozen=True, slots=True)
+class RunDefaults:
+    """What a call may leave to its agent: everything that `RunOptions` has, and the agent's configuration has not.
+
+    Raises `ConfigurationError` for an `on_busy` or `on_prompt` that does not exist.
+    """
+
+    timeout: float | None = None
+    on_busy: OnBusy = "refuse"
+    on_prompt: OnPrompt = "cancel_pending"
+    store: Any = None
+
+    def __post_init__(self) -> None:
+        check_choice("on_busy", self.on_busy, OnBusy)
+        check_choice("on_prompt", self.on_prompt, OnPrompt)
+
+
+class Launch:
+    """One call of `Agent.start`: its options over the agent's, checked before anything changes."""
+
+    def __init__(
+        self, config: RunConfig, defaults: RunDefaults, own: OwnConversation, options: RunOptions[Any], output_type: Any
+    ) -> None:
+        self._options: Final = options
+        self._defaults: Final = defaults
+        self._own: Final = own
+        within = options.get("within")
+        self._parent: Final = None if within is None else _parent_of(within, config)
+        self.config: Final = check_price(_with_options(config, options, output_type))
+        self.conversation: Final = self._conversation()
+
+    @property
+    def timeout(self) -> float | None:
+        """Seconds that the run may take."""
+        timeout = self._options.get("timeout")
+        return self._defaults.timeout if timeout is None else timeout
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the run is in the conversation that the agent keeps for itself."""
+        return self.conversation is self._own.conversation
+
+    def _conversation(self) -> Conversation:
+        options = self._options
+        session = options.get("session")
+        if session is not None:
+            return shared_session(session, self._defaults.store)
+        if "conversation" in options:
+            return options.get("conversation") or Conversation()
+        self._own.note_use()
+        return self._own.conversation
+
+    def state(self, given: Prompt | Answers | None) -> RunState:
+        """The state of the run: from a prompt, from the answers to an interrupt, or None to continue an answer.
+
+        Raises `InvalidPrompt`, and `ConfigurationError` for deps that do not fit.
+        """
+        options, within = self._options, self._options.get("within")
+        of_call = None if within is None else within.token.child()  # stopped with the call, and so with its run
+        tokens = (each for each in (options.get("token"), of_call) if each is not None)
+        return RunState(
+            uuid.uuid4().hex[:12],
+            self.config,
+            self.conversation,
+            self._input(given),
+            CancellationToken.any(*tokens),
+            parent=self._parent,
+        )
+
+    def _input(self, given: Prompt | Answers | None) -> RunInput:
+        options, parent = self._options, self._parent
+        above = None if parent is None else parent.state.claim.context
+        deps = options.get("deps", None if above is None else above.deps)
+        check_deps(deps, self.config.deps_type, self.config.agent)
+        is_answers = isinstance(given, Mapping)
+        return RunInput(
+            prompt=None if given is None or is_answers else user_message(given),
+            answers=dict(given) if is_answers else None,
+            on_prompt=options.get("on_prompt") or self._defaults.on_prompt,
+            on_busy=options.get("on_busy") or self._defaults.on_busy,
+            deps=deps,
+            owner=options.get("owner", "" if above is None else above.owner),
+        )
+
+    def make_way(self, busy: ConversationBusy, given: RunInput) -> Run[Any] | None:
+        """Follow `on_busy` for the run that holds the conversation. Returns that run when it takes the prompt."""
+        found = self.conversation.runs.get(busy.holder)
+        holder: Run[Any] | None = found if isinstance(found, Run) else None  # pyright: ignore[reportUnknownVariableType]
+        leaving = holder is not None and holder.mode is not None and holder.mode >= Mode.NOW
+        policy = given.on_busy
+        if given.prompt is None or (policy == "refuse" and not leaving):
+            raise busy
+        if leaving:  # it is being stopped already: the prompt follows as soon as it is at rest
+            return None
+        if policy == "steer" and holder is not None and holder.steer(given.prompt):
+            return holder
+        if policy == "cancel_previous":
+            self.conversation.stop_all("A newer prompt came")
+        return None
+
+
+def _with_options(config: RunConfig, options: RunOptions[Any], output_type: Any) -> RunConfig:
+    """The config of one run, with what the call gives instead of the agent's."""
+    given = {"limits": options.get("limits"), "settings": options.get("settings"), "retry": options.get("retry")}
+    changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    given_model = options.get("model")
+    if given_model is not None:
+        model = resolve_model(given_model)
+        changes |= {"model": model, "estimator": open_estimator(model)}
+        changes["stop_policy"] = policy_for(model.name, getattr(model, "stop_policy", None))
+    instructions, tools = options.get("instructions"), options.get("tools")
+    if instructions is not None:
+        changes["instructions"] = checked_instructions(instructions)
+    if tools is not None:
+        changes["tools"] = tool_table(tools, config.deps_type)
+    if output_type is not None:
+        changes["output"] = OutputSpec(output_type)
+    return replace(config, **changes) if changes else config
+
+
+def _parent_of(context: ToolContext[Any], config: RunConfig) -> Parent:
+    """The run that a tool's context belongs to, as a parent. Raises `ConfigurationError` when it cannot be one."""
+    state = run_of_call(context.run_id)
+    assert isinstance(state, RunState)
+    if running_loop() is not state.progress.loop:
+        raise ConfigurationError(
+            "A child run must be started in the event loop of its parent.",
+            todo="Make the tool an async function, and await there what is started.",
+        )
+    if state.progress.ended or (state.progress.phase is Phase.SETTLING and state.progress.finished):
+        raise ConfigurationError(
+            f"Run {state.run_id} has ended: it can have no more children.",
+            todo="Start it while the tool that it is for is running, or without within=.",
+        )
+    refusal = cost_refusal(state, config)
+    if refusal is not None:
+        raise ConfigurationError(
+            f"The parent's Limits(cost=...) {refusal}.",
+            todo="Limit tokens instead, or give the model a price in that currency.",
+        )
+    return Parent(state, context.call_id)
