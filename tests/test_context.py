@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies
 
-from quiesce import Agent, Price, Summarise, Trim
+from quiesce import Agent, Conversation, Price, Summarise, Trim
 from quiesce.compaction import HEADING, Summary, by_rule_of_thumb, trimmed, weight
 from quiesce.conversation.sealing import faults
 from quiesce.errors import ConfigurationError, ServerError
@@ -81,7 +81,7 @@ def test_the_conversation_keeps_everything() -> None:
     async def main() -> None:
         earlier = conversation([0] * 10)
         model = ScriptedModel(then="Yes.")
-        agent = Agent(model, messages=earlier, context=Trim(messages=5))
+        agent = Agent(model, conversation=Conversation(tuple(earlier)), context=Trim(messages=5))
         events = [event async for event in agent.stream_async("Go")]
         assert len(agent.messages) == len(earlier) + 2
         assert model.requests[0].messages == agent.messages[-6:-1]
@@ -127,7 +127,7 @@ def test_a_summary_stands_for_what_is_left_out_and_is_used_again() -> None:
 def test_a_summary_that_fails_leaves_the_oldest_out() -> None:
     async def main() -> None:
         model = ScriptedModel(Fail(ServerError("oops")), then="Yes.")
-        agent = Agent(model, messages=conversation([0] * 10), context=Summarise(120))
+        agent = Agent(model, conversation=Conversation(tuple(conversation([0] * 10))), context=Summarise(120))
         result = await agent.invoke_async("Go")
         assert result.text == "Yes."
         assert weight(model.requests[1].messages, message_sizer(agent)) <= 120
@@ -139,7 +139,7 @@ def test_a_summary_that_fails_leaves_the_oldest_out() -> None:
 def test_a_summary_can_be_stopped() -> None:
     async def main() -> None:
         model = ScriptedModel([Say("It was"), Stall()], then="Yes.")
-        agent = Agent(model, messages=conversation([0] * 10), context=Summarise(120))
+        agent = Agent(model, conversation=Conversation(tuple(conversation([0] * 10))), context=Summarise(120))
         run = agent.start("Go")
         while not model.open_streams:
             await asyncio.sleep(0)

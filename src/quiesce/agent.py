@@ -31,6 +31,7 @@ from .run.argument_checks import (
     checked_cut_note,
     checked_output_retries,
     checked_seconds,
+    checked_state,
     is_sequential,
     own_conversation,
     tool_table,
@@ -134,14 +135,13 @@ class Agent(Generic[DepsT, OutT]):
         check_instance("limits", limits, Limits, "Limits(...)")
         check_instance("retry", retry, Retry, "Retry(...)")
         check_instance("settings", settings, Mapping, "a dict of the provider's settings")
-        check_instance("state", state, dict, "a dict")
         own = own_conversation(conversation, session, store)
         resolved = resolve_model(model)
         run = RunConfig(
             name, resolved, checked_instructions(instructions), tool_table(tools, deps_type), Hooks(hooks),
             limits or Limits(), retry or Retry(), None if output_type is None else OutputSpec(output_type),
             checked_output_retries(output_retries), is_sequential(tool_execution), checked_cut_note(cut_note),
-            state=state or {}, settings=settings, context=context, deps_type=deps_type,
+            state=checked_state(state), settings=settings, context=context, deps_type=deps_type,
             estimator=open_estimator(resolved, calibration),
             stop_policy=policy_for(resolved.name, getattr(resolved, "stop_policy", None), stop_policy),
         )  # fmt: skip
@@ -237,7 +237,7 @@ class Agent(Generic[DepsT, OutT]):
         Raises what `start` and `Run.wait` raise. Any other exception that is raised in this thread meanwhile, such as
         Ctrl-C or the time limit of a task queue, stops the run, and goes on when that is at rest.
         """
-        return self._run_here(prompt, options, output_type)
+        return self._run_here(user_message(prompt), options, output_type)
 
     @overload
     async def invoke_async(self, prompt: Prompt, **options: Unpack[RunOptions[DepsT]]) -> RunResult[OutT]: ...
@@ -253,7 +253,7 @@ class Agent(Generic[DepsT, OutT]):
         When the calling task is cancelled, the run is stopped (cause: `caller`), settles, and the cancellation goes on.
         Raises the `RunError` of a run that failed.
         """
-        return await self._run_in_loop(prompt, options, output_type)
+        return await self._run_in_loop(user_message(prompt), options, output_type)
 
     def stream(
         self, prompt: Prompt, *, output_type: Any = None, **options: Unpack[RunOptions[DepsT]]
@@ -262,13 +262,13 @@ class Agent(Generic[DepsT, OutT]):
 
         Leaving the loop early is a stop (cause: `disconnect`). A run that failed raises its error after the last event.
         """
-        return events_in_this_thread(lambda: self._start_or_join(prompt, options, output_type))
+        return events_in_this_thread(lambda: self._start_or_join(user_message(prompt), options, output_type))
 
     def stream_async(
         self, prompt: Prompt, *, output_type: Any = None, **options: Unpack[RunOptions[DepsT]]
     ) -> EventStream:
         """Run and iterate over the events. Leaving the loop early is a stop. Options as for `start`."""
-        return EventStream(lambda: self._start_or_join(prompt, options, output_type))
+        return EventStream(lambda: self._start_or_join(user_message(prompt), options, output_type))
 
     @overload
     def start(self, prompt: Prompt, **options: Unpack[RunOptions[DepsT]]) -> Run[OutT]: ...
@@ -282,7 +282,7 @@ class Agent(Generic[DepsT, OutT]):
         Raises `InvalidPrompt` for a prompt that cannot be sent, `ConversationBusy` while another run holds the
         conversation, and `ConfigurationError` for options that cannot work; none changes anything.
         """
-        return self._start(prompt, options, output_type)
+        return self._start(user_message(prompt), options, output_type)
 
     # --- Going on -------------------------------------------------------------------------------------------------
 
@@ -332,29 +332,30 @@ class Agent(Generic[DepsT, OutT]):
 
     # --- Starting: a prompt, the answers to an interrupt, or None to continue ---------------------------------------
 
-    def _run_here(self, given: Prompt | Answers | None, options: RunOptions[Any], output_type: Any = None) -> Any:
+    def _run_here(self, given: UserMessage | Answers | None, options: RunOptions[Any], output_type: Any = None) -> Any:
         return run_in_background(
             lambda: self._start_or_join(given, options, output_type),
             lambda run, is_mine: run.wait() if is_mine else run.wait_joined(),
         )
 
     async def _run_in_loop(
-        self, given: Prompt | Answers | None, options: RunOptions[Any], output_type: Any = None
+        self, given: UserMessage | Answers | None, options: RunOptions[Any], output_type: Any = None
     ) -> Any:
         run, mine = self._start_or_join(given, options, output_type)
         return await (run.owned() if mine else run.result())
 
     def _start_or_join(
-        self, given: Prompt | Answers | None, options: RunOptions[Any], output_type: Any = None
+        self, given: UserMessage | Answers | None, options: RunOptions[Any], output_type: Any = None
     ) -> tuple[Run[Any], bool]:
         """A run, and whether it is the caller's: a prompt that steered a run of another caller does not own it."""
-        said = given if given is None or isinstance(given, Mapping) else user_message(given)
-        run = self._start(said, options, output_type)
-        return run, not isinstance(said, UserMessage) or run.state.claim.input.prompt is said
+        run = self._start(given, options, output_type)
+        return run, not isinstance(given, UserMessage) or run.state.claim.input.prompt is given
 
-    def _start(self, given: Prompt | Answers | None, options: RunOptions[Any], output_type: Any = None) -> Run[Any]:
+    def _start(self, given: UserMessage | Answers | None, options: RunOptions[Any], output_type: Any = None) -> Run[Any]:
         options = {**options, **_overrides.get().get(id(self), {})}
         check_options(options)
+        if not {"conversation", "session", "on_busy"} & options.keys() and self._config.defaults.on_busy == "refuse":
+            self._own.note_use()  # here, in the caller's thread
         if running_loop() is None:
             return run_in_background(lambda: self._start_or_join(given, options, output_type), lambda run, _: run)
         launch = Launch(self.config, self._config.defaults, self._own, options, output_type)

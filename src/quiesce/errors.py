@@ -169,7 +169,7 @@ class InterruptError(QuiesceError):
 class InterruptPending(InterruptError):
     """A plain prompt while a person is being asked, with on_prompt="refuse"."""
 
-    todo = "Answer with agent.resume(), drop it with agent.cancel(), or use on_prompt='cancel_pending'."
+    todo = "Answer with agent.answer(), drop it with agent.cancel(), or use on_prompt='cancel_pending'."
 
     def __init__(self, interrupts: Iterable[str]) -> None:
         super().__init__(f"An answer is awaited: {', '.join(interrupts)}.")
@@ -379,7 +379,7 @@ class SessionBusy(StoreError, ConversationBusy):
     """Another run, most likely in another process, has this session."""
 
     kept = "Nothing was written. The other run goes on undisturbed."
-    todo = "Wait for it (session_wait=...), stop it, or use another session."
+    todo = "Wait for it (Session(..., wait=...)), stop it, or use another session."
 
     def __init__(self, session: str, holder: str, expires_in: float) -> None:
         self.holder = holder

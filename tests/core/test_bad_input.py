@@ -63,7 +63,7 @@ def test_agents_that_cannot_work():
     with pytest.raises(ConfigurationError, match="is not a model"):
         Agent(3)
     with pytest.raises(InvalidConversation):
-        Agent(model, messages=[AssistantMessage((Text("hi"),))])
+        Conversation((AssistantMessage((Text("hi"),)),))
     with pytest.raises(InvalidConversation, match="must end with an assistant"):
         Conversation((UserMessage((Text("hi"),)),))
     with pytest.raises(ConfigurationError, match="needs a price"):

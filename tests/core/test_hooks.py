@@ -354,13 +354,13 @@ async def test_an_answer_that_does_not_fit_is_asked_for_again_and_then_an_error(
     assert "name: Input should be a valid string" in model.requests[2].messages[-1].text
     end = await stopped_at(agent, None)
     assert isinstance(end.result.error, OutputInvalid)
-    assert end.result.output is None
+    assert end.result.parsed == ()
 
 
 async def test_a_stop_at_the_end_of_an_answer_that_does_not_fit_is_a_stop():
     agent = Agent(scripted("no"), output_type=City)
     end = await stopped_at(agent, lambda event: type(event).__name__ == "AnswerEnd")
-    assert (end.reason, end.result.output) == ("cancelled", None)
+    assert (end.reason, end.result.parsed) == ("cancelled", ())
     agent = Agent(scripted('{"name": "Bern"}'), output_type=City)
     end = await stopped_at(agent, lambda event: type(event).__name__ == "AnswerEnd")
     assert (end.reason, end.result.output) == ("end_turn", City(name="Bern"))

@@ -127,7 +127,7 @@ def test_a_handoff_beside_a_question_counts_when_the_turn_goes_on(another_proces
             kept = msgspec.json.encode(agent.conversation.snapshot())
             restored = Conversation.restore(msgspec.json.decode(kept, type=ConversationState))
             agent, french_model = triage(ScriptedModel(), restored)
-        result = await agent.resume_async({"p:approval": True})
+        result = await agent.answer_async({"p:approval": True})
         assert (result.text, result.agent) == ("Bonjour.", "french")
         assert len(french_model.requests) == 1
         assert not faults(agent.messages)
@@ -148,7 +148,7 @@ def test_a_handoff_that_was_refused_does_not_count_when_the_turn_goes_on():
         calls = [Call("hand_over_to_french", id="f"), Call("hand_over_to_german", id="g"), Call("pay", id="p")]
         triage = Agent(ScriptedModel(calls), tools=[handoff(french), handoff(german), pay], name="triage")
         assert (await triage.invoke_async("Hi")).stop_reason == "interrupt"
-        assert (await triage.resume_async({"p:approval": True})).text == "Bonjour."
+        assert (await triage.answer_async({"p:approval": True})).text == "Bonjour."
 
     asyncio.run(main())
 
@@ -178,7 +178,7 @@ def test_who_asked_a_person_goes_on_when_they_have_answered(another_process, tmp
             cashier = agent.tools["to_french"].handoff_to.tools["to_cashier"].handoff_to
             await cashier.invoke_async("Begin where the other process ended.")
             await agent.session.load()
-        run = agent.start({"p:approval": True})
+        run = agent.start_answer({"p:approval": True})
         seen = [type(event) async for event in run]
         result = await run.result()
         assert result.text == "Paid."

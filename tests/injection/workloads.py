@@ -6,7 +6,7 @@ import asyncio
 
 from pydantic import BaseModel
 
-from quiesce import Agent, CancellationToken, Limits, Retry, Summarise, Text, Trim, UserMessage, tool
+from quiesce import Agent, CancellationToken, Conversation, Limits, Retry, Summarise, Text, Trim, UserMessage, tool
 from quiesce.errors import ConnectionFailed, RateLimited, ServerError
 from quiesce.hooks import (
     AfterModelCall,
@@ -338,7 +338,9 @@ def earlier(exchanges: int) -> list[Message]:
 @workload
 async def trimmed_context(harness: Harness) -> None:
     model = ScriptedModel([Say("Look: ", pause=0.1), Call("quick")], Say("Short.", pause=0.1), then="Yes.")
-    await harness.invoke(Agent(model, tools=[quick], messages=earlier(6), context=Trim(messages=4)), "Go")
+    await harness.invoke(
+        Agent(model, tools=[quick], conversation=Conversation(tuple(earlier(6))), context=Trim(messages=4)), "Go"
+    )
 
 
 @workload
@@ -349,4 +351,6 @@ async def summarised_context(harness: Harness) -> None:
         Say("Done.", pause=0.1),
         then="Yes.",
     )
-    await harness.invoke(Agent(model, tools=[quick], messages=earlier(6), context=Summarise(100, keep=40)), "Go")
+    await harness.invoke(
+        Agent(model, tools=[quick], conversation=Conversation(tuple(earlier(6))), context=Summarise(100, keep=40)), "Go"
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from quiesce import Agent, Run
+from quiesce import Agent, Run, Session
 from quiesce.conversation.sealing import faults
 from quiesce.messages import UserMessage
 from quiesce.sessions.journal.rows import decode_messages
@@ -30,7 +30,7 @@ class Neighbours:
     def agent(self, pause: float = 0.1) -> Agent:
         # Both are brief: the kit prompts each again, and they would have to wait for each other.
         model = ScriptedModel(then=Say("The same to all.", chunk=4, pause=pause))
-        return Agent(model, session="s", store=self._store, session_wait=60)
+        return Agent(model, session=Session("s", self._store, wait=60))
 
     def start(self, agent: Agent, prompt: str, *, target: bool, on_busy: str = "refuse") -> Run:
         """The other one is not watched by the kit: when the first is stopped, it may end in another way than else."""

@@ -35,7 +35,7 @@ async def test_a_yes_runs_the_tool_once_and_the_finished_ones_not_again() -> Non
     first = await agent.invoke_async("Go")
     assert first.stop_reason == "interrupt"
     assert first.interrupts == agent.interrupts
-    result = await agent.resume_async({"call_2:approval": True})
+    result = await agent.answer_async({"call_2:approval": True})
     assert (result.stop_reason, result.text) == ("end_turn", "Done.")
     assert (till.paid, till.looked) == ([5], 1)
     assert results(result)["call_2"].text == "paid 5"
@@ -46,11 +46,11 @@ async def test_a_yes_runs_the_tool_once_and_the_finished_ones_not_again() -> Non
 async def test_answers_in_any_order_and_some_of_them() -> None:
     agent, till = shop(1, 2, 3)
     await agent.invoke_async("Go")
-    result = await agent.resume_async({"call_4:approval": True})
+    result = await agent.answer_async({"call_4:approval": True})
     assert result.stop_reason == "interrupt"
     assert [each.id for each in result.interrupts] == ["call_2:approval", "call_3:approval"]
     assert till.paid == [3]
-    result = await agent.resume_async({"call_2:approval": True, "call_3:approval": True})
+    result = await agent.answer_async({"call_2:approval": True, "call_3:approval": True})
     assert result.stop_reason == "end_turn"
     assert sorted(till.paid) == [1, 2, 3]
     assert till.looked == 1
@@ -61,7 +61,7 @@ async def test_answers_in_any_order_and_some_of_them() -> None:
 async def test_one_no_leaves_the_other_tools_alone() -> None:
     agent, till = shop(1, 2)
     await agent.invoke_async("Go")
-    result = await agent.resume_async({"call_2:approval": Deny("not today"), "call_3:approval": True})
+    result = await agent.answer_async({"call_2:approval": Deny("not today"), "call_3:approval": True})
     assert result.stop_reason == "end_turn"
     assert till.paid == [2]
     denied = results(result)["call_2"]
@@ -75,7 +75,7 @@ async def test_one_no_leaves_the_other_tools_alone() -> None:
 async def test_changed_arguments_are_used_and_the_model_is_told() -> None:
     agent, till = shop(500)
     await agent.invoke_async("Go")
-    result = await agent.resume_async({"call_2:approval": Approve(arguments={"amount": 5})})
+    result = await agent.answer_async({"call_2:approval": Approve(arguments={"amount": 5})})
     assert till.paid == [5]
     assert "A person changed the arguments to" in results(result)["call_2"].text
     asked = next(m for m in result.messages if isinstance(m, AssistantMessage))
@@ -86,7 +86,7 @@ async def test_changed_arguments_are_used_and_the_model_is_told() -> None:
 async def test_changed_arguments_are_checked_like_any_others() -> None:
     agent, till = shop(500)
     await agent.invoke_async("Go")
-    result = await agent.resume_async({"call_2:approval": Approve(arguments={"sum": 5})})
+    result = await agent.answer_async({"call_2:approval": Approve(arguments={"sum": 5})})
     assert till.paid == []
     assert "not valid" in results(result)["call_2"].text
 
@@ -94,7 +94,7 @@ async def test_changed_arguments_are_checked_like_any_others() -> None:
 def test_without_an_event_loop() -> None:
     agent, till = shop(5)
     assert agent("Go").stop_reason == "interrupt"
-    assert agent.resume({"call_2:approval": True}).text == "Done."
+    assert agent.answer({"call_2:approval": True}).text == "Done."
     assert till.paid == [5]
     assert agent("More?").stop_reason == "end_turn"
 
@@ -106,14 +106,14 @@ def test_in_another_process_as_far_as_anybody_can_tell() -> None:
     conversation = Conversation.restore(msgspec.json.decode(stored, type=ConversationState))
     second = Agent(ScriptedModel("Back.", then="Yes."), tools=till.tools(), conversation=conversation)
     assert [each.id for each in second.interrupts] == ["call_2:approval", "call_3:approval"]
-    assert second.resume({"call_2:approval": True}).stop_reason == "interrupt"
+    assert second.answer({"call_2:approval": True}).stop_reason == "interrupt"
     stored = msgspec.json.encode(second.conversation.snapshot())
     third = Agent(
         ScriptedModel("Back.", then="Yes."),
         tools=till.tools(),
         conversation=Conversation.restore(msgspec.json.decode(stored, type=ConversationState)),
     )
-    result = third.resume({"call_3:approval": True})
+    result = third.answer({"call_3:approval": True})
     assert result.text == "Back."
     assert (till.paid, till.looked) == ([5, 6], 1)
     assert not faults(result.messages)
@@ -124,7 +124,7 @@ def test_in_another_process_as_far_as_anybody_can_tell() -> None:
 async def test_a_process_that_died_while_an_approved_tool_ran_does_not_run_it_again() -> None:
     agent, till = shop(5)
     await agent.invoke_async("Go")
-    run = agent.start({"call_2:approval": True})
+    run = agent.start_answer({"call_2:approval": True})
     stored = msgspec.json.encode(agent.conversation.snapshot())  # what a store would hold when the lights go out
     await run.result()
     again = Agent(

@@ -173,7 +173,7 @@ async def test_the_queue_waits_for_the_person_who_is_asked() -> None:
     assert (await first.result()).stop_reason == "interrupt"
     await asyncio.sleep(100)
     assert second.phase.value == "waiting"
-    assert (await agent.resume_async({"call_1:approval": True})).text == "Paid."
+    assert (await agent.answer_async({"call_1:approval": True})).text == "Paid."
     assert (await second.result()).text == "Yes."
     assert prompts(agent) == ["Pay", "Thanks"]
 

@@ -45,8 +45,8 @@ def test_a_tool_asks_and_is_called_again_with_the_answer(kind: str) -> None:
     assert [each.name for each in first.interrupts] == ["who"]
     assert first.receipt.calls[0].waits
     assert "waits for a person" in str(first.receipt)
-    assert agent.resume({"call_1:who": "Ada"}).interrupts[0].name == "whom"
-    result = agent.resume({"call_1:whom": ["Bob", 2]})
+    assert agent.answer({"call_1:who": "Ada"}).interrupts[0].name == "whom"
+    result = agent.answer({"call_1:whom": ["Bob", 2]})
     assert results(result)["call_1"].text == "Ada and ['Bob', 2]"
     assert len(begun) == 3
 
@@ -59,7 +59,7 @@ async def test_a_question_that_is_refused_says_that_the_tool_had_begun() -> None
 
     agent = Agent(ScriptedModel([Call("ask")], "Done.", then="Yes."), tools=[ask])
     await agent.invoke_async("Go")
-    result = await agent.resume_async({"call_1:who": Deny()})
+    result = await agent.answer_async({"call_1:who": Deny()})
     assert results(result)["call_1"].outcome is Outcome.CANCELLED
 
 
@@ -78,7 +78,7 @@ async def test_a_hook_asks_about_a_call() -> None:
     agent = Agent(model, tools=till.tools(), hooks=[check])
     await agent.invoke_async("Go")
     assert till.looked == 0
-    result = await agent.resume_async({"call_1:may it look?": "yes", "call_2:may it look?": "no"})
+    result = await agent.answer_async({"call_1:may it look?": "yes", "call_2:may it look?": "no"})
     assert till.looked == 1
     assert results(result)["call_1"].text == "seen"
     assert results(result)["call_2"].text == "it may not"
@@ -133,10 +133,10 @@ def test_an_agent_inside_an_agent_asks_through_it(memory: bool, restart: bool) -
     assert [each.arguments for each in result.interrupts] == [{"amount": 7}, {"amount": 8}]
     assert not faults(result.messages)
     agent = again(agent)
-    result = agent.resume({"call_1:call_3:approval": Deny("no more")})
+    result = agent.answer({"call_1:call_3:approval": Deny("no more")})
     assert [each.id for each in result.interrupts] == ["call_1:call_1:approval"]
     agent = again(agent)
-    result = agent.resume({"call_1:call_1:approval": True})
+    result = agent.answer({"call_1:call_1:approval": True})
     assert result.stop_reason == "end_turn"
     assert (till.paid, till.looked) == ([7], 2), "each look once, inside and outside"
     assert results(result)["call_1"].text == "The inner one is done."

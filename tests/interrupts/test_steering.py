@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from quiesce import CONTINUE, Agent, ToolContext, tool
+from quiesce import Agent, ToolContext, tool
 from quiesce.conversation.continuation import GO_ON
 from quiesce.conversation.sealing import faults
 from quiesce.errors import InvalidPrompt, NothingToContinue, UnknownMode
@@ -338,7 +338,7 @@ async def test_a_continuation_that_is_stopped_again_keeps_both_parts() -> None:
     model = ScriptedModel([Say("one", chunk=8), Stall()], [Say(" two"), Stall()], " three.", supports_prefill=True)
     agent = Agent(model)
     await cut_after(agent, "one")
-    run = agent.start(CONTINUE)
+    run = agent.start_continue()
     async for event in run:
         if isinstance(event, TextDelta):
             assert not faults(run.messages)

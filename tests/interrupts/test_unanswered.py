@@ -36,7 +36,7 @@ async def test_a_stop_while_an_approval_is_pending_leaves_an_agent_that_simply_w
     assert results(result)["call_2"].outcome is Outcome.NEVER_STARTED
     assert till.paid == []
     with pytest.raises(UnknownInterrupt):
-        await agent.resume_async({"call_2:approval": True})
+        await agent.answer_async({"call_2:approval": True})
     assert till.paid == []
 
 
@@ -76,7 +76,7 @@ async def test_a_plain_prompt_can_be_refused() -> None:
 async def test_answers_that_do_not_fit_change_nothing() -> None:
     agent, till = shop(5)
     with pytest.raises(UnknownInterrupt):
-        agent.start({"call_2:approval": True})
+        agent.start_answer({"call_2:approval": True})
     await agent.invoke_async("Go")
     before = agent.conversation.snapshot()
     for answers, error in (
@@ -91,7 +91,7 @@ async def test_answers_that_do_not_fit_change_nothing() -> None:
         agent.start("x", on_prompt="perhaps")  # pyright: ignore[reportArgumentType]
     assert agent.conversation.snapshot() is before
     assert agent.conversation.holder is None
-    assert (await agent.resume_async({"call_2:approval": True})).stop_reason == "end_turn"
+    assert (await agent.answer_async({"call_2:approval": True})).stop_reason == "end_turn"
     assert till.paid == [5]
 
 
@@ -112,9 +112,9 @@ async def test_what_is_not_answered_in_time_is_not_run() -> None:
     agent = Agent(ScriptedModel([Call("too_late"), Call("in_time")], "Done.", then="Yes."), tools=[too_late, in_time])
     await agent.invoke_async("Go")
     with pytest.raises(InterruptExpired):
-        await agent.resume_async({"call_1:approval": True, "call_2:approval": True})
+        await agent.answer_async({"call_1:approval": True, "call_2:approval": True})
     assert ran == []
-    result = await agent.resume_async({"call_2:approval": True})
+    result = await agent.answer_async({"call_2:approval": True})
     assert ran == ["in time"]
     assert "nobody answered in time" in results(result)["call_1"].text
 
@@ -128,14 +128,14 @@ async def test_what_is_not_answered_in_time_is_not_run() -> None:
 async def test_an_approved_tool_does_not_run_twice_after_a_stop() -> None:
     agent, till = shop(5, 6)
     await agent.invoke_async("Go")
-    run = agent.start({"call_2:approval": True})
+    run = agent.start_answer({"call_2:approval": True})
     async for event in run:
         if isinstance(event, ToolEnded) and event.result.call_id == "call_2":
             run.cancel()  # it is paid; the other one waits for its answer
     agent.cancel(arm=False)
     for again in ({"call_2:approval": True}, {"call_3:approval": True}):
         with pytest.raises(UnknownInterrupt):
-            await agent.resume_async(again)
+            await agent.answer_async(again)
     assert (await agent.invoke_async("And?")).stop_reason == "end_turn"
     assert till.paid == [5]
 
@@ -148,7 +148,7 @@ async def test_a_stop_works_in_a_resumed_run() -> None:
     model = ScriptedModel([Call("pay", {"amount": 1})], [Say("Thinking"), Pause(60)], then="Yes.")
     agent = Agent(model, tools=till.tools())
     await agent.invoke_async("Go")
-    run = agent.start({"call_1:approval": True})
+    run = agent.start_answer({"call_1:approval": True})
     async for event in run:
         if getattr(event, "text", None) == "Thinking":
             run.cancel("enough")
@@ -169,7 +169,7 @@ def test_many_threads_answer_and_stop_at_once() -> None:
         def answer() -> None:
             go.wait()
             try:
-                ended.append(agent.resume({"call_2:approval": True}).stop_reason)
+                ended.append(agent.answer({"call_2:approval": True}).stop_reason)
             except Exception as error:
                 ended.append(type(error).__name__)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from quiesce import CONTINUE, Agent, Approve, Conversation, ConversationState, Deny, Run
+from quiesce import Agent, Approve, Conversation, ConversationState, Deny, Run
 from quiesce.hooks import BeforeToolCall, OnMessage
 from quiesce.testing import Call, Harness, Pause, Say, ScriptedModel
 from tests.injection.registry import Workloads
@@ -61,7 +61,7 @@ async def asking_in_a_hook(harness: Harness) -> None:
     model = ScriptedModel([Call("quick"), Call("slow", {"seconds": 1})], "Done.", then="Yes.")
     agent = Agent(model, tools=[quick, slow], hooks=[check])
     await asked(agent, harness)
-    await harness.invoke(agent, {"call_2:may it?": "yes"}, target=True)
+    await harness.start_answer(agent, {"call_2:may it?": "yes"}, target=True).owned()
 
 
 @workload
@@ -69,14 +69,14 @@ async def all_answered(harness: Harness) -> None:
     agent = mixed_agent()
     await asked(agent, harness)
     answers = {"call_5:name": "Ada", "call_1:approval": True, "call_4:approval": Approve(arguments={"amount": 11})}
-    await harness.invoke(agent, answers, target=True)
+    await harness.start_answer(agent, answers, target=True).owned()
 
 
 @workload
 async def some_answered(harness: Harness) -> None:
     agent = mixed_agent()
     await asked(agent, harness)
-    await harness.invoke(agent, {"call_4:approval": True}, target=True)
+    await harness.start_answer(agent, {"call_4:approval": True}, target=True).owned()
 
 
 @workload
@@ -84,15 +84,15 @@ async def answered_bit_by_bit(harness: Harness) -> None:
     agent = mixed_agent()
     await asked(agent, harness)
     for answers in ({"call_5:name": "Ada"}, {"call_4:approval": Deny("too much")}, {"call_5:sure": False}):
-        await harness.invoke(agent, answers, target=False)
-    await harness.invoke(agent, {"call_1:approval": True}, target=True)
+        await harness.start_answer(agent, answers, target=False).owned()
+    await harness.start_answer(agent, {"call_1:approval": True}, target=True).owned()
 
 
 @workload
 async def all_denied(harness: Harness) -> None:
     agent = mixed_agent()
     await asked(agent, harness)
-    await harness.invoke(agent, {each.id: Deny("no") for each in agent.interrupts}, target=True)
+    await harness.start_answer(agent, {each.id: Deny("no") for each in agent.interrupts}, target=True).owned()
 
 
 @workload
@@ -100,7 +100,7 @@ async def asked_again_in_the_next_turn(harness: Harness) -> None:
     model = ScriptedModel([Call("pay")], [Say("Again. "), Call("pay", {"amount": 2})], "Done.", then="Yes.")
     agent = Agent(model, tools=[pay])
     await asked(agent, harness)
-    await harness.invoke(agent, {"call_1:approval": True}, target=True)
+    await harness.start_answer(agent, {"call_1:approval": True}, target=True).owned()
 
 
 @workload
@@ -109,7 +109,7 @@ async def one_by_one(harness: Harness) -> None:
     model = ScriptedModel(calls, "Done.", then="Yes.")
     agent = Agent(model, tools=[pay, quick, slow], tool_execution="sequential")
     await asked(agent, harness)
-    await harness.invoke(agent, {"call_2:approval": True}, target=True)
+    await harness.start_answer(agent, {"call_2:approval": True}, target=True).owned()
 
 
 @workload
@@ -121,7 +121,7 @@ async def after_a_restart(harness: Harness) -> None:
     model = ScriptedModel(Say("I am back.", pause=0.1), then="Yes.")
     agent = Agent(model, tools=[pay, tip, quick, ask], conversation=conversation)
     answers = {"call_5:name": Deny(), "call_1:approval": True, "call_4:approval": False}
-    await harness.invoke(agent, answers, target=True)
+    await harness.start_answer(agent, answers, target=True).owned()
 
 
 @workload
@@ -138,7 +138,7 @@ async def asking_below(harness: Harness) -> None:
     model = ScriptedModel([Call("inner", {"prompt": "pay"}), Call("quick")], "Done.", then="Yes.")
     agent = Agent(model, tools=[inner, quick])
     await asked(agent, harness)
-    await harness.invoke(agent, {"call_1:call_1:approval": True}, target=True)
+    await harness.start_answer(agent, {"call_1:call_1:approval": True}, target=True).owned()
 
 
 # --- Steering --------------------------------------------------------------------------------------------------------
@@ -211,7 +211,7 @@ async def steered_before_anything(harness: Harness) -> None:
 async def steered_in_a_resumed_run(harness: Harness) -> None:
     agent = mixed_agent()
     await asked(agent, harness)
-    run = harness.start(agent, {"call_1:approval": True, "call_5:name": "Ada"}, target=True)
+    run = harness.start_answer(agent, {"call_1:approval": True, "call_5:name": "Ada"}, target=True)
     later(0.15, run.steer, "Do not pay!")
     await run.owned()
 
@@ -275,14 +275,14 @@ def talking_agent(*, supports_prefill: bool) -> Agent:
 async def prefilled(harness: Harness) -> None:
     agent = talking_agent(supports_prefill=True)
     await cut(agent, harness, 0.35)
-    await harness.invoke(agent, CONTINUE, target=True)
+    await harness.start_continue(agent, target=True).owned()
 
 
 @workload
 async def prefilled_and_steered(harness: Harness) -> None:
     agent = talking_agent(supports_prefill=True)
     await cut(agent, harness, 0.35)
-    run = harness.start(agent, CONTINUE, target=True)
+    run = harness.start_continue(agent, target=True)
     later(0.25, run.steer, "Enough.")
     await run.owned()
 
@@ -298,14 +298,14 @@ async def prefilled_then_tools(harness: Harness) -> None:
     )
     model_agent = Agent(model, tools=[pay, quick])
     await cut(model_agent, harness, 0.1)
-    await harness.invoke(model_agent, CONTINUE, target=True)
+    await harness.start_continue(model_agent, target=True).owned()
 
 
 @workload
 async def asked_to_go_on(harness: Harness) -> None:
     agent = talking_agent(supports_prefill=False)
     await cut(agent, harness, 0.35)
-    await harness.invoke(agent, CONTINUE, target=True)
+    await harness.start_continue(agent, target=True).owned()
 
 
 @workload
@@ -313,7 +313,7 @@ async def cut_in_its_tools_and_continued(harness: Harness) -> None:
     model = ScriptedModel([Say("Look. "), Call("slow"), Call("quick")], Say("So be it.", pause=0.1), then="Yes.")
     agent = Agent(model, tools=[slow, quick])
     await cut(agent, harness, 1)
-    await harness.invoke(agent, CONTINUE, target=True)
+    await harness.start_continue(agent, target=True).owned()
 
 
 # --- A second prompt -------------------------------------------------------------------------------------------------

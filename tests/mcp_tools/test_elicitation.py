@@ -94,7 +94,7 @@ async def test_what_a_server_asks_is_an_interrupt_and_the_call_is_made_again_wit
             (interrupt,) = result.interrupts
             assert (interrupt.kind, interrupt.tool_name) == ("question", "book")
             assert interrupt.reason["schema"]["type"] == "object"
-            result = await agent.resume_async({interrupt.id: answers[interrupt.reason["message"]]})
+            result = await agent.answer_async({interrupt.id: answers[interrupt.reason["message"]]})
         assert result.text == "Booked."
         texts = [each.text for each in result.messages[2].results]
         assert texts == ["Astoria, 2 nights, breakfast: True", "3"]
@@ -106,7 +106,7 @@ async def test_an_old_server_is_told_that_the_call_is_off_and_begins_again(old):
     async with connected("stdio") as server:
         agent = Agent(booking(Call("book_mid_way", {"city": "Rome"})), tools=[server])
         (interrupt,) = (await agent.invoke_async("A hotel in Rome")).interrupts
-        result = await agent.resume_async({interrupt.id: {"name": "Bristol"}})
+        result = await agent.answer_async({interrupt.id: {"name": "Bristol"}})
         assert result.messages[2].results[0].text == "Bristol (2)", "what stood before the question was done twice"
 
 
@@ -121,7 +121,7 @@ async def test_a_no(answer, told: str, outcome: Outcome):
         agent = Agent(booking(Call("book", {"city": "Rome"})), tools=[server])
         result = await agent.invoke_async("A hotel in Rome")
         while result.interrupts:
-            result = await agent.resume_async({each.id: answer for each in result.interrupts})
+            result = await agent.answer_async({each.id: answer for each in result.interrupts})
         (line,) = result.messages[2].results
         assert told in line.text
         assert line.outcome is outcome
@@ -137,8 +137,8 @@ async def test_the_question_survives_the_process_that_asked():
     async with connected("stdio") as server:
         conversation = Conversation.restore(msgspec.json.decode(stored, type=ConversationState))
         agent = Agent(ScriptedModel(then="Booked."), tools=[server], conversation=conversation)
-        (second,) = (await agent.resume_async({interrupt.id: "Astoria"})).interrupts
-        result = await agent.resume_async({second.id: '{"nights": 1, "breakfast": false}'})
+        (second,) = (await agent.answer_async({interrupt.id: "Astoria"})).interrupts
+        result = await agent.answer_async({second.id: '{"nights": 1, "breakfast": false}'})
         assert result.messages[2].results[0].text == "Astoria, 1 nights, breakfast: False"
 
 
@@ -154,9 +154,9 @@ async def test_each_of_several_calls_asks_for_itself(kind: str, old):
             "Which hotel in Rome?",
             "Which hotel in Oslo?",
         ]
-        result = await agent.resume_async({each.id: each.arguments["city"] for each in result.interrupts})
+        result = await agent.answer_async({each.id: each.arguments["city"] for each in result.interrupts})
         stay = {"nights": 1, "breakfast": True}
-        result = await agent.resume_async({each.id: stay for each in result.interrupts})
+        result = await agent.answer_async({each.id: stay for each in result.interrupts})
         texts = [each.text.partition(",")[0] for each in result.messages[2].results]
         assert texts == ["Rome", "Oslo"]
 
@@ -178,7 +178,7 @@ async def ask_and_answer(harness: Harness, server: MCPServer, target: int = 0) -
     for number, answer in enumerate(("Astoria", {"nights": 2, "breakfast": True}), 1):
         if result.interrupts:
             answers = {each.id: answer for each in result.interrupts}
-            result = await harness.invoke(agent, answers, target=target == number)
+            result = await harness.start_answer(agent, answers, target=target == number).owned()
 
 
 @KINDS

@@ -79,7 +79,7 @@ def test_a_store_that_is_full_stops_the_run_with_a_typed_error(at: int) -> None:
 def test_or_goes_on_in_memory_and_says_so(at: int) -> None:
     async def main() -> None:
         store = Failing(at, StoreFull("no room"))
-        agent = Agent(script(), tools=[echo], session="s", store=store, on_store_failure="continue")
+        agent = Agent(script(), tools=[echo], session=Session("s", store, on_store_failure="continue"))
         events = [event async for event in agent.stream_async("Go")]
         assert sum(isinstance(event, StoreFailed) for event in events) <= 1
         ended = events[-1]
@@ -116,9 +116,7 @@ def test_a_run_that_went_on_in_memory_is_saved_when_the_store_is_back() -> None:
         store = Failing(2, StoreFull("no room"), times=1)
         agent = Agent(
             ScriptedModel([Say("One. ", pause=0.1), Pause(30), Say("Two.", pause=0.1)]),
-            session="s",
-            store=store,
-            on_store_failure="continue",
+            session=Session("s", store, on_store_failure="continue"),
         )
         events = [event async for event in agent.stream_async("Go")]
         assert any(isinstance(event, StoreFailed) for event in events)

@@ -225,7 +225,7 @@ def test_a_database_that_stays_away(postgres: Postgres, monkeypatch: pytest.Monk
 
     async def main() -> None:
         store = PostgresStore(url)
-        agent = Agent(talk(), tools=[look], session="s", store=store, on_store_failure=failure)
+        agent = Agent(talk(), tools=[look], session=Session("s", store, on_store_failure=failure))
         try:
             if failure == "stop":
                 with pytest.raises(StoreUnavailable) as raised:

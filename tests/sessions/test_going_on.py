@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from quiesce import CONTINUE, Agent, ToolContext, tool
+from quiesce import Agent, ToolContext, tool
 from quiesce.conversation.sealing import faults
 from quiesce.events import ModelCallStarted, TextDelta
 from quiesce.interrupts import PendingCall, PendingTurn
@@ -49,7 +49,7 @@ def test_an_approval_is_given_in_another_process(new_store: StoreMaker) -> None:
         assert later.session is not None
         await later.session.load()
         (interrupt,) = later.conversation.interrupts
-        result = await later.invoke_async({interrupt.id: True})
+        result = await later.answer_async({interrupt.id: True})
         assert result.text == "Done."
         assert [amount for amount, _ in paid] == [7]
         assert faults(result.messages) == ()
@@ -90,7 +90,7 @@ def test_a_cut_answer_goes_on_in_another_process(new_store: StoreMaker) -> None:
         run.cancel("enough")
         await run.stopped()
         later = Agent(Prefilled("three four."), session="s", store=new_store())
-        result = await later.invoke_async(CONTINUE)
+        result = await later.continue_async()
         assert [type(each) for each in result.messages] == [UserMessage, AssistantMessage]
         assert "".join(result.messages[-1].text.split()) == "Onetwothreefour."
         assert stored(new_store()) == result.messages

@@ -177,7 +177,7 @@ def test_answers_to_a_question_do_not_disturb_another_process(new_store: StoreMa
         first = agent(new_store(), [Say("Well"), Stall()]).start("One")
         await speaking(first)
         with pytest.raises(SessionBusy):
-            await agent(new_store(), on_busy="cancel_previous").invoke_async({"x": True})
+            await agent(new_store(), on_busy="cancel_previous").answer_async({"x": True})
         assert not first.done
         first.cancel()
         await first.result()

@@ -239,7 +239,7 @@ def test_what_went_on_in_memory_is_saved_by_the_next_run_first(place: Place) -> 
     async def main() -> None:
         store = place.make()
         model = Gated(WORDS, "Second.")
-        agent = Agent(model, session="s", store=store, on_store_failure="continue")
+        agent = Agent(model, session=Session("s", store, on_store_failure="continue"))
         run = agent.start("Go")
         seen = await read(run, model, place.lock)
         result = await run.result()

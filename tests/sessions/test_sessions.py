@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from quiesce import Agent, Session, ToolContext, tool
+from quiesce import Agent, Conversation, Session, ToolContext, tool
 from quiesce.conversation.sealing import faults
 from quiesce.errors import ConfigurationError, ConversationBusy, SessionBusy
 from quiesce.events import RunEnded, SessionRecovered, TextDelta, ToolEnded, ToolStarted
@@ -108,7 +108,7 @@ def test_the_other_process_gets_a_clear_error_or_waits(new_store: StoreMaker) ->
             await other.invoke_async("Two")
         assert isinstance(refused.value, ConversationBusy)
         assert other.messages == ()
-        waiter = Agent(ScriptedModel(then="Now."), session="s", store=new_store(), session_wait=60)
+        waiter = Agent(ScriptedModel(then="Now."), session=Session("s", new_store(), wait=60))
         waiting = waiter.start("Three")
         await asyncio.sleep(0.05)
         assert not waiting.done
@@ -122,7 +122,7 @@ def test_the_other_process_gets_a_clear_error_or_waits(new_store: StoreMaker) ->
 def test_a_stop_does_not_wait_for_a_session_that_is_busy(new_store: StoreMaker) -> None:
     async def main() -> None:
         new_store().acquire("s", holder("somebody"), seconds=1000).result()
-        run = Agent(ScriptedModel(then="No."), session="s", store=new_store(), session_wait=500).start("Two")
+        run = Agent(ScriptedModel(then="No."), session=Session("s", new_store(), wait=500)).start("Two")
         await asyncio.sleep(0.05)
         run.cancel("changed my mind")
         result = await asyncio.wait_for(run.result(), 10)
@@ -273,16 +273,17 @@ def test_stores_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 def test_what_makes_no_sense_is_refused() -> None:
     store = MemoryStore()
     for options in (
-        {"store": store},
         {"session": ""},
         {"session": "a\nb"},
-        {"session": "s", "store": store, "messages": [UserMessage(()), AssistantMessage(())]},
-        {"session": Session("s", store), "store": store},
-        {"session": "s", "store": store, "session_wait": -1},
-        {"session": "s", "store": store, "on_store_failure": "pray"},
+        {"session": 3},
+        {"session": "s", "conversation": Conversation()},
+        {"session": Session("s", store), "store": MemoryStore()},
     ):
         with pytest.raises(ConfigurationError):
             Agent(ScriptedModel(then="x"), **options)  # type: ignore[arg-type]
+    for wrong in ({"wait": -1}, {"on_store_failure": "pray"}):
+        with pytest.raises(ConfigurationError):
+            Session("s", store, **wrong)  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError):
         Agent(ScriptedModel(then="x"), session="s", store=store).clear()
 

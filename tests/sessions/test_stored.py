@@ -160,7 +160,7 @@ def test_a_pending_approval_is_given(old: OldStore) -> None:
         assert agent.session is not None
         await agent.session.load()
         (interrupt,) = agent.conversation.interrupts
-        result = await agent.invoke_async({interrupt.id: True})
+        result = await agent.answer_async({interrupt.id: True})
         assert (result.text, paid) == ("Done.", [7])
         assert faults(result.messages) == ()
 

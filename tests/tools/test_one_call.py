@@ -247,7 +247,7 @@ def test_one_of_two_that_wait_for_a_person_is_stopped_when_the_other_is_answered
         calls = [Call("pay", id="p"), Call("pay", id="q")]
         agent = agent_with(Tool(pay, requires_approval=True), calls=calls)
         assert (await agent.invoke_async("go")).stop_reason == "interrupt"
-        run = agent.start({"p:approval": True})
+        run = agent.start_answer({"p:approval": True})
         run.tap(lambda event: isinstance(event, ToolStarted) and run.cancel_tool("q"))
         outcome = await run.result()
         assert outcome.stop_reason == "end_turn"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 
 import oddities
 import pytest
@@ -31,10 +30,10 @@ def test_a_person_can_be_asked_from_a_process() -> None:
         (colour,) = asked.interrupts
         assert (colour.name, colour.kind, colour.tool_name) == ("colour", "question", "ask_first")
         assert colour.reason == {"choices": ["red", "blue"]}
-        again = await agent.resume_async({colour.id: "blue"})
+        again = await agent.answer_async({colour.id: "blue"})
         (size,) = again.interrupts
         assert (size.name, size.expires_at is not None) == ("size", True)
-        done = await agent.resume_async({size.id: 7})
+        done = await agent.answer_async({size.id: 7})
         result = results(done)["ask_first"]
         assert result.outcome is Outcome.COMPLETED
         assert result.text.startswith("7 blue ")
@@ -62,7 +61,7 @@ def test_a_question_from_a_process_can_be_dropped() -> None:
 def test_output_logging_progress_and_context_come_back(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         each = killable(oddities.log_and_report)
-        state = {"given": "state", "lock": threading.Lock()}
+        state = {"given": "state"}
         agent = agent_with(each, state=state)
         run = agent.start("go")
         events = [event async for event in run]

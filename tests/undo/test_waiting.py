@@ -78,7 +78,7 @@ async def test_through_two_questions():
     hotel = Hotel()
     agent = hotel.agent([*TURN, Call("pay", id="q")])
     await agent.invoke_async("go")
-    assert (await agent.resume_async({"p:approval": True})).stop_reason == "interrupt"
+    assert (await agent.answer_async({"p:approval": True})).stop_reason == "interrupt"
     await stop_when_it_speaks(agent, {"q:approval": True})
     assert hotel.log == ["+blue", "-blue"]
 

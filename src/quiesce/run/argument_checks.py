@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from copy import deepcopy
 from typing import Any, Final, Literal, Protocol, TypeAlias, get_args, runtime_checkable
 from weakref import WeakValueDictionary
 
@@ -116,6 +117,18 @@ def checked_output_retries(retries: object) -> int:
     if isinstance(retries, bool) or not isinstance(retries, int) or retries < 0:
         raise ConfigurationError(f"output_retries={retries!r} makes no sense.", todo="Use a whole number from 0 up.")
     return retries
+
+
+def checked_state(state: object) -> dict[str, Any]:
+    """What the state of each conversation begins with. Raises `ConfigurationError` for what cannot be copied."""
+    check_instance("state", state, dict, "a dict")
+    try:
+        return deepcopy(state) or {}  # pyright: ignore[reportReturnType]
+    except Exception as error:  # whatever a type of the user's own raises
+        raise ConfigurationError(
+            f"state= cannot be copied for each conversation ({type(error).__name__}: {error}).",
+            todo="Connections, locks and other objects belong in deps=.",
+        ) from None
 
 
 def check_choice(name: str, value: object, allowed: Any) -> None:

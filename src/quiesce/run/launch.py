@@ -9,10 +9,9 @@ from typing import Any, Final
 
 from .._background_loop import running_loop
 from ..cancellation import CancellationToken, Mode
-from ..conversation.sealing import user_message
 from ..errors import ConfigurationError, ConversationBusy
 from ..interrupts import Answers
-from ..messages import Prompt
+from ..messages import UserMessage
 from ..models.resolve import resolve_model
 from ..phases import Phase
 from ..sessions import Conversation
@@ -80,10 +79,9 @@ class Launch:
             return shared_session(session, self._defaults.store)
         if "conversation" in options:
             return options.get("conversation") or Conversation()
-        self._own.note_use()
         return self._own.conversation
 
-    def state(self, given: Prompt | Answers | None) -> RunState:
+    def state(self, given: UserMessage | Answers | None) -> RunState:
         """The state of the run: from a prompt, from the answers to an interrupt, or None to continue an answer.
 
         Raises `InvalidPrompt`, and `ConfigurationError` for deps that do not fit.
@@ -100,15 +98,14 @@ class Launch:
             parent=self._parent,
         )
 
-    def _input(self, given: Prompt | Answers | None) -> RunInput:
+    def _input(self, given: UserMessage | Answers | None) -> RunInput:
         options, parent = self._options, self._parent
         above = None if parent is None else parent.state.claim.context
         deps = options.get("deps", None if above is None else above.deps)
         check_deps(deps, self.config.deps_type, self.config.agent)
-        is_answers = isinstance(given, Mapping)
         return RunInput(
-            prompt=None if given is None or is_answers else user_message(given),
-            answers=dict(given) if is_answers else None,
+            prompt=given if isinstance(given, UserMessage) else None,
+            answers=dict(given) if isinstance(given, Mapping) else None,
             on_prompt=options.get("on_prompt") or self._defaults.on_prompt,
             on_busy=options.get("on_busy") or self._defaults.on_busy,
             deps=deps,

@@ -165,7 +165,7 @@ def one_end(watched: WatchedRun, result: RunResult) -> Iterator[str]:
         yield "a finished run is reported as cancelled"
     if result.stop_reason == "end_turn" and isinstance(last, AssistantMessage) and last.cut:
         yield "a cut run is reported as finished"
-    if stopped and result.output is not None:
+    if stopped and result.parsed:
         yield "a stopped run has an output"
     if (result.stop_reason == "interrupt") != bool(result.interrupts):
         yield f"stop_reason is {result.stop_reason}, and {len(result.interrupts)} questions are open"

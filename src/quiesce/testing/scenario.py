@@ -9,6 +9,7 @@ from typing import Any, Final, cast
 from ..agent import Agent
 from ..cancellation import CancellationToken
 from ..events import Event, RunEnded, ToolEnded, ToolStarted
+from ..interrupts import Answers
 from ..messages import Prompt
 from ..result import RunResult
 from ..run.events.stream import EventStream
@@ -76,6 +77,14 @@ class Harness:
     ) -> Run:
         """`agent.start`, watched. `under` is a token below `harness.parent` to use instead of that."""
         return self._watch(agent, lambda token: agent.start(prompt, token=under or token, **options), target=target).run
+
+    def start_answer(self, agent: Agent, answers: Answers, *, target: bool | None = None, **options: Any) -> Run:
+        """`agent.start_answer`, watched."""
+        return self._watch(agent, lambda token: agent.start_answer(answers, token=token, **options), target=target).run
+
+    def start_continue(self, agent: Agent, *, target: bool | None = None, **options: Any) -> Run:
+        """`agent.start_continue`, watched."""
+        return self._watch(agent, lambda token: agent.start_continue(token=token, **options), target=target).run
 
     async def invoke(self, agent: Agent, prompt: Prompt, *, target: bool | None = None, **options: Any) -> RunResult:
         """`agent.invoke_async`, watched."""
