@@ -25,8 +25,10 @@ BARRIER_FULL: Final = 16_384
 class SaveBarrier(Protocol):
     """Holds events back until something has happened to them: until they are saved, say. Then it delivers them."""
 
-    def take(self, event: Any) -> None:
-        """Queue an event. Never waits."""
+    @property
+    def add(self) -> Callable[[Any], None]:
+        """Queue an event. Never waits. Looked up for each event: it may be another function the next time."""
+        ...
 
     @property
     def queued(self) -> int:
@@ -66,7 +68,7 @@ class EventFanout:
         self.since_checkpoint += 1
         barrier = self.barrier
         if barrier is not None:
-            barrier.take(event)
+            barrier.add(event)
             return
         for buffer in self._buffers:
             buffer.events.append(event)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from ...events import RunEnded
@@ -18,7 +19,9 @@ class WriteBuffer:
     """Everything that was taken since the last batch. The first batch says that the run has begun."""
 
     def __init__(self, run_id: str, agent: str) -> None:
-        self.entries: Final[list[JournalRow]] = []
+        self._entries: Final[list[JournalRow]] = []
+        self.add: Final[Callable[[JournalRow], None]] = self._entries.append
+        """Add an entry. The list's own method, because every chunk of an answer comes by here."""
         self._run_id: Final = run_id
         self._begin: RunBegin | None = RunBegin(agent, time.time())
         self._messages: list[Message] = []
@@ -29,6 +32,16 @@ class WriteBuffer:
         self._rows = 0
         self._next_event = 1
 
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __iter__(self) -> Iterator[JournalRow]:
+        return iter(self._entries)
+
+    def clear(self) -> None:
+        """Forget the entries: nothing more is to be written."""
+        self._entries.clear()
+
     def replace(self, messages: tuple[Message, ...], replacing: int) -> None:
         """Messages that are in the conversation now, some of them in place of the last ones before."""
         unsent = min(replacing, len(self._messages))
@@ -38,7 +51,7 @@ class WriteBuffer:
 
     def mark(self) -> None:
         """The entry that comes next is not for readers."""
-        self._marks.append(len(self.entries))
+        self._marks.append(len(self._entries))
 
     def set_value(self, key: str, value: bytes) -> None:
         """A named value of the session."""
@@ -54,8 +67,8 @@ class WriteBuffer:
         `saved` is how many messages the store has; `closing` is how the run ended, and its receipt, if it has.
         """
         batch = WriteBatch(self._run_id, first_row=self._rows, first_event=self._next_event)
-        batch.entries = self.entries.copy()
-        self.entries.clear()
+        batch.entries = self._entries.copy()
+        self._entries.clear()
         batch.messages, self._messages = self._messages, []
         batch.values, self._values = self._values, {}
         batch.sent_prompts, self._answers = self._answers, {}

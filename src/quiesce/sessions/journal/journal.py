@@ -9,6 +9,7 @@ so far is saved.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from enum import Enum
@@ -61,8 +62,11 @@ class Journal:
         self._saved: Final = SaveProgress()
         self._in_flight: WriteBatch | None = None
         self._timer: Final = WriteTimer()
-        self._idle = False
-        """Whether the next entry has to begin a write."""
+        self.add: Callable[[JournalRow], None] = self._buffer.add
+        """Queue an event. It reaches the readers when it is saved.
+
+        While the journal is idle, the next event begins a write. Else this is the buffer's own method, without a check.
+        """
         self._deadline: Final = Deadline(self._on_deadline)
         self._closing: tuple[RunEnded, bytes] | None = None
         self._held: HeldLease | None = None
@@ -98,11 +102,11 @@ class Journal:
         if self._session.stop_watching():
             self._held.inbox.fetch()
         self.state = State.OPEN
-        self._idle = True
+        self.add = self._add_and_begin
         self.set_value(WRITER, self._host.run_id.encode())
         self._session.opened()
         for crash in self._session.crashes:
-            self.take(SessionRecovered(crash.run_id, crash.unknown))
+            self.add(SessionRecovered(crash.run_id, crash.unknown))
         self._begin()
 
     def stop_waiting(self) -> None:
@@ -126,11 +130,9 @@ class Journal:
 
     # --- Taking -------------------------------------------------------------------------------------------------
 
-    def take(self, event: JournalRow) -> None:
-        """Queue an event. It reaches the readers when it is saved."""
-        self._buffer.entries.append(event)
-        if self._idle:
-            self._begin()
+    def _add_and_begin(self, event: JournalRow) -> None:
+        self._buffer.add(event)
+        self._begin()
 
     def commit(self, messages: tuple[Message, ...], *, replacing: int = 0) -> None:
         """Queue messages that are in the conversation now, some of them in place of the last ones before.
@@ -140,7 +142,7 @@ class Journal:
         if self.state is not State.CLOSED:
             self._buffer.replace(messages, replacing)
             self._buffer.mark()
-            self.take(Commit(len(messages)))
+            self.add(Commit(len(messages)))
 
     def set_value(self, key: str, value: bytes) -> None:
         """Queue a named value of the session; it is saved in one step with the events and messages around it."""
@@ -159,7 +161,7 @@ class Journal:
     async def intend(self, call_id: str) -> None:
         """Note that a tool is about to run, and wait until that is saved."""
         self._buffer.mark()
-        self.take(ToolIntended(call_id))
+        self.add(ToolIntended(call_id))
         await self.durable()
 
     async def durable(self) -> None:
@@ -187,12 +189,12 @@ class Journal:
     def _taken(self) -> int:
         """How many entries there were so far. Counted when asked, so that taking one costs next to nothing."""
         in_flight = 0 if self._in_flight is None else self._in_flight.count
-        return self._saved.written + in_flight + len(self._buffer.entries)
+        return self._saved.written + in_flight + len(self._buffer)
 
     @property
     def queued(self) -> int:
         """How many entries are not on their way to the store yet."""
-        return len(self._buffer.entries)
+        return len(self._buffer)
 
     @property
     def backlog(self) -> int:
@@ -241,9 +243,9 @@ class Journal:
         """
         if self.state is State.DEGRADED:
             self._tell_all()
-        if self.state is not State.OPEN or self._in_flight is not None or not self._buffer.entries:
+        if self.state is not State.OPEN or self._in_flight is not None or not self._buffer:
             return
-        self._idle = False
+        self.add = self._buffer.add
         if self._saved.has_waiters:
             self._timer.cancel()
             self._write()
@@ -259,7 +261,7 @@ class Journal:
     def _write(self) -> None:
         """Send off everything that is queued."""
         self._timer.cancel()
-        if self.state is State.OPEN and self._in_flight is None and self._buffer.entries and self._closing is None:
+        if self.state is State.OPEN and self._in_flight is None and self._buffer and self._closing is None:
             self._send(self._buffer.turn(self._session.saved, self._closing))
 
     def _send(self, batch: WriteBatch) -> None:
@@ -298,7 +300,7 @@ class Journal:
         if self.state is State.DEGRADED:
             self.state, self.error = State.OPEN, None
         self._saved.wake()
-        self._idle = True
+        self.add = self._add_and_begin
         if self._closing is None:
             self._begin()
         elif not self._saved.ended:
@@ -307,7 +309,7 @@ class Journal:
     def _tell_all(self) -> None:
         """Hand the readers everything, saved or not."""
         in_flight = [] if self._in_flight is None else self._in_flight.entries
-        self._readers.tell([*in_flight, *self._buffer.entries], self._saved.written)
+        self._readers.tell([*in_flight, *self._buffer], self._saved.written)
 
     # --- When the store fails -----------------------------------------------------------------------------------
 
@@ -339,8 +341,8 @@ class Journal:
     def _degrade(self, failure: StoreError) -> None:
         """Go on in memory. Readers get what happens at once, and writing is tried again now and then."""
         self.state, self.error = State.DEGRADED, failure
-        self._idle = True
-        self.take(StoreFailed(str(failure)))
+        self.add = self._add_and_begin
+        self.add(StoreFailed(str(failure)))
         self._saved.wake_all()
 
     def _end_with(self, failure: StoreError) -> None:
@@ -371,7 +373,7 @@ class Journal:
     def _write_end(self) -> None:
         self._timer.cancel()
         if self.state is State.OPEN:
-            self._idle = False
+            self.add = self._buffer.add
             self._send(self._buffer.turn(self._session.saved, self._closing))
 
     def close(self) -> None:
@@ -382,7 +384,7 @@ class Journal:
         store.
         """
         if self._saved.ended:
-            self._buffer.entries.clear()
+            self._buffer.clear()
         if self.state is State.DEGRADED or not self.opened:
             self._tell_all()
         self.state = State.CLOSED
