@@ -44,7 +44,7 @@ class HookEvent:
 
 
 class BeforeRun(HookEvent):
-    """The prompt is in the conversation; nothing was sent yet. No prompt: the run goes on with what was begun."""
+    """The prompt is in the conversation; nothing was sent yet. `prompt` is None when the run resumes a turn."""
 
     def __init__(self, run_id: str, token: CancellationToken, prompt: UserMessage | None) -> None:
         super().__init__(run_id, token)
@@ -89,7 +89,7 @@ class _ToolHookEvent(HookEvent):
 
     @property
     def replacement(self) -> ToolResult | None:
-        """The result that a hook has put in place, if any."""
+        """The result that a hook has set, if any."""
         return self._replacement
 
 
@@ -136,7 +136,7 @@ class OnStop(HookEvent):
 
 
 class OnLateOutcome(HookEvent):
-    """A tool call that was given up has ended after all. `receipt` is None while the run is still going on."""
+    """An abandoned tool call has ended. `receipt` is None while the run is still going on."""
 
     def __init__(self, run_id: str, token: CancellationToken, outcome: LateOutcome, receipt: Receipt | None) -> None:
         super().__init__(run_id, token)
@@ -190,7 +190,7 @@ class Hooks:
 
 
 def hook_name(hook: Hook) -> str:
-    """What events and receipts call a hook."""
+    """The name of a hook in events and receipts."""
     return getattr(hook, "__qualname__", None) or type(hook).__name__
 
 

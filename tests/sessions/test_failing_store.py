@@ -12,6 +12,7 @@ from quiesce import Agent, Session
 from quiesce.conversation.sealing import faults
 from quiesce.errors import LeaseLost, StoreError, StoreFull, StoreUnavailable
 from quiesce.events import RunEnded, StoreFailed, TextDelta
+from quiesce.sessions.journal.delivery import EventDelivery
 from quiesce.sessions.journal.rows import decode_row
 from quiesce.sessions.records import Lease, WriteBatch, holder
 from quiesce.sessions.stores.memory import MemoryStore
@@ -47,6 +48,28 @@ class Failing(MemoryStore):
 
 def script() -> ScriptedModel:
     return ScriptedModel([Say("One two three. ", pause=0.1), Call("echo", {"word": "w"})], Say("The end.", pause=0.1))
+
+
+def test_a_run_that_goes_on_in_memory_delivers_each_chunk_without_copying_those_before_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    handled: list[int] = []
+    deliver = EventDelivery.deliver
+
+    def counting(self: EventDelivery, entries: list[Any], first: int, marks: list[int] | None = None) -> None:
+        handled.append(len(entries))
+        deliver(self, entries, first, marks)
+
+    monkeypatch.setattr(EventDelivery, "deliver", counting)
+
+    async def main() -> None:
+        model = ScriptedModel(Say("word " * 300, chunk=5))
+        agent = Agent(model, session="s", store=Failing(0, StoreFull("no room")), on_store_failure="continue")
+        events = [event async for event in agent.stream_async("Go")]
+        assert sum(isinstance(event, TextDelta) for event in events) == 300
+        assert sum(handled) < 10 * len(events)
+
+    run_virtual(main())
 
 
 @pytest.mark.parametrize("at", range(8))
