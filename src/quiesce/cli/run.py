@@ -49,10 +49,7 @@ exit codes:
 def add_parser(subparsers: Subparsers) -> None:
     """Describe the subcommand."""
     parser = subparsers.add_parser(
-        "run",
-        help="run one prompt, for scripts",
-        epilog=_CODES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        "run", help="run one prompt, for scripts", epilog=_CODES, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("prompt", nargs="?", help="the prompt; '-' or nothing reads it from standard input")
     add_options(parser)

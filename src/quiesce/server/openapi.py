@@ -74,10 +74,7 @@ def document(settings: Settings) -> _Json:
         },
         "paths": _paths(settings.max_wait),
         "security": [{"key": []}, {}],
-        "components": {
-            "schemas": components,
-            "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
-        },
+        "components": {"schemas": components, "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}}},
     }
 
 

@@ -118,11 +118,7 @@ class RunStarter:
 
     def _register(self, run: Run, info: RunInfo) -> LiveRun:
         live = LiveRun(
-            run,
-            self._new_log(run),
-            info,
-            on_end=self._retention.run_ended,
-            on_change=self._run_lists.run_changed,
+            run, self._new_log(run), info, on_end=self._retention.run_ended, on_change=self._run_lists.run_changed
         )
         self._runs.add(live)
         self._run_lists.run_changed(live)

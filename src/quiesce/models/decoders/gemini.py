@@ -8,15 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from ...errors import RequestRejected
-from ...events import (
-    AnswerEnd,
-    AnswerStart,
-    AnswerStop,
-    Delta,
-    ReasoningDelta,
-    TextDelta,
-    UsageDelta,
-)
+from ...events import AnswerEnd, AnswerStart, AnswerStop, Delta, ReasoningDelta, TextDelta, UsageDelta
 from ..wire.failures import Failures
 from ..wire.sse import EventStreamDecoder, decoded
 from .whole_calls import WholeCalls

@@ -36,11 +36,7 @@ from ..wire.message_format import Block, MessageFormat
 from ..wire.sdk import extra
 from .compatible import vocabulary_of
 
-_INFERENCE: Final = {
-    "temperature": "temperature",
-    "top_p": "topP",
-    "stop_sequences": "stopSequences",
-}
+_INFERENCE: Final = {"temperature": "temperature", "top_p": "topP", "stop_sequences": "stopSequences"}
 _FORMATS: Final[Mapping[str, str]] = {
     "application/pdf": "pdf",
     "text/csv": "csv",

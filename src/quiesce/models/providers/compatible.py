@@ -80,19 +80,9 @@ SERVERS: Final[Mapping[str, Server]] = {
         structured="json_object",
         reasoning_field="reasoning_content",
     ),
-    "mistral": Server(
-        "Mistral",
-        "https://api.mistral.ai/v1",
-        "MISTRAL_API_KEY",
-        tokenizer="mistral",
-        short_ids=True,
-    ),
+    "mistral": Server("Mistral", "https://api.mistral.ai/v1", "MISTRAL_API_KEY", tokenizer="mistral", short_ids=True),
     "groq": Server(
-        "Groq",
-        "https://api.groq.com/openai/v1",
-        "GROQ_API_KEY",
-        body=_USAGE_AT_END,
-        max_tokens="max_completion_tokens",
+        "Groq", "https://api.groq.com/openai/v1", "GROQ_API_KEY", body=_USAGE_AT_END, max_tokens="max_completion_tokens"
     ),
     "xai": Server("xAI", "https://api.x.ai/v1", "XAI_API_KEY", body=_USAGE_AT_END),
     "together": Server("Together", "https://api.together.xyz/v1", "TOGETHER_API_KEY", body=_USAGE_AT_END),

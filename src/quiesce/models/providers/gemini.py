@@ -59,12 +59,7 @@ class Gemini(PlainModel):
         if not key and access_token is None:
             raise no_key("Gemini", "GEMINI_API_KEY")
         super().__init__(
-            model,
-            api_key=key,
-            base_url=base_url or _ADDRESS,
-            stop_policy=stop_policy,
-            tokenizer=tokenizer,
-            **options,
+            model, api_key=key, base_url=base_url or _ADDRESS, stop_policy=stop_policy, tokenizer=tokenizer, **options
         )
         self._api_key: Final = key
         self._access_token: Final = access_token
@@ -155,12 +150,7 @@ class _GeminiFormat(MessageFormat):
 
     def result(self, result: ToolResult) -> Iterator[Block]:
         text = result.text or SEE_ATTACHMENT
-        yield {
-            "functionResponse": {
-                "name": result.name,
-                "response": {"error" if result.is_error else "output": text},
-            }
-        }
+        yield {"functionResponse": {"name": result.name, "response": {"error" if result.is_error else "output": text}}}
         yield from (self.part(part) for part in result.content if not isinstance(part, Text))
 
 

@@ -10,15 +10,7 @@ import httpx2
 import msgspec
 from msgspec import Struct
 
-from ...events import (
-    AnswerEnd,
-    AnswerStart,
-    AnswerStop,
-    Delta,
-    ReasoningDelta,
-    TextDelta,
-    UsageDelta,
-)
+from ...events import AnswerEnd, AnswerStart, AnswerStop, Delta, ReasoningDelta, TextDelta, UsageDelta
 from ...messages import AssistantMessage, Document, Image, Message, Text, ToolMessage, UserContent, UserMessage
 from ..base import ModelRequest, StopPolicyName
 from ..decoders.whole_calls import WholeCalls

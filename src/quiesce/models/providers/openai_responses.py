@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Unpack
 
 import httpx2
 
-from ...events import (
-    UsageDelta,
-)
+from ...events import UsageDelta
 from ...messages import (
     AssistantMessage,
     CutNote,
@@ -173,12 +171,7 @@ def _assistant(message: AssistantMessage) -> Iterator[dict[str, Any]]:
             case Text(text) | CutNote(text):
                 yield {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": text}]}
             case ToolCall():
-                yield {
-                    "type": "function_call",
-                    "call_id": part.id,
-                    "name": part.name,
-                    "arguments": arguments_of(part),
-                }
+                yield {"type": "function_call", "call_id": part.id, "name": part.name, "arguments": arguments_of(part)}
             case Reasoning():
                 # Reasoning is taken back only together with what it led to.
                 led_to = next((each for each in message.content[place + 1 :] if not isinstance(each, Reasoning)), None)

@@ -13,16 +13,7 @@ from typing import Any
 
 import msgspec
 
-from ...messages import (
-    CutNote,
-    Document,
-    Image,
-    Message,
-    Reasoning,
-    Text,
-    ToolCall,
-    ToolMessage,
-)
+from ...messages import CutNote, Document, Image, Message, Reasoning, Text, ToolCall, ToolMessage
 
 _SAMPLE = 2048
 _WORDY = re.compile(r"[^\W\d_]|\s", re.UNICODE)
