@@ -20,7 +20,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 from msgspec import Struct
 
-from ..errors import ModelError, ScriptError
+from ..errors import ScriptError
 from ..events import (
     AnswerEnd,
     AnswerStart,
@@ -236,22 +236,3 @@ def _steps(answer: Answer) -> tuple[Step, ...]:
 def _pieces(text: str, size: int) -> Iterator[str]:
     for start in range(0, len(text), size):
         yield text[start : start + size]
-
-
-__all__ = [
-    "Answer",
-    "Call",
-    "Drop",
-    "End",
-    "Fail",
-    "Interleave",
-    "ModelError",
-    "Pause",
-    "Raw",
-    "Say",
-    "ScriptedModel",
-    "Stall",
-    "Think",
-    "TornCall",
-    "Used",
-]

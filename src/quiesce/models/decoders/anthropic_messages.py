@@ -91,8 +91,7 @@ class MessagesDecoder(EventStreamDecoder):
     """
 
     def __init__(self, failures: Failures) -> None:
-        super().__init__()
-        self._failures: Final = failures
+        super().__init__(failures)
         self._open: Final[dict[int, _Block]] = {}
         self._seen: Final[set[int]] = set()
         self._usage = _Usage()
@@ -106,7 +105,7 @@ class MessagesDecoder(EventStreamDecoder):
             return
         match event.type:
             case "message_start":
-                self._start(event.message or _Message(), into)
+                self._take_start(event.message or _Message(), into)
             case "content_block_start":
                 self._begin(event.index, event.content_block, into)
             case "content_block_stop":
@@ -122,7 +121,7 @@ class MessagesDecoder(EventStreamDecoder):
             case _:  # ping, and what is yet to come
                 pass
 
-    def _start(self, message: _Message, into: list[Delta]) -> None:
+    def _take_start(self, message: _Message, into: list[Delta]) -> None:
         into.append(AnswerStart(message.id, message.model))
         if message.usage is not None:
             self._usage = message.usage

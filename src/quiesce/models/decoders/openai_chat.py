@@ -10,7 +10,6 @@ from msgspec import Struct
 
 from ...events import (
     AnswerEnd,
-    AnswerStart,
     AnswerStop,
     Delta,
     ReasoningDelta,
@@ -118,10 +117,8 @@ class ChatDecoder(EventStreamDecoder):
     """Decodes the chunks of one answer."""
 
     def __init__(self, failures: Failures) -> None:
-        super().__init__()
-        self._failures: Final = failures
+        super().__init__(failures)
         self._calls: Final[dict[int, _Call]] = {}
-        self._started = False
 
     def take(self, name: bytes, data: bytes, into: list[Delta]) -> None:
         """One chunk."""
@@ -135,9 +132,8 @@ class ChatDecoder(EventStreamDecoder):
         if chunk.error is not None or name == b"error":
             raise self._failures.of_error_object(chunk.error, request_id=_head(data).id)
         if not self._started:
-            self._started = True
             head = _head(data)
-            into.append(AnswerStart(head.id, head.model))
+            self._start(head.id, head.model, into)
         if chunk.choices:
             self._take_choice(chunk.choices[0], into)
         if chunk.usage is not None or chunk.timings is not None or chunk.x_groq is not None:

@@ -9,7 +9,6 @@ from msgspec import Struct
 
 from ...events import (
     AnswerEnd,
-    AnswerStart,
     AnswerStop,
     Delta,
     ReasoningDelta,
@@ -90,11 +89,10 @@ class ResponsesDecoder(EventStreamDecoder):
     """Decodes the events of one answer. What comes twice, or for something that is not open, changes nothing."""
 
     def __init__(self, failures: Failures) -> None:
-        super().__init__()
-        self._failures: Final = failures
+        super().__init__(failures)
         self._calls: Final[dict[int, _Call]] = {}
         self._thought: Final[set[str]] = set()
-        self._started = self._refused = False
+        self._refused = False
 
     def take(self, name: bytes, data: bytes, into: list[Delta]) -> None:
         """One event."""
@@ -132,7 +130,8 @@ class ResponsesDecoder(EventStreamDecoder):
     def _take_other(self, event: _Event, into: list[Delta]) -> None:
         match event.type:
             case "response.created" | "response.in_progress":
-                self._start(event.response or _Response(), into)
+                response = event.response or _Response()
+                self._start(response.id, response.model, into)
             case "response.output_item.added" if event.item is not None and event.item.type == "function_call":
                 self._begin(event.output_index, event.item, into)
             case "response.function_call_arguments.delta":
@@ -149,11 +148,6 @@ class ResponsesDecoder(EventStreamDecoder):
                 raise self._failures.of_error_object(found or {"code": event.code, "message": event.message})
             case _:
                 pass
-
-    def _start(self, response: _Response, into: list[Delta]) -> None:
-        if not self._started:
-            self._started = True
-            into.append(AnswerStart(response.id, response.model))
 
     def _begin(self, index: int | None, item: _Item, into: list[Delta]) -> None:
         if index is None or index in self._calls:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Unpack
+from typing import Any, ClassVar, Final, Literal, Unpack
 
 import httpx2
 
 from ...messages import Document, Image, Reasoning, ToolCall, ToolResult
-from ..base import ModelRequest, StopPolicyName
+from ..base import ModelRequest
 from ..decoders.anthropic_messages import MessagesDecoder
 from ..wire.convert import (
     base64_of,
@@ -22,12 +22,9 @@ from ..wire.convert import (
     takes_prefill,
 )
 from ..wire.failures import no_key
-from ..wire.http import PerLoop, WireModel, WireOptions
+from ..wire.http import WireOptions
 from ..wire.message_format import Block, MessageFormat
-from ..wire.sdk import close_sdk_client, sdk_client, vendor_sdk
-
-if TYPE_CHECKING:
-    from anthropic import AsyncAnthropic
+from ..wire.sdk import SdkModel
 
 # The API wants a limit on every answer. This is one that all current models accept.
 DEFAULT_MAX_TOKENS: Final = 8192
@@ -35,7 +32,7 @@ DEFAULT_MAX_TOKENS: Final = 8192
 _COUNTED: Final = frozenset({"messages", "system", "tools", "tool_choice", "thinking", "output_config"})
 
 
-class Anthropic(WireModel):
+class Anthropic(SdkModel):
     """A Claude model.
 
     max_tokens  the limit on an answer, when the request names none
@@ -47,6 +44,10 @@ class Anthropic(WireModel):
 
     provider = "anthropic"
     label: ClassVar[str] = "Anthropic"
+    package = "anthropic"
+    client_class = "AsyncAnthropic"
+    decoder = MessagesDecoder
+    tokenizer = "claude"
 
     def __init__(
         self,
@@ -56,34 +57,21 @@ class Anthropic(WireModel):
         base_url: str | None = None,
         max_tokens: int = DEFAULT_MAX_TOKENS,
         cache: bool | Literal["5m", "1h"] = True,
-        stop_policy: StopPolicyName = "hang_up",
-        tokenizer: str | None = "claude",
         **options: Unpack[WireOptions],
     ) -> None:
-        self._api_key: Final = api_key or os.environ.get("ANTHROPIC_API_KEY")
-        if not self._api_key:
+        key = api_key or os.environ.get("ANTHROPIC_API_KEY")
+        if not key:
             raise no_key("Anthropic", "ANTHROPIC_API_KEY")
-        super().__init__(
-            model,
-            api_key=self._api_key,
-            base_url=base_url or os.environ.get("ANTHROPIC_BASE_URL") or "https://api.anthropic.com",
-            stop_policy=stop_policy,
-            tokenizer=tokenizer,
-            **options,
-        )
+        address = base_url or os.environ.get("ANTHROPIC_BASE_URL") or "https://api.anthropic.com"
+        super().__init__(model, api_key=key, base_url=address, **options)
         self._max_tokens: Final = max_tokens
         self._cache: Final[dict[str, Any] | None] = (
             None if not cache else {"type": "ephemeral"} | ({} if cache is True else {"ttl": cache})
         )
-        self._sdk: Final = vendor_sdk("anthropic", "Anthropic")
-        self._clients: Final = PerLoop(self._new_client, close_sdk_client)
-
-    def _new_client(self) -> AsyncAnthropic:
-        return sdk_client(self._sdk.AsyncAnthropic, self, self._api_key, self.extra_headers)
 
     async def _send(self, request: ModelRequest) -> httpx2.Response:
         body = self.body(request)
-        client = await self._clients.get()
+        client = await self._client()
         answer = await client.messages.with_streaming_response.create(
             model=self.model,
             messages=body.pop("messages"),
@@ -97,7 +85,7 @@ class Anthropic(WireModel):
     async def count_tokens(self, request: ModelRequest) -> int | None:
         """What a request costs to send, by the provider's own counter. It costs nothing, but its rate is limited."""
         body = {name: value for name, value in self.body(request).items() if name in _COUNTED}
-        client = await self._clients.get()
+        client = await self._client()
         counted = await client.messages.count_tokens(model=self.model, messages=body.pop("messages"), extra_body=body)
         return counted.input_tokens
 
@@ -105,10 +93,6 @@ class Anthropic(WireModel):
     def supports_prefill(self) -> bool:
         """Whether a request may end in the beginning of the answer: up to Claude 4.5, and without thinking."""
         return "thinking" not in self.extra_body and takes_prefill(self.model)
-
-    def _decoder(self, request: ModelRequest) -> MessagesDecoder:
-        del request
-        return MessagesDecoder(self._failures)
 
     def body(self, request: ModelRequest) -> dict[str, Any]:
         """The request as the API wants it."""

@@ -18,7 +18,7 @@ import msgspec
 
 from ...errors import AuthenticationFailed, ConfigurationError
 from ...messages import AssistantMessage, Document, Image, Reasoning, ToolCall, ToolResult, UserContent
-from ..base import ModelRequest, StopPolicyName
+from ..base import ModelRequest
 from ..decoders.bedrock_converse import ConverseDecoder
 from ..wire.convert import (
     SEE_ATTACHMENT,
@@ -64,6 +64,8 @@ class Bedrock(PlainModel):
 
     provider = "bedrock"
     label: ClassVar[str] = "Bedrock"
+    decoder = ConverseDecoder
+    stop_policy = "drain"
 
     def __init__(
         self,
@@ -74,8 +76,6 @@ class Bedrock(PlainModel):
         profile: str | None = None,
         base_url: str | None = None,
         cache: bool = False,
-        stop_policy: StopPolicyName = "drain",
-        tokenizer: str | None = None,
         **options: Unpack[WireOptions],
     ) -> None:
         session = extra("botocore.session", "Bedrock", "bedrock")
@@ -95,10 +95,9 @@ class Bedrock(PlainModel):
             model,
             api_key=self._api_key,
             base_url=base_url or f"https://bedrock-runtime.{self._region}.amazonaws.com",
-            stop_policy=stop_policy,
-            tokenizer=tokenizer or vocabulary_of(re.sub(r"^(us|eu|apac|global|jp|au)\.", "", model)),
             **options,
         )
+        self.tokenizer = self.tokenizer or vocabulary_of(re.sub(r"^(us|eu|apac|global|jp|au)\.", "", model))
 
     async def _send(self, request: ModelRequest) -> httpx2.Response:
         content = msgspec.json.encode(self.body(request))
@@ -148,10 +147,6 @@ class Bedrock(PlainModel):
         request = awsrequest.AWSRequest(method="POST", url=url, data=content, headers=headers)
         auth.SigV4Auth(keys, "bedrock", self._region).add_auth(request)
         return dict(request.headers.items())
-
-    def _decoder(self, request: ModelRequest) -> ConverseDecoder:
-        del request
-        return ConverseDecoder(self._failures)
 
     def body(self, request: ModelRequest) -> dict[str, Any]:
         """The request as the API wants it."""

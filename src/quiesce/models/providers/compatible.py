@@ -112,32 +112,18 @@ SERVERS: Final[Mapping[str, Server]] = {
 }
 
 # The first letters of model names that tell the vocabulary, on any server.
-_FAMILIES: Final[tuple[tuple[str, str], ...]] = (
-    ("gpt-3.5", "cl100k"),
-    ("gpt-4-", "cl100k"),
-    ("gpt-oss", "o200k"),
-    ("gpt-", "o200k"),
-    ("chatgpt-", "o200k"),
-    ("o1", "o200k"),
-    ("o3", "o200k"),
-    ("o4", "o200k"),
-    ("claude", "claude"),
-    ("anthropic.", "claude"),
-    ("meta-llama", "llama3"),
-    ("llama-3", "llama3"),
-    ("llama3", "llama3"),
-    ("qwen", "qwen"),
-    ("qwq", "qwen"),
-    ("deepseek", "deepseek"),
-    ("mistral", "mistral"),
-    ("magistral", "mistral"),
-    ("codestral", "mistral"),
-    ("kimi", "kimi"),
-    ("moonshot", "kimi"),
-    ("glm", "glm"),
-    ("gemma", "gemma"),
-    ("gemini", "gemma"),
-    ("smollm2", "smollm2"),
+_FAMILIES: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
+    ("cl100k", ("gpt-3.5", "gpt-4-")),
+    ("o200k", ("gpt-oss", "gpt-", "chatgpt-", "o1", "o3", "o4")),
+    ("claude", ("claude", "anthropic.")),
+    ("llama3", ("meta-llama", "llama-3", "llama3")),
+    ("qwen", ("qwen", "qwq")),
+    ("deepseek", ("deepseek",)),
+    ("mistral", ("mistral", "magistral", "codestral")),
+    ("kimi", ("kimi", "moonshot")),
+    ("glm", ("glm",)),
+    ("gemma", ("gemma", "gemini")),
+    ("smollm2", ("smollm2",)),
 )
 
 
@@ -145,7 +131,7 @@ def vocabulary_of(model: str, server: Server | None = None) -> str | None:
     """The family of a model's vocabulary, from its name; None when that says nothing."""
     known = model.lower()
     bare = known.rpartition("/")[2]
-    for start, family in _FAMILIES:
-        if bare.startswith(start) or known.startswith(start):
+    for family, starts in _FAMILIES:
+        if bare.startswith(starts) or known.startswith(starts):
             return family
     return None if server is None else server.tokenizer

@@ -30,7 +30,6 @@ from ...cancellation import BoundedShield
 from ...errors import ConfigurationError, MissingExtra, ModelError, UnknownModel
 from ...processes.environment import interpreter_environment
 from ...usage.prices import Price
-from ..base import ModelRequest
 from ..wire.failures import Failures
 from . import local_server
 from .compatible import SERVERS, Server
@@ -99,14 +98,9 @@ class Local(OpenAIChat):
         super().__init__(model, server=server, timeout=timeout, extra_body=extra_body, price=price)
         self.provider = "local"
 
-    async def _send(self, request: ModelRequest) -> httpx2.Response:
-        body = self.body(request)
+    async def _client(self) -> Any:
         address = await address_of_server(self.weights)
-        client = (await self._clients.get()).with_options(base_url=f"{address}/v1")
-        answer = await client.chat.completions.with_streaming_response.create(
-            model=self.model, messages=body.pop("messages"), stream=True, extra_body=body
-        ).__aenter__()
-        return answer.http_response
+        return (await super()._client()).with_options(base_url=f"{address}/v1")
 
 
 def is_available() -> bool:

@@ -10,9 +10,9 @@ import httpx2
 import msgspec
 from msgspec import Struct
 
-from ...events import AnswerEnd, AnswerStart, AnswerStop, Delta, ReasoningDelta, TextDelta, UsageDelta
+from ...events import AnswerEnd, AnswerStop, Delta, ReasoningDelta, TextDelta, UsageDelta
 from ...messages import AssistantMessage, Document, Image, Message, Text, ToolMessage, UserContent, UserMessage
-from ..base import ModelRequest, StopPolicyName
+from ..base import ModelRequest
 from ..decoders.whole_calls import WholeCalls
 from ..wire.convert import (
     NO_ANSWER,
@@ -54,19 +54,11 @@ class Ollama(PlainModel):
         *,
         api_key: str | None = None,
         base_url: str | None = None,
-        stop_policy: StopPolicyName = "hang_up",
-        tokenizer: str | None = None,
         **options: Unpack[WireOptions],
     ) -> None:
         key = api_key or os.environ.get("OLLAMA_API_KEY")
-        super().__init__(
-            model,
-            api_key=key,
-            base_url=base_url or ollama_address(),
-            stop_policy=stop_policy,
-            tokenizer=tokenizer or vocabulary_of(model),
-            **options,
-        )
+        super().__init__(model, api_key=key, base_url=base_url or ollama_address(), **options)
+        self.tokenizer = self.tokenizer or vocabulary_of(model)
         self._headers: Final = ({"authorization": f"Bearer {key}"} if key else {}) | self.extra_headers
 
     async def _send(self, request: ModelRequest) -> httpx2.Response:
@@ -175,10 +167,8 @@ class OllamaDecoder(LineDecoder):
     """Decodes the lines of one answer. Calls have no ids of their own in most versions."""
 
     def __init__(self, failures: Failures, *, first_call: int = 1) -> None:
-        super().__init__()
-        self._failures: Final = failures
+        super().__init__(failures)
         self._calls: Final = WholeCalls(first_call)
-        self._started = False
 
     def take(self, line: bytes, into: list[Delta]) -> None:
         """One line."""
@@ -187,9 +177,7 @@ class OllamaDecoder(LineDecoder):
             raise self._failures.reported("", str(found.error))
         if self.ended:
             return
-        if not self._started:
-            self._started = True
-            into.append(AnswerStart(None, found.model))
+        self._start(None, found.model, into)
         message = found.message
         if message is not None:
             if message.thinking:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final, Unpack
+from typing import Any, Final, Unpack
 
 import httpx2
 import msgspec
@@ -23,7 +23,7 @@ from ...messages import (
     UserContent,
     UserMessage,
 )
-from ..base import ModelRequest, StopPolicyName
+from ..base import ModelRequest
 from ..decoders.openai_chat import ChatDecoder
 from ..wire.convert import (
     NO_ANSWER,
@@ -41,22 +41,23 @@ from ..wire.convert import (
     text_of_document,
 )
 from ..wire.failures import no_key
-from ..wire.http import PerLoop, WireModel, WireOptions
-from ..wire.sdk import close_sdk_client, sdk_client, vendor_sdk
+from ..wire.http import WireOptions
+from ..wire.sdk import SdkModel
 from .compatible import SERVERS, Server, vocabulary_of
 from .openrouter_generation import usage_of_generation
 
-if TYPE_CHECKING:
-    from openai import AsyncOpenAI
 
-
-class OpenAIChat(WireModel):
+class OpenAIChat(SdkModel):
     """A model behind OpenAI's Chat Completions, or behind a server that speaks it.
 
     `server` names the kind of server: a key of `compatible.SERVERS`, or a `Server` of your own. The rest as for
     `WireModel`. Raises `MissingExtra` without the package `openai`, `AuthenticationFailed` without a key where one is
     needed, and `ConfigurationError` where the address is not known.
     """
+
+    package = "openai"
+    client_class = "AsyncOpenAI"
+    decoder = ChatDecoder
 
     def __init__(
         self,
@@ -65,40 +66,28 @@ class OpenAIChat(WireModel):
         server: str | Server = "openai",
         api_key: str | None = None,
         base_url: str | None = None,
-        stop_policy: StopPolicyName | None = None,
-        tokenizer: str | None = None,
         **options: Unpack[WireOptions],
     ) -> None:
         self.server: Final = server if isinstance(server, Server) else _server(server)
         self.provider = server if isinstance(server, str) else self.server.label.lower()
-        self._api_key: Final = api_key or key_for(self.server, own_address=base_url is not None)
-        super().__init__(
-            model,
-            api_key=self._api_key,
-            base_url=base_url or address_of(self.server),
-            stop_policy=stop_policy or self.server.stop_policy,
-            tokenizer=tokenizer or vocabulary_of(model, self.server),
-            label=self.server.label,
-            **options,
-        )
+        self.stop_policy = self.server.stop_policy
+        self.tokenizer = vocabulary_of(model, self.server)
+        key = api_key or key_for(self.server, own_address=base_url is not None)
+        address = base_url or address_of(self.server)
+        super().__init__(model, api_key=key, base_url=address, label=self.server.label, **options)
         self.supports_prefill: Final = self.server.prefill is not None
         self.after_hang_up: Final = self.server.after_hang_up
-        self._sdk: Final = vendor_sdk("openai", self.server.label)
-        self._clients: Final = PerLoop(self._new_client, close_sdk_client)
-
-    def _new_client(self) -> AsyncOpenAI:
-        return sdk_client(self._sdk.AsyncOpenAI, self, self._api_key or "none", self._own_headers())
 
     def _own_headers(self) -> dict[str, Any]:
-        """The user's headers; and to others than OpenAI nothing of what the environment says of an OpenAI account."""
+        """The user's headers. Servers other than OpenAI's do not get the OpenAI account of the environment."""
         if self.server.key == SERVERS["openai"].key:
-            return dict(self.extra_headers)
+            return super()._own_headers()
         account = dict.fromkeys(("OpenAI-Organization", "OpenAI-Project"), self._sdk.Omit())
         return {**account, **self.extra_headers}
 
     async def _send(self, request: ModelRequest) -> httpx2.Response:
         body = self.body(request)
-        client = await self._clients.get()
+        client = await self._client()
         answer = await client.chat.completions.with_streaming_response.create(
             model=self.model, messages=body.pop("messages"), stream=True, extra_body=body
         ).__aenter__()
@@ -106,16 +95,12 @@ class OpenAIChat(WireModel):
 
     async def lookup_usage(self, request_id: str) -> UsageDelta | None:
         """What the server says of a request that was cut; None when it does not know yet. For OpenRouter."""
-        client = await self._clients.get()
+        client = await self._client()
         try:
             reply = await client.get("/generation", cast_to=object, options={"params": {"id": request_id}})
         except self._sdk.NotFoundError:  # it takes a moment until the record is there
             return None
         return usage_of_generation(reply)
-
-    def _decoder(self, request: ModelRequest) -> ChatDecoder:
-        del request
-        return ChatDecoder(self._failures)
 
     def body(self, request: ModelRequest) -> dict[str, Any]:
         """The request as this server wants it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Unpack
+from typing import Any, ClassVar, Final, Unpack
 
 import httpx2
 
@@ -22,7 +22,7 @@ from ...messages import (
     UserContent,
     UserMessage,
 )
-from ..base import ModelRequest, StopPolicyName
+from ..base import ModelRequest
 from ..decoders.openai_responses import ResponsesDecoder, usage_of
 from ..wire.convert import (
     answer_format,
@@ -34,16 +34,13 @@ from ..wire.convert import (
     settings_of,
     text_of_document,
 )
-from ..wire.http import PerLoop, WireModel, WireOptions
-from ..wire.sdk import close_sdk_client, sdk_client, vendor_sdk
+from ..wire.http import WireOptions
+from ..wire.sdk import SdkModel
 from .compatible import SERVERS, vocabulary_of
 from .openai_chat import address_of, key_for
 
-if TYPE_CHECKING:
-    from openai import AsyncOpenAI
 
-
-class OpenAIResponses(WireModel):
+class OpenAIResponses(SdkModel):
     """A model behind OpenAI's Responses API.
 
     background  let the provider work in the background: it keeps the answer for a while, goes on when a connection
@@ -56,6 +53,9 @@ class OpenAIResponses(WireModel):
 
     provider = "openai-responses"
     label: ClassVar[str] = "OpenAI"
+    package = "openai"
+    client_class = "AsyncOpenAI"
+    decoder = ResponsesDecoder
 
     def __init__(
         self,
@@ -64,30 +64,18 @@ class OpenAIResponses(WireModel):
         api_key: str | None = None,
         base_url: str | None = None,
         background: bool = False,
-        stop_policy: StopPolicyName | None = None,
-        tokenizer: str | None = None,
         **options: Unpack[WireOptions],
     ) -> None:
         server = SERVERS["openai"]
-        self._api_key: Final = api_key or key_for(server, own_address=base_url is not None)
-        super().__init__(
-            model,
-            api_key=self._api_key,
-            base_url=base_url or address_of(server),
-            stop_policy=stop_policy or ("cancel_at_provider" if background else "hang_up"),
-            tokenizer=tokenizer or vocabulary_of(model, server),
-            **options,
-        )
+        self.stop_policy = "cancel_at_provider" if background else "hang_up"
+        self.tokenizer = vocabulary_of(model, server)
+        key = api_key or key_for(server, own_address=base_url is not None)
+        super().__init__(model, api_key=key, base_url=base_url or address_of(server), **options)
         self._background: Final = background
-        self._sdk: Final = vendor_sdk("openai", "OpenAI Responses")
-        self._clients: Final = PerLoop(self._new_client, close_sdk_client)
-
-    def _new_client(self) -> AsyncOpenAI:
-        return sdk_client(self._sdk.AsyncOpenAI, self, self._api_key or "none", self.extra_headers)
 
     async def _send(self, request: ModelRequest) -> httpx2.Response:
         body = self.body(request)
-        client = await self._clients.get()
+        client = await self._client()
         answer = await client.responses.with_streaming_response.create(
             model=self.model, input=body.pop("input"), stream=True, extra_body=body
         ).__aenter__()
@@ -95,17 +83,13 @@ class OpenAIResponses(WireModel):
 
     async def cancel_request(self, request_id: str) -> UsageDelta | None:
         """Cancel a response that is made in the background; its usage, where the provider says it."""
-        client = await self._clients.get()
+        client = await self._client()
         return usage_of(await client.post(f"/responses/{request_id}/cancel", cast_to=object))
 
     async def lookup_usage(self, request_id: str) -> UsageDelta | None:
         """What a response that is kept at the provider has used; None when that is not known yet."""
-        client = await self._clients.get()
+        client = await self._client()
         return usage_of(await client.get(f"/responses/{request_id}", cast_to=object))
-
-    def _decoder(self, request: ModelRequest) -> ResponsesDecoder:
-        del request
-        return ResponsesDecoder(self._failures)
 
     def body(self, request: ModelRequest) -> dict[str, Any]:
         """The request as the API wants it."""

@@ -33,46 +33,25 @@ from ...errors import (
 from .json_values import as_dict, as_list
 
 # What providers call their errors, where the status alone would not tell.
-_BY_KIND: Final[Mapping[str, type[ModelError]]] = {
-    "insufficient_quota": QuotaExceeded,
-    "billing_hard_limit_reached": QuotaExceeded,
-    "billing_not_active": QuotaExceeded,
-    "billing_error": QuotaExceeded,
-    "servicequotaexceededexception": QuotaExceeded,
-    "context_length_exceeded": ContextTooLong,
-    "exceed_context_size_error": ContextTooLong,
-    "model_not_found": ModelNotFound,
-    "not_found_error": ModelNotFound,
-    "not_found": ModelNotFound,
-    "resourcenotfoundexception": ModelNotFound,
-    "invalid_api_key": AuthenticationFailed,
-    "authentication_error": AuthenticationFailed,
-    "permission_error": AuthenticationFailed,
-    "unauthenticated": AuthenticationFailed,
-    "permission_denied": AuthenticationFailed,
-    "accessdeniedexception": AuthenticationFailed,
-    "unrecognizedclientexception": AuthenticationFailed,
-    "invalidsignatureexception": AuthenticationFailed,
-    "missingauthenticationtokenexception": AuthenticationFailed,
-    "expiredtokenexception": AuthenticationFailed,
-    "rate_limit_error": RateLimited,
-    "rate_limit_exceeded": RateLimited,
-    "resource_exhausted": RateLimited,
-    "throttlingexception": RateLimited,
-    "overloaded_error": Overloaded,
-    "unavailable": Overloaded,
-    "serviceunavailableexception": Overloaded,
-    "modelnotreadyexception": Overloaded,
-    "timeout_error": ModelTimeout,
-    "deadline_exceeded": ModelTimeout,
-    "modeltimeoutexception": ModelTimeout,
-    "api_error": ServerError,
-    "server_error": ServerError,
-    "internal": ServerError,
-    "internalserverexception": ServerError,
-    "modelstreamerrorexception": ServerError,
-    "modelerrorexception": ServerError,
+_KINDS: Final[Mapping[type[ModelError], str]] = {
+    QuotaExceeded: (
+        "insufficient_quota billing_hard_limit_reached billing_not_active billing_error servicequotaexceededexception"
+    ),
+    ContextTooLong: "context_length_exceeded exceed_context_size_error",
+    ModelNotFound: "model_not_found not_found_error not_found resourcenotfoundexception",
+    AuthenticationFailed: (
+        "invalid_api_key authentication_error permission_error unauthenticated permission_denied accessdeniedexception "
+        "unrecognizedclientexception invalidsignatureexception missingauthenticationtokenexception "
+        "expiredtokenexception"
+    ),
+    RateLimited: "rate_limit_error rate_limit_exceeded resource_exhausted throttlingexception",
+    Overloaded: "overloaded_error unavailable serviceunavailableexception modelnotreadyexception",
+    ModelTimeout: "timeout_error deadline_exceeded modeltimeoutexception",
+    ServerError: (
+        "api_error server_error internal internalserverexception modelstreamerrorexception modelerrorexception"
+    ),
 }
+_BY_KIND: Final = {kind: which for which, kinds in _KINDS.items() for kind in kinds.split()}
 _BY_STATUS: Final[Mapping[int, type[ModelError]]] = {
     401: AuthenticationFailed,
     402: QuotaExceeded,

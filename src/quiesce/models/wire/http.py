@@ -36,12 +36,14 @@ _CLOSING: Final = 1.0
 
 
 class WireOptions(TypedDict, total=False):
-    """What every provider takes and hands on as it is; see `WireModel`."""
+    """The options that every provider passes on to `WireModel`, which describes them."""
 
     timeout: float | httpx2.Timeout | None
     extra_headers: Mapping[str, str] | None
     extra_body: Mapping[str, Any] | None
     price: Price | None
+    stop_policy: StopPolicyName | None
+    tokenizer: str | None
     http_client: Callable[[], httpx2.AsyncClient] | None
 
 
@@ -62,6 +64,9 @@ class WireModel:
 
     provider: str = ""
     label: ClassVar[str] = ""
+    decoder: ClassVar[Callable[[Failures], Decoder]]
+    stop_policy: StopPolicyName = "hang_up"
+    tokenizer: str | None = None
 
     def __init__(
         self,
@@ -73,15 +78,15 @@ class WireModel:
         extra_headers: Mapping[str, str] | None = None,
         extra_body: Mapping[str, Any] | None = None,
         price: Price | None = None,
-        stop_policy: StopPolicyName = "hang_up",
+        stop_policy: StopPolicyName | None = None,
         tokenizer: str | None = None,
         label: str = "",
         http_client: Callable[[], httpx2.AsyncClient] | None = None,
     ) -> None:
         self.model: Final = model
         self.price: Price | None = price
-        self.stop_policy: StopPolicyName = stop_policy
-        self.tokenizer: str | None = tokenizer
+        self.stop_policy = stop_policy or self.stop_policy
+        self.tokenizer = tokenizer or self.tokenizer
         self.base_url: Final = base_url.rstrip("/")
         self.timeout: Final = _timeout(timeout)
         self.extra_headers: Final = dict(extra_headers or {})
@@ -107,9 +112,9 @@ class WireModel:
         """Send the request; returns as soon as the head of the answer is there. May raise anything."""
         raise NotImplementedError
 
-    def _decoder(self, request: ModelRequest) -> Decoder:
-        """A fresh decoder for one answer."""
-        raise NotImplementedError
+    def _decoder(self, request: ModelRequest) -> Decoder:  # noqa: ARG002
+        """A fresh decoder for the answer to a request."""
+        return type(self).decoder(self._failures)
 
     # --- What is the same for all -------------------------------------------------------------------------------
 
@@ -153,7 +158,7 @@ class PlainModel(WireModel):
 
     def __init__(self, model: str, **options: Any) -> None:
         super().__init__(model, **options)
-        self._clients: Final = PerLoop(self.new_http_client, _close_http)
+        self._clients: Final = PerLoop(self.new_http_client, httpx2.AsyncClient.aclose)
 
     async def _post(self, url: str, body: bytes, headers: Mapping[str, str], *, stream: bool = True) -> httpx2.Response:
         """Send a body of JSON; returns with the head of the answer, or with the whole of it."""
@@ -161,10 +166,6 @@ class PlainModel(WireModel):
         asked = {"content-type": "application/json", "accept-encoding": "identity", **headers}
         sent = client.build_request("POST", url, content=body, headers=asked, timeout=self.timeout)
         return await client.send(sent, stream=stream)
-
-
-async def _close_http(client: httpx2.AsyncClient) -> None:
-    await client.aclose()
 
 
 class _Answer:
