@@ -55,7 +55,6 @@ class Model(Protocol):
     @property
     def price(self) -> Price | None:
         """What its tokens cost, where that is known."""
-        ...
 
     def stream(self, request: ModelRequest) -> AbstractAsyncContextManager[AsyncIterator[Delta]]:
         """Send a request; nothing is sent before the context is entered."""

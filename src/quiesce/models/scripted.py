@@ -20,19 +20,8 @@ from typing import Any, Final, TypeAlias
 import msgspec
 from msgspec import Struct
 
+from .. import events
 from ..errors import ScriptError
-from ..events import (
-    AnswerEnd,
-    AnswerStart,
-    AnswerStop,
-    Delta,
-    ReasoningDelta,
-    TextDelta,
-    ToolCallArguments,
-    ToolCallEnd,
-    ToolCallStart,
-    UsageDelta,
-)
 from ..usage.prices import Price
 from .base import ModelRequest
 
@@ -120,7 +109,7 @@ class Raw(Struct, frozen=True):
 class End(Struct, frozen=True):
     """End the answer with a reason. Without this, the reason follows from the answer."""
 
-    reason: AnswerStop
+    reason: events.AnswerStop
 
 
 Step: TypeAlias = Say | Think | Call | TornCall | Interleave | Pause | Stall | Fail | Drop | Used | Raw | End
@@ -153,7 +142,7 @@ class ScriptedModel:
         self._ids: Final = (f"call_{number}" for number in itertools.count(1))
 
     @asynccontextmanager
-    async def stream(self, request: ModelRequest) -> AsyncGenerator[AsyncIterator[Delta]]:
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[AsyncIterator[events.Delta]]:
         """Play the next answer."""
         self.requests.append(request)
         answer = next(self._answers, self._then)
@@ -167,9 +156,9 @@ class ScriptedModel:
             self.open_streams -= 1
             await deltas.aclose()
 
-    async def _play(self, steps: tuple[Step, ...], number: int) -> AsyncGenerator[Delta]:
-        yield AnswerStart(f"{self.name}-{number}", self.name)
-        reason: AnswerStop = "end_turn"
+    async def _play(self, steps: tuple[Step, ...], number: int) -> AsyncGenerator[events.Delta]:
+        yield events.AnswerStart(f"{self.name}-{number}", self.name)
+        reason: events.AnswerStop = "end_turn"
         for step in steps:
             match step:
                 case Pause(seconds):
@@ -181,10 +170,10 @@ class ScriptedModel:
                 case Drop():
                     return
                 case End(why):
-                    yield AnswerEnd(why)
+                    yield events.AnswerEnd(why)
                     return
                 case Used():
-                    yield UsageDelta(**{name: getattr(step, name) for name in step.__struct_fields__})
+                    yield events.UsageDelta(**{name: getattr(step, name) for name in step.__struct_fields__})
                 case Raw(delta):
                     yield delta
                 case _:
@@ -194,29 +183,29 @@ class ScriptedModel:
                         if pause:
                             await asyncio.sleep(pause)
                         yield delta
-        yield AnswerEnd(reason)
+        yield events.AnswerEnd(reason)
 
-    def _deltas(self, step: Say | Think | Call | TornCall | Interleave) -> Iterator[tuple[Delta, float]]:
+    def _deltas(self, step: Say | Think | Call | TornCall | Interleave) -> Iterator[tuple[events.Delta, float]]:
         match step:
             case Say(text, chunk, pause):
                 for piece in _pieces(text, chunk):
-                    yield TextDelta(piece), pause
+                    yield events.TextDelta(piece), pause
             case Think(text, chunk, signature, pause):
                 for piece in _pieces(text, chunk):
-                    yield ReasoningDelta(piece), pause
+                    yield events.ReasoningDelta(piece), pause
                 if signature is not None:
-                    yield ReasoningDelta("", signature), 0.0
+                    yield events.ReasoningDelta("", signature), 0.0
             case Call(name, arguments, given_id, chunk, pause):
                 call_id = given_id or next(self._ids)
                 written = arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()
-                yield ToolCallStart(call_id, name), pause
+                yield events.ToolCallStart(call_id, name), pause
                 for piece in _pieces(written, chunk):
-                    yield ToolCallArguments(call_id, piece), pause
-                yield ToolCallEnd(call_id), 0.0
+                    yield events.ToolCallArguments(call_id, piece), pause
+                yield events.ToolCallEnd(call_id), 0.0
             case TornCall(name, arguments, given_id):
                 call_id = given_id or next(self._ids)
-                yield ToolCallStart(call_id, name), 0.0
-                yield ToolCallArguments(call_id, arguments), 0.0
+                yield events.ToolCallStart(call_id, name), 0.0
+                yield events.ToolCallArguments(call_id, arguments), 0.0
             case Interleave(steps):
                 playing = [self._deltas(each) for each in steps]
                 for together in itertools.zip_longest(*playing):

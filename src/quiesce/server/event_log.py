@@ -37,11 +37,9 @@ class EventLog(Protocol):
 
     def append(self, event: Event) -> None:
         """Add an event. Never waits and never raises, because the run calls it."""
-        ...
 
     def close(self) -> None:
         """End the log, even if its last event is not the end of the run."""
-        ...
 
     def begin(self, after: int) -> int:
         """The position of a reader that has seen so many events."""
@@ -52,7 +50,6 @@ class EventLog(Protocol):
 
         Waits until there is one; None when there will be none.
         """
-        ...
 
 
 class MemoryLog:

@@ -11,16 +11,7 @@ import httpx2
 from ...messages import Document, Image, Reasoning, ToolCall, ToolResult
 from ..base import ModelRequest
 from ..decoders.anthropic_messages import MessagesDecoder
-from ..wire.convert import (
-    base64_of,
-    closed_schema,
-    is_redacted,
-    is_text,
-    merged,
-    not_supported,
-    settings_of,
-    takes_prefill,
-)
+from ..wire import convert
 from ..wire.failures import no_key
 from ..wire.http import WireOptions
 from ..wire.message_format import Block, MessageFormat
@@ -92,11 +83,11 @@ class Anthropic(SdkModel):
     @property
     def supports_prefill(self) -> bool:
         """Whether a request may end in the beginning of the answer: up to Claude 4.5, and without thinking."""
-        return "thinking" not in self.extra_body and takes_prefill(self.model)
+        return "thinking" not in self.extra_body and convert.takes_prefill(self.model)
 
     def body(self, request: ModelRequest) -> dict[str, Any]:
         """The request as the API wants it."""
-        settings, limit = settings_of(request)
+        settings, limit = convert.settings_of(request)
         body: dict[str, Any] = {
             "max_tokens": limit or self._max_tokens,
             "messages": [_FORMAT.message(message) for message in request.messages],
@@ -109,11 +100,11 @@ class Anthropic(SdkModel):
                 for tool in request.tools
             ]
         if request.output_schema is not None:
-            schema = closed_schema(request.output_schema)
+            schema = convert.closed_schema(request.output_schema)
             body["output_config"] = {"format": {"type": "json_schema", "schema": schema}}
         if self._cache is not None:
             self._mark(body)
-        return merged(body, settings, self.extra_body)
+        return convert.merged(body, settings, self.extra_body)
 
     def _mark(self, body: dict[str, Any]) -> None:
         """Mark what the next request will begin with too: the tools, the instructions, the conversation so far."""
@@ -137,18 +128,18 @@ class _AnthropicFormat(MessageFormat):
 
     def document(self, part: Document) -> Block:
         named = {} if part.name is None else {"title": part.name}
-        if part.data is not None and is_text(part.media_type):
+        if part.data is not None and convert.is_text(part.media_type):
             source = {"type": "text", "media_type": "text/plain", "data": part.data.decode("utf-8", "replace")}
             return {"type": "document", "source": source, **named}
         if part.media_type != "application/pdf":
-            raise not_supported("Anthropic", f"documents of type {part.media_type}")
+            raise convert.not_supported("Anthropic", f"documents of type {part.media_type}")
         return {"type": "document", "source": _source(part), **named}
 
     def call(self, call: ToolCall) -> Block:
         return {"type": "tool_use", "id": call.id, "name": call.name, "input": call.arguments}
 
     def reasoning(self, part: Reasoning) -> Block:
-        if is_redacted(part):
+        if convert.is_redacted(part):
             return {"type": "redacted_thinking", "data": part.signature}
         return {"type": "thinking", "thinking": part.text, "signature": part.signature}
 
@@ -161,7 +152,7 @@ class _AnthropicFormat(MessageFormat):
 def _source(part: Image | Document) -> dict[str, Any]:
     if part.url is not None:
         return {"type": "url", "url": part.url}
-    return {"type": "base64", "media_type": part.media_type, "data": base64_of(part.data or b"")}
+    return {"type": "base64", "media_type": part.media_type, "data": convert.base64_of(part.data or b"")}
 
 
 _FORMAT: Final = _AnthropicFormat()

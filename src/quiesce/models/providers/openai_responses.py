@@ -7,33 +7,11 @@ from typing import Any, ClassVar, Final, Unpack
 
 import httpx2
 
+from ... import messages
 from ...events import UsageDelta
-from ...messages import (
-    AssistantMessage,
-    CutNote,
-    Document,
-    Image,
-    Message,
-    Reasoning,
-    Text,
-    ToolCall,
-    ToolMessage,
-    ToolResult,
-    UserContent,
-    UserMessage,
-)
 from ..base import ModelRequest
 from ..decoders.openai_responses import ResponsesDecoder, usage_of
-from ..wire.convert import (
-    answer_format,
-    arguments_of,
-    data_url,
-    file_name,
-    is_from,
-    merged,
-    settings_of,
-    text_of_document,
-)
+from ..wire import convert
 from ..wire.http import WireOptions
 from ..wire.sdk import SdkModel
 from .compatible import SERVERS, vocabulary_of
@@ -114,64 +92,71 @@ class OpenAIResponses(SdkModel):
                 for tool in request.tools
             ]
         if request.output_schema is not None:
-            body["text"] = {"format": {"type": "json_schema", **answer_format(request.output_schema)}}
-        settings, limit = settings_of(request)
+            body["text"] = {"format": {"type": "json_schema", **convert.answer_format(request.output_schema)}}
+        settings, limit = convert.settings_of(request)
         if limit is not None:
             body["max_output_tokens"] = limit
-        return merged(body, settings, self.extra_body)
+        return convert.merged(body, settings, self.extra_body)
 
 
 # --- The conversation ----------------------------------------------------------------------------------------------
 
 
-def _items(message: Message) -> Iterator[dict[str, Any]]:
+def _items(message: messages.Message) -> Iterator[dict[str, Any]]:
     match message:
-        case UserMessage(content):
+        case messages.UserMessage(content):
             yield {"type": "message", "role": "user", "content": [_part(part) for part in content]}
-        case AssistantMessage():
+        case messages.AssistantMessage():
             yield from _assistant(message)
-        case ToolMessage(results):
+        case messages.ToolMessage(results):
             yield from (_result(result) for result in results)
 
 
-def _part(part: UserContent) -> dict[str, Any]:
+def _part(part: messages.UserContent) -> dict[str, Any]:
     match part:
-        case Text(text):
+        case messages.Text(text):
             return {"type": "input_text", "text": text}
-        case Image():
-            return {"type": "input_image", "image_url": data_url(part)}
-        case Document():
-            words = text_of_document(part)
+        case messages.Image():
+            return {"type": "input_image", "image_url": convert.data_url(part)}
+        case messages.Document():
+            words = convert.text_of_document(part)
             if words is not None:
                 return {"type": "input_text", "text": words}
             if part.url is not None:
                 return {"type": "input_file", "file_url": part.url}
-            return {"type": "input_file", "filename": file_name(part), "file_data": data_url(part)}
+            return {"type": "input_file", "filename": convert.file_name(part), "file_data": convert.data_url(part)}
 
 
-def _assistant(message: AssistantMessage) -> Iterator[dict[str, Any]]:
+def _assistant(message: messages.AssistantMessage) -> Iterator[dict[str, Any]]:
     for place, part in enumerate(message.content):
         match part:
-            case Text(text) | CutNote(text):
+            case messages.Text(text) | messages.CutNote(text):
                 yield {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": text}]}
-            case ToolCall():
-                yield {"type": "function_call", "call_id": part.id, "name": part.name, "arguments": arguments_of(part)}
-            case Reasoning():
+            case messages.ToolCall():
+                yield {
+                    "type": "function_call",
+                    "call_id": part.id,
+                    "name": part.name,
+                    "arguments": convert.arguments_of(part),
+                }
+            case messages.Reasoning():
                 # Reasoning is taken back only together with what it led to.
-                led_to = next((each for each in message.content[place + 1 :] if not isinstance(each, Reasoning)), None)
-                if is_from("openai-responses", part) and isinstance(led_to, Text | ToolCall):
+                led_to = next(
+                    (each for each in message.content[place + 1 :] if not isinstance(each, messages.Reasoning)), None
+                )
+                if convert.is_from("openai-responses", part) and isinstance(led_to, messages.Text | messages.ToolCall):
                     yield _reasoning(part)
 
 
-def _reasoning(part: Reasoning) -> dict[str, Any]:
+def _reasoning(part: messages.Reasoning) -> dict[str, Any]:
     summary = [{"type": "summary_text", "text": part.text}] if part.text else []
     item = {"type": "reasoning", "summary": summary, "encrypted_content": part.signature}
     given = (part.provider_data or {}).get("id")
     return item | {"id": given} if given else item
 
 
-def _result(result: ToolResult) -> dict[str, Any]:
-    if all(isinstance(part, Text) for part in result.content):
+def _result(result: messages.ToolResult) -> dict[str, Any]:
+    if all(isinstance(part, messages.Text) for part in result.content):
         return {"type": "function_call_output", "call_id": result.call_id, "output": result.text}
     return {
         "type": "function_call_output",

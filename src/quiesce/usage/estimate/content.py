@@ -104,8 +104,3 @@ class Preamble:
         return blake2b(
             f"{self.instructions}\0{self.declarations}".encode("utf-8", "replace"), digest_size=8
         ).hexdigest()
-
-    @property
-    def has_tools(self) -> bool:
-        """Whether there are tools."""
-        return bool(self._tools)

@@ -47,27 +47,22 @@ class UsageReport(Protocol):
     @property
     def input(self) -> int | None:
         """Input tokens."""
-        ...
 
     @property
     def output(self) -> int | None:
         """Output tokens."""
-        ...
 
     @property
     def cache_read(self) -> int | None:
         """Cache read tokens."""
-        ...
 
     @property
     def cache_write(self) -> int | None:
         """Cache write tokens."""
-        ...
 
     @property
     def reasoning(self) -> int | None:
         """Reasoning tokens."""
-        ...
 
     @property
     def final(self) -> bool:
