@@ -1,12 +1,12 @@
-"""A model that plays a script: for tests, demos and everything that must be the same each time.
+"""A model whose answers are scripted: for tests, demos and everything that must be the same each time.
 
     ScriptedModel(
         [Say("Let me look. "), Call("search", {"query": "rain"}), Used(input=40, output=12)],
         "It will rain.",
     )
 
-Each argument is one answer; a plain string is an answer that just says it. An answer is a list of steps, played in
-order. The steps speak the real protocol: a `Pause` is an await that a stop cuts, a torn call really has no end.
+Each argument is one answer; a plain string is an answer with this text. An answer is a list of steps, streamed in
+order. The steps follow the real protocol: a `Pause` is an await that a stop cuts, a torn call has no end.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .base import ModelRequest
 
 
 class Say(Struct, frozen=True):
-    """Speak, in pieces of `chunk` characters, with `pause` seconds before each."""
+    """Stream text in pieces of `chunk` characters, with `pause` seconds before each."""
 
     text: str
     chunk: int = 8
@@ -37,7 +37,7 @@ class Say(Struct, frozen=True):
 
 
 class Think(Struct, frozen=True):
-    """Reason, in pieces; the last one carries the signature."""
+    """Stream reasoning in pieces; the last one carries the signature."""
 
     text: str
     chunk: int = 8
@@ -46,7 +46,7 @@ class Think(Struct, frozen=True):
 
 
 class Call(Struct, frozen=True):
-    """Ask for a tool. `arguments` may be raw text, to write what is not JSON."""
+    """Call a tool. `arguments` may be raw text, for arguments that are not JSON."""
 
     name: str
     arguments: dict[str, Any] | str = {}
@@ -56,7 +56,7 @@ class Call(Struct, frozen=True):
 
 
 class TornCall(Struct, frozen=True):
-    """Begin to ask for a tool, and never finish."""
+    """Begin a tool call that has no end."""
 
     name: str
     arguments: str = '{"x'
@@ -64,19 +64,19 @@ class TornCall(Struct, frozen=True):
 
 
 class Interleave(Struct, frozen=True):
-    """Play several steps at once, a delta of each in turn."""
+    """Stream several steps at once, a delta of each by turns."""
 
     steps: tuple[Say | Think | Call | TornCall, ...]
 
 
 class Pause(Struct, frozen=True):
-    """Say nothing for some seconds."""
+    """Send nothing for some seconds."""
 
     seconds: float
 
 
 class Stall(Struct, frozen=True):
-    """Say nothing ever again."""
+    """Send nothing more, and never end."""
 
 
 class Fail(Struct, frozen=True):
@@ -119,9 +119,9 @@ Answer: TypeAlias = str | Step | list[Step] | tuple[Step, ...]
 
 
 class ScriptedModel:
-    """Plays its answers in order. After the last one it repeats `then`, or raises `ScriptError` when that is None.
+    """Streams its answers in order. After the last one it repeats `then`, or raises `ScriptError` when that is None.
 
-    `requests` are the requests it was sent; `open_streams` says how many answers are being played right now.
+    `requests` are the requests that it was sent; `open_streams` counts the answers that are being streamed.
     """
 
     def __init__(
@@ -143,20 +143,20 @@ class ScriptedModel:
 
     @asynccontextmanager
     async def stream(self, request: ModelRequest) -> AsyncGenerator[AsyncIterator[events.Delta]]:
-        """Play the next answer."""
+        """Stream the next answer."""
         self.requests.append(request)
         answer = next(self._answers, self._then)
         if answer is None:
             raise ScriptError(f"The script of {self.name!r} has no answer number {len(self.requests)}.")
         self.open_streams += 1
-        deltas = self._play(_steps(answer), len(self.requests))
+        deltas = self._stream_steps(_steps(answer), len(self.requests))
         try:
             yield deltas
         finally:
             self.open_streams -= 1
             await deltas.aclose()
 
-    async def _play(self, steps: tuple[Step, ...], number: int) -> AsyncGenerator[events.Delta]:
+    async def _stream_steps(self, steps: tuple[Step, ...], number: int) -> AsyncGenerator[events.Delta]:
         yield events.AnswerStart(f"{self.name}-{number}", self.name)
         reason: events.AnswerStop = "end_turn"
         for step in steps:
@@ -207,8 +207,8 @@ class ScriptedModel:
                 yield events.ToolCallStart(call_id, name), 0.0
                 yield events.ToolCallArguments(call_id, arguments), 0.0
             case Interleave(steps):
-                playing = [self._deltas(each) for each in steps]
-                for together in itertools.zip_longest(*playing):
+                streams = [self._deltas(each) for each in steps]
+                for together in itertools.zip_longest(*streams):
                     yield from (delta for delta in together if delta is not None)
 
 

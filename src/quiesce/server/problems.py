@@ -17,7 +17,7 @@ _log: Final = logging.getLogger("quiesce.server")
 
 
 class Problem(Exception):
-    """An error response: a status, a code for programs, and a message and a remedy for people."""
+    """An error response: a status, a code for programs, and a message and a remedy for users."""
 
     def __init__(
         self, status: int, code: str, message: str, *, todo: str = "", headers: Mapping[str, str] | None = None

@@ -53,7 +53,7 @@ def stop_everywhere(
     seed: int = 0,
     name: str | None = None,
 ) -> StopReport:
-    """Stop a scenario before every step it results, from every source, and check the promises P1 to P8 each time.
+    """Stop a scenario before every step of the loop, from every source, and check the promises P1 to P8 each time.
 
     `scenario` is either a function that makes a fresh agent, which is then given `prompt`, or an async function that is
     given a `Harness` and starts its runs with it. Afterwards the agent is given `follow_up` and must answer it; None

@@ -29,7 +29,7 @@ class AgentUsage:
         self._folding: Final = threading.Lock()
 
     def open(self, ledger: Ledger) -> None:
-        """Show a run's entries as they are at each look. One below a ledger that is shown already is part of that."""
+        """Include a run's entries, up to date at each access. A ledger below an included one is part of that one."""
         if not any(id(above) in self._open for above in ledger.lineage()):
             self._open[id(ledger)] = (next(self._numbers), ledger)
 

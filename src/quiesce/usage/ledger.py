@@ -146,7 +146,7 @@ class Ledger:
     def expect(self, entry_id: str) -> None:
         """Better figures may come for an entry. `settle()` must follow, whether or not they came."""
         future: Future[None] = Future()
-        future.set_running_or_notify_cancel()  # so that a waiter who is cancelled cannot cancel it for the others
+        future.set_running_or_notify_cancel()  # so that one cancelled waiter does not cancel it for the others
         self._expected[entry_id] = future
         self._write(structs.replace(self._entries[entry_id], provisional=True))
 

@@ -15,7 +15,7 @@ class Server(Struct, frozen=True):
 
     base_url         where it is, if it has a usual place
     key              the environment variable with its key; None when it needs none
-    address          the environment variable with its address, where people set one
+    address          the environment variable with its address, where one is usual
     body             what every request carries besides: above all, how to ask for usage
     stop_policy      what a stop does about a request
     tokenizer        the vocabulary of its models, where all have the same
@@ -102,8 +102,8 @@ SERVERS: Final[Mapping[str, Server]] = {
         "http://localhost:8080/v1",
         None,
         "LLAMACPP_BASE_URL",
-        # With its timings on each chunk, a stream that is cut has told how many tokens it came to. It looks whether
-        # anybody still listens only when it has something to say, so it is made to tell how far the prompt has come.
+        # With its timings on each chunk, the number of tokens of a stream that is cut is known. It notices a closed
+        # connection only when it sends something, so it is made to report the progress of reading the prompt.
         body={**_USAGE_AT_END, "timings_per_token": True, "return_progress": True},
         # The token that it is at when the connection closes, and often the one after that.
         after_hang_up=1.5,

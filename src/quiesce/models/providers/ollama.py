@@ -1,4 +1,4 @@
-"""Ollama, in its own language."""
+"""Ollama, through its own API."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ class OpenAIChat(SdkModel):
         return answer.http_response
 
     async def lookup_usage(self, request_id: str) -> UsageDelta | None:
-        """What the server says of a request that was cut; None when it does not know yet. For OpenRouter."""
+        """The usage of a request that was cut; None when the server has no record yet. For OpenRouter."""
         client = await self._client()
         try:
             reply = await client.get("/generation", cast_to=object, options={"params": {"id": request_id}})

@@ -22,7 +22,7 @@ class OpenAIResponses(SdkModel):
     """A model behind OpenAI's Responses API.
 
     background  let the provider work in the background: it keeps the answer for a while, goes on when a connection
-                breaks, and can be told to cancel, which a stop then does
+                breaks, and has a request to cancel it, which a stop sends
 
     Otherwise nothing is stored at the provider: the conversation is sent each time, with the reasoning in its encrypted
     form. The rest as for `WireModel`; the key is taken from OPENAI_API_KEY. Raises `MissingExtra` and

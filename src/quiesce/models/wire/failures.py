@@ -80,7 +80,7 @@ _LONGEST_MESSAGE: Final = 600
 
 
 class Failures:
-    """Makes the errors of one model: knows what the provider is called and which secrets must not be seen."""
+    """Makes the errors of one model: with the provider's name, and without its secrets."""
 
     def __init__(self, label: str, *, secrets: Iterable[str | None] = (), url: str = "") -> None:
         self.label: Final = label
@@ -215,7 +215,7 @@ def _class_of(kind: str, message: str, status: int | None) -> type[errors.ModelE
 
 
 def _read_body(body: bytes) -> tuple[str, str, float | None]:
-    """Kind, message and wished-for wait from an error's body, whichever provider wrote it."""
+    """Kind, message and retry delay from the body of an error of any provider."""
     try:
         found: Any = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeError):
@@ -231,7 +231,7 @@ def no_key(label: str, variable: str) -> errors.AuthenticationFailed:
 
 
 def read_error(found: Any) -> tuple[str, str, float | None]:
-    """Kind, message and wished-for wait from an error object."""
+    """Kind, message and retry delay from an error object."""
     found = next(iter(as_list(found)), found)
     found = as_dict(found).get("error", found)
     body = as_dict(found)

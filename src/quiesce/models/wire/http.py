@@ -145,7 +145,7 @@ class WireModel:
         raise failure
 
     def new_http_client(self) -> httpx2.AsyncClient:
-        """A client of the user's making, or a plain one."""
+        """The user's client, or a plain one."""
         if self._http_client is not None:
             return self._http_client()
         limits = httpx2.Limits(max_connections=1000, max_keepalive_connections=100)
@@ -179,7 +179,7 @@ class _Answer:
 
     async def deltas(self) -> AsyncGenerator[Delta]:
         response, decoder, feed = self._response, self._decoder, self._decoder.feed
-        # Without compression the bytes need no further hands.
+        # Without compression the bytes need no decoding.
         body = response.aiter_bytes() if "content-encoding" in response.headers else response.aiter_raw()
         failure: ModelError | None = None
         yield AnswerStart(request_id_of(response.headers))
@@ -288,9 +288,9 @@ class PerLoop(Generic[_T]):
             for closed in [each for each in self._kept if each.is_closed()]:
                 del self._kept[closed]
             client = self._make()
-            keeper = _keep(client, self._close)
-            self._kept[loop] = (client, keeper)
-        await keeper.__anext__()
+            closer = _close_at_end(client, self._close)
+            self._kept[loop] = (client, closer)
+        await closer.__anext__()
         return client
 
     async def aclose(self) -> None:
@@ -306,23 +306,23 @@ _closing: Final[set[asyncio.Task[None]]] = set()
 
 def _close_later(kept: Mapping[asyncio.AbstractEventLoop, tuple[object, AsyncGenerator[None]]]) -> None:
     """Close clients, each in its own loop. Called in whichever thread collects the garbage."""
-    for loop, (_, keeper) in list(kept.items()):
+    for loop, (_, closer) in list(kept.items()):
         with suppress(RuntimeError):  # the loop has closed, and the client with it
-            loop.call_soon_threadsafe(_close_now, loop, keeper)
+            loop.call_soon_threadsafe(_close_now, loop, closer)
 
 
-def _close_now(loop: asyncio.AbstractEventLoop, keeper: AsyncGenerator[None]) -> None:
-    task = loop.create_task(_finish(keeper), name="closing the connections of a model")
+def _close_now(loop: asyncio.AbstractEventLoop, closer: AsyncGenerator[None]) -> None:
+    task = loop.create_task(_finish(closer), name="closing the connections of a model")
     _closing.add(task)
     task.add_done_callback(_closing.discard)
 
 
-async def _finish(keeper: AsyncGenerator[None]) -> None:
+async def _finish(closer: AsyncGenerator[None]) -> None:
     with suppress(Exception):
-        await keeper.aclose()
+        await closer.aclose()
 
 
-async def _keep(client: _T, close: Callable[[_T], Awaitable[None]]) -> AsyncGenerator[None]:
+async def _close_at_end(client: _T, close: Callable[[_T], Awaitable[None]]) -> AsyncGenerator[None]:
     try:
         yield
     finally:

@@ -67,7 +67,7 @@ class _BufferedDecoder:
         if rest.strip():
             try:
                 self._take_last(rest, into)
-            except ModelProtocolError:  # it was torn; that the answer has no end is said elsewhere
+            except ModelProtocolError:  # it was cut; the missing end of the answer is reported by the run
                 return []
         return into
 

@@ -1,6 +1,6 @@
-"""What completed calls teach about the next ones: tokens per byte, and what messages cost beside their text.
+"""The calibration of estimates by completed calls: tokens per byte, and the cost of messages beside their text.
 
-Keyed by model and by kind of content. A session keeps it; `dump()` and `load()` are for those who keep it themselves.
+Keyed by model and by kind of content. A session saves it; `dump()` and `load()` are for programs that do so themselves.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class Calibration:
         return calibration
 
     def add(self, other: Calibration) -> None:
-        """Learn what another one has seen more of."""
+        """Add what another calibration has more samples of."""
         for model, ratios in other.ratios.items():
             _take_better(self.ratios.setdefault(model, {}), ratios, lambda ratio: ratio.samples)
         for model, spreads in other.spreads.items():

@@ -1,8 +1,8 @@
-"""From what a provider said, and what was seen, to the figures of one call.
+"""The figures of one call, from what the provider reported and what was received.
 
 What the provider reported stands. For the rest: the input starts from the last call of the same conversation whose
 input was reported, since the loop sends its prefix again, and only what is new is estimated; the output is counted in
-the model's vocabulary, or scaled by what earlier calls have taught. Reasoning that is billed but never streamed leaves
+the model's vocabulary, or scaled by the calibration. Reasoning that is billed but never streamed leaves
 the interval open above, unless the request itself limits the answer.
 """
 
@@ -42,7 +42,7 @@ _SUMS_UP_REASONING: Final = re.compile(r"claude-(?:[a-z]+-)?[4-9]|claude-3-7")
 
 
 class UsageReport(Protocol):
-    """What a provider has said of a request so far; None where it has not."""
+    """What a provider has reported of a request so far; None where it has not."""
 
     @property
     def input(self) -> int | None:
@@ -91,7 +91,7 @@ class ReceivedAnswer:
     since: tuple[Block, ...] | None = None
     counter: AnswerCounter | None = None
     complete: bool = False
-    # Whether the provider may bill more than was received: it goes on after the hang-up, or broke off by itself.
+    # Whether the provider may bill more than was received: it continues after the hang-up, or ended the stream early.
     bill_goes_on: bool = False
     # Tokens that the provider is known to write after the hang-up, before it notices.
     in_flight: float = 0.0
@@ -297,7 +297,7 @@ def _capped(span: Span, most: int | None) -> Span:
 
 
 def refused() -> TokenUsage:
-    """The usage of a request that the provider turned away: nothing, and that is known."""
+    """The usage of a request that the provider refused: none, for certain."""
     return TokenUsage(NONE, NONE)
 
 
