@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from ..errors import ConfigurationError
-from .load_agent import load_agent
+from .agent_options import load_agent
 from .main import Subparsers
 
 _LIMITS: Final = (

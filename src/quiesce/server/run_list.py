@@ -10,6 +10,7 @@ import asyncio
 import uuid
 from collections.abc import AsyncIterator, Mapping
 from itertools import islice
+from operator import itemgetter
 from typing import Final
 
 import anyio
@@ -125,7 +126,9 @@ class RunListChanges:
             if run_id in runs
         ]
         deleted = [(number, RunGone(run_id)) for run_id, number in _newer(self._deleted, after)]
-        return b"".join(self._encode(number, change) for number, change in sorted((*changed, *deleted), key=_by_number))
+        return b"".join(
+            self._encode(number, change) for number, change in sorted((*changed, *deleted), key=itemgetter(0))
+        )
 
     def _encode(self, number: int, change: RunsChange) -> bytes:
         kind = str(change.__struct_config__.tag).encode()
@@ -156,7 +159,3 @@ def _newer(numbers: dict[str, int], after: int) -> list[tuple[str, int]]:
             break
         found.append((run_id, numbers[run_id]))
     return found
-
-
-def _by_number(change: tuple[int, RunsChange]) -> int:
-    return change[0]

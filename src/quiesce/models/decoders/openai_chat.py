@@ -238,3 +238,36 @@ def _usage_delta(usage: _Usage, *, final: bool) -> UsageDelta:
     if usage.completion_tokens_details is not None:
         reasoning = usage.completion_tokens_details.reasoning_tokens
     return UsageDelta(usage.prompt_tokens, usage.completion_tokens, read, written, reasoning, final)
+
+
+# --- OpenRouter's record of a request, also of one that was cut ------------------------------------------------------
+
+
+class _Generation(Struct):
+    """The figures of OpenRouter, in the tokens of the model itself, which is what is billed."""
+
+    native_tokens_prompt: int | None = None
+    native_tokens_completion: int | None = None
+    native_tokens_reasoning: int | None = None
+    native_tokens_cached: int | None = None
+
+
+class _GenerationReply(Struct):
+    data: _Generation
+
+
+def usage_of_generation(reply: Any) -> UsageDelta | None:
+    """The usage that a reply of `GET /generation` holds; None when it has none yet."""
+    try:
+        record = msgspec.convert(reply, _GenerationReply).data
+    except msgspec.ValidationError:
+        return None
+    if record.native_tokens_prompt is None or record.native_tokens_completion is None:
+        return None
+    return UsageDelta(
+        input=record.native_tokens_prompt,
+        output=record.native_tokens_completion,
+        cache_read=record.native_tokens_cached,
+        reasoning=record.native_tokens_reasoning,
+        final=True,
+    )

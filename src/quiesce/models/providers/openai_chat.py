@@ -13,13 +13,12 @@ from ... import messages
 from ...errors import ConfigurationError, UnknownModel
 from ...events import UsageDelta
 from ..base import ModelRequest
-from ..decoders.openai_chat import ChatDecoder
+from ..decoders.openai_chat import ChatDecoder, usage_of_generation
 from ..wire import convert
 from ..wire.failures import no_key
 from ..wire.http import WireOptions
 from ..wire.sdk import SdkModel
 from .compatible import SERVERS, Server, vocabulary_of
-from .openrouter_generation import usage_of_generation
 
 
 class OpenAIChat(SdkModel):

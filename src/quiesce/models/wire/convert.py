@@ -169,7 +169,7 @@ def calls_so_far(request: ModelRequest) -> int:
 
 
 def settings_of(request: ModelRequest) -> tuple[dict[str, Any], int | None]:
-    """The settings of a request, and apart from them the limit on its answer, which has another name at each provider."""
+    """The settings of a request, and apart from them the limit on its answer, whose name differs by provider."""
     settings = dict(request.settings or {})
     limit = settings.pop("max_tokens", None)
     return settings, request.max_tokens or limit

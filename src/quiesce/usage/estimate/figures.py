@@ -197,8 +197,8 @@ class FigureEstimator:
         else:
             counted = received.counter.counted(received.blocks)
         if not any(block.units for block in counted) and (report is None or not report.output):
-            high = sent.max_tokens
-            return Figure(None, 0, high, Provenance.UNKNOWN), self._unstreamed(counted, high)
+            unseen = Figure(None, 0, sent.max_tokens, Provenance.UNKNOWN)
+            return unseen, unseen if self._hides(bool(counted)) else NONE
         words, thought = self._visible(counted, received.counted_output), self._thought(counted)
         span = words if thought is NOTHING else words.plus(thought)
         if report is not None and report.output is not None:
@@ -235,9 +235,6 @@ class FigureEstimator:
         if learnt is not None and learnt.high > learnt.margin:
             return True
         return bool(_HIDES_REASONING.search(model)) or (streamed and bool(_SUMS_UP_REASONING.search(model)))
-
-    def _unstreamed(self, counted: list[Counted], high: int | None) -> Figure:
-        return Figure(None, 0, high, Provenance.UNKNOWN) if self._hides(bool(counted)) else NONE
 
     def _onward(self, seen: int, since: tuple[Block, ...] | None, whole: Span) -> Span:
         """From a report in the middle of the answer on: that much is certain, and only what came since is counted."""
