@@ -23,7 +23,7 @@ from ..events import Event, RunEnded, TextDelta, ToolEnded, ToolStarted, TurnSta
 from ..run.handle import Run
 from .agent_options import add_options, chosen_agent
 from .main import Subparsers
-from .pipe_watch import PipeWatch
+from .pipe_watch import watch_pipe
 from .sanitize import call_line, clean, result_line
 
 FINISHED: Final = 0
@@ -77,7 +77,7 @@ def _run(agent: Agent, prompt: str, options: argparse.Namespace) -> int:
         running, events = _start(agent, prompt, options.timeout, target.token)
         target.run = running
         out = _Output(running, as_json=options.json)
-        with PipeWatch(sys.stdout.fileno(), out.reader_left):
+        with watch_pipe(sys.stdout.fileno(), out.reader_left):
             end = _follow(events, out)
         receipt = running.wait_for_rest()
         if not options.quiet:  # in here, so that another Ctrl-C does not suppress the receipt

@@ -35,16 +35,6 @@ class Problem(Exception):
         return Response(msgspec.json.encode(body), self.status, self.headers, "application/json")
 
 
-def run_not_found() -> Problem:
-    """The run does not exist or belongs to another owner: the response is the same for both."""
-    return Problem(404, "no_such_run", "There is no run with this id.", todo="GET /runs lists yours.")
-
-
-def session_not_found() -> Problem:
-    """The session does not exist or belongs to another owner."""
-    return Problem(404, "no_such_session", "There is no session with this name.", todo="GET /sessions lists yours.")
-
-
 def problem_of(error: errors.QuiesceError) -> Problem:
     """The error response for an error of Quiesce."""
     match error:

@@ -230,8 +230,7 @@ class FigureEstimator:
 
     def _hides(self, streamed: bool) -> bool:  # noqa: FBT001
         model = self._ratio.model.lower()
-        spreads = self._ratio.calibration.spreads.get(self._ratio.model)
-        learnt = None if spreads is None else spreads.get("unseen reasoning")
+        learnt = self._ratio.calibration.spread(self._ratio.model, "unseen reasoning")
         if learnt is not None and learnt.high > learnt.margin:
             return True
         return bool(_HIDES_REASONING.search(model)) or (streamed and bool(_SUMS_UP_REASONING.search(model)))
