@@ -13,7 +13,7 @@ from ..base import StopPolicyName
 class Server(Struct, frozen=True):
     """One kind of server.
 
-    base_url         where it is, if it has a usual place
+    base_url         its usual address, if it has one
     key              the environment variable with its key; None when it needs none
     address          the environment variable with its address, where one is usual
     body             what every request carries besides: above all, how to ask for usage

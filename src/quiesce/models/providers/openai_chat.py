@@ -103,10 +103,10 @@ class OpenAIChat(SdkModel):
         if instructions:
             yield {"role": "system", "content": instructions}
         last_prompt = max(
-            (place for place, each in enumerate(request.messages) if isinstance(each, messages.UserMessage)), default=-1
+            (index for index, each in enumerate(request.messages) if isinstance(each, messages.UserMessage)), default=-1
         )
-        for place, message in enumerate(request.messages):
-            yield from self._message(message, in_tool_loop=place > last_prompt)
+        for index, message in enumerate(request.messages):
+            yield from self._message(message, in_tool_loop=index > last_prompt)
 
     def _message(self, message: messages.Message, *, in_tool_loop: bool) -> Iterator[dict[str, Any]]:
         match message:

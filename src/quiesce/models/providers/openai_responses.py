@@ -128,7 +128,7 @@ def _part(part: messages.UserContent) -> dict[str, Any]:
 
 
 def _assistant(message: messages.AssistantMessage) -> Iterator[dict[str, Any]]:
-    for place, part in enumerate(message.content):
+    for index, part in enumerate(message.content):
         match part:
             case messages.Text(text) | messages.CutNote(text):
                 yield {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": text}]}
@@ -142,7 +142,7 @@ def _assistant(message: messages.AssistantMessage) -> Iterator[dict[str, Any]]:
             case messages.Reasoning():
                 # Reasoning is taken back only together with what it led to.
                 led_to = next(
-                    (each for each in message.content[place + 1 :] if not isinstance(each, messages.Reasoning)), None
+                    (each for each in message.content[index + 1 :] if not isinstance(each, messages.Reasoning)), None
                 )
                 if convert.is_from("openai-responses", part) and isinstance(led_to, messages.Text | messages.ToolCall):
                     yield _reasoning(part)

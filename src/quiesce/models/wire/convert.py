@@ -106,8 +106,8 @@ def short_id(call_id: str) -> str:
     number = int.from_bytes(hashlib.sha256(call_id.encode()).digest()[:8])
     letters: list[str] = []
     for _ in range(9):
-        number, place = divmod(number, len(_LETTERS))
-        letters.append(_LETTERS[place])
+        number, digit = divmod(number, len(_LETTERS))
+        letters.append(_LETTERS[digit])
     return "".join(letters)
 
 

@@ -52,7 +52,7 @@ class WireModel:
 
     model          the provider's name for the model
     api_key        else it is taken from the environment
-    base_url       where the provider is, when not at its usual place
+    base_url       the address of the provider, when not the usual one
     timeout        seconds (or an `httpx2.Timeout`) for connecting and for each gap in an answer
     extra_headers  sent with every request
     extra_body     merged into the body of every request
