@@ -11,13 +11,14 @@ from ..errors import ConfigurationError
 from .agent_options import load_agent
 from .main import Subparsers
 
+# The option, the setting that it gives a value, the default, the unit, and the help text.
 _LIMITS: Final = (
-    ("--drain", 30.0, "S", "seconds after SIGTERM in which all runs must end"),
-    ("--disconnect-grace", 10.0, "S", "seconds without a reader before a run is stopped"),
-    ("--max-runs", 100, "N", "active runs per key, at most"),
-    ("--max-streams", 200, "N", "open event streams per key, at most"),
-    ("--max-body", 8 * 1024 * 1024, "BYTES", "largest request body"),
-    ("--heartbeat", 15.0, "S", "seconds between heartbeats on a silent event stream"),
+    ("--drain", "drain", 30.0, "S", "seconds after SIGTERM in which all runs must end"),
+    ("--disconnect-grace", "disconnect_grace", 10.0, "S", "seconds without a reader before a run is stopped"),
+    ("--max-runs", "max_runs_per_key", 100, "N", "active runs per key, at most"),
+    ("--max-streams", "max_streams_per_key", 200, "N", "open event streams per key, at most"),
+    ("--max-body", "max_body", 8 * 1024 * 1024, "BYTES", "largest request body"),
+    ("--heartbeat", "heartbeat", 15.0, "S", "seconds between heartbeats on a silent event stream"),
 )
 
 
@@ -54,9 +55,9 @@ def add_parser(subparsers: Subparsers) -> None:
 
 def _add_limits(parser: argparse.ArgumentParser) -> None:
     """The options for time limits and quotas."""
-    for flag, default, unit, text in _LIMITS:
-        shown = "%(default)g" if isinstance(default, float) else "%(default)s"
-        parser.add_argument(flag, type=type(default), default=default, metavar=unit, help=f"{text} (default: {shown})")
+    for flag, setting, default, unit, text in _LIMITS:
+        shown = f"{text} (default: {'%(default)g' if isinstance(default, float) else '%(default)s'})"
+        parser.add_argument(flag, dest=setting, type=type(default), default=default, metavar=unit, help=shown)
     parser.add_argument(
         "--on-disconnect",
         choices=("cancel", "continue"),
@@ -80,13 +81,8 @@ def run(options: argparse.Namespace) -> int:
     if options.key_file is not None and keys is None:
         raise ConfigurationError(f"{options.key_file} contains no API key.", todo="Make one with `quiesce key`.")
     settings = Settings(
-        max_body=options.max_body,
-        max_runs_per_key=options.max_runs,
-        max_streams_per_key=options.max_streams,
-        heartbeat=options.heartbeat,
+        **{setting: getattr(options, setting) for _, setting, *_ in _LIMITS},
         on_disconnect=options.on_disconnect,
-        disconnect_grace=options.disconnect_grace,
-        drain=options.drain,
         cors_origins=tuple(options.cors_origin),
         receipts=options.receipts,
     )
