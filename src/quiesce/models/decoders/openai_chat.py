@@ -43,20 +43,17 @@ class _Piece(Struct, gc=False):
     tool_calls: list[_CallPiece] | None = None
 
 
-class _InputDetails(Struct, gc=False):
+class _TokenDetails(Struct, gc=False):
     cached_tokens: int | None = None
     cache_write_tokens: int | None = None
-
-
-class _OutputDetails(Struct, gc=False):
     reasoning_tokens: int | None = None
 
 
 class _Usage(Struct, gc=False):
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
-    prompt_tokens_details: _InputDetails | None = None
-    completion_tokens_details: _OutputDetails | None = None
+    prompt_tokens_details: _TokenDetails | None = None
+    completion_tokens_details: _TokenDetails | None = None
     prompt_cache_hit_tokens: int | None = None
 
 

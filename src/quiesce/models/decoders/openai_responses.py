@@ -13,19 +13,16 @@ from ..wire.json_values import as_dict
 from ..wire.sse import EventStreamDecoder, unreadable_event
 
 
-class _InputDetails(Struct, gc=False):
+class _TokenDetails(Struct, gc=False):
     cached_tokens: int | None = None
-
-
-class _OutputDetails(Struct, gc=False):
     reasoning_tokens: int | None = None
 
 
 class _Usage(Struct, gc=False):
     input_tokens: int | None = None
     output_tokens: int | None = None
-    input_tokens_details: _InputDetails | None = None
-    output_tokens_details: _OutputDetails | None = None
+    input_tokens_details: _TokenDetails | None = None
+    output_tokens_details: _TokenDetails | None = None
 
 
 class _IncompleteDetails(Struct, gc=False):
