@@ -182,17 +182,14 @@ class ChatController:
         assert self.run is not None
         result = await self.run.outcome()
         self.session.prompts[-1].results.append(result)
-        self._requeue_unsent(result)
+        # Messages that the run accepted and did not send go to the head of the queue.
+        self.queue.extendleft(message.text for message in reversed(result.unsent))
         last = self.receipts[-1]
         was_stopped = last.cause is not None or last.stop_reason in ("error", "interrupt")
         self.run, self.stop_mode, self.steering_since = None, None, None
         self.tools.clear()
         # After a stop, no queued prompt starts by itself: the user may no longer want it.
         return self.queue.popleft() if self.queue and not was_stopped else None
-
-    def _requeue_unsent(self, result: RunResult) -> None:
-        """Put messages that the run accepted and did not send at the head of the queue."""
-        self.queue.extendleft(message.text for message in reversed(result.unsent))
 
     # --- Sessions -----------------------------------------------------------------------------------------------
 

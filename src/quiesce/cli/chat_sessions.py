@@ -14,7 +14,7 @@ from ..messages import AssistantMessage, UserMessage
 from ..result import RunResult
 from ..sessions import Conversation, Store
 from ..sessions import Session as StoredSession
-from .sanitize import one_line
+from .sanitize import date_text, one_line
 
 FIRST_SESSION: Final = "main"
 
@@ -92,7 +92,7 @@ class ChatSessions:
         if self.store is not None:
             stored = await asyncio.wrap_future(self.store.sessions())
             lines += [
-                f"  {info.name}  {_messages(info.length)}  {_date(info.updated)}"
+                f"  {info.name}  {_messages(info.length)}  {date_text(info.updated)}"
                 for info in stored
                 if info.name not in self._known
             ]
@@ -105,10 +105,6 @@ class ChatSessions:
         answered = next((each.text for each in reversed(messages) if isinstance(each, AssistantMessage)), "")
         lines = [f"you: {one_line(asked, 100)}"] if asked else []
         return "\n".join([*lines, f"agent: {one_line(answered, 100)}"] if answered else lines)
-
-
-def _date(when: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M", time.localtime(when))
 
 
 def _messages(count: int) -> str:

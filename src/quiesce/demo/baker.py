@@ -97,7 +97,7 @@ class Baker:
                 return
         elif missing:
             yield self._say("One of them did not get through, so I plan around it.\n")
-        yield self._say(_rest_of_plan(messages) or AFTERWARDS)
+        yield self._say(PLAN[len(_spoken(messages)) :] or AFTERWARDS)
 
     def _greet(self, prompt: UserMessage, messages: tuple[Message, ...], missing: list[Call]) -> Iterator[Step]:
         if len(messages) == 1:
@@ -163,10 +163,6 @@ def _spoken(messages: tuple[Message, ...]) -> str:
 
 def _continues(spoken: str, text: str) -> bool:
     return bool(text) and PLAN.startswith(spoken + text)
-
-
-def _rest_of_plan(messages: tuple[Message, ...]) -> str:
-    return PLAN[len(_spoken(messages)) :]
 
 
 def build_agent(pace: float = 1.0) -> Agent:

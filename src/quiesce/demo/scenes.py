@@ -79,7 +79,7 @@ def _new_agent(screen: Screen, pace: float = 1.0) -> Agent:
     @agent.hook(OnLateOutcome)
     def tell(event: OnLateOutcome) -> None:
         late = event.outcome
-        screen.notice(f"Later: {late.name}, which was left behind, ended {late.after:.1f} s after that: {late.detail}")
+        screen.notice(f"Later: {late.name}, which was abandoned, ended {late.after:.1f} s after that: {late.detail}")
 
     return agent
 

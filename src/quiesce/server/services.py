@@ -47,15 +47,7 @@ class Services:
         self.quotas: Final = Quotas(settings, self.runs)
         self.usage: Final = UsageTotals()
         self.retention: Final = Retention(settings, self.runs, self.run_lists, self.usage)
-        self.starter: Final = RunStarter(
-            settings,
-            self.agents,
-            self.sessions,
-            runs=self.runs,
-            run_lists=self.run_lists,
-            quotas=self.quotas,
-            retention=self.retention,
-        )
+        self.starter: Final = RunStarter(self)
         self.undos: Final = UndoTasks(self.quotas, self.run_lists, self.shutdown)
         self._store: Final = store
 

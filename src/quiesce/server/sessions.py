@@ -12,7 +12,7 @@ from ..agent import Agent
 from ..errors import SessionNotFound
 from ..messages import Message
 from ..sessions import Conversation, Session, Store
-from .problems import Problem, session_not_found
+from .problems import Problem
 from .schemas import SESSION_PATTERN, SessionView
 from .stored_runs import stored_name
 
@@ -96,7 +96,8 @@ class SessionRegistry:
         """One session of an owner. Raises `Problem` when there is none of that name."""
         session = self._by_owner.get(owner, {}).get(name)
         if session is None:
-            raise session_not_found()
+            message = "There is no session with this name."
+            raise Problem(404, "no_such_session", message, todo="GET /sessions lists yours.")
         return session
 
     async def delete(self, owner: str, name: str) -> None:

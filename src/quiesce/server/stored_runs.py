@@ -27,6 +27,7 @@ from ..usage.ledger import LedgerEntry, summarise
 from .run_info import PROMPT_LENGTH, TEXT_TAIL_LENGTH, RunInfo
 from .schemas import RunStatus, RunView, usage_view
 from .stored_log import StoredEvents, StoredLog
+from .stream_readers import StreamReaders
 
 _log: Final = logging.getLogger("quiesce.server")
 
@@ -40,21 +41,6 @@ def owner_and_name(stored: str) -> tuple[str, str] | None:
     """The owner and the name of a stored session; None for a session that was not made by a server."""
     owner, slash, name = stored.partition("/")
     return (unquote(owner), name) if slash and owner and name else None
-
-
-class IdleReaders:
-    """Counts the readers of a run that has ended, which nothing depends on."""
-
-    def __init__(self) -> None:
-        self.count = 0
-
-    def connected(self) -> None:
-        """Count a reader in."""
-        self.count += 1
-
-    def disconnected(self) -> None:
-        """Count a reader out."""
-        self.count -= 1
 
 
 class StoredRun:
@@ -79,7 +65,7 @@ class StoredRun:
         self.id: Final = record.run_id
         self.info: Final = RunInfo(owner, agent, name, prompt, record.started)
         self.conversation: Final = session
-        self.readers: Final = IdleReaders()
+        self.readers: Final = StreamReaders(None, self.info)
         self.ended_at: Final = record.ended or record.started
         self.entries: Final = tuple(event.entry for event in events if isinstance(event, ModelCallEnded))
         self.receipt: Final = _receipt(record, self.entries)
