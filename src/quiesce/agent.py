@@ -15,7 +15,8 @@ from .cancellation import CancellationToken, Cause, Mode, Source
 from .cancellation.cause import parse_mode
 from .compaction import Context
 from .conversation.continuation import CONTINUE, Continue
-from .conversation.sealing import DEFAULT_CUT_NOTE, user_message
+from .conversation.sealing import DEFAULT_CUT_NOTE
+from .conversation.validity import user_message
 from .errors import ConfigurationError, ConversationBusy, UnknownMode
 from .events import Event
 from .hooks import Hook, HookEvent, Hooks

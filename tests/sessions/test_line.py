@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from quiesce import Agent, Session, tool
-from quiesce.conversation.sealing import faults
+from quiesce.conversation.validity import faults
 from quiesce.errors import SessionBusy
 from quiesce.events import TextDelta
 from quiesce.messages import UserMessage

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from quiesce import Agent, Session, ToolContext, tool
-from quiesce.conversation.sealing import faults
+from quiesce.conversation.validity import faults
 from quiesce.errors import ConfigurationError, ConversationBusy, SessionBusy
 from quiesce.events import RunEnded, SessionRecovered, TextDelta, ToolEnded, ToolStarted
 from quiesce.hooks import AfterRun

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from quiesce import Agent, tool
-from quiesce.conversation.sealing import faults
+from quiesce.conversation.validity import faults
 from quiesce.errors import InvalidTool
 from quiesce.events import ToolEnded
 from quiesce.messages import Outcome

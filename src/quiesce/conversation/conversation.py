@@ -13,7 +13,8 @@ from ..errors import InvalidConversation, UnknownInterrupt
 from ..interrupts import Answers, Interrupt, PendingTurn, answer_turn
 from ..messages import AssistantMessage, Message
 from .lock import ConversationLock
-from .sealing import DEFAULT_CUT_NOTE, close_turn, faults, last_complete_turn, seal_pending
+from .sealing import DEFAULT_CUT_NOTE, close_turn, last_complete_turn, seal_pending
+from .validity import faults
 
 
 class ConversationRun(Protocol):

@@ -10,7 +10,8 @@ from ..billing.drain import DrainPool
 from ..billing.request_bill import BillingTerms
 from ..compaction import Context
 from ..conversation.continuation import Continue
-from ..conversation.sealing import DEFAULT_CUT_NOTE, DEFAULT_FAILED_NOTE, user_message
+from ..conversation.sealing import DEFAULT_CUT_NOTE, DEFAULT_FAILED_NOTE
+from ..conversation.validity import user_message
 from ..errors import ConfigurationError
 from ..hooks import Hooks
 from ..interrupts import Answers

@@ -9,7 +9,7 @@ import msgspec
 from ..billing.request_bill import RequestBill
 from ..compaction import Summary, by_rule_of_thumb, is_summarised, media_weight
 from ..conversation.answer import AnswerBuilder
-from ..conversation.sealing import check
+from ..conversation.validity import check
 from ..errors import ModelError, ModelProtocolError
 from ..events import ContextReduced
 from ..messages import Message

@@ -14,7 +14,7 @@ from .._background_loop import running_loop
 from .._latch import Latch
 from ..cancellation import BoundedShield, Cause, Mode, Source, StopScope, TokenView
 from ..cancellation.cause import parse_mode
-from ..conversation.sealing import user_message
+from ..conversation.validity import user_message
 from ..errors import ConfigurationError, RunError
 from ..events import Event
 from ..messages import Message, Prompt
