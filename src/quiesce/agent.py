@@ -233,12 +233,6 @@ class Agent:
         run, mine = self._start_or_join(prompt, options)
         return await (run.owned() if mine else run.result())
 
-    def _start_or_join(self, prompt: Prompt | Answers | Continue, options: RunOptions) -> tuple[Run, bool]:
-        """A run, and whether it is the caller's: a prompt that steered a run of another caller does not own it."""
-        said = prompt if isinstance(prompt, Mapping | Continue) else user_message(prompt)
-        run = self.start(said, **options)
-        return run, not isinstance(said, UserMessage) or run.state.claim.input.prompt is said
-
     def stream(self, prompt: Prompt | Answers | Continue, **options: Unpack[RunOptions]) -> Iterator[Event]:
         """Run and iterate over the events in this thread, with or without an event loop in it. Options as for `start`.
 
@@ -260,34 +254,38 @@ class Agent:
         conversation, an `InterruptError` for answers that do not fit, `NothingToContinue`, and `ConfigurationError` for
         options that cannot work; none changes anything.
         """
-        check_options(options)
         if running_loop() is None:
             return run_in_background(lambda: self._start_or_join(prompt, options), lambda run, _: run)
-        state = self._new_state(prompt, options)
+        return self._start_or_join(prompt, options)[0]
+
+    def _start_or_join(self, prompt: Prompt | Answers | Continue, options: RunOptions) -> tuple[Run, bool]:
+        """A run, and whether it is the caller's: a prompt that steered a run of another caller does not own it."""
+        check_options(options)
+        state = self._new_state(prompt if isinstance(prompt, Mapping | Continue) else user_message(prompt), options)
+        conversation, run_id = state.claim.conversation, state.run_id
         try:
             claim_conversation(state)
         except ConversationBusy as busy:
             if state.family.is_below(busy.holder):
                 raise  # it would wait for a run that waits for it
-            steered = self._make_way(busy, state.conversation, state.claim.input)
+            steered = self._make_way(busy, conversation, state.claim.input)
             if steered is not None:
-                return steered
-            state.conversation.queue(state.run_id, lambda: wake(state))
+                return steered, False
+            conversation.queue(run_id, lambda: wake(state))
         timeout = options.get("timeout")
         run = Run(state, timeout=self._config.timeout if timeout is None else timeout, on_end=self._on_run_end)
-        self._active[run.id] = state.conversation.runs[run.id] = run
-        self._usage.open(run.ledger)
+        self._active[run_id] = conversation.runs[run_id] = run
+        self._usage.open(state.spending.bill.ledger)
         if self._config.telemetry is not None:
-            run.tap(self._config.telemetry.follow(run.id, self.name, state.config.model.name))
+            run.tap(self._config.telemetry.follow(run_id, self.name, state.config.model.name))
         armed = self._armed.pop("cause", None)
         if armed is not None:
             state.token.cancel(armed.reason, mode=armed.mode, source=armed.source)
-        return run
+        return run, True
 
-    def _new_state(self, prompt: Prompt | Answers | Continue, options: RunOptions) -> RunState:
+    def _new_state(self, prompt: UserMessage | Answers | Continue, options: RunOptions) -> RunState:
         """The state of a run that is about to be started. Raises what cannot work about its prompt or options."""
         within, token = options.get("within"), options.get("token")
-        checked_seconds(options.get("timeout"))
         held = options.get("conversation")
         conversation = self._conversation if held is None else held
         on_busy, on_prompt = options.get("on_busy"), options.get("on_prompt")
@@ -357,9 +355,9 @@ class Agent:
         """
         return agent_tool(self, name=name, description=description, memory=memory)
 
-    def _on_run_end(self, run: Run) -> None:
-        self._active.pop(run.id, None)
-        self._usage.close(run.ledger)
+    def _on_run_end(self, state: RunState) -> None:
+        self._active.pop(state.run_id, None)
+        self._usage.close(state.spending.bill.ledger)
 
     # --- Stopping -----------------------------------------------------------------------------------------------
 

@@ -38,10 +38,8 @@ def seal_turn(builder: AnswerBuilder | None, results: Mapping[str, ToolResult]) 
 
     A call with no result in `results` did not start, and its result says so.
     """
-    content = builder.content() if builder is not None else ()
-    if not content:
-        return ()
-    return seal_answer(AssistantMessage(content, cut=builder is not None and not builder.complete), results)
+    answer = None if builder is None else builder.message()
+    return () if answer is None else seal_answer(answer, results)
 
 
 def seal_answer(answer: AssistantMessage, results: Mapping[str, ToolResult]) -> tuple[Message, ...]:

@@ -43,7 +43,7 @@ class Run:
     context manager it does not outlive the block: leaving early is a stop (cause: `disconnect`).
     """
 
-    def __init__(self, state: RunState, *, timeout: float | None, on_end: Callable[[Run], None]) -> None:
+    def __init__(self, state: RunState, *, timeout: float | None, on_end: Callable[[RunState], None]) -> None:
         self._state: Final = state
         self._on_end: Final = on_end
         self._ended: Final[Latch[RunResult]] = Latch()
@@ -81,7 +81,7 @@ class Run:
     @property
     def usage(self) -> LiveUsage:
         """What the run has used so far, the answer that is being written included."""
-        return LiveUsage(self._state.ledger, self._state.spending.bill.usage)
+        return LiveUsage(self.ledger, self._state.spending.bill.usage)
 
     @property
     def token(self) -> TokenView:
@@ -101,7 +101,7 @@ class Run:
     @property
     def conversation(self) -> Conversation:
         """The conversation that the run writes to, or waits for."""
-        return self._state.conversation
+        return self._state.claim.conversation
 
     @property
     def state(self) -> RunState:
@@ -124,7 +124,7 @@ class Run:
     @property
     def ledger(self) -> Ledger:
         """The record of the run's model calls."""
-        return self._state.ledger
+        return self._state.spending.bill.ledger
 
     @property
     def children(self) -> tuple[Run, ...]:
@@ -367,10 +367,10 @@ class Run:
         try:
             if self._state.progress.phase is not Phase.ENDED:
                 self._end_anyway(None if task.cancelled() else task.exception())
-            self._on_end(self)  # first, so that a waiter finds no active run
+            self._on_end(self._state)  # first, so that a waiter finds no active run
         except Exception as error:  # a bug of ours: waiters get it rather than wait for ever
-            self._state.conversation.release(self.id)
-            self._on_end(self)
+            self._state.claim.conversation.release(self.id)
+            self._on_end(self._state)
             self._ended.set_exception(error)
         else:
             result = self._state.result

@@ -15,7 +15,7 @@ from .state import RunState
 
 def claim_conversation(state: RunState) -> None:
     """Take the conversation and begin. Raises `ConversationBusy`, and what `begin` raises."""
-    conversation = state.conversation
+    conversation = state.claim.conversation
     conversation.hold(state.run_id)
     try:
         _respect_queue(state)
@@ -23,6 +23,7 @@ def claim_conversation(state: RunState) -> None:
             state.claim.granted.set_result(None)
         else:
             begin(state)
+            state.progress.enter(Phase.CREATED)
     except BaseException:
         conversation.release(state.run_id)
         raise
@@ -30,9 +31,9 @@ def claim_conversation(state: RunState) -> None:
 
 def _respect_queue(state: RunState) -> None:
     """Runs that came before and wait for the person's answer, as this one would, go first."""
-    line = state.conversation.line
+    line = state.claim.conversation.line
     if line and state.claim.input.answers is None and state.claim.input.on_prompt != "refuse":
-        state.conversation.drop_pending(state.config.cut_note)
+        state.claim.conversation.drop_pending(state.config.cut_note)
         raise ConversationBusy(line[0])
 
 
@@ -46,14 +47,14 @@ def wake(state: RunState) -> None:
     try:
         state.progress.loop.call_soon_threadsafe(grant)
     except RuntimeError:  # the loop has closed, and the run with it
-        state.conversation.release(state.run_id)
+        state.claim.conversation.release(state.run_id)
 
 
 def begin(state: RunState) -> None:
     """Write the prompt to the conversation, which the run holds. Raises an `InterruptError`; then nothing changes."""
-    conversation, given = state.conversation, state.claim.input
+    conversation, given = state.claim.conversation, state.claim.input
     state.claim.first_message = len(conversation.messages)
-    state.spending.bill.estimator.recall(conversation.values)
+    state.spending.bill.terms.estimator.recall(conversation.values)
     if given.answers is not None:
         _take_up(state, conversation.take_pending(given.answers, state.run_id))
     else:
@@ -68,7 +69,6 @@ def begin(state: RunState) -> None:
             conversation.append(state.claim.prompt)
         state.turn.begin()
     state.claim.held = True
-    state.progress.enter(Phase.CREATED)
 
 
 def _take_up(state: RunState, pending: PendingTurn) -> None:
@@ -77,7 +77,7 @@ def _take_up(state: RunState, pending: PendingTurn) -> None:
         _repeat_handoff(state, name)
         if state.turn.handoff is None:
             break
-        complete_handoff(state)
+        complete_handoff(state, state.turn.handoff)
     state.claim.continued_text = pending.answer.text
     state.turn.take_up(pending.answer, state.tools.new_batch(pending.answer.tool_calls, pending))
     _remember_handoff(state, pending)
@@ -100,7 +100,7 @@ def _repeat_handoff(state: RunState, tool_name: str) -> None:
 
 def _continue(state: RunState) -> None:
     """Go on with the last answer: by prefill where the model allows that, else with a short user message."""
-    messages = state.conversation.messages
+    messages = state.claim.conversation.messages
     last = messages[-1] if messages else None
     if not isinstance(last, AssistantMessage):
         raise NothingToContinue("There is no answer to continue.")
