@@ -26,7 +26,7 @@ from ..usage.estimate.answer_count import Block
 
 _ILLEGAL: Final = re.compile(r"[^a-zA-Z0-9_-]")
 _LONGEST_NAME: Final = 64
-# How many pieces before a place in an answer tell how the first token after it is cut.
+# So many pieces before a position in an answer decide how the first token after it is cut.
 _CONTEXT: Final = 8
 
 
@@ -34,7 +34,7 @@ class AnswerBuilder:
     """Takes a model's deltas in order and can say at any moment what they amount to.
 
     `taken` are the call ids that the conversation has used already. Once `close()` was called, nothing more is taken:
-    what the draft says then is what the conversation keeps. `opening` is what the model said of this answer in an
+    what it contains then is what the conversation keeps. `opening` is what the model said of this answer in an
     earlier request, and now goes on with.
     """
 
@@ -82,7 +82,7 @@ class AnswerBuilder:
 
     @property
     def is_torn(self) -> bool:
-        """Whether something was being written when the draft ended."""
+        """Whether something was being written when the answer ended."""
         return not self.complete and self.has_content
 
     def text(self) -> str:

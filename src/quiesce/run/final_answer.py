@@ -24,7 +24,7 @@ def finish_with_answer(state: RunState, output: object) -> None:
 
 
 def output_feedback(state: RunState) -> UserMessage | None:
-    """What the model is told about an answer that does not fit; None when it fits."""
+    """The user message after an answer that does not fit; None when it fits."""
     try:
         parse_output(state)
     except OutputMismatch as mismatch:

@@ -86,7 +86,7 @@ async def wait_for_conversation(state: RunState) -> Phase | None:
 
 
 async def announce_start(state: RunState) -> Phase | None:
-    """The prompt is in the conversation already; say so. A turn that waited for a person goes on where it was."""
+    """Announce the prompt, which is in the conversation already. A turn with pending approvals goes on where it was."""
     state.events.push(RunStarted(state.run_id, state.config.agent))
     if state.claim.prompt is not None:
         await announce(state, state.claim.prompt)

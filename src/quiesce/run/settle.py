@@ -115,7 +115,7 @@ def _finish_if_answered(state: RunState) -> None:
 
 
 async def _stop_everything(state: RunState, urgent: asyncio.Future[None]) -> tuple[str, ...]:
-    """Stop tools, hang up on the model, let hooks know. Returns the names of the tools that it waits for."""
+    """Stop tools, hang up on the model, call the hooks. Returns the names of the tools that it waits for."""
     batch = state.turn.view.batch
     waited_for = () if batch is None else batch.waiting_for()
     hooks: asyncio.Task[None] | None = None

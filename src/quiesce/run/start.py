@@ -4,13 +4,39 @@ from __future__ import annotations
 
 from contextlib import suppress
 
+from ..cancellation import Mode
 from ..conversation.continuation import GO_ON, GO_ON_FROM_END, continued
+from ..conversation.conversation import ConversationRun
 from ..errors import ConversationBusy, InterruptPending, NothingToContinue, ToolError
 from ..interrupts import PendingTurn
 from ..messages import AssistantMessage, Outcome, Text, UserMessage
 from ..phases import Phase
 from .handoff import Successor, complete_handoff, request_handoff
 from .state import RunState
+
+
+def claim_or_queue(state: RunState) -> ConversationRun | None:
+    """Take the conversation and begin, or follow `on_busy` for the run that holds it.
+
+    Returns that run when it has taken the prompt. Raises `ConversationBusy`, and what `begin` raises.
+    """
+    try:
+        claim_conversation(state)
+    except ConversationBusy as busy:
+        conversation, given = state.claim.conversation, state.claim.input
+        holder = conversation.runs.get(busy.holder)
+        stopping = holder is not None and holder.mode is not None and holder.mode >= Mode.NOW
+        if state.family.is_below(busy.holder):
+            raise  # it would wait for a run that waits for it
+        if given.prompt is None or (given.on_busy == "refuse" and not stopping):
+            raise
+        if not stopping:  # else the prompt follows as soon as the holder is at rest
+            if given.on_busy == "steer" and holder is not None and holder.steer(given.prompt):
+                return holder
+            if given.on_busy == "cancel_previous":
+                conversation.stop_all("A newer prompt came")
+        conversation.queue(state.run_id, lambda: wake(state))
+    return None
 
 
 def claim_conversation(state: RunState) -> None:
@@ -30,11 +56,11 @@ def claim_conversation(state: RunState) -> None:
 
 
 def _respect_queue(state: RunState) -> None:
-    """Runs that came before and wait for the person's answer, as this one would, go first."""
-    line = state.claim.conversation.line
-    if line and state.claim.input.answers is None and state.claim.input.on_prompt != "refuse":
+    """Raises `ConversationBusy` when earlier runs wait for the same approval: they go first, and it is dropped."""
+    queued = state.claim.conversation.queued
+    if queued and state.claim.input.answers is None and state.claim.input.on_prompt != "refuse":
         state.claim.conversation.drop_pending(state.config.cut_note)
-        raise ConversationBusy(line[0])
+        raise ConversationBusy(queued[0])
 
 
 def wake(state: RunState) -> None:
@@ -72,7 +98,7 @@ def begin(state: RunState) -> None:
 
 
 def _take_up(state: RunState, pending: PendingTurn) -> None:
-    """Go on with a turn that waited for a person, as the agent whose turn it is."""
+    """Go on with a turn whose approvals were pending, as the agent whose turn it is."""
     for name in pending.handed:
         _repeat_handoff(state, name)
         if state.turn.handoff is None:
@@ -84,7 +110,7 @@ def _take_up(state: RunState, pending: PendingTurn) -> None:
 
 
 def _remember_handoff(state: RunState, pending: PendingTurn) -> None:
-    """A handoff of that turn was made, and said to be: it is not called again, and counts all the same."""
+    """Repeat a handoff whose call has its result already: the call is not made again, and the handoff still counts."""
     for each in pending.calls:
         if each.result is not None and each.result.outcome is Outcome.COMPLETED and not each.result.is_error:
             _repeat_handoff(state, each.call.name)

@@ -18,7 +18,7 @@ async def steer_aside(state: RunState) -> bool:
     if not state.claim.held or state.progress.over or state.token.cancelled:
         return False
     if not state.prompts.take(urgent_only=True):
-        was_steered = state.progress.work_token.cancelled  # and it has been said already, at the end of its turn
+        was_steered = state.progress.work_token.cancelled  # its prompt was sent already, at the end of the turn
         state.new_work_token()
         return was_steered
     state.progress.enter(Phase.STEERING)
