@@ -15,7 +15,8 @@ from .cancellation import CancellationToken, Cause, Mode, Source
 from .cancellation.cause import parse_mode
 from .compaction import Context
 from .conversation.continuation import CONTINUE, Continue
-from .conversation.sealing import DEFAULT_CUT_NOTE, user_message
+from .conversation.sealing import DEFAULT_CUT_NOTE
+from .conversation.validity import user_message
 from .errors import ConfigurationError, ConversationBusy, UnknownMode
 from .events import Event
 from .hooks import Hook, HookEvent, Hooks
@@ -26,20 +27,13 @@ from .models.base import Model
 from .models.resolve import resolve_model
 from .result import RunResult
 from .retry import Retry
-from .run.argument_checks import (
-    ToolSource,
-    check_choice,
-    checked_seconds,
-    is_sequential,
-    own_conversation,
-    tool_table,
-)
-from .run.config import OnBusy, OnPrompt, RunConfig, RunInput, open_estimator, run_input, with_options
+from .run import argument_checks as checks
+from .run.config import OnBusy, OnPrompt, RunConfig, open_estimator, run_input, with_options
 from .run.events.stream import EventStream, events_in_this_thread, run_in_background
 from .run.handle import Run
 from .run.options import RunOptions, check_options
 from .run.output import OutputSpec
-from .run.start import claim_conversation, wake
+from .run.start import claim_or_queue
 from .run.state import RunState
 from .sessions import Conversation, Session, Store
 from .telemetry import Telemetry
@@ -52,20 +46,13 @@ from .usage.stop_policy import RequestStopPolicy, StopAction, policy_for
 
 @dataclass(frozen=True, slots=True)
 class AgentConfig:
-    """What an agent is made with: the configuration of its runs, and what a run may be given instead.
-
-    Raises `ConfigurationError` for an `on_busy` or `on_prompt` that does not exist.
-    """
+    """What an agent is made with: the configuration of its runs, and what a run may be given instead."""
 
     run: RunConfig
     timeout: float | None = None
     on_busy: OnBusy = "refuse"
     on_prompt: OnPrompt = "cancel_pending"
     telemetry: Telemetry | None = None
-
-    def __post_init__(self) -> None:
-        check_choice("on_busy", self.on_busy, OnBusy)
-        check_choice("on_prompt", self.on_prompt, OnPrompt)
 
 
 class Agent:
@@ -101,7 +88,7 @@ class Agent:
         self,
         model: Model | str | None = None,
         *,
-        tools: Iterable[ToolSource] = (),
+        tools: Iterable[checks.ToolSource] = (),
         instructions: str | None = None,
         name: str = "agent",
         timeout: float | None = None,
@@ -129,18 +116,20 @@ class Agent:
     ) -> None:
         if not cut_note.strip():
             raise ConfigurationError("cut_note is blank.", todo="Providers refuse blank text: use a short sentence.")
-        own = own_conversation(
+        checks.check_choice("on_busy", on_busy, OnBusy)
+        checks.check_choice("on_prompt", on_prompt, OnPrompt)
+        own = checks.own_conversation(
             conversation, tuple(messages), session, store, wait=session_wait, on_store_failure=on_store_failure
         )
-        resolved, sequential = resolve_model(model), is_sequential(tool_execution)
+        resolved, sequential = resolve_model(model), checks.is_sequential(tool_execution)
         run = RunConfig(
-            name, resolved, instructions, tool_table(tools), Hooks(hooks), limits or Limits(), retry or Retry(),
+            name, resolved, instructions, checks.tool_table(tools), Hooks(hooks), limits or Limits(), retry or Retry(),
             None if output_type is None else OutputSpec(output_type), output_retries, sequential, cut_note,
             state={} if state is None else state, settings=settings, context=context,
             estimator=open_estimator(resolved, calibration),
             stop_policy=policy_for(resolved.name, getattr(resolved, "stop_policy", None), stop_policy),
         )  # fmt: skip
-        self._start_with(AgentConfig(run, checked_seconds(timeout), on_busy, on_prompt, telemetry), own)
+        self._start_with(AgentConfig(run, checks.checked_seconds(timeout), on_busy, on_prompt, telemetry), own)
 
     def _start_with(self, config: AgentConfig, conversation: Conversation) -> None:
         self._config = config
@@ -232,12 +221,6 @@ class Agent:
         run, mine = self._start_or_join(prompt, options)
         return await (run.owned() if mine else run.result())
 
-    def _start_or_join(self, prompt: Prompt | Answers | Continue, options: RunOptions) -> tuple[Run, bool]:
-        """A run, and whether it is the caller's: a prompt that steered a run of another caller does not own it."""
-        said = prompt if isinstance(prompt, Mapping | Continue) else user_message(prompt)
-        run = self.start(said, **options)
-        return run, not isinstance(said, UserMessage) or run.state.claim.input.prompt is said
-
     def stream(self, prompt: Prompt | Answers | Continue, **options: Unpack[RunOptions]) -> Iterator[Event]:
         """Run and iterate over the events in this thread, with or without an event loop in it. Options as for `start`.
 
@@ -259,66 +242,42 @@ class Agent:
         conversation, an `InterruptError` for answers that do not fit, `NothingToContinue`, and `ConfigurationError` for
         options that cannot work; none changes anything.
         """
-        check_options(options)
         if running_loop() is None:
             return run_in_background(lambda: self._start_or_join(prompt, options), lambda run, _: run)
-        state = self._new_state(prompt, options)
-        try:
-            claim_conversation(state)
-        except ConversationBusy as busy:
-            if state.family.is_below(busy.holder):
-                raise  # it would wait for a run that waits for it
-            steered = self._make_way(busy, state.conversation, state.claim.input)
-            if steered is not None:
-                return steered
-            state.conversation.queue(state.run_id, lambda: wake(state))
-        timeout = options.get("timeout")
+        return self._start_or_join(prompt, options)[0]
+
+    def _start_or_join(self, prompt: Prompt | Answers | Continue, options: RunOptions) -> tuple[Run, bool]:
+        """A run, and whether it is the caller's: a prompt that steered a run of another caller does not own it."""
+        check_options(options)
+        state = self._new_state(prompt if isinstance(prompt, Mapping | Continue) else user_message(prompt), options)
+        steered, run_id, timeout = claim_or_queue(state), state.run_id, options.get("timeout")
+        if isinstance(steered, Run):
+            return steered, False
         run = Run(state, timeout=self._config.timeout if timeout is None else timeout, on_end=self._on_run_end)
-        self._active[run.id] = state.conversation.runs[run.id] = run
-        self._usage.open(run.ledger)
+        self._active[run_id] = state.claim.conversation.runs[run_id] = run
+        self._usage.open(state.spending.bill.ledger)
         if self._config.telemetry is not None:
-            run.tap(self._config.telemetry.follow(run.id, self.name, state.config.model.name))
+            run.tap(self._config.telemetry.follow(run_id, self.name, state.config.model.name))
         armed = self._armed.pop("cause", None)
         if armed is not None:
             state.token.cancel(armed.reason, mode=armed.mode, source=armed.source)
-        return run
+        return run, True
 
-    def _new_state(self, prompt: Prompt | Answers | Continue, options: RunOptions) -> RunState:
+    def _new_state(self, prompt: UserMessage | Answers | Continue, options: RunOptions) -> RunState:
         """The state of a run that is about to be started. Raises what cannot work about its prompt or options."""
         within, token = options.get("within"), options.get("token")
-        checked_seconds(options.get("timeout"))
-        held = options.get("conversation")
-        conversation = self._conversation if held is None else held
-        on_busy, on_prompt = options.get("on_busy"), options.get("on_prompt")
+        conversation = options.get("conversation") or self._conversation
         given = run_input(
             prompt,
             is_asked=bool(conversation.interrupts),
-            on_prompt=self._config.on_prompt if on_prompt is None else on_prompt,
-            on_busy=self._config.on_busy if on_busy is None else on_busy,
+            on_prompt=options.get("on_prompt") or self._config.on_prompt,
+            on_busy=options.get("on_busy") or self._config.on_busy,
         )
         config = with_options(self.config, options.get("limits"), options.get("output_type"))
         parent = None if within is None else parent_of(within, self.config)
         of_call = None if within is None else within.token.child()  # stopped with the call, and so with its run
         own_token = CancellationToken.any(*(each for each in (token, of_call) if each is not None))
         return RunState(uuid.uuid4().hex[:12], config, conversation, given, own_token, parent=parent)
-
-    def _make_way(self, busy: ConversationBusy, held: Conversation, given: RunInput) -> Run | None:
-        """Follow `on_busy` for the run that holds the conversation. Returns that run when it takes the prompt."""
-        found = held.runs.get(busy.holder)
-        holder = found if isinstance(found, Run) else None
-        leaving = holder is not None and holder.mode is not None and holder.mode >= Mode.NOW
-        policy = given.on_busy
-        if given.prompt is None or (policy == "refuse" and not leaving):
-            raise busy
-        if leaving:  # it is being stopped already: the prompt follows as soon as it is at rest
-            return None
-        if policy == "steer" and holder is not None and holder.steer(given.prompt):
-            return holder
-        if policy == "cancel_previous":
-            held.stop_all("A newer prompt came")
-        return None
-
-    # --- Going on -------------------------------------------------------------------------------------------------
 
     def resume(self, answers: Answers, **options: Unpack[RunOptions]) -> RunResult:
         """Go on after `stop_reason == "interrupt"`, with answers by the id of the interrupt. Options as for `start`.
@@ -356,9 +315,9 @@ class Agent:
         """
         return agent_tool(self, name=name, description=description, memory=memory)
 
-    def _on_run_end(self, run: Run) -> None:
-        self._active.pop(run.id, None)
-        self._usage.close(run.ledger)
+    def _on_run_end(self, state: RunState) -> None:
+        self._active.pop(state.run_id, None)
+        self._usage.close(state.spending.bill.ledger)
 
     # --- Stopping -----------------------------------------------------------------------------------------------
 
@@ -403,13 +362,13 @@ class Agent:
 
         return register
 
-    def add_tools(self, *tools: ToolSource) -> None:
+    def add_tools(self, *tools: checks.ToolSource) -> None:
         """Give the agent more tools: for agents that need each other, such as two that hand over to one another.
 
         Runs that have begun go on with the tools that they have. Raises `DuplicateTool`, and what a tool that cannot
         work raises; nothing is added then.
         """
-        more = tool_table((*self.config.tools.values(), *tools))
+        more = checks.tool_table((*self.config.tools.values(), *tools))
         self._config = replace(self._config, run=replace(self.config, tools=more))
 
     def fork(self, at: int | None = None) -> Agent:

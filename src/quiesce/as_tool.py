@@ -120,7 +120,7 @@ async def _end_of(run: Run) -> RunResult:
 
 
 def _report(name: str, context: ToolContext, result: RunResult) -> ToolResult:
-    """What the parent's model is told about a run of the child. Raises `ToolError` for one that failed."""
+    """The tool result for a run of the child. Raises `ToolError` for one that failed."""
     if result.error is not None:
         raise ToolError(f"The agent {name} failed: {getattr(result.error, 'what', result.error)}") from result.error
     if result.receipt.cause is None:
@@ -135,8 +135,8 @@ def _report(name: str, context: ToolContext, result: RunResult) -> ToolResult:
         sentences.append(f"Left running: {', '.join(left)}.")
     if result.text:
         sentences.append(f"Until then {name} had said: {result.text[-_EXCERPT:]}")
-    told = " ".join(sentences) + undo_note(result.receipt.undo)
-    return ToolResult(context.call_id, context.tool_name, (Text(told),), outcome, is_error=True)
+    report = " ".join(sentences) + undo_note(result.receipt.undo)
+    return ToolResult(context.call_id, context.tool_name, (Text(report),), outcome, is_error=True)
 
 
 # --- Handing over --------------------------------------------------------------------------------------------------
@@ -150,12 +150,12 @@ def handoff(agent: Successor, *, name: str | None = None, description: str | Non
     handoff per turn counts; a second one is a tool error.
     """
 
-    async def hand_on(context: ToolContext) -> str:
+    async def hand_over(context: ToolContext) -> str:
         request_handoff(_state_of(context), agent, context.tool_name)
         return f"The conversation is handed over to {agent.name}."
 
     tool = Tool(
-        hand_on,
+        hand_over,
         name=name or tool_name(f"hand_over_to_{agent.name}"),
         description=description or f"Let the agent {agent.name!r} continue this conversation.",
     )

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from quiesce import Agent, Session
-from quiesce.conversation.sealing import faults
+from quiesce.conversation.validity import faults
 from quiesce.messages import AssistantMessage, Message, Outcome, ToolMessage, UserMessage
 from quiesce.sessions.journal.rows import encode, unpack
 from quiesce.sessions.store import Store

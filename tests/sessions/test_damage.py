@@ -10,7 +10,7 @@ import pytest
 
 from quiesce import Agent, Session
 from quiesce.cli import main
-from quiesce.conversation.sealing import faults
+from quiesce.conversation.validity import faults
 from quiesce.errors import StoreDamaged
 from quiesce.messages import AssistantMessage, Text, UserMessage
 from quiesce.sessions.journal.rows import encode

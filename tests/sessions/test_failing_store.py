@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from quiesce import Agent, Session
-from quiesce.conversation.sealing import faults
+from quiesce.conversation.validity import faults
 from quiesce.errors import LeaseLost, StoreError, StoreFull, StoreUnavailable
 from quiesce.events import RunEnded, StoreFailed, TextDelta
 from quiesce.sessions.journal.delivery import EventDelivery

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from quiesce import Agent, Session, tool
-from quiesce.conversation.sealing import faults
+from quiesce.conversation.validity import faults
 from quiesce.errors import StoreError, StoreReadOnly, StoreUnavailable
 from quiesce.events import RunEnded, TextDelta
 from quiesce.sessions.journal import journal

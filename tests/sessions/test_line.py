@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from quiesce import Agent, Session, tool
-from quiesce.conversation.sealing import faults
+from quiesce.conversation.validity import faults
 from quiesce.errors import SessionBusy
 from quiesce.events import TextDelta
 from quiesce.messages import UserMessage
@@ -39,7 +39,7 @@ async def speaking(run: Any) -> None:
 async def is_queued(run: Any) -> None:
     """Wait until the run has a place in the line."""
     async with asyncio.timeout(20):
-        while run.state.conversation.position is None:
+        while run.conversation.position is None:
             await asyncio.sleep(0.005)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from quiesce import Agent, Session
-from quiesce.conversation.sealing import faults
+from quiesce.conversation.validity import faults
 from quiesce.errors import StoreUnavailable
 from quiesce.events import Event, RunEnded, StoreFailed, TextDelta
 from quiesce.messages import AssistantMessage

@@ -274,7 +274,7 @@ def test_what_comes_after_the_end_was_written_down_is_not_told() -> None:
     class Tardy(MemoryStore):
         def write(self, lease: Lease, batch: WriteBatch) -> Future[int]:
             if batch.closing is not None:
-                run.state.emit(TurnStarted(99))
+                run.state.events.push(TurnStarted(99))
             return super().write(lease, batch)
 
     async def main() -> None:

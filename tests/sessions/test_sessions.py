@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from quiesce import Agent, Session, ToolContext, tool
-from quiesce.conversation.sealing import faults
+from quiesce.conversation.validity import faults
 from quiesce.errors import ConfigurationError, ConversationBusy, SessionBusy
 from quiesce.events import RunEnded, SessionRecovered, TextDelta, ToolEnded, ToolStarted
 from quiesce.hooks import AfterRun
@@ -222,7 +222,7 @@ def test_a_crash_is_sealed_and_said(new_store: StoreMaker) -> None:
                 break
             if isinstance(event, ToolStarted) and event.call.name == "hang":
                 await started.wait()
-                records = run.state.turn.batch.calls
+                records = run.state.turn.view.batch.calls
                 if any(record.result for record in records) and run.state.saving.journal.backlog == 0:
                     break
         other = new_store()
@@ -233,7 +233,7 @@ def test_a_crash_is_sealed_and_said(new_store: StoreMaker) -> None:
             other._thread.submit(lambda: None).result()  # type: ignore[attr-defined]
             lease = None
         if lease is None:
-            session = run.state.conversation
+            session = run.conversation
             lease = other.acquire("s", holder(session._owner), seconds=-1).result().lease  # type: ignore[attr-defined]
         successor = Agent(ScriptedModel(then="I see."), session="s", store=other)
         events = [event async for event in successor.stream_async("What happened?")]

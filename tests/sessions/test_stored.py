@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from quiesce import Agent, Session, tool
-from quiesce.conversation.sealing import faults
+from quiesce.conversation.validity import faults
 from quiesce.errors import SessionBusy
 from quiesce.events import ChildEvent, HandedOff, RunEnded, SessionRecovered, StopRequested
 from quiesce.messages import Outcome, ToolMessage

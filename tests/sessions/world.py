@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from quiesce import Agent, Session
-from quiesce.conversation.sealing import faults
+from quiesce.conversation.validity import faults
 from quiesce.errors import SessionBusy
 from quiesce.events import AnswerEnd, AnswerStart, Event, RunEnded, StoreFailed, TextDelta
 from quiesce.messages import AssistantMessage

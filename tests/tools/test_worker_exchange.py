@@ -11,7 +11,7 @@ import pytest
 from tool_runs import agent_with, call, killable, results, run_async, stray_processes
 
 from quiesce import ToolContext
-from quiesce.conversation.sealing import check
+from quiesce.conversation.validity import check
 from quiesce.events import ToolProgress
 from quiesce.messages import Outcome
 from quiesce.tools.worker.pool import pool

@@ -10,12 +10,12 @@ from ..billing.drain import DrainPool
 from ..billing.request_bill import BillingTerms
 from ..compaction import Context
 from ..conversation.continuation import Continue
-from ..conversation.sealing import DEFAULT_CUT_NOTE, DEFAULT_FAILED_NOTE, user_message
-from ..errors import ConfigurationError
+from ..conversation.sealing import DEFAULT_CUT_NOTE, DEFAULT_FAILED_NOTE
+from ..errors import ConfigurationError, InvalidPrompt
 from ..hooks import Hooks
 from ..interrupts import Answers
 from ..limits import Limits
-from ..messages import Prompt, UserMessage
+from ..messages import UserMessage
 from ..models.base import Model
 from ..retry import Retry
 from ..sessions.queue.waiting import OnBusy
@@ -25,7 +25,6 @@ from ..usage.estimate.estimator import UsageEstimator
 from ..usage.price_list import published_price
 from ..usage.prices import Price
 from ..usage.stop_policy import RequestStopPolicy, policy_for
-from .argument_checks import check_choice
 from .output import OutputSpec
 
 OnPrompt: TypeAlias = Literal["refuse", "cancel_pending"]
@@ -124,17 +123,19 @@ class RunInput:
     on_busy: OnBusy = "refuse"
 
 
-def run_input(prompt: Prompt | Answers | Continue, *, is_asked: bool, on_prompt: OnPrompt, on_busy: OnBusy) -> RunInput:
-    """What a run begins with that is given this prompt; `is_asked` says whether a person is asked something.
+def run_input(
+    prompt: UserMessage | Answers | Continue, *, is_asked: bool, on_prompt: OnPrompt, on_busy: OnBusy
+) -> RunInput:
+    """What a run begins with that is given this prompt; `is_asked` says whether an approval is pending.
 
-    Raises `InvalidPrompt` for one that cannot be sent, and `ConfigurationError` for a choice that does not exist.
+    Raises `InvalidPrompt` for answers to nothing.
     """
-    check_choice("on_busy", on_busy, OnBusy)
-    check_choice("on_prompt", on_prompt, OnPrompt)
     match prompt:
         case Mapping() if prompt or is_asked:
             return RunInput(answers=dict(prompt), on_busy=on_busy)
         case Continue():
             return RunInput(on_prompt=on_prompt, on_busy=on_busy)
+        case UserMessage():
+            return RunInput(prompt, on_prompt=on_prompt, on_busy=on_busy)
         case _:
-            return RunInput(user_message(prompt), on_prompt=on_prompt, on_busy=on_busy)  # pyright: ignore[reportArgumentType]
+            raise InvalidPrompt(prompt)

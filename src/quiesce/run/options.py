@@ -9,6 +9,7 @@ from ..errors import ConfigurationError
 from ..limits import Limits
 from ..sessions import Conversation
 from ..tools.context import ToolContext
+from .argument_checks import check_choice, checked_seconds
 from .config import OnBusy, OnPrompt
 
 
@@ -41,9 +42,15 @@ _KNOWN: Final = frozenset(RunOptions.__annotations__)
 
 
 def check_options(options: RunOptions) -> None:
-    """Raises `ConfigurationError` for an option that does not exist."""
+    """Raises `ConfigurationError` for an option that does not exist, or whose value makes no sense."""
     for name in options:
         if name not in _KNOWN:
             raise ConfigurationError(
                 f"There is no option {name!r} of a run.", todo=f"Use: {', '.join(sorted(_KNOWN))}."
             )
+    checked_seconds(options.get("timeout"))
+    on_busy, on_prompt = options.get("on_busy"), options.get("on_prompt")
+    if on_busy is not None:
+        check_choice("on_busy", on_busy, OnBusy)
+    if on_prompt is not None:
+        check_choice("on_prompt", on_prompt, OnPrompt)

@@ -80,7 +80,7 @@ class LiveRun:
         """The status of the run. It is `ended` only when the run is at rest."""
         if self._run is None:
             return "ended"
-        if self.id in self.conversation.line:
+        if self.id in self.conversation.queued:
             return "queued"
         return "stopping" if self._run.cause is not None else "running"
 

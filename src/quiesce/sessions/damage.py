@@ -7,7 +7,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from ..conversation.sealing import faults, last_complete_turn
+from ..conversation.sealing import last_complete_turn
+from ..conversation.validity import faults
 from ..errors import StoreDamaged
 from ..interrupts import PendingTurn
 from ..messages import Message

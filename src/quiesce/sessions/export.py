@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw, Struct
 
-from ..conversation.sealing import faults
+from ..conversation.validity import faults
 from ..errors import SessionExists, SessionNotFound, StoreDamaged
 from .journal.rows import Row, decode_messages, decode_row
 from .records import RunBegin, RunEnd, RunStatus, WriteBatch, holder

@@ -9,7 +9,7 @@ from typing import Final, TypeAlias
 from msgspec import Struct
 
 from ..agent import Agent
-from ..conversation.sealing import faults
+from ..conversation.validity import faults
 from ..messages import Prompt
 from .injector import EXPECTED_CAUSE, Injection, Injector
 from .invariants import grace_now, late_end, violations

@@ -62,7 +62,12 @@ class EventFanout:
         self.since_checkpoint = 0
 
     def push(self, event: Event) -> None:
-        """Hand an event to all readers. Never waits; `checkpoint()` is where the run waits for slow ones."""
+        """Hand an event to all readers. Never waits; `checkpoint()` is where the run waits for slow ones.
+
+        After the last event there are none: a later one is dropped.
+        """
+        if self._last is not None:
+            return
         self.since_checkpoint += 1
         barrier = self.barrier
         if barrier is not None:

@@ -10,7 +10,8 @@ from msgspec import Struct
 
 from ...conversation.answer import AnswerBuilder
 from ...conversation.continuation import continued
-from ...conversation.sealing import close_turn, faults, seal_answer, seal_turn, unfinished
+from ...conversation.sealing import close_turn, seal_answer, seal_turn, unfinished
+from ...conversation.validity import faults
 from ...events import (
     AnswerEnd,
     AnswerStart,
