@@ -21,7 +21,7 @@ from ...processes.output import CapturedOutput
 from ..policy import EXIT_GRACE
 from ..questions import CallQuestions
 from .environment import CallEnvironment
-from .function_transfer import pickled
+from .function_pickler import pickled
 from .main import CallFrame
 from .pool import Worker, pool
 
@@ -154,7 +154,7 @@ class WorkerCall:
 
     def _fitted(self, frame: CallFrame, worker: Worker) -> CallFrame:
         """The call without what this worker has already."""
-        by_value = self._transferred.how != "name"
+        by_value = bool(self._transferred.body)
         transferred = self._transferred.key if by_value and self._transferred.key in worker.known else self._transferred
         environment = None if frame.environment == worker.environment else frame.environment
         worker.known.add(self._transferred.key)

@@ -24,7 +24,7 @@ from ...processes.frames import encode, receive
 from ...processes.limits import ResourceLimits
 from ...processes.loaded_types import is_a
 from .environment import CallEnvironment, lasting
-from .function_transfer import TransferredFunction, unpack
+from .function_transfer import TransferredFunction, import_modules, unpack
 from .output import redirect_output
 from .stop_channel import StopChannel
 
@@ -51,9 +51,9 @@ class CallFrame(NamedTuple):
 
 
 class WarmFrame(NamedTuple):
-    """A function that will be called soon: time to import its module."""
+    """The modules of a function that will be called soon, each with its file: time to import them."""
 
-    transferred: TransferredFunction
+    origins: tuple[tuple[str, str], ...]
 
 
 class Terminated(SystemExit):
@@ -165,7 +165,7 @@ class _Worker:
     def answer(self, frame: CallFrame | WarmFrame) -> None:
         """Do what the host asks for."""
         if isinstance(frame, WarmFrame):
-            self._warm(frame.transferred)
+            self._warm(frame)
             return
         reply = self._reply(frame)
         if os.getpid() != self.pid:  # a child that the tool forked, and that came out here
@@ -189,14 +189,18 @@ class _Worker:
             _end_by_term()
         os._exit(0)
 
-    def _warm(self, transferred: TransferredFunction) -> None:
+    def _warm(self, frame: WarmFrame) -> None:
         try:
-            self._load(transferred)
+            import_modules(frame.origins)
         except BaseException:  # the call itself will say what is wrong
             return
+        self._accept_imports()
 
     def _load(self, transferred: TransferredFunction) -> None:
         self._functions[transferred.key] = unpack(transferred)
+        self._accept_imports()
+
+    def _accept_imports(self) -> None:
         signal.signal(signal.SIGTERM, self.on_term)  # whatever a module did that was imported
         self._traces.renew()
 

@@ -62,9 +62,9 @@ class Worker:
 
     def warm(self, transferred: TransferredFunction) -> None:
         """Have it import what a call will need."""
-        if transferred.how == "name":
+        if not transferred.body:
             self.known.add(transferred.key)
-            self.channel.post(encode(WarmFrame(transferred)))
+        self.channel.post(encode(WarmFrame(transferred.origins)))
 
     def tell(self, cause: Cause) -> None:
         """Let the tool see that a stop was asked for."""
