@@ -277,5 +277,15 @@ class SupervisedProcess:
         live_processes.discard(self)
 
 
+def start_program(job: ProgramJob) -> tuple[SupervisedProcess, StreamEnd, StreamEnd, StreamEnd]:
+    """A program, with its input, its output and its error output. Raises `OSError` when there can be no pipes."""
+    with DescriptorPairs() as ends:
+        in_writer, in_reader = ends.input()
+        out_reader, out_writer = ends.output()
+        err_reader, err_writer = ends.output()
+        process = SupervisedProcess(job, (in_reader, out_writer, err_writer))
+    return process, StreamEnd(in_writer), StreamEnd(out_reader), StreamEnd(err_reader)
+
+
 def _ignore() -> None:
     pass
