@@ -86,7 +86,7 @@ class ForkServer:
                     ],
                     pass_fds=(number,),
                     stdin=subprocess.DEVNULL,
-                    # What it forks shows this environment to every tool; a worker is told of the host's with each call.
+                    # What it forks shows this environment to every tool; a worker gets the host's with each call.
                     env=interpreter_environment(),
                     start_new_session=True,
                 )

@@ -19,7 +19,7 @@ import cloudpickle
 
 from .function_transfer import TransferredFunction, bare, named, set_state
 
-# What the body of a class reads of its surroundings; cloudpickle looks for LOAD_GLOBAL only.
+# How the body of a class reads a name of its module; cloudpickle looks for LOAD_GLOBAL only.
 _READS_IN_CLASS_BODIES: Final = ("LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS")
 
 

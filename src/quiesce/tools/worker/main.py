@@ -34,7 +34,9 @@ if TYPE_CHECKING:
 
 
 class CallFrame(NamedTuple):
-    """A call as it is sent to a worker. `arguments`, `asking` and `state` are pickled, so that a fault can be told."""
+    """A call as it is sent to a worker. `arguments`, `asking` and `state` are pickled apart, so that a fault in one of
+    them can be reported.
+    """
 
     transferred: TransferredFunction | str
     arguments: bytes
@@ -145,7 +147,7 @@ class _Worker:
             raise Terminated("stopped")
 
     def shield(self, name: str) -> Shield:
-        """A part of the tool that is not to be interrupted. The host is told, for the receipt."""
+        """A part of the tool that is not to be interrupted. The host notes it for the receipt."""
         from ..context import Shield
 
         return Shield(name, lambda: self._enter_shield(name), lambda: self._leave_shield(name))
@@ -155,7 +157,7 @@ class _Worker:
         self._shields += 1
 
     def _leave_shield(self, name: str) -> None:
-        """A TERM that came meanwhile is raised now, after the host has been told of the end of the shield."""
+        """A TERM that came meanwhile is raised now, after the host has learnt that the shield has ended."""
         self.send("unshield", name)
         self._shields -= 1
         self.raise_if_terminated()
