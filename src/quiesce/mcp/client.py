@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Coroutine, Mapping
 from os import PathLike
-from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 from msgspec import Struct
@@ -176,9 +175,7 @@ class MCPServer:
         await self.connect()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     def __enter__(self) -> Self:
@@ -190,9 +187,7 @@ class MCPServer:
             self._portal.run(self.close)
             raise
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         assert self._portal is not None
         self._portal.run(self.close)
 
