@@ -201,7 +201,7 @@ def test_state_that_cannot_be_sent_is_left_out(monkeypatch: pytest.MonkeyPatch) 
     Settings.__module__, Settings.__qualname__ = "__main__", "Settings"
     monkeypatch.setattr("__main__.Settings", Settings, raising=False)  # as it is in a script
     state = {"settings": Settings(), "lock": threading.Lock()}
-    assert run_async(call(killable(look), state=state)).text == '["settings", 3]'
+    assert run_async(call(killable(look), state=state)).text == '["settings",3]'
 
 
 def test_async_functions_and_generators_run_in_a_process_too() -> None:
