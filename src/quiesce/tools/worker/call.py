@@ -21,7 +21,7 @@ from ...processes.output import CapturedOutput
 from ..policy import EXIT_GRACE
 from ..questions import CallQuestions
 from .environment import CallEnvironment
-from .function_transfer import pickled
+from .function_pickler import pickled
 from .main import CallFrame
 from .pool import Worker, pool
 
@@ -108,11 +108,11 @@ class WorkerCall:
 
     def _on_cancel(self, cause: Cause) -> None:
         with suppress(RuntimeError):  # the loop has closed
-            self._loop.call_soon_threadsafe(self._tell, cause)
+            self._loop.call_soon_threadsafe(self._send_stop, cause)
 
-    def _tell(self, cause: Cause) -> None:
+    def _send_stop(self, cause: Cause) -> None:
         if self._worker is not None and not self.settled:
-            self._worker.tell(cause)
+            self._worker.send_stop(cause)
 
     def stop(self, grace: float) -> None:
         """End the process and everything that it started: TERM now, KILL after `grace` seconds."""
@@ -154,7 +154,7 @@ class WorkerCall:
 
     def _fitted(self, frame: CallFrame, worker: Worker) -> CallFrame:
         """The call without what this worker has already."""
-        by_value = self._transferred.how != "name"
+        by_value = bool(self._transferred.body)
         transferred = self._transferred.key if by_value and self._transferred.key in worker.known else self._transferred
         environment = None if frame.environment == worker.environment else frame.environment
         worker.known.add(self._transferred.key)
@@ -166,13 +166,13 @@ class WorkerCall:
         while more:
             try:
                 for message in self._decoder.feed(data):
-                    self._take(message)
+                    self._on_message(message)
                 more = False
-            except Exception:  # what a tool reports may not come apart here as it went together there
+            except Exception:  # what a tool reports may be unpicklable here
                 logging.getLogger("quiesce").exception("A message from a worker process could not be read.")
                 data = b""
 
-    def _take(self, message: tuple[Any, ...]) -> None:
+    def _on_message(self, message: tuple[Any, ...]) -> None:
         match message:
             case ("report", progress):
                 self._request.on_report(progress)
@@ -200,7 +200,7 @@ class WorkerCall:
             return
         if self._stopping:  # it is over; its grace is not needed
             worker.supervised.stop(0.0)
-        elif clean and not worker.told and not worker.supervised.has_leftovers():
+        elif clean and not worker.stop_sent and not worker.supervised.has_leftovers():
             worker.stdout.drain(self.stdout.add)
             worker.stderr.drain(self.stderr.add)
             worker.take_begun()
@@ -231,11 +231,11 @@ class WorkerCall:
         self._made_again = self.begun = True
         try:
             self._send_to(pool.lease_new())
-        except OSError:  # there is none: the end of the first one is what is told
+        except OSError:  # no other worker: the end of the first one is reported
             return False
         cause = self._request.token.cause
         if cause is not None:
-            self._tell(cause)
+            self._send_stop(cause)
         return True
 
     def _settle(self) -> None:
