@@ -138,7 +138,8 @@ class Recording(MemoryStore):
     """Notes what is durable at the moment that something happens outside."""
 
     def journal_now(self) -> list[Any]:
-        return [decode_row(row) for run in self.runs("s").result() for row in self.journal("s", run.run_id).result()]
+        runs = self.runs("s").result()
+        return [decode_row(row.payload) for run in runs for row in self.rows("s", run.run_id, marks=True).result()]
 
 
 def test_everything_is_saved_before_the_outside_sees_it() -> None:

@@ -102,7 +102,6 @@ def test_each_session_is_read_and_continued(old: OldStore) -> None:
             assert faults(result.messages) == ()
 
     assert {info.name for info in old.store.sessions().result()} == SESSIONS
-    assert old.store.get("a-value").result() == b"kept"
     asyncio.run(main())
 
 

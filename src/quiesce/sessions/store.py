@@ -118,10 +118,6 @@ class Store(Protocol):
         """The runs of a session, in order. Fails with `SessionNotFound`."""
         ...
 
-    def journal(self, session: str, run_id: str) -> Future[list[bytes]]:
-        """The rows of a run's journal, in order; empty when there is none."""
-        ...
-
     def rows(
         self, session: str, run_id: str, *, after: int = 0, most: int | None = None, marks: bool = False
     ) -> Future[list[Row]]:
@@ -133,14 +129,6 @@ class Store(Protocol):
 
     def delete(self, session: str) -> Future[None]:
         """Remove a session and everything that belongs to it. Fails with `SessionNotFound`, or with `SessionBusy`."""
-        ...
-
-    def get(self, key: str) -> Future[bytes | None]:
-        """A value that belongs to the whole store."""
-        ...
-
-    def put(self, key: str, value: bytes) -> Future[None]:
-        """Set a value that belongs to the whole store, such as what was learnt about a model's tokens."""
         ...
 
     def close(self) -> Future[None]:

@@ -52,7 +52,6 @@ class MemoryStore:
         self._clock: Final = clock
         self._lock: Final = threading.Lock()
         self._sessions: Final[dict[str, _Kept]] = {}
-        self._values: Final[dict[str, bytes]] = {}
         self._subscribers: Final = Subscribers()
         self._last_position = 0
 
@@ -175,10 +174,6 @@ class MemoryStore:
         """See `Store.runs`."""
         return self._done(lambda: sorted(self._kept(session).runs.values(), key=lambda run: (run.started, run.run_id)))
 
-    def journal(self, session: str, run_id: str) -> Future[list[bytes]]:
-        """See `Store.journal`."""
-        return self._done(lambda: _payloads(self._kept(session).journal.get(run_id, {})))
-
     def rows(
         self, session: str, run_id: str, *, after: int = 0, most: int | None = None, marks: bool = False
     ) -> Future[list[Row]]:
@@ -196,14 +191,6 @@ class MemoryStore:
     def delete(self, session: str) -> Future[None]:
         """See `Store.delete`."""
         return self._done(self._delete, session)
-
-    def get(self, key: str) -> Future[bytes | None]:
-        """See `Store.get`."""
-        return self._done(self._values.get, key)
-
-    def put(self, key: str, value: bytes) -> Future[None]:
-        """See `Store.put`."""
-        return self._done(self._values.__setitem__, key, value)
 
     def close(self) -> Future[None]:
         """See `Store.close`."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
 from ...errors import MissingExtra, StoreDamaged, StoreError, StoreFull, StoreReadOnly, StoreUnavailable
+from .dialect import CHANNEL, Access, Operation, Repeated, Rows, Statement, for_postgres
 from .schema import POSTGRES_MIGRATIONS
 
 _T = TypeVar("_T")
@@ -41,36 +42,38 @@ class PostgresDatabase:
         user = host[0].partition(":")[0]
         return urlunsplit(parts._replace(netloc=f"{user}{host[1]}{host[2]}", query="", fragment=""))
 
-    def _run(self, work: Callable[[Any], Awaitable[_T]], *, urgent: bool) -> _T:
-        """In the store's thread: one transaction, on a loop that runs only for it."""
-        return self._get_loop().run_until_complete(self._perform(work, urgent=urgent))
+    def run(self, access: Access, operation: Callable[[], Operation[_T]]) -> _T:
+        """Carry an operation out in one transaction, on a loop that runs only for it."""
+        return self.loop().run_until_complete(self._perform(access, operation))
 
-    def _get_loop(self) -> asyncio.AbstractEventLoop:
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The loop of the store's thread."""
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
         return self._loop
 
-    async def _reach(self) -> Any:
+    async def connect(self) -> Any:
+        """The connection, opened when there is none. Raises a `StoreError`."""
         async with self._explained():
             return await self._connected()
 
-    async def _perform(self, work: Callable[[Any], Awaitable[_T]], *, urgent: bool) -> _T:
-        """Do it; once more when a connection that was opened earlier turns out to be gone. All work may be repeated."""
+    async def _perform(self, access: Access, operation: Callable[[], Operation[_T]]) -> _T:
+        """Try once more when a connection that was opened earlier turns out to be lost. Operations may be repeated."""
         used_before = self._connection is not None
         try:
-            return await self._attempt(work, urgent=urgent)
+            return await self._attempt(access, operation())
         except StoreUnavailable:
             if not used_before:
                 raise
-        return await self._attempt(work, urgent=urgent)
+        return await self._attempt(access, operation())
 
-    async def _attempt(self, work: Callable[[Any], Awaitable[_T]], *, urgent: bool) -> _T:
+    async def _attempt(self, access: Access, operation: Operation[_T]) -> _T:
         async with self._explained():
             db = await self._connected()
             async with db.transaction():
-                if not urgent:
+                if access == "relaxed":
                     await db.execute("SET LOCAL synchronous_commit TO OFF")
-                return await work(db)
+                return await _carry_out(db, operation)
 
     async def _connected(self) -> Any:
         if self._connection is None or self._connection.is_closed():
@@ -136,8 +139,8 @@ class PostgresDatabase:
         if connection is not None:
             connection.terminate()
 
-    def _shut(self) -> None:
-        """Let go of the connection and of the loop."""
+    def close(self) -> None:
+        """Close the connection and the loop. The next operation opens others."""
         loop, self._loop = self._loop, None
         connection, self._connection = self._connection, None
         if loop is not None:
@@ -145,3 +148,21 @@ class PostgresDatabase:
                 with suppress(OSError, TimeoutError, self._asyncpg.PostgresError, self._asyncpg.InterfaceError):
                     loop.run_until_complete(connection.close(timeout=1))
             loop.close()
+
+
+async def _carry_out(db: Any, operation: Operation[_T]) -> _T:
+    rows: Rows = ()
+    try:
+        step = next(operation)
+        while True:
+            match step:
+                case Statement(text, parameters):
+                    rows = await db.fetch(for_postgres(text), *parameters)
+                case Repeated(text, given):
+                    await db.executemany(for_postgres(text), given)
+                    rows = ()
+                case _:  # sent by the server when the transaction is committed
+                    rows = await db.fetch("SELECT pg_notify($1, $2)", CHANNEL, step.session)
+            step = operation.send(rows)
+    except StopIteration as done:
+        return done.value
