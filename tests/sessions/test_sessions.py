@@ -16,7 +16,7 @@ from quiesce.hooks import AfterRun
 from quiesce.messages import AssistantMessage, Outcome, ToolMessage, UserMessage
 from quiesce.sessions.journal.rows import decode_row
 from quiesce.sessions.records import WriteBatch, holder
-from quiesce.sessions.store import Store
+from quiesce.sessions.store import SessionStore
 from quiesce.sessions.stores.memory import MemoryStore
 from quiesce.sessions.stores.resolve import default_path, resolve_store
 from quiesce.testing import Call, Say, ScriptedModel, Stall, Used
@@ -81,7 +81,7 @@ def test_what_was_learnt_about_tokens_goes_with_the_session(new_store: StoreMake
 
 
 @pytest.mark.promise("P6", "P9")
-def test_lessons_that_cannot_be_read_are_learnt_anew(store: Store) -> None:
+def test_lessons_that_cannot_be_read_are_learnt_anew(store: SessionStore) -> None:
     async def main() -> None:
         model = ScriptedModel(then=[Say("yes " * 60), Used(input=40, output=60)], name="custom:unknown")
         lease = (await asyncio.wrap_future(store.acquire("s", holder("x"), seconds=30))).lease

@@ -18,7 +18,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..agent import Agent
-from ..sessions import Store, resolve_store
+from ..sessions import SessionStore, resolve_store
 from . import routes
 from .auth import Authenticator, OwnerOf
 from .drain import Drain
@@ -56,7 +56,7 @@ class Application(Starlette):
         settings: Settings,
         keys: Keys | None,
         owner_of: OwnerOf | None,
-        store: Store | None,
+        store: SessionStore | None,
     ) -> None:
         self.services: Final = Services(agents, settings, store)
         self.drain: Final = Drain(self.services)
