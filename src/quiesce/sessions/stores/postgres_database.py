@@ -1,4 +1,4 @@
-"""One Postgres database as a store uses it: one connection, one transaction at a time, errors in plain words."""
+"""The Postgres database of a store: one connection, one transaction at a time, its errors as `StoreError`s."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _T = TypeVar("_T")
 # How long to wait for a connection, and for the answer to one statement.
 CONNECT_TIMEOUT: Final = 5.0
 STATEMENT_TIMEOUT: Final = 10.0
-# Any number will do that no other program uses for something else: two processes must not migrate at once.
+# Two processes must not migrate at once. Any number that no other program uses will do.
 _MIGRATION_LOCK: Final = 7_164_200_526
 
 
 class PostgresDatabase:
-    """The database at `url`, and the connection to it. Only for one thread, on a loop that runs when it is needed."""
+    """The database at `url`, and the connection to it. Only for one thread, on a loop that runs when needed."""
 
     def __init__(self, url: str) -> None:
         try:
@@ -103,7 +103,7 @@ class PostgresDatabase:
 
     @asynccontextmanager
     async def _explained(self) -> AsyncGenerator[None]:
-        """What asyncpg says becomes a `StoreError`; after a failure of the connection, the next call opens another."""
+        """An error of asyncpg becomes a `StoreError`; after one of the connection, the next call opens another."""
         try:
             yield
         except StoreError:
@@ -121,18 +121,18 @@ class PostgresDatabase:
             raise kind(f"{self.url}: {type(error).__name__}: {error}.") from error
 
     def _explain(self, error: Any) -> StoreError:
-        said = f"{self.url}: {error}."
+        text = f"{self.url}: {error}."
         match str(error.sqlstate or "")[:2], error.sqlstate:
             case _, "53100" | "54000":
-                return StoreFull(said)
+                return StoreFull(text)
             case _, "25006" | "42501":
-                return StoreReadOnly(said)
+                return StoreReadOnly(text)
             case "08" | "57" | "53" | "40" | "55", _:
-                return StoreUnavailable(said)
+                return StoreUnavailable(text)
             case "XX", _:
-                return StoreDamaged(said)
+                return StoreDamaged(text)
             case _:
-                return StoreError(said)
+                return StoreError(text)
 
     def _drop_connection(self) -> None:
         connection, self._connection = self._connection, None

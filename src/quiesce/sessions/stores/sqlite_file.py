@@ -1,4 +1,4 @@
-"""One SQLite file as a store uses it: opened when it is needed, one transaction at a time, errors in plain words."""
+"""The SQLite file of a store: opened when needed, one transaction at a time, its errors as `StoreError`s."""
 
 from __future__ import annotations
 
@@ -126,20 +126,20 @@ class SQLiteFile:
                 db.close()
 
     def _explain(self, error: sqlite3.Error) -> StoreError:
-        said = f"{self.path}: {error}."
+        text = f"{self.path}: {error}."
         match getattr(error, "sqlite_errorcode", 0) & 0xFF:
             case sqlite3.SQLITE_FULL:
-                return StoreFull(said)
+                return StoreFull(text)
             case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_PERM | sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_AUTH:
-                return StoreReadOnly(said)
+                return StoreReadOnly(text)
             case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
-                return StoreUnavailable(said)
+                return StoreUnavailable(text)
             case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
-                return StoreDamaged(said)
+                return StoreDamaged(text)
             case sqlite3.SQLITE_IOERR:
-                return StoreFull(said, todo="Check the disk: it is full, over quota, or broken. Then prompt again.")
+                return StoreFull(text, todo="Check the disk: it is full, over quota, or broken. Then prompt again.")
             case _:
-                return StoreError(said)
+                return StoreError(text)
 
 
 def _version(db: sqlite3.Connection) -> int:
