@@ -134,7 +134,7 @@ def test_when_it_cannot_be_saved_it_is_logged(how: str, caplog: pytest.LogCaptur
     class Away(MemoryStore):
         def add_late(self, session_id: str, run_id: str, payload: bytes):
             if how == "away":
-                return self._done(self._fail)
+                return self._submit(self._fail)
             return super().add_late(session_id, run_id, payload)
 
         def _fail(self) -> bool:
