@@ -35,7 +35,7 @@ from .run.options import RunOptions, check_options
 from .run.output import OutputSpec
 from .run.start import claim_or_queue
 from .run.state import RunState
-from .sessions import Conversation, Session, Store
+from .sessions import Conversation, Session, SessionStore, Store
 from .telemetry import Telemetry
 from .tools.tool import Tool
 from .usage.agent_usage import AgentUsage
@@ -110,7 +110,7 @@ class Agent:
         telemetry: Telemetry | None = None,
         context: Context | None = None,
         session: str | Session | None = None,
-        store: Store | str | PathLike[str] | None = None,
+        store: Store | SessionStore | str | PathLike[str] | None = None,
         session_wait: float = 0.0,
         on_store_failure: Literal["stop", "continue"] = "stop",
     ) -> None:

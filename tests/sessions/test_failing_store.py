@@ -147,7 +147,9 @@ def test_a_run_that_went_on_in_memory_is_saved_when_the_store_is_back() -> None:
         assert any(isinstance(event, StoreFailed) for event in events)
         assert events[-1].receipt.saved
         assert stored(store) == agent.messages
-        rows = [decode_row(row) for row in store.journal("s", store.runs("s").result()[0].run_id).result()]
+        rows = [
+            decode_row(row.payload) for row in store.rows("s", store.runs("s").result()[0].run_id, marks=True).result()
+        ]
         assert "".join(row.text for row in rows if isinstance(row, TextDelta)) == "One. Two."
 
     run_virtual(main())
@@ -183,7 +185,8 @@ def test_a_writer_that_was_fenced_off_ends_with_lease_lost() -> None:
         with pytest.raises(LeaseLost):
             await run.result()
         assert store.load("s").result().info.fence == thief.lease.fence
-        texts = [row.text for row in map(decode_row, store.journal("s", run.id).result()) if isinstance(row, TextDelta)]
+        rows = [decode_row(row.payload) for row in store.rows("s", run.id).result()]
+        texts = [row.text for row in rows if isinstance(row, TextDelta)]
         assert "Two" not in "".join(texts)
 
     run_virtual(main())

@@ -16,7 +16,7 @@ from quiesce.hooks import AfterRun
 from quiesce.messages import AssistantMessage, Outcome, ToolMessage, UserMessage
 from quiesce.sessions.journal.rows import decode_row
 from quiesce.sessions.records import WriteBatch, holder
-from quiesce.sessions.store import Store
+from quiesce.sessions.store import SessionStore
 from quiesce.sessions.stores.memory import MemoryStore
 from quiesce.sessions.stores.resolve import default_path, resolve_store
 from quiesce.testing import Call, Say, ScriptedModel, Stall, Used
@@ -81,7 +81,7 @@ def test_what_was_learnt_about_tokens_goes_with_the_session(new_store: StoreMake
 
 
 @pytest.mark.promise("P6", "P9")
-def test_lessons_that_cannot_be_read_are_learnt_anew(store: Store) -> None:
+def test_lessons_that_cannot_be_read_are_learnt_anew(store: SessionStore) -> None:
     async def main() -> None:
         model = ScriptedModel(then=[Say("yes " * 60), Used(input=40, output=60)], name="custom:unknown")
         lease = (await asyncio.wrap_future(store.acquire("s", holder("x"), seconds=30))).lease
@@ -138,7 +138,8 @@ class Recording(MemoryStore):
     """Notes what is durable at the moment that something happens outside."""
 
     def journal_now(self) -> list[Any]:
-        return [decode_row(row) for run in self.runs("s").result() for row in self.journal("s", run.run_id).result()]
+        runs = self.runs("s").result()
+        return [decode_row(row.payload) for run in runs for row in self.rows("s", run.run_id, marks=True).result()]
 
 
 def test_everything_is_saved_before_the_outside_sees_it() -> None:

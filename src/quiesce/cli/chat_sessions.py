@@ -12,7 +12,7 @@ from ..agent import Agent
 from ..errors import SessionNotFound
 from ..messages import AssistantMessage, UserMessage
 from ..result import RunResult
-from ..sessions import Conversation, Store
+from ..sessions import Conversation, SessionStore
 from ..sessions import Session as StoredSession
 from .sanitize import date_text, one_line
 
@@ -46,7 +46,7 @@ class ChatSessions:
     Raises `ConfigurationError` for a name that the store cannot have.
     """
 
-    def __init__(self, agent: Agent, store: Store | None = None, name: str | None = None) -> None:
+    def __init__(self, agent: Agent, store: SessionStore | None = None, name: str | None = None) -> None:
         own = agent.session
         self.store: Final = store if own is None or store is not None else own.store
         if store is None:

@@ -18,7 +18,7 @@ from ..sessions.journal.rows import late_outcomes
 from ..sessions.records import RunRecord, SessionInfo
 from ..sessions.repair import repair_session
 from ..sessions.session import Session
-from ..sessions.store import Store
+from ..sessions.store import SessionStore
 from ..sessions.stores.resolve import default_path, resolve_store
 from .main import Subparsers
 from .sanitize import date_text
@@ -52,7 +52,7 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 @contextmanager
-def _opened(options: argparse.Namespace) -> Generator[Store]:
+def _opened(options: argparse.Namespace) -> Generator[SessionStore]:
     store = resolve_store(options.store)
     try:
         yield store

@@ -8,7 +8,7 @@ from typing import Any, Literal, Protocol, TypeAlias, get_args, runtime_checkabl
 
 from ..errors import ConfigurationError, DuplicateTool
 from ..messages import Message
-from ..sessions import Conversation, Session, Store
+from ..sessions import Conversation, Session, SessionStore, Store
 from ..tools.tool import Tool, Toolset
 
 
@@ -51,7 +51,7 @@ def own_conversation(
     conversation: Conversation | None,
     messages: tuple[Message, ...],
     session: str | Session | None,
-    store: Store | str | PathLike[str] | None,
+    store: Store | SessionStore | str | PathLike[str] | None,
     *,
     wait: float,
     on_store_failure: Literal["stop", "continue"],

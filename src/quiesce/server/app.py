@@ -18,7 +18,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..agent import Agent
-from ..sessions import Store, resolve_store
+from ..sessions import SessionStore, resolve_store
 from . import routes, streams
 from .auth import Authenticator, OwnerOf
 from .drain import Drain
@@ -55,7 +55,7 @@ class Application(Starlette):
         settings: Settings,
         keys: Keys | None,
         owner_of: OwnerOf | None,
-        store: Store | None,
+        store: SessionStore | None,
     ) -> None:
         self.services: Final = Services(agents, settings, store)
         self.drain: Final = Drain(self.services)
@@ -98,7 +98,7 @@ def create_app(
 
     keys       the API keys; without keys, only clients on this machine have access
     owner_of   instead of keys: returns the owner of a request; None refuses the request
-    store      where sessions and runs are saved: a path, a URL or a `Store`
+    store      where sessions and runs are saved: a path, a URL or a `SessionStore`
 
     Raises `ConfigurationError` for no agent, or two of the same name.
     """

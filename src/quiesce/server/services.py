@@ -8,7 +8,7 @@ from typing import Final
 
 from ..agent import Agent
 from ..cancellation import CancellationToken
-from ..sessions import Store
+from ..sessions import SessionStore
 from .agents import AgentTable
 from .quotas import Quotas
 from .registry import RunRegistry
@@ -37,7 +37,7 @@ class Services:
     shutdown    cancelled when the time for draining is almost over
     """
 
-    def __init__(self, agents: Sequence[Agent], settings: Settings, store: Store | None = None) -> None:
+    def __init__(self, agents: Sequence[Agent], settings: Settings, store: SessionStore | None = None) -> None:
         self.settings: Final = settings
         self.shutdown: Final = CancellationToken()
         self.agents: Final = AgentTable(agents)

@@ -11,7 +11,7 @@ from typing import Final
 from ..agent import Agent
 from ..errors import SessionNotFound
 from ..messages import Message
-from ..sessions import Conversation, Session, Store
+from ..sessions import Conversation, Session, SessionStore
 from .problems import Problem
 from .schemas import SESSION_PATTERN, SessionView
 from .stored_runs import stored_name
@@ -47,7 +47,7 @@ class SessionRegistry:
     also saved there, under names that begin with the owner's.
     """
 
-    def __init__(self, keep: int, store: Store | None = None) -> None:
+    def __init__(self, keep: int, store: SessionStore | None = None) -> None:
         self._keep: Final = keep
         self._store: Final = store
         self._by_owner: Final[dict[str, dict[str, OwnedSession]]] = {}

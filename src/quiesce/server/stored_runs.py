@@ -19,7 +19,7 @@ from ..interrupts import Interrupt
 from ..messages import Message, Outcome, UserMessage
 from ..phases import Phase
 from ..receipt import CallReceipt, Receipt
-from ..sessions import Session, Store
+from ..sessions import Session, SessionStore
 from ..sessions.journal.recovery import Crash
 from ..sessions.journal.rows import NumberedEvent, late_outcomes
 from ..sessions.records import Lease, RunRecord
@@ -131,7 +131,7 @@ class RestoredSession:
 class StoredRuns:
     """The sessions and runs of earlier servers in a store."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: SessionStore) -> None:
         self.store: Final = store
 
     async def restore(self, agents: dict[str, Agent], most: int) -> list[RestoredSession]:

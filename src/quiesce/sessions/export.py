@@ -17,7 +17,7 @@ from ..conversation.validity import faults
 from ..errors import SessionExists, SessionNotFound, StoreDamaged
 from .journal.rows import Row, decode_messages, decode_row
 from .records import RunBegin, RunEnd, RunStatus, WriteBatch, holder
-from .store import Store
+from .store import SessionStore
 
 VERSION: Final = 1
 
@@ -58,7 +58,7 @@ class _Value(Struct, frozen=True, tag="value", tag_field="line"):
 _Line = _Head | _Message | _Run | _Event | _Value
 
 
-def export_session(store: Store, name: str) -> Iterator[bytes]:
+def export_session(store: SessionStore, name: str) -> Iterator[bytes]:
     """The lines of a session. Blocks; raises `SessionNotFound` or another `StoreError`."""
     snapshot = store.load(name).result()
     info = snapshot.info
@@ -73,7 +73,7 @@ def export_session(store: Store, name: str) -> Iterator[bytes]:
         yield _line(_Value(key, base64.b64encode(value).decode()))
 
 
-def import_session(store: Store, lines: Iterable[bytes], *, name: str | None = None) -> str:
+def import_session(store: SessionStore, lines: Iterable[bytes], *, name: str | None = None) -> str:
     """Import an export into a store, under its own name or `name`; returns the name. All of it, or nothing.
 
     Blocks. Raises `SessionExists`, or `StoreDamaged` for lines that are not a whole export.
@@ -104,7 +104,7 @@ def import_session(store: Store, lines: Iterable[bytes], *, name: str | None = N
     return name
 
 
-def _check_absent(store: Store, name: str) -> None:
+def _check_absent(store: SessionStore, name: str) -> None:
     try:
         store.load(name).result()
     except SessionNotFound:

@@ -14,7 +14,7 @@ from .journal.buffer import WRITER
 from .journal.recovery import Crash
 from .journal.rows import encode
 from .records import Lease, RunEnd, Snapshot, WriteBatch, holder
-from .store import Store
+from .store import SessionStore
 
 
 class Repair(NamedTuple):
@@ -25,7 +25,7 @@ class Repair(NamedTuple):
     cut: list[bytes]
 
 
-def repair_session(store: Store, name: str, keep: Callable[[list[bytes]], None]) -> Repair | None:
+def repair_session(store: SessionStore, name: str, keep: Callable[[list[bytes]], None]) -> Repair | None:
     """Repair a damaged session; None when it is not damaged.
 
     `keep` is called with what will be deleted, before it is. Runs that never ended count as crashed, and their journals
@@ -40,7 +40,9 @@ def repair_session(store: Store, name: str, keep: Callable[[list[bytes]], None])
         store.release(acquired.lease).result()
 
 
-def _repair(store: Store, lease: Lease, snapshot: Snapshot, keep: Callable[[list[bytes]], None]) -> Repair | None:
+def _repair(
+    store: SessionStore, lease: Lease, snapshot: Snapshot, keep: Callable[[list[bytes]], None]
+) -> Repair | None:
     (messages, _), damage = read_undamaged(snapshot)
     if not damage:
         unread = (read_rows(rows)[1] for rows in snapshot.unfinished.values())

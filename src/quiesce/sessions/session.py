@@ -26,7 +26,7 @@ from .journal.rows import NumberedEvent, Row, encode, late_outcomes, unpack
 from .journal.run_host import RunHost
 from .queue.waiting import BusyPolicy, SessionWaiter
 from .records import Lease, RunEnd, RunRecord, SentElsewhere, Snapshot, WriteBatch
-from .store import Store
+from .store import SessionStore
 from .stores.resolve import resolve_store
 
 OnStoreFailure: TypeAlias = Literal["stop", "continue"]
@@ -77,7 +77,7 @@ class Session(Conversation):
     ) -> None:
         super().__init__()
         self.name: Final = _checked_name(name)
-        self.store: Final[Store] = resolve_store(store)
+        self.store: Final[SessionStore] = resolve_store(store)
         self.wait: Final = _checked_seconds("session_wait", wait, least=0.0)
         self.lease: Final = _checked_seconds("lease", lease, least=0.001)
         if on_store_failure not in get_args(OnStoreFailure):

@@ -112,18 +112,13 @@ def is_available() -> bool:
 
 
 def cache_folder() -> Path:
-    """The user's cache: QUIESCE_CACHE, or where the platform keeps such things."""
+    """The user's cache: QUIESCE_CACHE, or the folder where their system keeps caches."""
     given = os.environ.get("QUIESCE_CACHE")
     if given:
         return Path(given)
-    match sys.platform:
-        case "darwin":
-            base = Path.home() / "Library" / "Caches"
-        case "win32":
-            base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
-        case _:
-            base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return base / "quiesce"
+    from platformdirs import user_cache_path
+
+    return user_cache_path("quiesce", appauthor=False, opinion=False)
 
 
 def kept_weights(weights: Weights) -> Path:

@@ -12,7 +12,7 @@ import msgspec
 
 from ...messages import UserMessage
 from ..records import Lease
-from ..store import Store
+from ..store import SessionStore
 from .prompts import QueuedPrompt
 
 _decoder: Final = msgspec.json.Decoder(UserMessage)
@@ -38,7 +38,7 @@ class PromptReceiver(Protocol):
 class SessionInbox:
     """Hands queued prompts to the run that holds the lease. Only for the run's own loop."""
 
-    def __init__(self, store: Store, lease: Lease, receiver: PromptReceiver) -> None:
+    def __init__(self, store: SessionStore, lease: Lease, receiver: PromptReceiver) -> None:
         self._store: Final = store
         self._lease: Final = lease
         self._receiver: Final = receiver

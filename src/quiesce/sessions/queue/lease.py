@@ -14,7 +14,7 @@ from ...events import LateOutcomeRecorded
 from ...receipt import LateOutcome
 from ..journal.rows import encode
 from ..records import Lease
-from ..store import Store
+from ..store import SessionStore
 from .inbox import PromptReceiver, SessionInbox
 
 _log: Final = logging.getLogger("quiesce")
@@ -27,7 +27,7 @@ class HeldLease:
     """
 
     def __init__(
-        self, store: Store, lease: Lease, receiver: PromptReceiver, on_lost: Callable[[LeaseLost], None]
+        self, store: SessionStore, lease: Lease, receiver: PromptReceiver, on_lost: Callable[[LeaseLost], None]
     ) -> None:
         self.lease: Final = lease
         self._store: Final = store
