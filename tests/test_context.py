@@ -11,7 +11,7 @@ from hypothesis import given, settings, strategies
 
 from quiesce import Agent, Conversation, Price, Summarise, Trim
 from quiesce.compaction import HEADING, Summary, by_rule_of_thumb, trimmed, weight
-from quiesce.conversation.sealing import faults
+from quiesce.conversation.validity import faults
 from quiesce.errors import ConfigurationError, ServerError
 from quiesce.events import ContextReduced, ModelCallEnded
 from quiesce.messages import (

@@ -43,6 +43,10 @@ def _stopped(*workloads: str) -> tuple[str, ...]:
 
 
 _core = "tests/core/test_{}.py".format
+_SEALING: Final = (
+    *map(_core, ("sealing", "stop_in_tools", "stop_in_answer")),
+    *_stopped("one_tool", "bad_calls", "torn_arguments"),
+)
 TESTS: Final[dict[str, tuple[str, ...]]] = {
     "cancellation/*.py": (
         *map(_core, ("token", "scopes", "token_waiting", "token_leaks", "outside", "signals")),
@@ -58,10 +62,8 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
         "tests/delegation/test_handoff.py",
     ),
     "run/steer.py": ("tests/interrupts/test_steering.py", "tests/interrupts/test_busy.py", *_stopped("text")),
-    "conversation/sealing.py": (
-        *map(_core, ("sealing", "stop_in_tools", "stop_in_answer")),
-        *_stopped("one_tool", "bad_calls", "torn_arguments"),
-    ),
+    "conversation/validity.py": _SEALING,
+    "conversation/sealing.py": _SEALING,
     "conversation/answer.py": (
         *map(_core, ("sealing", "bad_models", "stop_in_answer")),
         *_stopped("interleaved_calls", "reasoning"),

@@ -172,6 +172,8 @@ def _new() -> Portal:
         except BaseException as error:
             made.set_exception(error)
 
+    # Not `Thread.start()`: it waits in Python code, and a signal handler that raises there leaves a lock held on which
+    # the new thread hangs. `_thread` is the documented low-level module; nothing else starts a thread in one step.
     _thread.start_new_thread(make, ())
     return made.result()
 

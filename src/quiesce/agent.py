@@ -7,14 +7,15 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias, TypeVar, Unpack, overload
 
 from ._background_loop import running_loop
 from .as_tool import agent_tool
 from .cancellation import Cause, Mode, ModeName, Source
 from .cancellation.cause import parse_mode
 from .compaction import Context
-from .conversation.sealing import DEFAULT_CUT_NOTE, user_message
+from .conversation.sealing import DEFAULT_CUT_NOTE
+from .conversation.validity import user_message
 from .errors import ConfigurationError, ConversationBusy, UnknownMode
 from .events import Event
 from .hooks import Hook, HookEvent, Hooks
@@ -44,8 +45,9 @@ from .run.launch import Launch, RunDefaults
 from .run.options import RunOptions, check_options
 from .run.output import OutputSpec
 from .run.own_conversation import OwnConversation
-from .run.start import claim_conversation, wake
-from .sessions import Conversation, Session, Store
+from .run.start import claim_or_queue
+from .run.state import RunState
+from .sessions import Conversation, Session, SessionStore, Store
 from .telemetry import Telemetry
 from .tools.tool import Tool
 from .usage.agent_usage import AgentUsage
@@ -124,7 +126,7 @@ class Agent(Generic[DepsT, OutT]):
         settings: Mapping[str, Any] | None = None,
         conversation: Conversation | None = None,
         session: str | Session | None = None,
-        store: Store | str | PathLike[str] | None = None,
+        store: Store | SessionStore | str | PathLike[str] | None = None,
         on_busy: OnBusy = "refuse",
         on_prompt: OnPrompt = "cancel_pending",
         stop_policy: RequestStopPolicy | StopAction | None = None,
@@ -262,13 +264,15 @@ class Agent(Generic[DepsT, OutT]):
 
         Leaving the loop early is a stop (cause: `disconnect`). A run that failed raises its error after the last event.
         """
-        return events_in_this_thread(lambda: self._start_or_join(user_message(prompt), options, output_type))
+        message, checked = user_message(prompt), self._checked(options)
+        return events_in_this_thread(lambda: self._start_or_join(message, checked, output_type))
 
     def stream_async(
         self, prompt: Prompt, *, output_type: Any = None, **options: Unpack[RunOptions[DepsT]]
     ) -> EventStream:
         """Run and iterate over the events. Leaving the loop early is a stop. Options as for `start`."""
-        return EventStream(lambda: self._start_or_join(user_message(prompt), options, output_type))
+        message = user_message(prompt)
+        return EventStream(lambda: self._start_or_join(message, self._checked(options), output_type))
 
     @overload
     def start(self, prompt: Prompt, **options: Unpack[RunOptions[DepsT]]) -> Run[OutT]: ...
@@ -333,56 +337,57 @@ class Agent(Generic[DepsT, OutT]):
     # --- Starting: a prompt, the answers to an interrupt, or None to continue ---------------------------------------
 
     def _run_here(self, given: UserMessage | Answers | None, options: RunOptions[Any], output_type: Any = None) -> Any:
+        checked = self._checked(options)
         return run_in_background(
-            lambda: self._start_or_join(given, options, output_type),
+            lambda: self._start_or_join(given, checked, output_type),
             lambda run, is_mine: run.wait() if is_mine else run.wait_joined(),
         )
 
     async def _run_in_loop(
         self, given: UserMessage | Answers | None, options: RunOptions[Any], output_type: Any = None
     ) -> Any:
-        run, mine = self._start_or_join(given, options, output_type)
+        run, mine = self._start_or_join(given, self._checked(options), output_type)
         return await (run.owned() if mine else run.result())
+
+    def _start(
+        self, given: UserMessage | Answers | None, options: RunOptions[Any], output_type: Any = None
+    ) -> Run[Any]:
+        checked = self._checked(options)
+        if running_loop() is None:
+            return run_in_background(lambda: self._start_or_join(given, checked, output_type), lambda run, _: run)
+        return self._start_or_join(given, checked, output_type)[0]
+
+    def _checked(self, options: RunOptions[Any]) -> RunOptions[Any]:
+        """The options, with what overrides them, in the caller's own thread. Raises `ConfigurationError`."""
+        options = {**options, **_overrides.get().get(id(self), {})}
+        check_options(options)
+        if not {"conversation", "session", "on_busy"} & options.keys() and self._config.defaults.on_busy == "refuse":
+            self._own.note_use()
+        return options
 
     def _start_or_join(
         self, given: UserMessage | Answers | None, options: RunOptions[Any], output_type: Any = None
     ) -> tuple[Run[Any], bool]:
         """A run, and whether it is the caller's: a prompt that steered a run of another caller does not own it."""
-        run = self._start(given, options, output_type)
-        return run, not isinstance(given, UserMessage) or run.state.claim.input.prompt is given
-
-    def _start(self, given: UserMessage | Answers | None, options: RunOptions[Any], output_type: Any = None) -> Run[Any]:
-        options = {**options, **_overrides.get().get(id(self), {})}
-        check_options(options)
-        if not {"conversation", "session", "on_busy"} & options.keys() and self._config.defaults.on_busy == "refuse":
-            self._own.note_use()  # here, in the caller's thread
-        if running_loop() is None:
-            return run_in_background(lambda: self._start_or_join(given, options, output_type), lambda run, _: run)
         launch = Launch(self.config, self._config.defaults, self._own, options, output_type)
         state = launch.state(given)
-        try:
-            claim_conversation(state)
-        except ConversationBusy as busy:
-            if state.family.is_below(busy.holder):
-                raise  # it would wait for a run that waits for it
-            steered = launch.make_way(busy, state.claim.input)
-            if steered is not None:
-                return steered
-            state.conversation.queue(state.run_id, lambda: wake(state))
+        steered = claim_or_queue(state)
+        if isinstance(steered, Run):
+            return steered, False  # pyright: ignore[reportUnknownVariableType]
         run: Run[Any] = Run(state, timeout=launch.timeout, on_end=self._on_run_end)
-        self._active[run.id] = state.conversation.runs[run.id] = run
-        self._usage.open(run.ledger)
+        self._active[run.id] = launch.conversation.runs[run.id] = run
+        self._usage.open(state.spending.bill.ledger)
         if self._config.telemetry is not None:
             run.tap(self._config.telemetry.follow(run.id, self.name, state.config.model.name))
         if launch.is_own:
             armed, self._own.armed = self._own.armed, None
             if armed is not None:
                 state.token.cancel(armed.reason, mode=armed.mode, source=armed.source)
-        return run
+        return run, True
 
-    def _on_run_end(self, run: Run[Any]) -> None:
-        self._active.pop(run.id, None)
-        self._usage.close(run.ledger)
+    def _on_run_end(self, state: RunState) -> None:
+        self._active.pop(state.run_id, None)
+        self._usage.close(state.spending.bill.ledger)
 
     # --- Stopping -----------------------------------------------------------------------------------------------
 
@@ -476,3 +481,7 @@ class Agent(Generic[DepsT, OutT]):
         self._own = OwnConversation(Conversation(), self.name)
         before.drop_pending()
         before.release("clear")
+
+
+AnyAgent: TypeAlias = Agent[Any, Any]
+"""An agent, whatever its deps and its output are."""

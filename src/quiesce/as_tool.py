@@ -110,7 +110,7 @@ class _Memory:
 
     def conversation(self) -> Conversation:
         """What the earlier calls said."""
-        found = self._parent.conversation.values.get(self._key)
+        found = self._parent.claim.conversation.values.get(self._key)
         return Conversation() if found is None else Conversation.restore(msgspec.json.decode(found, type=_Kept).state)
 
     def keep(self, conversation: Conversation) -> None:
@@ -118,7 +118,7 @@ class _Memory:
         kept = msgspec.json.encode(_Kept(ConversationState(conversation.sealed())))
         journal = self._parent.saving.journal
         if journal is None:
-            self._parent.conversation.values[self._key] = kept
+            self._parent.claim.conversation.values[self._key] = kept
         else:
             journal.set_value(self._key, kept)
 
@@ -141,7 +141,7 @@ async def _end_of(run: Run) -> RunResult:
 
 
 def _report(name: str, context: ToolContext, result: RunResult) -> ToolResult:
-    """What the parent's model is told about a run of the child. Raises `ToolError` for one that failed."""
+    """The tool result for a run of the child. Raises `ToolError` for one that failed."""
     if result.error is not None:
         raise ToolError(f"The agent {name} failed: {getattr(result.error, 'what', result.error)}") from result.error
     if result.receipt.cause is None:
@@ -156,8 +156,8 @@ def _report(name: str, context: ToolContext, result: RunResult) -> ToolResult:
         sentences.append(f"Left running: {', '.join(left)}.")
     if result.text:
         sentences.append(f"Until then {name} had said: {result.text[-_EXCERPT:]}")
-    told = " ".join(sentences) + undo_note(result.receipt.undo)
-    return ToolResult(context.call_id, context.tool_name, (Text(told),), outcome, is_error=True)
+    report = " ".join(sentences) + undo_note(result.receipt.undo)
+    return ToolResult(context.call_id, context.tool_name, (Text(report),), outcome, is_error=True)
 
 
 # --- Handing over --------------------------------------------------------------------------------------------------
@@ -171,12 +171,12 @@ def handoff(agent: Successor, *, name: str | None = None, description: str | Non
     handoff per turn counts; a second one is a tool error.
     """
 
-    async def hand_on(context: ToolContext) -> str:
+    async def hand_over(context: ToolContext) -> str:
         request_handoff(_state_of(context), agent, context.tool_name)
         return f"The conversation is handed over to {agent.name}."
 
     tool = Tool(
-        hand_on,
+        hand_over,
         name=name or tool_name(f"hand_over_to_{agent.name}"),
         description=description or f"Let the agent {agent.name!r} continue this conversation.",
     )

@@ -1,8 +1,7 @@
-"""Keeping inside the context window: what of a long conversation is sent. The conversation itself keeps everything.
+"""Compaction: which messages of a long conversation are sent. The conversation itself keeps all of them.
 
-A conversation falls into pieces that can only stay or go as a whole: a user message with what follows it up to the next
-one and, inside a long exchange, an answer that asks for tools with the results of those tools. Nothing here ever
-separates a call from its result.
+The oldest exchanges are left out as a whole: a user message with everything up to the next one. Inside a long exchange,
+an answer with tool calls goes together with its results. A call is never separated from its result.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from .messages import (
 )
 from .models.base import Model, ModelRequest
 
-# What a picture costs at most providers, more or less; and how many bytes of text make a token.
+# About how many tokens a picture is at most providers; and how many bytes of text are a token.
 _PICTURE: Final = 1600
 _BYTES: Final = 4
 _OVERHEAD: Final = 4
@@ -46,7 +45,7 @@ HEADING: Final = "(What was said before, in short:)"
 
 
 class Summary(Struct, frozen=True):
-    """What stands for the first `covers` messages of a conversation; `mark` tells whether they are still the same."""
+    """A summary of the first `covers` messages of a conversation; `mark` is a hash that tells whether they changed."""
 
     covers: int
     mark: str
@@ -54,10 +53,10 @@ class Summary(Struct, frozen=True):
 
 
 class CompactionHost(Protocol):
-    """What fitting a conversation needs of the run."""
+    """The part of a run that compaction uses."""
 
     def weigh(self, message: Message) -> int:
-        """About how many tokens a message is, for the model that is asked."""
+        """About how many tokens a message is, for the model of the run."""
         ...
 
     @property
@@ -66,10 +65,10 @@ class CompactionHost(Protocol):
         ...
 
     def keep_summary(self, summary: Summary) -> None:
-        """Remember a summary, with the session where there is one."""
+        """Keep a summary, in the session where there is one."""
 
     async def ask(self, request: ModelRequest, model: Model | None) -> AnswerBuilder:
-        """Ask a model something on the side: stoppable, and booked in the ledger. Raises a `ModelError`."""
+        """Send a separate request to a model: it can be stopped, and is in the ledger. Raises a `ModelError`."""
         ...
 
 
@@ -99,7 +98,7 @@ class Trim:
 
 
 class Summarise:
-    """Puts a summary in the place of the oldest exchanges, once the conversation is longer than about `tokens`.
+    """Replaces the oldest exchanges by a summary, once the conversation is longer than about `tokens`.
 
     What is newer than about `keep` tokens (half of `tokens` by default) stays as it is. The summary is written by
     `model`, the agent's own unless given; that call can be stopped like any other and is on the bill. When it fails,
@@ -137,8 +136,8 @@ class Summarise:
 
     async def _summarise(self, messages: tuple[Message, ...], host: CompactionHost) -> str:
         asked = UserMessage((Text(self._instructions),))
-        draft = await host.ask(ModelRequest(messages=(*messages, asked)), self._model)
-        return draft.text().strip() if draft.complete else ""
+        answer = await host.ask(ModelRequest(messages=(*messages, asked)), self._model)
+        return answer.text().strip() if answer.complete else ""
 
 
 # --- Cutting ---------------------------------------------------------------------------------------------------------
@@ -146,7 +145,7 @@ class Summarise:
 
 def trimmed(messages: tuple[Message, ...], tokens: int | None, count: int | None, weigh: Weigh) -> tuple[Message, ...]:
     """The newest part of a conversation that fits, valid like the whole."""
-    starts = [place for place, message in enumerate(messages) if isinstance(message, UserMessage)]
+    starts = [index for index, message in enumerate(messages) if isinstance(message, UserMessage)]
     weights = [0 if tokens is None else weigh(message) for message in messages]
     if not starts or ((tokens is None or sum(weights) <= tokens) and (count is None or len(messages) <= count)):
         return messages
@@ -163,35 +162,35 @@ def trimmed(messages: tuple[Message, ...], tokens: int | None, count: int | None
 def _shortened(
     exchange: tuple[Message, ...], weights: list[int], tokens: int | None, count: int | None
 ) -> tuple[Message, ...]:
-    """One exchange without its oldest answers, each of which goes with its tool results."""
-    left, place = sum(weights), 1
+    """One exchange without its oldest answers and their tool results."""
+    left, index = sum(weights), 1
     while (
-        ((tokens is not None and left > tokens) or (count is not None and len(exchange) - place + 1 > count))
-        and len(exchange) - place > 2
-        and isinstance(exchange[place + 1], ToolMessage)
+        ((tokens is not None and left > tokens) or (count is not None and len(exchange) - index + 1 > count))
+        and len(exchange) - index > 2
+        and isinstance(exchange[index + 1], ToolMessage)
     ):
-        left -= sum(weights[place : place + 2])
-        place += 2
-    return (exchange[0], *exchange[place:])
+        left -= sum(weights[index : index + 2])
+        index += 2
+    return (exchange[0], *exchange[index:])
 
 
 def _start_of_kept(messages: tuple[Message, ...], keep: int, weigh: Weigh, *, after: int) -> int | None:
-    """Where the newest exchanges begin that weigh no more than `keep` together, or at least the last one."""
-    starts = [place for place, message in enumerate(messages) if isinstance(message, UserMessage) and place > after]
+    """The index of the first of the newest exchanges that are at most `keep` tokens together, or of the last one."""
+    starts = [index for index, message in enumerate(messages) if isinstance(message, UserMessage) and index > after]
     if not starts:
         return None
     best, heavy = starts[-1], 0
     wanted = set(starts)
-    for place in range(len(messages) - 1, starts[0] - 1, -1):
-        heavy += weigh(messages[place])
+    for index in range(len(messages) - 1, starts[0] - 1, -1):
+        heavy += weigh(messages[index])
         if heavy > keep:
             break
-        if place in wanted:
-            best = place
+        if index in wanted:
+            best = index
     return best
 
 
-# --- Weighing --------------------------------------------------------------------------------------------------------
+# --- Sizes -----------------------------------------------------------------------------------------------------------
 
 
 def weight(messages: Iterable[Message], weigh: Weigh) -> int:
@@ -200,7 +199,7 @@ def weight(messages: Iterable[Message], weigh: Weigh) -> int:
 
 
 def by_rule_of_thumb(message: Message) -> int:
-    """About how many tokens a message is, for a model of which nothing is known."""
+    """About how many tokens a message is, for any model."""
     total = _OVERHEAD + media_weight(message)
     for part in _parts(message):
         match part:
@@ -216,7 +215,7 @@ def by_rule_of_thumb(message: Message) -> int:
 
 
 def media_weight(message: Message) -> int:
-    """About how many tokens the pictures and files of a message are, other than text: only its provider knows."""
+    """About how many tokens the pictures and files of a message are, other than text."""
     total = 0
     for part in _parts(message):
         match part:
@@ -246,7 +245,7 @@ def _size(text: str) -> int:
 
 
 def _with_summary(summary: Summary | None, messages: tuple[Message, ...]) -> tuple[Message, ...]:
-    """The messages with a summary in the place of what it covers: at the head of the first user message that stays."""
+    """The messages with a summary instead of those that it covers, at the head of the first user message that stays."""
     if summary is None or summary.covers >= len(messages):
         return messages
     first, *rest = messages[summary.covers :]

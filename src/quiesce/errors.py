@@ -118,7 +118,7 @@ class InvalidConversation(ConfigurationError):
         self.faults = faults
         super().__init__(
             f"The conversation is not valid: {'; '.join(faults)}.",
-            todo="quiesce.conversation.sealing.check() explains each rule.",
+            todo="quiesce.conversation.validity.check() explains each rule.",
         )
 
 

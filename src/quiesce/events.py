@@ -29,13 +29,13 @@ class AnswerStart(Struct, frozen=True, tag="answer_start"):
 
 
 class TextDelta(Struct, frozen=True, tag="text"):
-    """Some more words."""
+    """More text of the answer."""
 
     text: str
 
 
 class ReasoningDelta(Struct, frozen=True, tag="reasoning"):
-    """Some more thinking. A signature, where there is one, comes with the last piece."""
+    """More reasoning. A signature, where there is one, comes with the last piece."""
 
     text: str
     signature: str | None = None
@@ -51,7 +51,7 @@ class ToolCallStart(Struct, frozen=True, tag="tool_call_start"):
 
 
 class ToolCallArguments(Struct, frozen=True, tag="tool_call_arguments"):
-    """Some more of a call's arguments, as the JSON text that the model writes."""
+    """More of a call's arguments, as the JSON text that the model writes."""
 
     id: str
     fragment: str
@@ -64,10 +64,10 @@ class ToolCallEnd(Struct, frozen=True, tag="tool_call_end"):
 
 
 class UsageDelta(Struct, frozen=True, tag="usage"):
-    """What the provider says was used by this request *so far*: cumulative, never to be added up.
+    """What the provider reports as used by this request *so far*: cumulative, never to be added up.
 
-    A field is None when the provider has not said. `input` includes the cache fields, `output` includes `reasoning`.
-    `final` marks figures that will not change.
+    A field is None when the provider has not reported it. `input` includes the cache fields, and `output` includes
+    `reasoning`. `final` marks figures that will not change.
     """
 
     input: int | None = None
@@ -181,7 +181,7 @@ class StopRequested(Struct, frozen=True, tag="stop_requested"):
 
 
 class Steered(Struct, frozen=True, tag="steered"):
-    """What the run was doing was stopped, and `message` is said instead. The run goes on."""
+    """The current work of the run was cut, and `message` is sent instead. The run goes on."""
 
     message: UserMessage
 
@@ -210,7 +210,7 @@ class HandedOff(Struct, frozen=True, tag="handed_off"):
 
 
 class LateOutcomeRecorded(Struct, frozen=True, tag="late_outcome"):
-    """A call that had been given up ended while the run was still going on."""
+    """An abandoned call has ended while the run was still going on."""
 
     outcome: LateOutcome
 
@@ -226,7 +226,7 @@ class ContextReduced(Struct, frozen=True, tag="context_reduced"):
 
 
 class SessionRecovered(Struct, frozen=True, tag="session_recovered"):
-    """The session's last run, in some process, ended in a crash. What it left was sealed.
+    """The last run of the session, in any process, has crashed. Its torn turn was sealed.
 
     `unknown` are the tool calls of which it is not known whether they ran.
     """
@@ -236,7 +236,7 @@ class SessionRecovered(Struct, frozen=True, tag="session_recovered"):
 
 
 class StoreFailed(Struct, frozen=True, tag="store_failed"):
-    """The session can no longer be saved; the run goes on in memory, as `on_store_failure="continue"` has it."""
+    """The session can no longer be saved; the run goes on in memory (`on_store_failure="continue"`)."""
 
     error: str
 

@@ -64,7 +64,7 @@ class HookEvent:
 
 
 class BeforeRun(HookEvent):
-    """The prompt is in the conversation; nothing was sent yet. No prompt: the run goes on with what was begun."""
+    """The prompt is in the conversation; nothing was sent yet. `prompt` is None when the run resumes a turn."""
 
     def __init__(self, context: RunContext[Any], token: CancellationToken, prompt: UserMessage | None) -> None:
         super().__init__(context, token)
@@ -109,7 +109,7 @@ class _ToolHookEvent(HookEvent):
 
     @property
     def replacement(self) -> ToolResult | None:
-        """The result that a hook has put in place, if any."""
+        """The result that a hook has set, if any."""
         return self._replacement
 
 
@@ -156,7 +156,7 @@ class OnStop(HookEvent):
 
 
 class OnLateOutcome(HookEvent):
-    """A tool call that was given up has ended after all. `receipt` is None while the run is still going on."""
+    """An abandoned tool call has ended. `receipt` is None while the run is still going on."""
 
     def __init__(
         self, context: RunContext[Any], token: CancellationToken, outcome: LateOutcome, receipt: Receipt | None
@@ -212,7 +212,7 @@ class Hooks:
 
 
 def hook_name(hook: Hook) -> str:
-    """What events and receipts call a hook."""
+    """The name of a hook in events and receipts."""
     return getattr(hook, "__qualname__", None) or type(hook).__name__
 
 

@@ -17,7 +17,7 @@ class Limits:
     Raises `ConfigurationError` for a limit that is not a positive number.
     """
 
-    __slots__ = ("cost", "output_tokens", "tokens", "tool_calls", "turns")
+    __slots__ = ("cost", "inside_answers", "output_tokens", "tokens", "tool_calls", "turns")
 
     def __init__(
         self,
@@ -33,15 +33,12 @@ class Limits:
         self.tokens: Final = _positive("tokens", tokens)
         self.output_tokens: Final = _positive("output_tokens", output_tokens)
         self.cost: Final = _money(cost)
-
-    @property
-    def inside_answers(self) -> bool:
+        self.inside_answers: Final = not (self.tokens is None and self.output_tokens is None and self.cost is None)
         """Whether a limit can be reached in the middle of an answer."""
-        return not (self.tokens is None and self.output_tokens is None and self.cost is None)
 
     def __repr__(self) -> str:
-        given = {name: getattr(self, name) for name in self.__slots__ if getattr(self, name) is not None}
-        return f"Limits({', '.join(f'{name}={value!r}' for name, value in given.items())})"
+        values = ((name, getattr(self, name)) for name in self.__slots__ if name != "inside_answers")
+        return f"Limits({', '.join(f'{name}={value!r}' for name, value in values if value is not None)})"
 
 
 def _positive(name: str, value: int | None, *, least: int = 1) -> int | None:

@@ -1,6 +1,6 @@
 """Messages: the parts of a conversation, frozen and typed.
 
-A conversation is a tuple of messages. `quiesce.conversation.sealing` says when one is valid. The types serialise with
+A conversation is a tuple of messages. `quiesce.conversation.validity` says when one is valid. The types serialise with
 msgspec, so a conversation can be stored and sent as it is.
 """
 

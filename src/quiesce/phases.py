@@ -55,5 +55,5 @@ STOPS_AT: Final[dict[Phase, Mode]] = {
     Phase.STEERING: Mode.AFTER_TURN,
 }
 
-# Before these, a run that is to pause waits. It never waits with something half said or half done.
+# Before these, a run that is to pause waits. It never waits in the middle of an answer or of a turn's tools.
 PAUSES: Final = frozenset({Phase.TURN_START, Phase.CALLING, Phase.ACTING})

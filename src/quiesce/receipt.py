@@ -154,15 +154,15 @@ def late_line(late: LateOutcome) -> str:
 
 
 def undo_note(receipts: Iterable[UndoReceipt]) -> str:
-    """What a model is told about an undo, so that it does not take for done what was taken back."""
-    told = tuple(receipts)
+    """A note on an undo for the model, so that it does not count on what was taken back."""
+    undone = tuple(receipts)
     parts: list[str] = []
     for words, kinds in (
         ("Undone since", (Undone.UNDONE,)),
         ("Not undone", (Undone.NOT_UNDONE, Undone.FAILED)),
         ("Not known whether undone", (Undone.UNKNOWN,)),
     ):
-        names = [f"{each.name} ({each.call_id})" for each in told if each.outcome in kinds]
+        names = [f"{each.name} ({each.call_id})" for each in undone if each.outcome in kinds]
         if names:
             parts.append(f" ({words}: {', '.join(names)}.)")
     return "".join(parts)

@@ -48,5 +48,17 @@ class RunContext(Generic[DepsT]):
         self.owner: Final = owner
         self.token: Final = token
 
+    def with_state(self, state: dict[str, Any]) -> RunContext[DepsT]:
+        """The same run, with another state."""
+        return RunContext(
+            deps=self.deps,
+            state=state,
+            run_id=self.run_id,
+            token=self.token,
+            agent=self.agent,
+            session=self.session,
+            owner=self.owner,
+        )
+
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of run {self.run_id}>"

@@ -4,9 +4,9 @@
 
     agent = Agent("anthropic:claude-...", telemetry=Telemetry())
 
-Needs the extra `otel`, which brings the API alone; where spans go is up to the program's own SDK. The spans hang on the
-run's events, so an agent without telemetry pays nothing for it, and each span ends with its run at the latest, whatever
-ended that: a kill, an abandoned tool, or a cancellation from outside.
+Needs the extra `otel`, which installs the API only; the program's own SDK decides where spans go. Spans are made from
+the run's events, so an agent without telemetry pays nothing. Each span ends with its run at the latest, however that
+ends: by a kill, with an abandoned tool, or by a cancellation from outside.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from .usage.ledger import TokenUsage
 from .usage.prices import Cost
 
 _SCOPE: Final = "quiesce"
-# What the conventions call a provider, where Quiesce calls it something else.
+# The names of providers in the conventions, where those of Quiesce differ.
 _PROVIDERS: Final = {
     "openai-responses": "openai",
     "azure": "azure.ai.openai",
@@ -63,7 +63,7 @@ _FIELDS: Final = {
 
 
 class Telemetry:
-    """Traces the runs of the agents that it is given to.
+    """Traces the runs of the agents that have it.
 
     tracer_provider   where spans go; by default the program's global provider
     capture_content   whether the arguments and results of tools are recorded too
@@ -96,7 +96,7 @@ class RunTrace:
         self._model: Final = name
         self._provider: Final = _PROVIDERS.get(provider, provider)
         self._run: Final = self._begin(
-            f"invoke_agent {agent}", "invoke_agent", None, {"gen_ai.agent.name": agent, "quiesce.run.handle.id": run_id}
+            f"invoke_agent {agent}", "invoke_agent", None, {"gen_ai.agent.name": agent, "quiesce.run.id": run_id}
         )
         self._call: Any = None
         self._sent_at = 0.0
@@ -104,7 +104,7 @@ class RunTrace:
         self._tools: Final[dict[str, Any]] = {}
 
     def on_event(self, event: Event) -> None:
-        """What happened in the run. Most events are words, and end here at once."""
+        """Handle an event of the run. Most are text, and need no handler."""
         handle = self._HANDLE.get(event.__class__)
         if handle is not None:
             handle(self, event)
@@ -121,9 +121,9 @@ class RunTrace:
         return self._otel.tracer.start_span(name, context=context, kind=kind, attributes={**common, **attributes})
 
     def _make_current(self, span: Any) -> None:
-        """Let spans that others begin from here on, in this task, hang under this one.
+        """Make this span the parent of spans that this task begins from here on.
 
-        Never undone: a task keeps its context to itself, and what comes next in it makes its own span current.
+        Never undone: the context belongs to the task, and its next step makes its own span current.
         """
         self._otel.context.attach(self._otel.trace.set_span_in_context(span))
 
@@ -195,7 +195,7 @@ class RunTrace:
             attributes["gen_ai.tool.call.arguments"] = _json(call.arguments)
         span = self._begin(f"execute_tool {call.name}", "execute_tool", self._run, attributes)
         self._tools[call.id] = span
-        self._make_current(span)  # this is the tool's own task, so its spans hang under it
+        self._make_current(span)  # this is the tool's own task, so its spans become children
 
     def _tool_ended(self, event: ToolEnded) -> None:
         result = event.result
@@ -255,7 +255,7 @@ def _receipt(receipt: Receipt) -> dict[str, Any]:
 
 
 def _usage(tokens: TokenUsage, cost: Cost | None) -> dict[str, Any]:
-    """The conventions have room for one number each; what is not exact says so beside it."""
+    """Usage as attributes. The conventions have one number for each; an estimate has its bounds beside it."""
     attributes: dict[str, Any] = {}
     for field, name in _FIELDS.items():
         figure = getattr(tokens, field)

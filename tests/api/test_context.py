@@ -293,3 +293,29 @@ async def test_output_is_typed_and_may_be_none() -> None:
     agent = Agent(ScriptedModel([Say("null")], [Say("3")]), output_type=int | None)  # pyright: ignore[reportArgumentType]
     assert (await agent.invoke_async("?")).output is None
     assert (await agent.invoke_async("?", output_type=int)).output == 3
+
+
+# --- Tools in a process of their own ----------------------------------------------------------------------------------
+
+
+@tool(on_stop="kill")
+def whose_process(ctx: ToolContext[Shop]) -> str:
+    """Who is asking, from another process."""
+    return f"{ctx.deps.user} of {ctx.agent} {ctx.owner or '-'}"
+
+
+@dataclass
+class LockedShop(Shop):
+    lock: Any = None
+
+
+async def test_deps_travel_to_a_tool_in_a_process() -> None:
+    agent = Agent(ScriptedModel([Call("whose_process")], [Say("ok")]), deps_type=Shop, tools=[whose_process], name="a")
+    result = await agent.invoke_async("hi", deps=Shop("ada"), owner="key 1")
+    assert "ada of a key 1" in str(result.messages)
+
+
+async def test_deps_that_cannot_travel_say_so_where_they_are_used() -> None:
+    agent = Agent(ScriptedModel([Call("whose_process")], [Say("ok")]), deps_type=Shop, tools=[whose_process])
+    result = await agent.invoke_async("hi", deps=LockedShop("ada", threading.Lock()))
+    assert "ctx.deps is not available in a tool with on_stop='kill': LockedShop cannot be sent" in str(result.messages)

@@ -41,7 +41,7 @@ def draft(shown: str) -> str:
 def test_esc_stops_the_answer_and_keeps_what_was_said_and_the_draft() -> None:
     with chat("endless") as shown:
         say(shown, "tell me")
-        shown.wait("Esc stops the answer; what was said stays")
+        shown.wait("Esc stops the answer; the text so far stays")
         shown.wait("Bread is flour")
         shown.type("a draft")
         shown.wait("a draft")
@@ -166,7 +166,7 @@ def test_commands() -> None:
         say(shown, "/usage")
         shown.wait(r"model calls +1")
         say(shown, "/undo")
-        shown.wait(r"Took \d+ messages out of the conversation.")
+        shown.wait(r"Removed \d+ messages from the conversation.")
         say(shown, "/sessions other")
         shown.wait("New session other")
         say(shown, "/sessions")
@@ -233,7 +233,7 @@ def test_a_tool_that_needs_approval_waits_for_it(answer: str, outcome: str) -> N
         assert outcome in after
         assert ("is gone" in after) == (answer == "/approve")
         say(shown, "/undo")
-        shown.wait("Took 4 messages out of the conversation")
+        shown.wait("Removed 4 messages from the conversation")
 
 
 @pytest.mark.promise("P4", "P5")
@@ -247,9 +247,9 @@ def test_what_was_left_behind_is_said_and_so_is_its_end(tmp_path: Path, monkeypa
         after = shown.wait("At rest, but dig may still be running · Esc has nothing to stop")
         assert "abandoned, may still be running" in after
         say(shown, "/ps")
-        shown.wait(r"run [0-9a-f]{12} left behind: dig")
+        shown.wait(r"run [0-9a-f]{12} abandoned: dig")
         go_on.touch()
-        shown.wait(r"dig, which was left behind, has finished after all, [\d.]+ s after the end: a hole")
+        shown.wait(r"dig, which was abandoned, has finished after all, [\d.]+ s after the end: a hole")
         shown.wait(AT_REST)
         say(shown, "/ps")
         shown.wait("Nothing is running.")
@@ -265,14 +265,14 @@ def test_undo_takes_back_what_the_tools_did(tmp_path: Path, monkeypatch: pytest.
         assert one.exists()
         assert two.exists()
         say(shown, "/undo")
-        shown.wait("Took 4 messages out of the conversation")
+        shown.wait("Removed 4 messages from the conversation")
         after = shown.text
         assert after.count("write: undone") == 2
         assert "mail: has no undo, what it did stays done" in after
         assert not one.exists()
         assert not two.exists()
         say(shown, "/undo")
-        shown.wait("There is nothing to take back.")
+        shown.wait("There is nothing to undo.")
 
 
 @pytest.mark.promise("P1", "P4")
@@ -298,9 +298,9 @@ def test_an_undo_that_failed_says_so_and_once_more_takes_the_messages() -> None:
         shown.wait(lambda text: "Booked." in text and AT_REST in text)
         say(shown, "/undo")
         shown.wait("book: the undo failed: .*the hotel does not answer")
-        shown.wait("/undo again takes the messages out")
+        shown.wait("/undo again removes the messages")
         say(shown, "/undo")
-        shown.wait("Took 4 messages out of the conversation")
+        shown.wait("Removed 4 messages from the conversation")
 
 
 @pytest.mark.promise("P9")

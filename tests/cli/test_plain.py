@@ -75,7 +75,7 @@ def test_from_a_pipe_each_line_is_a_prompt() -> None:
     hello, again = done.stdout.index("Hello there."), done.stdout.index("And again.")
     assert hello < done.stdout.index("model calls") < again
     assert "* main  2 messages" in done.stdout
-    assert "Took 2 messages out of the conversation." in done.stdout
+    assert "Removed 2 messages from the conversation." in done.stdout
     assert done.stdout.count("And again.") == 2
 
 

@@ -71,7 +71,7 @@ async def test_the_hint_says_what_esc_will_do_in_every_state(on_stop: OnStop, sa
         controller.on_event(event)
         if getattr(event, "text", "") == "Well":
             break
-    assert hint(controller) == "Esc stops the answer; what was said stays"
+    assert hint(controller) == "Esc stops the answer; the text so far stays"
     controller.tools["1"] = RunningTool("1", "bake", ToolStopPolicy(on_stop, 2.0))
     assert hint(controller) == says
     controller.stop("Esc")

@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from quiesce import Agent, Run, RunResult
-from quiesce.conversation.sealing import faults
+from quiesce.conversation.validity import faults
 from quiesce.events import Delta, Event, RunEnded, TextDelta
 from quiesce.messages import AssistantMessage, CutNote, Message, ToolMessage, ToolResult
 from quiesce.models.base import ModelRequest

@@ -3,7 +3,7 @@
 import pytest
 
 from quiesce import Agent, tool
-from quiesce.conversation.sealing import faults
+from quiesce.conversation.validity import faults
 from quiesce.errors import (
     ConfigurationError,
     EmptyAnswer,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from quiesce import Agent, Document, Image, Text, ToolContext, ToolError, tool
-from quiesce.conversation.sealing import faults
+from quiesce.conversation.validity import faults
 from quiesce.errors import ConfigurationError, DuplicateTool, InvalidTool
 from quiesce.events import ToolStarted
 from quiesce.hooks import AfterToolCall, BeforeToolCall

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from quiesce import Agent
-from quiesce.conversation.sealing import faults
+from quiesce.conversation.validity import faults
 from quiesce.errors import ConversationBusy
 from quiesce.events import TextDelta
 from quiesce.testing import Say, ScriptedModel, Stall, run_virtual

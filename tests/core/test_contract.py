@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from quiesce import Agent, CancellationToken, Conversation, tool
-from quiesce.conversation.sealing import faults
+from quiesce.conversation.validity import faults
 from quiesce.errors import ConversationBusy, UnknownMode
 from quiesce.events import AnswerEnd, MessageAdded, RunEnded, StopRequested, TextDelta, ToolStarted
 from quiesce.hooks import BeforeToolCall

@@ -6,7 +6,7 @@ import anyio
 import pytest
 
 from quiesce import Agent, tool
-from quiesce.conversation.sealing import faults
+from quiesce.conversation.validity import faults
 from quiesce.events import RunEnded, ToolStarted
 from quiesce.models.scripted import Call, Say
 from tests.core.kit import Record, answers, ended, is_a, outcomes, passes, scripted, until

@@ -10,7 +10,7 @@ import pytest
 
 from quiesce import Agent, CancellationToken, tool
 from quiesce._background_loop import close_portals
-from quiesce.conversation.sealing import faults
+from quiesce.conversation.validity import faults
 from quiesce.hooks import OnStop
 from quiesce.models.scripted import Call, Say, ScriptedModel, Stall
 from quiesce.phases import Phase

@@ -12,7 +12,7 @@ import quiesce.run.handle
 import quiesce.run.loop
 from quiesce import Agent, CancellationToken, Mode, tool
 from quiesce.cancellation.signals import stop_on_signals
-from quiesce.conversation.sealing import faults
+from quiesce.conversation.validity import faults
 from quiesce.errors import ConfigurationError, RunError, UnknownMode
 from quiesce.messages import UserMessage
 from quiesce.models.scripted import Call, Say, ScriptedModel, Stall

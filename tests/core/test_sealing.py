@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quiesce.conversation.answer import AnswerBuilder, parse_arguments, well_formed
-from quiesce.conversation.sealing import SENTENCES, check, close_turn, faults, seal_turn, unfinished
+from quiesce.conversation.sealing import SENTENCES, close_turn, seal_turn, unfinished
+from quiesce.conversation.validity import check, faults
 from quiesce.errors import InvalidConversation, ModelProtocolError
 from quiesce.events import (
     AnswerEnd,

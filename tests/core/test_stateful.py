@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from quiesce import Agent, tool
-from quiesce.conversation.sealing import faults
+from quiesce.conversation.validity import faults
 from quiesce.events import AnswerEnd, ReasoningDelta, RunEnded, TextDelta, ToolCallArguments, ToolCallEnd, ToolCallStart
 from quiesce.messages import AssistantMessage, UserMessage
 from quiesce.phases import Phase

@@ -169,7 +169,7 @@ INTERRUPTED = textwrap.dedent(
     from quiesce.events import ToolStarted
     from quiesce.models.scripted import Call, Say, ScriptedModel
     from quiesce._background_loop import portal
-    from quiesce.conversation.sealing import faults
+    from quiesce.conversation.validity import faults
 
     interrupts = int(sys.argv[1])
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from quiesce import Agent, Limits, Price, handoff, tool
-from quiesce.conversation.sealing import faults
+from quiesce.conversation.validity import faults
 from quiesce.models.scripted import Call, Say, ScriptedModel, Stall
 
 from .kit import asks

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from quiesce import Agent, Conversation, ToolContext, handoff, tool
-from quiesce.conversation.sealing import faults
+from quiesce.conversation.validity import faults
 from quiesce.testing import ALL_SOURCES, Call, Harness, Say, ScriptedModel, Used, stop_everywhere
 
 pytestmark = pytest.mark.promise("P2", "P8")

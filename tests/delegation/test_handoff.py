@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from quiesce import Agent, Limits, handoff, tool
-from quiesce.conversation.sealing import faults
+from quiesce.conversation.validity import faults
 from quiesce.errors import DuplicateTool
 from quiesce.events import HandedOff, RunStarted, TextDelta, ToolStarted
 from quiesce.hooks import AfterRun, BeforeModelCall

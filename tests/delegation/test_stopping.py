@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from quiesce import Agent, tool
-from quiesce.conversation.sealing import faults
+from quiesce.conversation.validity import faults
 from quiesce.events import ChildEvent, Event, RunEnded, StopRequested, TextDelta, ToolEnded, ToolStarted
 from quiesce.messages import Outcome
 from quiesce.models.scripted import Call, Say, ScriptedModel, Stall

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from quiesce import Agent, ToolContext, tool
-from quiesce.conversation.sealing import faults
+from quiesce.conversation.validity import faults
 from quiesce.errors import ModelProtocolError
 from quiesce.events import ChildEvent, Event, RunEnded, TextDelta
 from quiesce.models.scripted import Call, End, Fail, Say, ScriptedModel, Think, Used

@@ -37,7 +37,7 @@ def test_without_a_terminal_it_stops_itself_half_way_and_goes_on() -> None:
     assert "check_weather: completed" in first
     assert "heat_oven: abandoned, may still be running" in first
     assert "ended by itself (end_turn)" in second
-    assert "Later: heat_oven, which was left behind, ended" in done.stdout
+    assert "Later: heat_oven, which was abandoned, ended" in done.stdout
     assert "I would bake it." in done.stdout
 
 
@@ -124,7 +124,7 @@ def test_ctrl_c_lets_tools_finish_and_a_second_one_does_not(terminal: Terminal) 
     assert "check_weather: cancelled while running" in receipt
     assert "heat_oven: abandoned, may still be running" in receipt
     terminal.read_until("you    ")
-    terminal.read_until("Later: heat_oven, which was left behind, ended")  # while the person thinks
+    terminal.read_until("Later: heat_oven, which was abandoned, ended")  # while the person thinks
     terminal.press(CTRL_C)
     terminal.read_until("At rest.")
     assert terminal.child.wait(10) == 0

@@ -85,7 +85,7 @@ def test_a_turn_that_is_committed_in_two_steps_is_invalid(monkeypatch: pytest.Mo
         answer = state.turn.answer
         assert answer is not None
         if state.token.cancelled:
-            state.conversation.append(answer)
+            state.claim.conversation.append(answer)
         return await original(state)
 
     from quiesce.phases import Phase
@@ -116,7 +116,7 @@ def test_a_result_that_is_thrown_away_is_lost(monkeypatch: pytest.MonkeyPatch) -
         return structs.replace(message, results=tuple(lost))
 
     def commit(self: TurnInProgress, turn: Any) -> None:
-        stopped = self.batch is not None and any(record._work_token.cancelled for record in self.batch.calls)
+        stopped = self.view.batch is not None and any(record._work_token.cancelled for record in self.view.batch.calls)
         original(self, tuple(lose(message) for message in turn) if stopped else turn)
 
     monkeypatch.setattr(TurnInProgress, "commit", commit)
@@ -169,9 +169,9 @@ def test_two_ends_are_one_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
     original = EventFanout.close
 
     def close(self: EventFanout, last: Any) -> None:
-        original(self, last)
         if last.stop_reason == "cancelled":
             self.push(last)
+        original(self, last)
 
     monkeypatch.setattr(EventFanout, "close", close)
     caught("P7", "text")

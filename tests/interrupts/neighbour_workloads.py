@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from quiesce import Agent, Run, Session
-from quiesce.conversation.sealing import faults
+from quiesce.conversation.validity import faults
 from quiesce.messages import UserMessage
 from quiesce.sessions.journal.rows import decode_messages
 from quiesce.sessions.queue.waiting import OnBusy

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from quiesce import Agent, Approve, Conversation, ConversationState, Deny
-from quiesce.conversation.sealing import faults
+from quiesce.conversation.validity import faults
 from quiesce.events import InterruptRaised
 from quiesce.messages import AssistantMessage, Outcome, ToolMessage
 from quiesce.testing import ScriptedModel

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from quiesce import Agent, tool
-from quiesce.conversation.sealing import faults
+from quiesce.conversation.validity import faults
 from quiesce.errors import ConfigurationError, ConversationBusy
 from quiesce.events import TextDelta
 from quiesce.messages import UserMessage

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from quiesce import Agent, Conversation, ConversationState, Deny, ToolContext, tool
-from quiesce.conversation.sealing import faults
+from quiesce.conversation.validity import faults
 from quiesce.hooks import BeforeToolCall
 from quiesce.messages import Outcome
 from quiesce.testing import Call, Say, ScriptedModel

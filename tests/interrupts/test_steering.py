@@ -9,7 +9,7 @@ import pytest
 
 from quiesce import Agent, ToolContext, tool
 from quiesce.conversation.continuation import GO_ON
-from quiesce.conversation.sealing import faults
+from quiesce.conversation.validity import faults
 from quiesce.errors import InvalidPrompt, NothingToContinue, UnknownMode
 from quiesce.events import ModelCallStarted, RunPaused, RunResumed, Steered, TextDelta, ToolStarted
 from quiesce.messages import AssistantMessage, CutNote, Outcome, Text, ToolMessage, UserMessage

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from quiesce import Agent, Approve, tool
-from quiesce.conversation.sealing import faults
+from quiesce.conversation.validity import faults
 from quiesce.errors import ConfigurationError, InterruptExpired, InterruptPending, InvalidAnswer, UnknownInterrupt
 from quiesce.events import ToolEnded
 from quiesce.messages import Outcome

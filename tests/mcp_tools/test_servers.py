@@ -14,7 +14,7 @@ import pytest
 
 from quiesce import Agent, tool
 from quiesce._background_loop import close_portals
-from quiesce.conversation.sealing import faults
+from quiesce.conversation.validity import faults
 from quiesce.errors import ConfigurationError, ToolError
 from quiesce.events import ToolProgress, ToolStarted
 from quiesce.mcp import MCPServer

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from quiesce import Agent, tool
-from quiesce.conversation.sealing import faults
+from quiesce.conversation.validity import faults
 from quiesce.events import Event, TextDelta
 from quiesce.messages import AssistantMessage, Reasoning, ToolMessage
 from quiesce.models.base import Model

@@ -15,7 +15,7 @@ import pytest
 import trustme
 
 from quiesce import Agent, Retry
-from quiesce.conversation.sealing import faults
+from quiesce.conversation.validity import faults
 from quiesce.errors import (
     AuthenticationFailed,
     ConnectionFailed,

@@ -10,7 +10,7 @@ import warnings
 import pytest
 
 from quiesce import Agent
-from quiesce.conversation.sealing import faults
+from quiesce.conversation.validity import faults
 from quiesce.events import Event, StopRequested, TextDelta
 from quiesce.messages import Text, UserMessage
 from quiesce.models.base import Model, ModelRequest

@@ -16,7 +16,7 @@ import httpx2
 import pytest
 
 from quiesce import Agent
-from quiesce.conversation.sealing import faults
+from quiesce.conversation.validity import faults
 from quiesce.errors import ConfigurationError, ModelError
 from quiesce.events import AnswerStart, Event, TextDelta
 from quiesce.models.providers.local import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from quiesce import Agent
-from quiesce.conversation.sealing import faults
+from quiesce.conversation.validity import faults
 from quiesce.events import TextDelta
 from quiesce.messages import AssistantMessage, Text, UserMessage
 from quiesce.models.base import ModelRequest

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from quiesce import Agent
-from quiesce.conversation.sealing import faults
+from quiesce.conversation.validity import faults
 from quiesce.errors import RequestRejected
 from quiesce.messages import (
     AssistantMessage,

@@ -12,6 +12,7 @@ import pytest
 from quiesce import Agent
 from quiesce.errors import AuthenticationFailed, ConfigurationError, MissingExtra, UnknownModel
 from quiesce.models import resolve
+from quiesce.models.providers import local
 from quiesce.models.providers.compatible import SERVERS, vocabulary_of
 from quiesce.models.resolve import DEFAULTS, model_named, resolve_model
 from quiesce.models.scripted import ScriptedModel
@@ -156,7 +157,7 @@ def test_something_else_on_the_port(monkeypatch: pytest.MonkeyPatch) -> None:
         async with wire(otherwise=refused(200, b"<html>a web page</html>")) as server:
             monkeypatch.setenv("LLAMACPP_BASE_URL", f"{server.url}/v1")
             monkeypatch.setenv("OLLAMA_HOST", f"127.0.0.1:{server.port}")
-            monkeypatch.setattr(resolve, "is_available", lambda: False)
+            monkeypatch.setattr(local, "is_available", lambda: False)
             with pytest.raises(UnknownModel):
                 await asyncio.to_thread(resolve_model, None)
 
@@ -166,10 +167,10 @@ def test_something_else_on_the_port(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_local_model_and_then_a_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
     wished: list[str] = []
     monkeypatch.setattr(resolve, "model_named", lambda name: wished.append(name) or ScriptedModel("Hello."))
-    monkeypatch.setattr(resolve, "is_available", lambda: True)
+    monkeypatch.setattr(local, "is_available", lambda: True)
     resolve_model(None)
     assert wished == ["local:smollm2"]
-    monkeypatch.setattr(resolve, "is_available", lambda: False)
+    monkeypatch.setattr(local, "is_available", lambda: False)
     with pytest.raises(UnknownModel) as caught:
         Agent()
     for way in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "QUIESCE_MODEL", "Ollama", "llama.cpp", "quiesce[local]"):

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 import pytest
 
 from quiesce import Agent, Retry, tool
-from quiesce.conversation.sealing import faults
+from quiesce.conversation.validity import faults
 from quiesce.errors import ModelError
 from quiesce.events import Event, ReasoningDelta, TextDelta
 from quiesce.messages import AssistantMessage, Text

@@ -17,7 +17,7 @@ import httpx2
 import msgspec
 import pytest
 
-from quiesce.conversation.sealing import faults
+from quiesce.conversation.validity import faults
 from quiesce.messages import Message
 
 from .support import frames, free_port, read_events, start

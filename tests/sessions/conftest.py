@@ -10,12 +10,16 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from quiesce.sessions.store import Store
+from quiesce.sessions.store import SessionStore, Store
+from quiesce.sessions.stores.local import LocalStore
 from quiesce.sessions.stores.memory import MemoryStore
 from quiesce.sessions.stores.sqlite import SQLiteStore
+
+from ..docs.pages import ROOT, blocks
 
 _databases = itertools.count(1)
 
@@ -80,23 +84,33 @@ def postgres() -> Iterator[Postgres]:
     server.close()
 
 
-StoreMaker = Callable[[], Store]
+StoreMaker = Callable[[], SessionStore]
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgres"])
+def own_store(folder: Path) -> Store:
+    """The example of a store of one's own in the documentation."""
+    page = (ROOT / "docs" / "sessions.md").read_text()
+    (example,) = [block.body for block in blocks(page) if "class FolderStore" in block.body]
+    names: dict[str, Any] = {"Path": Path}
+    exec(example.partition("folder = FolderStore(")[0], names)
+    return names["FolderStore"](folder)
+
+
+@pytest.fixture(params=["memory", "own", "sqlite", "postgres"])
 def new_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StoreMaker]:
     """Makes stores that all look at the same place, as other processes would."""
-    made: list[Store] = []
-    if request.param == "memory":
-        one = MemoryStore()
+    made: list[SessionStore] = []
+    if request.param in ("memory", "own"):
+        one = MemoryStore() if request.param == "memory" else LocalStore(own_store(tmp_path / "sessions"))
         yield lambda: one
+        one.close().result()
         return
     if request.param == "postgres":
         from quiesce.sessions.stores.postgres import PostgresStore
 
         url = request.getfixturevalue("postgres").new_database()
 
-    def make() -> Store:
+    def make() -> SessionStore:
         made.append(SQLiteStore(tmp_path / "sessions.db") if request.param == "sqlite" else PostgresStore(url))
         return made[-1]
 
@@ -106,5 +120,5 @@ def new_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StoreM
 
 
 @pytest.fixture
-def store(new_store: StoreMaker) -> Store:
+def store(new_store: StoreMaker) -> SessionStore:
     return new_store()

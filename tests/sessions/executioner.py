@@ -15,10 +15,10 @@ from typing import Any
 import msgspec
 
 from quiesce import Agent, Session
-from quiesce.conversation.sealing import faults
+from quiesce.conversation.validity import faults
 from quiesce.messages import AssistantMessage, Message, Outcome, ToolMessage, UserMessage
 from quiesce.sessions.journal.rows import encode, unpack
-from quiesce.sessions.store import Store
+from quiesce.sessions.store import SessionStore
 from quiesce.testing import ScriptedModel
 
 VICTIM = "victim"
@@ -32,7 +32,7 @@ def _named(url: str) -> str:
 class Executioner:
     """Has processes killed, and checks what they left."""
 
-    def __init__(self, where: str, store: Store, folder: Path) -> None:
+    def __init__(self, where: str, store: SessionStore, folder: Path) -> None:
         self._where, self._store, self._folder = where, store, folder
         self._labels = itertools.count(1)
         self._process = subprocess.Popen(

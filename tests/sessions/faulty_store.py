@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from quiesce.errors import StoreError, StoreUnavailable
 from quiesce.sessions.records import Lease, WriteBatch
-from quiesce.sessions.store import Store
+from quiesce.sessions.store import SessionStore
 
 Fate = Literal["lands", "fails", "lands unheard", "hangs", "lands in silence", "late", "late and failed"]
 """What becomes of a write.
@@ -27,7 +27,7 @@ FATES: tuple[Fate, ...] = ("lands", "fails", "lands unheard", "hangs", "lands in
 class FaultyStore:
     """In front of another store. `fates` are those of the next writes; then `usual` is that of all."""
 
-    def __init__(self, inner: Store) -> None:
+    def __init__(self, inner: SessionStore) -> None:
         self._inner = inner
         self.fates: list[Fate] = []
         self.usual: Fate = "lands"

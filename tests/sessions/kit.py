@@ -6,7 +6,7 @@ from typing import Any
 
 from quiesce import tool
 from quiesce.sessions.journal.rows import decode_messages
-from quiesce.sessions.store import Store
+from quiesce.sessions.store import SessionStore
 
 
 @tool
@@ -15,5 +15,5 @@ async def echo(word: str) -> str:
     return word
 
 
-def stored(store: Store, name: str = "s") -> tuple[Any, ...]:
+def stored(store: SessionStore, name: str = "s") -> tuple[Any, ...]:
     return decode_messages(store.load(name).result().messages)

@@ -44,7 +44,7 @@ async def follow(run: Any) -> None:
 
 
 async def watch_line(run: Any) -> None:
-    while run.state.conversation.position is None:
+    while run.conversation.position is None:
         await asyncio.sleep(0.005)
     tell("in line")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from quiesce.sessions.store import Store
+from quiesce.sessions.store import SessionStore
 from quiesce.sessions.stores.sqlite import SQLiteStore
 
 from .conftest import Postgres
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.promise("P4", "P9")
 def executioner(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Executioner]:
     if request.param == "sqlite":
         where = str(tmp_path / "sessions.db")
-        store: Store = SQLiteStore(where)
+        store: SessionStore = SQLiteStore(where)
     else:
         from quiesce.sessions.stores.postgres import PostgresStore
 

@@ -10,12 +10,12 @@ import pytest
 
 from quiesce import Agent, Session
 from quiesce.cli import main
-from quiesce.conversation.sealing import faults
+from quiesce.conversation.validity import faults
 from quiesce.errors import StoreDamaged
 from quiesce.messages import AssistantMessage, Text, UserMessage
 from quiesce.sessions.journal.rows import encode
 from quiesce.sessions.records import RunBegin, WriteBatch, holder
-from quiesce.sessions.store import Store
+from quiesce.sessions.store import SessionStore
 from quiesce.sessions.stores.memory import MemoryStore
 from quiesce.sessions.stores.sqlite import SQLiteStore
 from quiesce.testing import ScriptedModel, run_virtual
@@ -99,7 +99,7 @@ def test_a_server_shows_a_damaged_session(damaged: tuple[Path, int]) -> None:
     assert session.damage
 
 
-def _crashed(store: Store, run: str, first: int, words: str, started: float) -> None:
+def _crashed(store: SessionStore, run: str, first: int, words: str, started: float) -> None:
     """A run that has asked, and has said some words, and nothing more."""
     from quiesce.events import AnswerStart, ModelCallStarted, TextDelta
     from quiesce.sessions.journal.rows import Commit

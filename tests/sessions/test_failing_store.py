@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from quiesce import Agent, Session
-from quiesce.conversation.sealing import faults
+from quiesce.conversation.validity import faults
 from quiesce.errors import LeaseLost, StoreError, StoreFull, StoreUnavailable
 from quiesce.events import RunEnded, StoreFailed, TextDelta
+from quiesce.sessions.journal.delivery import EventDelivery
 from quiesce.sessions.journal.rows import decode_row
 from quiesce.sessions.records import Lease, WriteBatch, holder
 from quiesce.sessions.stores.memory import MemoryStore
@@ -47,6 +48,28 @@ class Failing(MemoryStore):
 
 def script() -> ScriptedModel:
     return ScriptedModel([Say("One two three. ", pause=0.1), Call("echo", {"word": "w"})], Say("The end.", pause=0.1))
+
+
+def test_a_run_that_goes_on_in_memory_delivers_each_chunk_without_copying_those_before_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    handled: list[int] = []
+    deliver = EventDelivery.deliver
+
+    def counting(self: EventDelivery, entries: list[Any], first: int, marks: list[int] | None = None) -> None:
+        handled.append(len(entries))
+        deliver(self, entries, first, marks)
+
+    monkeypatch.setattr(EventDelivery, "deliver", counting)
+
+    async def main() -> None:
+        model = ScriptedModel(Say("word " * 300, chunk=5))
+        agent = Agent(model, session="s", store=Failing(0, StoreFull("no room")), on_store_failure="continue")
+        events = [event async for event in agent.stream_async("Go")]
+        assert sum(isinstance(event, TextDelta) for event in events) == 300
+        assert sum(handled) < 10 * len(events)
+
+    run_virtual(main())
 
 
 @pytest.mark.parametrize("at", range(8))
@@ -122,7 +145,9 @@ def test_a_run_that_went_on_in_memory_is_saved_when_the_store_is_back() -> None:
         assert any(isinstance(event, StoreFailed) for event in events)
         assert events[-1].receipt.saved
         assert stored(store) == agent.messages
-        rows = [decode_row(row) for row in store.journal("s", store.runs("s").result()[0].run_id).result()]
+        rows = [
+            decode_row(row.payload) for row in store.rows("s", store.runs("s").result()[0].run_id, marks=True).result()
+        ]
         assert "".join(row.text for row in rows if isinstance(row, TextDelta)) == "One. Two."
 
     run_virtual(main())
@@ -158,7 +183,8 @@ def test_a_writer_that_was_fenced_off_ends_with_lease_lost() -> None:
         with pytest.raises(LeaseLost):
             await run.result()
         assert store.load("s").result().info.fence == thief.lease.fence
-        texts = [row.text for row in map(decode_row, store.journal("s", run.id).result()) if isinstance(row, TextDelta)]
+        rows = [decode_row(row.payload) for row in store.rows("s", run.id).result()]
+        texts = [row.text for row in rows if isinstance(row, TextDelta)]
         assert "Two" not in "".join(texts)
 
     run_virtual(main())

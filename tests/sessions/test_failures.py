@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import tempfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,12 @@ from typing import Any
 import pytest
 
 from quiesce import Agent, Session, tool
-from quiesce.conversation.sealing import faults
+from quiesce.conversation.validity import faults
 from quiesce.errors import StoreError, StoreReadOnly, StoreUnavailable
 from quiesce.events import RunEnded, TextDelta
 from quiesce.sessions.journal import journal
 from quiesce.sessions.stores.postgres import PostgresStore
+from quiesce.sessions.stores.postgres_database import PostgresDatabase
 from quiesce.sessions.stores.sqlite import SQLiteStore
 from quiesce.testing import Call, Say, ScriptedModel
 
@@ -162,7 +164,7 @@ def test_a_database_that_is_away_when_a_run_begins_is_waited_for(postgres: Postg
     asyncio.run(main())
 
 
-class Dropped(PostgresStore):
+class Dropped(PostgresDatabase):
     """Loses its connection, for real, at chosen transactions: before they begin, or when they are about to commit."""
 
     def __init__(self, url: str, *, at: frozenset[int], inside: bool) -> None:
@@ -171,18 +173,20 @@ class Dropped(PostgresStore):
         self.transactions = 0
         self.drops = 0
 
-    async def _attempt(self, work: Any, *, urgent: bool) -> Any:
+    async def _attempt(self, access: Any, operation: Any) -> Any:
         self.transactions += 1
         now = self.transactions in self._at and self._connection is not None
 
-        async def cut_short(db: Any) -> Any:
-            done = await work(db)
-            await self._drop()
+        def cut_short() -> Any:
+            done = yield from operation
+            dropping = threading.Thread(target=lambda: asyncio.run(self._drop()))
+            dropping.start()
+            dropping.join()
             return done
 
         if now and not self._inside:
             await self._drop()
-        return await super()._attempt(cut_short if now and self._inside else work, urgent=urgent)
+        return await super()._attempt(access, cut_short() if now and self._inside else operation)
 
     async def _drop(self) -> None:
         import asyncpg
@@ -195,11 +199,15 @@ class Dropped(PostgresStore):
 
 
 @pytest.mark.parametrize("inside", [False, True], ids=["before", "inside"])
-def test_a_connection_that_is_dropped_at_every_transaction(postgres: Postgres, inside: bool) -> None:
+def test_a_connection_that_is_dropped_at_every_transaction(
+    postgres: Postgres, monkeypatch: pytest.MonkeyPatch, inside: bool
+) -> None:
     url = postgres.new_database()
 
     async def main(name: str, at: frozenset[int]) -> Dropped:
-        store = Dropped(url, at=at, inside=inside)
+        database = Dropped(url, at=at, inside=inside)
+        monkeypatch.setattr("quiesce.sessions.stores.postgres.PostgresDatabase", lambda _: database)
+        store = PostgresStore(url)
         agent = Agent(brief(), tools=[look], session=name, store=store)
         result = await agent.invoke_async("Go")
         assert result.receipt.saved, result.receipt.unsaved
@@ -207,13 +215,13 @@ def test_a_connection_that_is_dropped_at_every_transaction(postgres: Postgres, i
         assert await Session(name, store).load() == agent.messages
         assert [len(agent.messages), faults(agent.messages)] == [4, ()]
         await asyncio.wrap_future(store.close())
-        return store
+        return database
 
     whole = asyncio.run(main("whole", frozenset()))
     assert whole.drops == 0
     # The first has no connection yet that could be dropped; and how many there are depends a little on the clock.
     once = [asyncio.run(main(f"at {number}", frozenset({number}))) for number in range(2, whole.transactions + 1)]
-    assert sum(store.drops for store in once) > 3
+    assert sum(database.drops for database in once) > 3
     # Every second one, so that what is tried again has a chance: it is given up when nothing helps for ten seconds.
     assert asyncio.run(main("again and again", frozenset(range(2, 200, 2)))).drops > 3
 

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from quiesce import Agent, ToolContext, tool
-from quiesce.conversation.sealing import faults
+from quiesce.conversation.validity import faults
 from quiesce.events import ModelCallStarted, TextDelta
 from quiesce.interrupts import PendingCall, PendingTurn
 from quiesce.messages import AssistantMessage, CutNote, Outcome, Text, ToolCall, ToolMessage, UserMessage
 from quiesce.sessions.journal.recovery import CrashedRun
 from quiesce.sessions.journal.rows import Commit, ToolIntended, decode_messages
-from quiesce.sessions.store import Store
+from quiesce.sessions.store import SessionStore
 from quiesce.testing import Call, Say, ScriptedModel, Stall
 
 from .conftest import StoreMaker
@@ -27,7 +27,7 @@ class Prefilled(ScriptedModel):
         super().__init__(*answers, supports_prefill=True)
 
 
-def stored(store: Store) -> tuple[Any, ...]:
+def stored(store: SessionStore) -> tuple[Any, ...]:
     return decode_messages(store.load("s").result().messages)
 
 

@@ -16,7 +16,7 @@ from quiesce.events import ToolStarted
 from quiesce.messages import Outcome
 from quiesce.receipt import Receipt
 from quiesce.sessions.export import export_session, import_session
-from quiesce.sessions.store import Store
+from quiesce.sessions.store import SessionStore
 from quiesce.sessions.stores.memory import MemoryStore
 from quiesce.sessions.stores.sqlite import SQLiteStore
 from quiesce.testing import Call, ScriptedModel
@@ -57,7 +57,7 @@ async def give_up(agent: Agent) -> str:
     return run.id
 
 
-async def late_receipt(store: Store, run_id: str) -> Receipt:
+async def late_receipt(store: SessionStore, run_id: str) -> Receipt:
     async with asyncio.timeout(20):
         while True:
             receipt = await Session("s", store).receipt(run_id)
@@ -113,7 +113,7 @@ def test_a_server_that_comes_back_shows_it(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_it_is_said_once_and_of_a_session_that_is_there(store: Store) -> None:
+def test_it_is_said_once_and_of_a_session_that_is_there(store: SessionStore) -> None:
     async def main() -> None:
         agent = Agent(ScriptedModel("Yes."), session="s", store=store)
         run = agent.start("Go")
@@ -134,7 +134,7 @@ def test_when_it_cannot_be_saved_it_is_logged(how: str, caplog: pytest.LogCaptur
     class Away(MemoryStore):
         def add_late(self, session_id: str, run_id: str, payload: bytes):
             if how == "away":
-                return self._done(self._fail)
+                return self._submit(self._fail)
             return super().add_late(session_id, run_id, payload)
 
         def _fail(self) -> bool:

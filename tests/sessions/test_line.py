@@ -9,13 +9,13 @@ import msgspec
 import pytest
 
 from quiesce import Agent, Session, tool
-from quiesce.conversation.sealing import faults
+from quiesce.conversation.validity import faults
 from quiesce.errors import SessionBusy
 from quiesce.events import TextDelta
 from quiesce.messages import UserMessage
 from quiesce.sessions.queue.prompts import QueuedPrompt, QueueRequest, decide_lease
 from quiesce.sessions.records import Holder, SessionInfo, holder
-from quiesce.sessions.store import Store
+from quiesce.sessions.store import SessionStore
 from quiesce.testing import Call, Say, ScriptedModel, Stall
 
 from .conftest import StoreMaker
@@ -23,7 +23,7 @@ from .conftest import StoreMaker
 pytestmark = pytest.mark.promise("P9", "P8")
 
 
-def prompts(store: Store) -> list[str]:
+def prompts(store: SessionStore) -> list[str]:
     messages = Session("s", store).load_sync()
     assert faults(messages) == ()
     return [each.text for each in messages if isinstance(each, UserMessage)]
@@ -39,11 +39,11 @@ async def speaking(run: Any) -> None:
 async def is_queued(run: Any) -> None:
     """Wait until the run has a place in the line."""
     async with asyncio.timeout(20):
-        while run.state.conversation.position is None:
+        while run.conversation.position is None:
             await asyncio.sleep(0.005)
 
 
-def agent(store: Store, *answers: Any, **options: Any) -> Agent:
+def agent(store: SessionStore, *answers: Any, **options: Any) -> Agent:
     return Agent(ScriptedModel(*answers, then="Yes."), session="s", store=store, **options)
 
 
@@ -185,7 +185,7 @@ def test_answers_to_a_question_do_not_disturb_another_process(new_store: StoreMa
     asyncio.run(main())
 
 
-def test_a_line_does_not_hold_up_its_own_owner_or_a_delete(store: Store) -> None:
+def test_a_line_does_not_hold_up_its_own_owner_or_a_delete(store: SessionStore) -> None:
     me, you = holder("me"), holder("you")
     position = store.enqueue("s", QueueRequest("queue", you, 60)).result()
     with pytest.raises(SessionBusy):
@@ -198,7 +198,7 @@ def test_a_line_does_not_hold_up_its_own_owner_or_a_delete(store: Store) -> None
     assert store.acquire("s", me, seconds=60).result().lease.since == 0
 
 
-def test_one_who_waits_and_died_is_passed_over(store: Store) -> None:
+def test_one_who_waits_and_died_is_passed_over(store: SessionStore) -> None:
     here = holder("dead")
     if not here.process:
         pytest.skip("this system does not tell")

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from quiesce import Agent, Session
-from quiesce.conversation.sealing import faults
+from quiesce.conversation.validity import faults
 from quiesce.errors import StoreUnavailable
 from quiesce.events import Event, RunEnded, StoreFailed, TextDelta
 from quiesce.messages import AssistantMessage
@@ -20,7 +20,7 @@ from quiesce.models.base import ModelRequest
 from quiesce.phases import Phase
 from quiesce.run import settle
 from quiesce.sessions.journal import journal
-from quiesce.sessions.store import Store
+from quiesce.sessions.store import SessionStore
 from quiesce.sessions.stores import sqlite_file
 from quiesce.sessions.stores.postgres import PostgresStore
 from quiesce.sessions.stores.sqlite import SQLiteStore
@@ -59,7 +59,7 @@ class Gated(ScriptedModel):
 class Place:
     """Where a store is, and a lock on it that lets others read."""
 
-    def __init__(self, make: Callable[[], Store], url: str) -> None:
+    def __init__(self, make: Callable[[], SessionStore], url: str) -> None:
         self.make = make
         self._url = url
         self._connection: Any = None
@@ -82,14 +82,14 @@ class Place:
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
-    made: list[Store] = []
+    made: list[SessionStore] = []
     if request.param == "postgres":
         server: Postgres = request.getfixturevalue("postgres")
         url = server.new_database()
     else:
         url = str(tmp_path / "sessions.db")
 
-    def make() -> Store:
+    def make() -> SessionStore:
         made.append(SQLiteStore(url) if request.param == "sqlite" else PostgresStore(url))
         return made[-1]
 
@@ -106,7 +106,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sqlite_file, "_LOCK_TIMEOUT", 0.5)
 
 
-async def landed(store: Store) -> None:
+async def landed(store: SessionStore) -> None:
     """Everything that was asked of a store is done, and whoever waits for it has heard."""
     await asyncio.wrap_future(store.sessions())
     await asyncio.sleep(0.01)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from quiesce import Session
-from quiesce.conversation.sealing import faults
+from quiesce.conversation.validity import faults
 from quiesce.messages import UserMessage
 from quiesce.sessions.stores.resolve import resolve_store
 

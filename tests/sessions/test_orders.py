@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, settings, strategies
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from quiesce.sessions.store import Store
+from quiesce.sessions.store import SessionStore
 from quiesce.sessions.stores.memory import MemoryStore
 from quiesce.sessions.stores.sqlite import SQLiteStore
 from quiesce.testing import run_virtual
@@ -158,7 +158,7 @@ class Orders(RuleBasedStateMachine):
             self.runner.close()
 
 
-def _search(inner: Store, steps: int) -> None:
+def _search(inner: SessionStore, steps: int) -> None:
     machine = type("Machine", (Orders,), {"inner": inner})
     length = 20
     chosen = settings(

@@ -26,7 +26,7 @@ from quiesce.events import (
 from quiesce.sessions.export import export_session, import_session
 from quiesce.sessions.journal.rows import Commit, JournalRow, Row, ToolIntended, encode, pack, unpack
 from quiesce.sessions.records import Lease, RunBegin, RunEnd, WriteBatch, holder
-from quiesce.sessions.store import Store
+from quiesce.sessions.store import SessionStore
 from quiesce.sessions.stores.memory import MemoryStore
 from quiesce.sessions.stores.schema import POSTGRES_MIGRATIONS, SQLITE_MIGRATIONS
 from quiesce.sessions.stores.sqlite import SQLiteStore
@@ -51,7 +51,7 @@ async def told(run: Any) -> list[tuple[int, bytes]]:
     return events
 
 
-async def told_again(store: Store, run_id: str, after: int = 0) -> list[tuple[int, bytes]]:
+async def told_again(store: SessionStore, run_id: str, after: int = 0) -> list[tuple[int, bytes]]:
     return [(number, encode(event)) for number, event in await Session("s", store).events(run_id, after=after)]
 
 
@@ -194,7 +194,7 @@ def _old_rows() -> list[Row]:
     return [row._replace(number=None, lengths=b"") for row in pack([TextDelta("H"), TextDelta("i"), Commit(2)], 1)]
 
 
-def _check_old(store: Store) -> None:
+def _check_old(store: SessionStore) -> None:
     """What an older version has left loads, goes on, and new runs beside it are numbered."""
 
     async def main() -> None:
@@ -254,7 +254,7 @@ def test_a_database_from_before(postgres: Postgres) -> None:
     store.close().result()
 
 
-def test_an_export_from_before(store: Store) -> None:
+def test_an_export_from_before(store: SessionStore) -> None:
     lease = store.acquire("s", holder("me"), seconds=60).result().lease
     batch = WriteBatch("r1")
     batch.begin, batch.end = RunBegin("a", 1.0), RunEnd("ended", "end_turn", 2.0)
@@ -274,7 +274,7 @@ def test_what_comes_after_the_end_was_written_down_is_not_told() -> None:
     class Tardy(MemoryStore):
         def write(self, lease: Lease, batch: WriteBatch) -> Future[int]:
             if batch.closing is not None:
-                run.state.emit(TurnStarted(99))
+                run.state.events.push(TurnStarted(99))
             return super().write(lease, batch)
 
     async def main() -> None:

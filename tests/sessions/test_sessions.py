@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from quiesce import Agent, Conversation, Session, ToolContext, tool
-from quiesce.conversation.sealing import faults
+from quiesce.conversation.validity import faults
 from quiesce.errors import ConfigurationError, ConversationBusy, SessionBusy
 from quiesce.events import RunEnded, SessionRecovered, TextDelta, ToolEnded, ToolStarted
 from quiesce.hooks import AfterRun
 from quiesce.messages import AssistantMessage, Outcome, ToolMessage, UserMessage
 from quiesce.sessions.journal.rows import decode_row
 from quiesce.sessions.records import WriteBatch, holder
-from quiesce.sessions.store import Store
+from quiesce.sessions.store import SessionStore
 from quiesce.sessions.stores.memory import MemoryStore
 from quiesce.sessions.stores.resolve import default_path, resolve_store
 from quiesce.testing import Call, Say, ScriptedModel, Stall, Used
@@ -81,7 +81,7 @@ def test_what_was_learnt_about_tokens_goes_with_the_session(new_store: StoreMake
 
 
 @pytest.mark.promise("P6", "P9")
-def test_lessons_that_cannot_be_read_are_learnt_anew(store: Store) -> None:
+def test_lessons_that_cannot_be_read_are_learnt_anew(store: SessionStore) -> None:
     async def main() -> None:
         model = ScriptedModel(then=[Say("yes " * 60), Used(input=40, output=60)], name="custom:unknown")
         lease = (await asyncio.wrap_future(store.acquire("s", holder("x"), seconds=30))).lease
@@ -138,7 +138,8 @@ class Recording(MemoryStore):
     """Notes what is durable at the moment that something happens outside."""
 
     def journal_now(self) -> list[Any]:
-        return [decode_row(row) for run in self.runs("s").result() for row in self.journal("s", run.run_id).result()]
+        runs = self.runs("s").result()
+        return [decode_row(row.payload) for run in runs for row in self.rows("s", run.run_id, marks=True).result()]
 
 
 def test_everything_is_saved_before_the_outside_sees_it() -> None:
@@ -222,7 +223,7 @@ def test_a_crash_is_sealed_and_said(new_store: StoreMaker) -> None:
                 break
             if isinstance(event, ToolStarted) and event.call.name == "hang":
                 await started.wait()
-                records = run.state.turn.batch.calls
+                records = run.state.turn.view.batch.calls
                 if any(record.result for record in records) and run.state.saving.journal.backlog == 0:
                     break
         other = new_store()
@@ -233,7 +234,7 @@ def test_a_crash_is_sealed_and_said(new_store: StoreMaker) -> None:
             other._thread.submit(lambda: None).result()  # type: ignore[attr-defined]
             lease = None
         if lease is None:
-            session = run.state.conversation
+            session = run.conversation
             lease = other.acquire("s", holder(session._owner), seconds=-1).result().lease  # type: ignore[attr-defined]
         successor = Agent(ScriptedModel(then="I see."), session="s", store=other)
         events = [event async for event in successor.stream_async("What happened?")]

@@ -23,7 +23,7 @@ from quiesce.events import TextDelta, TurnStarted
 from quiesce.messages import AssistantMessage, Text, UserMessage
 from quiesce.sessions.journal.rows import Commit, pack
 from quiesce.sessions.records import Lease, RunBegin, RunEnd, WriteBatch, holder
-from quiesce.sessions.store import Store
+from quiesce.sessions.store import SessionStore
 from quiesce.sessions.stores.sqlite import SQLiteStore
 
 from .conftest import Postgres
@@ -56,7 +56,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        self.stores: dict[str, Store] = {"ann": self.make(), "bob": self.make()}
+        self.stores: dict[str, SessionStore] = {"ann": self.make(), "bob": self.make()}
         self.space = f"{next(self.prefix)} "
         self.sessions: dict[str, Model] = {}
         self.leases: list[tuple[str, Lease]] = []

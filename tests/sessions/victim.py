@@ -22,6 +22,7 @@ from quiesce.errors import StoreError
 from quiesce.events import RunEnded, TextDelta, ToolEnded
 from quiesce.sessions.journal.rows import encode
 from quiesce.sessions.stores.postgres import PostgresStore
+from quiesce.sessions.stores.sql_store import SQLStore
 from quiesce.sessions.stores.sqlite import SQLiteStore
 from quiesce.testing import Call, Say, ScriptedModel
 
@@ -49,67 +50,26 @@ class Fuse:
                 die()
 
 
-def fused_sqlite(path: str, fuse: Fuse) -> SQLiteStore:
-    class Fused(SQLiteStore):
-        def _acquire(self, *args: Any) -> Any:
-            return around("acquire", super()._acquire, *args)
+def fused(kind: type[SQLStore], place: str, fuse: Fuse) -> SQLStore:
+    """A store that may end the process before, inside and after the transactions of an acquisition and of a write."""
 
-        def _write(self, *args: Any) -> Any:
-            return around("write", super()._write, *args)
+    class Fused(kind):
+        def _submit(self, access: Any, operation: Any, *args: Any) -> Any:
+            what = operation.__name__
+            if what not in ("acquire", "write"):
+                return super()._submit(access, operation, *args)
 
-        def _transaction(self, **options: Any) -> Any:
-            return Inside(super()._transaction(**options))
-
-    class Inside:
-        def __init__(self, real: Any) -> None:
-            self._real = real
-
-        def __enter__(self) -> Any:
-            return self._real.__enter__()
-
-        def __exit__(self, *error: object) -> Any:
-            for what in now:
+            def fused_operation(*args: Any) -> Any:
+                fuse(f"{what}:before")
+                done = yield from operation(*args)
                 fuse(f"{what}:inside")
-            return self._real.__exit__(*error)
+                return done
 
-    now: list[str] = []
+            answer = super()._submit(access, fused_operation, *args)
+            answer.add_done_callback(lambda _: fuse(f"{what}:after"))
+            return answer
 
-    def around(what: str, function: Any, *args: Any) -> Any:
-        fuse(f"{what}:before")
-        now.append(what)
-        done = function(*args)
-        now.remove(what)
-        fuse(f"{what}:after")
-        return done
-
-    return Fused(path)
-
-
-def fused_postgres(url: str, fuse: Fuse) -> PostgresStore:
-    class Fused(PostgresStore):
-        async def _acquire(self, *args: Any) -> Any:
-            return await around("acquire", super()._acquire(*args))
-
-        async def _write(self, *args: Any) -> Any:
-            return await around("write", super()._write(*args))
-
-        async def _perform(self, *args: Any, **options: Any) -> Any:
-            done = await super()._perform(*args, **options)
-            for what in now:
-                fuse(f"{what}:after")
-            now.clear()
-            return done
-
-    now: list[str] = []
-
-    async def around(what: str, work: Any) -> Any:
-        fuse(f"{what}:before")
-        done = await work
-        fuse(f"{what}:inside")
-        now.append(what)
-        return done
-
-    return Fused(url)
+    return Fused(place)  # type: ignore[call-arg]
 
 
 def note(file: int, *words: str) -> None:
@@ -125,7 +85,7 @@ def child(job: dict[str, Any]) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (job["file_limit"], resource.RLIM_INFINITY))
     if job.get("user") is not None:
         os.setresuid(job["user"], job["user"], job["user"])
-    store = fused_postgres(url, fuse) if url.startswith("postgres") else fused_sqlite(url, fuse)
+    store = fused(PostgresStore if url.startswith("postgres") else SQLiteStore, url, fuse)
 
     @tool
     async def work(job: str, ctx: ToolContext) -> str:

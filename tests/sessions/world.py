@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from quiesce import Agent, Session
-from quiesce.conversation.sealing import faults
+from quiesce.conversation.validity import faults
 from quiesce.errors import SessionBusy
 from quiesce.events import AnswerEnd, AnswerStart, Event, RunEnded, StoreFailed, TextDelta
 from quiesce.messages import AssistantMessage
@@ -17,7 +17,7 @@ from quiesce.models.base import ModelRequest
 from quiesce.result import RunResult
 from quiesce.run.handle import Run
 from quiesce.sessions.journal.rows import decode_messages
-from quiesce.sessions.store import Store
+from quiesce.sessions.store import SessionStore
 from quiesce.testing import ScriptedModel
 
 from .faulty_store import Fate, FaultyStore
@@ -49,7 +49,7 @@ class Puppet(ScriptedModel):
 class Process:
     """One that has the session open, through a store of its own."""
 
-    def __init__(self, inner: Store, name: str, on_store_failure: Any) -> None:
+    def __init__(self, inner: SessionStore, name: str, on_store_failure: Any) -> None:
         self.store = FaultyStore(inner)
         self.model = Puppet()
         session = Session(name, self.store, on_store_failure=on_store_failure)
@@ -61,7 +61,7 @@ class Process:
 class World:
     """A session, the process that uses it now and those that did, and all that readers have seen."""
 
-    def __init__(self, inner: Store, *, name: str = "s", on_store_failure: Any = "stop") -> None:
+    def __init__(self, inner: SessionStore, *, name: str = "s", on_store_failure: Any = "stop") -> None:
         self.inner = inner
         self.name = name
         self._mode = on_store_failure

@@ -58,7 +58,7 @@ print(agent("go").messages[2].results[0].text)
     assert lines == ["script", "12 True"]
 
 
-def test_a_class_of_a_script_is_refused_in_words(tmp_path: Path) -> None:
+def test_what_a_script_cannot_send_is_refused_in_words(tmp_path: Path) -> None:
     lines = run_script(
         tmp_path,
         """
@@ -66,7 +66,10 @@ from quiesce import Agent, tool
 from quiesce.errors import InvalidTool
 from quiesce.models.scripted import ScriptedModel
 
-class Thing: pass
+import threading
+
+class Thing:
+    lock = threading.Lock()
 
 @tool(on_stop="kill")
 def make() -> str:

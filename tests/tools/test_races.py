@@ -112,14 +112,14 @@ REPLIES: list[str] = []
 @pytest.fixture
 def replies(monkeypatch: pytest.MonkeyPatch):
     """Writes down what the workers answered."""
-    take = workers.WorkerCall._take
+    on_message = workers.WorkerCall._on_message
 
     def noting(self, message) -> None:
         if message[0] in ("value", "error", "terminated"):
             REPLIES.append(message[0])
-        take(self, message)
+        on_message(self, message)
 
-    monkeypatch.setattr(workers.WorkerCall, "_take", noting)
+    monkeypatch.setattr(workers.WorkerCall, "_on_message", noting)
     REPLIES.clear()
 
 

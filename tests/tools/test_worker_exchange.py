@@ -10,7 +10,7 @@ import pytest
 from tool_runs import agent_with, call, killable, results, run_async, stray_processes
 
 from quiesce import ToolContext
-from quiesce.conversation.sealing import check
+from quiesce.conversation.validity import check
 from quiesce.events import ToolProgress
 from quiesce.messages import Outcome
 from quiesce.tools.worker.pool import pool
@@ -178,30 +178,29 @@ def test_a_result_that_cannot_be_sent_is_told() -> None:
 
 
 def test_arguments_that_cannot_be_sent_are_told() -> None:
-    class Local:
-        pass
-
     def wants(value: int) -> str:
         return str(value)
 
     each = killable(wants)
-    each.validate = lambda arguments: {"value": Local()}  # a validator may make anything of what the model wrote
+    each.validate = lambda arguments: {
+        "value": threading.Lock()
+    }  # a validator may make anything of what the model wrote
     result = run_async(call(each, {"value": 1}))
     assert "cannot be sent to its process" in result.text
     assert result.is_error
 
 
-def test_state_that_would_not_be_found_over_there_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_state_that_cannot_be_sent_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     class Settings:
-        pass
+        number = 3
 
-    def look(ctx: ToolContext) -> list[str]:
-        return sorted(ctx.state)
+    def look(ctx: ToolContext) -> list[object]:
+        return [*sorted(ctx.state), ctx.state["settings"].number]
 
     Settings.__module__, Settings.__qualname__ = "__main__", "Settings"
     monkeypatch.setattr("__main__.Settings", Settings, raising=False)  # as it is in a script
-    state = {"settings": Settings(), "number": 1}
-    assert run_async(call(killable(look), state=state)).text == '["number"]'
+    state = {"settings": Settings(), "lock": threading.Lock()}
+    assert run_async(call(killable(look), state=state)).text == '["settings",3]'
 
 
 def test_async_functions_and_generators_run_in_a_process_too() -> None:

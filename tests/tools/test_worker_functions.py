@@ -6,9 +6,11 @@ import dataclasses
 import functools
 import importlib.util
 import os
+import subprocess
 import sys
 import threading
 from pathlib import Path
+from types import ModuleType
 
 import oddities
 import pytest
@@ -94,11 +96,17 @@ def test_a_module_that_only_its_file_leads_to(tmp_path: Path) -> None:
     try:
         spec.loader.exec_module(plugin)
 
+        guarded = plugin.guarded
+
         def through_the_module() -> str:
             return plugin.guarded()
 
+        def through_the_function() -> str:
+            return guarded()
+
         assert run_async(call(killable(plugin.guarded))).text == "quiesce_test_plugin"
         assert run_async(call(killable(through_the_module))).text == "quiesce_test_plugin"
+        assert run_async(call(killable(through_the_function))).text == "quiesce_test_plugin"
     finally:
         del sys.modules["quiesce_test_plugin"]
 
@@ -116,17 +124,69 @@ def test_a_module_that_lacks_something_says_what(tmp_path: Path, monkeypatch: py
     del sys.modules["lacks_something"]
 
 
+def test_classes_and_functions_of_a_script_travel() -> None:
+    """The script is run once: its workers do not import it."""
+    script = Path(__file__).with_name("own_main.py")
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=100, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == [
+        "run as __main__",
+        "Order of 4 to High Street, LARGE",
+        "Refused: Order of 2",
+        "3",
+        "Order of 10",
+    ]
+
+
+def test_classes_of_a_module_that_nothing_can_import_travel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As those of documents and consoles that make a module of their own to run code in."""
+    module = ModuleType("quiesce_test_page")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    exec("class Page:\n    number = 3\n\ndef read() -> int:\n    return Page().number\n", module.__dict__)
+    assert run_async(call(killable(module.read))).text == "3"
+
+
+def test_a_class_inside_a_function_is_a_type_of_an_argument() -> None:
+    @dataclasses.dataclass
+    class Order:
+        size: int
+
+    def place(order: Order) -> int:
+        assert type(order) is Order
+        return order.size
+
+    place.__annotations__["order"] = Order
+    assert run_async(call(killable(place), {"order": {"size": 3}})).text == "3"
+
+
 def test_a_type_that_cannot_travel_is_refused_at_once() -> None:
     @dataclasses.dataclass
     class Order:
         size: int
+        lock = threading.Lock()
 
     def place(orders: list[Order] | None = None) -> str:
         return str(orders)
 
     place.__annotations__["orders"] = list[Order] | None
-    with pytest.raises(InvalidTool, match=r"'orders' is a .*Order, which is defined in .*cannot import it"):
+    with pytest.raises(InvalidTool, match=r"'orders' is a .*Order, which cannot be sent to another process .*lock"):
         Agent(ScriptedModel("x"), tools=[killable(place)])
+
+
+@tool
+def shout(words: str) -> str:
+    return words.upper()
+
+
+def test_a_tool_inside_a_function_travels_as_its_function() -> None:
+    @tool
+    def local(words: str) -> str:
+        return f"{words}!" if words.isupper() else local(shout(words))
+
+    def speak() -> str:
+        return local("hello")
+
+    assert run_async(call(killable(speak))).text == "HELLO!"
 
 
 def test_what_cannot_travel_is_refused_at_once() -> None:
@@ -139,6 +199,29 @@ def test_what_cannot_travel_is_refused_at_once() -> None:
 
     with pytest.raises(InvalidTool, match=r"'lock', which .*guarded uses, cannot be sent"):
         Agent(ScriptedModel("x"), tools=[guarded])
+
+
+def test_what_a_function_further_down_cannot_take_along_is_named() -> None:
+    lock = threading.Lock()
+
+    def deep() -> str:
+        def deeper() -> str:
+            with lock:
+                return middle()
+
+        return deeper()
+
+    def middle() -> str:
+        return deep()
+
+    for function in (middle, functools.partial(middle)):
+        with pytest.raises(InvalidTool, match=r"'lock', which .*deep uses, cannot be sent.*create what it needs"):
+            Agent(ScriptedModel("x"), tools=[killable(function, name="middle")])
+
+    def guarded(guard: object) -> None: ...
+
+    with pytest.raises(InvalidTool, match=r"'guard', which .*guarded.* uses, cannot be sent"):
+        Agent(ScriptedModel("x"), tools=[killable(functools.partial(guarded, guard=lock), name="guarded")])
 
 
 def test_methods_travel_with_their_object() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from quiesce import Agent, RunResult
-from quiesce.conversation.sealing import check
+from quiesce.conversation.validity import check
 from quiesce.events import Event, ToolProgress
 from quiesce.messages import ToolMessage, ToolResult
 from quiesce.models.scripted import Call, ScriptedModel

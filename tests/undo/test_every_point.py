@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from quiesce import Agent, Run, RunResult
-from quiesce.conversation.sealing import faults
+from quiesce.conversation.validity import faults
 from quiesce.messages import Outcome
 from quiesce.models.scripted import Call, ScriptedModel
 from quiesce.receipt import Undone

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from quiesce import Agent, tool
-from quiesce.conversation.sealing import faults
+from quiesce.conversation.validity import faults
 from quiesce.errors import InvalidTool
 from quiesce.events import ToolEnded
 from quiesce.messages import Outcome
@@ -170,9 +170,9 @@ def test_a_thread_that_ends_as_it_is_given_up_has_one_effect():
     async def main():
         world = World()
         run = Agent(ScriptedModel([Call("make1", {"x": 1})], "made"), tools=world.tools).start("go")
-        while not (run.state.turn.batch and run.state.turn.batch.calls[0].stage.value == "running"):
+        while not (run.state.turn.view.batch and run.state.turn.view.batch.calls[0].stage.value == "running"):
             await asyncio.sleep(0)
-        record = run.state.turn.batch.calls[0]
+        record = run.state.turn.view.batch.calls[0]
         while not done(world.log) or any(thread.name.startswith("quiesce-make1") for thread in threading.enumerate()):
             time.sleep(0.001)  # the loop stands still meanwhile
         record.abandon()

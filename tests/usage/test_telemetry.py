@@ -61,11 +61,12 @@ def test_a_run_that_finishes() -> None:
         name="openai:gpt-4o",
     )
 
-    async def main() -> None:
+    async def main() -> str:
+        agent = Agent(model, tools=[look], name="seer", telemetry=recorder.telemetry)
         with recorder.provider.get_tracer("web").start_as_current_span("request"):
-            await Agent(model, tools=[look], name="seer", telemetry=recorder.telemetry).invoke_async("look around")
+            return (await agent.invoke_async("look around")).run_id
 
-    asyncio.run(main())
+    run_id = asyncio.run(main())
     spans = recorder.spans()
     (run,), calls, (tool_span,) = spans["invoke_agent seer"], spans["chat gpt-4o"], spans["execute_tool look"]
     (request,) = spans["request"]
@@ -73,6 +74,7 @@ def test_a_run_that_finishes() -> None:
     assert all(span.parent.span_id == run.context.span_id for span in (*calls, tool_span))
     assert run.attributes["gen_ai.operation.name"] == "invoke_agent"
     assert run.attributes["gen_ai.agent.name"] == "seer"
+    assert run.attributes["quiesce.run.id"] == run_id
     assert run.attributes["gen_ai.usage.input_tokens"] == 100
     assert run.attributes["quiesce.stop_reason"] == "end_turn"
     assert "quiesce.stop.source" not in run.attributes

@@ -75,11 +75,11 @@ async def _cancel(cancel: _ById, look_up: _ById | None, request_id: str) -> Look
 
 
 async def _count(model: Model, count: _Count, request: ModelRequest, received: ReceivedAnswer) -> LookupResult:
-    """Have the provider count the request, unless it has said what that cost, and the words of the answer."""
-    told = received.report is not None and received.report.input is not None
-    sent = None if told else await count(request)
-    said = "".join(f"{block.name}{''.join(block.parts)}" for block in received.blocks if block.kind != "reasoning")
-    return LookupResult(input=sent, output=await _count_text(model, count, said) if said.strip() else None)
+    """Have the provider count the request, unless it has reported that, and the text of the answer."""
+    reported = received.report is not None and received.report.input is not None
+    sent = None if reported else await count(request)
+    text = "".join(f"{block.name}{''.join(block.parts)}" for block in received.blocks if block.kind != "reasoning")
+    return LookupResult(input=sent, output=await _count_text(model, count, text) if text.strip() else None)
 
 
 async def _count_text(model: Model, count: _Count, text: str) -> int | None:

@@ -65,9 +65,10 @@ class RequestBill:
         self._run_id: Final = run_id
         self._conversation: Final = conversation
         self._on_change: Final = on_change
-        self._terms = terms
+        self.terms = terms
         self._preamble: Preamble | None = None
-        self._open: str | None = None
+        self.entry_id: str | None = None
+        """The ledger entry of the request that is under way."""
         self._request: ModelRequest | None = None
         self._sent: SentRequest | None = None
         self._answer: AnswerBuilder | None = None
@@ -79,18 +80,8 @@ class RequestBill:
 
     def switch_model(self, terms: BillingTerms) -> None:
         """From now on, requests go to another model."""
-        self._terms = terms
+        self.terms = terms
         self._preamble = None
-
-    @property
-    def estimator(self) -> UsageEstimator:
-        """The estimator for the current model."""
-        return self._terms.estimator
-
-    @property
-    def entry_id(self) -> str | None:
-        """The entry of the request that is under way."""
-        return self._open
 
     # --- A request ----------------------------------------------------------------------------------------------
 
@@ -98,7 +89,7 @@ class RequestBill:
         """Open a ledger entry for a request that is about to be sent."""
         if self._preamble is None:
             self._preamble = Preamble(request.instructions, request.tools, request.output_schema)
-        self._open = self.ledger.open(run_id=self._run_id, model=self._terms.model.name, turn=turn, attempt=attempt)
+        self.entry_id = self.ledger.open(run_id=self._run_id, model=self.terms.model.name, turn=turn, attempt=attempt)
         self._sent = SentRequest(request.messages, self._preamble, _most_tokens(request))
         self._request = request
         self._answer = answer
@@ -110,28 +101,28 @@ class RequestBill:
     def answer_counter(self) -> AnswerCounter:
         """The counter of the current answer, made at the first call; the answer is then counted in it."""
         if self._counter is None:
-            self._counter = self.estimator.answer_counter()
+            self._counter = self.terms.estimator.answer_counter()
         return self._counter
 
     def input_estimate(self) -> int:
         """The estimated input tokens of the current request."""
         if self._sent is None:
             return 0
-        figure = self.estimator.input(self._conversation, self._sent)
+        figure = self.terms.estimator.input(self._conversation, self._sent)
         # A rule of thumb is too rough to stop a run for: then only what is certain counts.
         return figure.low if figure.source is Provenance.HEURISTIC else figure.value or figure.low
 
     def close(self, ended: HowItEnded, error: ModelError | None = None) -> LedgerEntry | None:
         """Write down what the current request used and how it ended, once. None when there is none."""
-        entry_id, sent, answer, stream = self._open, self._sent, self._answer, self._stream
+        entry_id, sent, answer, stream = self.entry_id, self._sent, self._answer, self._stream
         if entry_id is None or sent is None or answer is None:
             return None
-        self._open = None
+        self.entry_id = None
         if stream is not None and self._drained_answer is not None:
             return self._close_followed(entry_id, sent, answer, stream, self._drained_answer)
-        received = self._received(answer, bill_goes_on=ended == "failed" or self._terms.policy.bill_goes_on)
+        received = self._received(answer, bill_goes_on=ended == "failed" or self.terms.policy.bill_goes_on)
         if ended == "hung_up":
-            received = replace(received, in_flight=getattr(self._terms.model, "after_hang_up", 0.0))
+            received = replace(received, in_flight=getattr(self.terms.model, "after_hang_up", 0.0))
         if (
             self._drained_answer is not None and self._drained_answer.began
         ):  # the stream ended before its task could be adopted
@@ -141,11 +132,11 @@ class RequestBill:
         if error is not None and isinstance(error, _REFUSALS) and untouched:
             usage = refused()
         else:
-            usage = self.estimator.record(self._conversation, sent, received)
+            usage = self.terms.estimator.record(self._conversation, sent, received)
         entry = self.ledger.update(
             entry_id,
             usage,
-            price=self.estimator.price,
+            price=self.terms.estimator.price,
             ended=ended,
             request_id=answer.request_id or (None if error is None else error.request_id),
             error=None if error is None else type(error).__name__,
@@ -167,7 +158,7 @@ class RequestBill:
 
     def count_unseen(self, delta: Delta) -> None:
         """Count a delta that came with the stop: no reader gets it, but it is billed."""
-        if self._open is not None and self._answer is not None:
+        if self.entry_id is not None and self._answer is not None:
             self._unseen_delta = UnseenAnswer(self._answer.usage, 0)
             self._unseen_delta.take(delta)
 
@@ -175,18 +166,16 @@ class RequestBill:
 
     def unseen_answer(self, *, allowed: bool) -> UnseenAnswer | None:
         """What reads the rest of the stream after a stop; None when the policy is to hang up. Decided once."""
-        wanted = (
-            allowed and self._terms.policy.action == "drain" and self._terms.drain_pool.has_room(self._terms.policy)
-        )
-        if wanted and self._drained_answer is None and self._answer is not None and self._open is not None:
-            self._drained_answer = UnseenAnswer(self._answer.usage, self._terms.policy.bytes)
+        wanted = allowed and self.terms.policy.action == "drain" and self.terms.drain_pool.has_room(self.terms.policy)
+        if wanted and self._drained_answer is None and self._answer is not None and self.entry_id is not None:
+            self._drained_answer = UnseenAnswer(self._answer.usage, self.terms.policy.bytes)
         return self._drained_answer
 
     def adopt(self, stream: asyncio.Task[Any]) -> None:
         """Let the task that reads the model's stream go on in the drain pool instead of cancelling it."""
         self._stream = stream
-        stream.set_name(f"draining for the receipt ({self._terms.model.name})")
-        self._terms.drain_pool.follow(stream, self._terms.policy)
+        stream.set_name(f"draining for the receipt ({self.terms.model.name})")
+        self.terms.drain_pool.follow(stream, self.terms.policy)
         self._followers.append(stream)
 
     def _close_followed(
@@ -198,9 +187,9 @@ class RequestBill:
         drained_answer: UnseenAnswer,
     ) -> LedgerEntry:
         received = self._received(answer, bill_goes_on=True)
-        usage = self.estimator.usage(self._conversation, sent, received)
+        usage = self.terms.estimator.usage(self._conversation, sent, received)
         entry = self.ledger.update(
-            entry_id, usage, price=self.estimator.price, ended="draining", request_id=answer.request_id
+            entry_id, usage, price=self.terms.estimator.price, ended="draining", request_id=answer.request_id
         )
         self.ledger.expect(entry_id)
         if stream.done():
@@ -214,22 +203,22 @@ class RequestBill:
         """The stream has come to its end, or was cut."""
         ended: HowItEnded = "drained" if drained_answer.complete else "hung_up"
         if drained_answer.began:
-            usage = self.estimator.record(self._conversation, sent, drained_answer.received(received))
-            self.ledger.supersede(entry_id, usage, price=self.estimator.price, ended=ended)
+            usage = self.terms.estimator.record(self._conversation, sent, drained_answer.received(received))
+            self.ledger.supersede(entry_id, usage, price=self.terms.estimator.price, ended=ended)
         return self._settle(entry_id, ended)
 
     # --- Asking the provider about a request that was cut -------------------------------------------------------
 
     def _start_lookup(self, entry: LedgerEntry, sent: SentRequest, received: ReceivedAnswer) -> LedgerEntry:
         assert self._request is not None
-        model, policy = self._terms.model, self._terms.policy
+        model, policy = self.terms.model, self.terms.policy
         lookup = usage_lookup(
             model, policy.action, request_id=entry.request_id, request=self._request, received=received
         )
-        if lookup is None or _loop_is_ending() or not self._terms.drain_pool.has_room(policy):
+        if lookup is None or _loop_is_ending() or not self.terms.drain_pool.has_room(policy):
             return entry
         task = asyncio.create_task(lookup.ask(), name=f"{lookup.name} ({model.name})")
-        self._terms.drain_pool.follow(task, policy)
+        self.terms.drain_pool.follow(task, policy)
         self._followers.append(task)
         self.ledger.expect(entry.id)
         task.add_done_callback(lambda done: self._lookup_done(entry.id, sent, received, done))
@@ -246,14 +235,14 @@ class RequestBill:
         usage: TokenUsage | None = None
         if result.report is not None:
             final = structs.replace(result.report, final=True)
-            usage = self.estimator.record(
+            usage = self.terms.estimator.record(
                 self._conversation, sent, ReceivedAnswer(final, received.blocks, complete=False)
             )
         elif result.input is not None or result.output is not None:
             counted = replace(received, counted_input=result.input, counted_output=result.output)
-            usage = self.estimator.usage(self._conversation, sent, counted)
+            usage = self.terms.estimator.usage(self._conversation, sent, counted)
         if usage is not None:
-            self.ledger.supersede(entry_id, usage, price=self.estimator.price, ended=ended)
+            self.ledger.supersede(entry_id, usage, price=self.terms.estimator.price, ended=ended)
         self._settle(entry_id, ended)
 
     def _settle(self, entry_id: str, ended: HowItEnded | None) -> LedgerEntry:
@@ -265,13 +254,13 @@ class RequestBill:
 
     def usage(self) -> Usage:
         """What all requests used, the one that is under way included, as far as it has come."""
-        entry_id, sent, answer = self._open, self._sent, self._answer
+        entry_id, sent, answer = self.entry_id, self._sent, self._answer
         if entry_id is None or sent is None or answer is None:
             return self.ledger.usage
         received = ReceivedAnswer(answer.usage, answer.blocks(), answer.blocks_since_report(), complete=answer.complete)
-        so_far = self.estimator.usage(self._conversation, sent, received)
+        so_far = self.terms.estimator.usage(self._conversation, sent, received)
         entries = [
-            structs.replace(entry, usage=so_far, cost=cost_of_tokens(self.estimator.price, so_far))
+            structs.replace(entry, usage=so_far, cost=cost_of_tokens(self.terms.estimator.price, so_far))
             if entry.id == entry_id
             else entry
             for entry in self.ledger.entries

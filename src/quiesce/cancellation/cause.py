@@ -50,7 +50,7 @@ class Mode(StrEnum):
 
     @property
     def urgency(self) -> int:
-        """The place of this mode in the order of urgency, from 0."""
+        """The position of this mode in the order of urgency, from 0."""
         return _URGENCY[self]
 
     def __lt__(self, other: str) -> bool:
@@ -66,7 +66,7 @@ class Mode(StrEnum):
         return _URGENCY[self] >= _URGENCY[other]
 
 
-_URGENCY: Final[dict[str, int]] = {mode.value: place for place, mode in enumerate(Mode)}
+_URGENCY: Final[dict[str, int]] = {mode.value: index for index, mode in enumerate(Mode)}
 MOST_URGENT_FIRST: Final = tuple(reversed(Mode))
 
 

@@ -41,11 +41,13 @@ class StopScope:
         self._loop = None
         return bool(self._scope.__exit__(kind, error, trace))
 
-    def react_at(self, mode: Mode) -> None:
-        """Change how urgent a stop must be to close the scope. For the task inside it."""
+    def react_at(self, mode: Mode) -> bool:
+        """Change how urgent a stop must be to close the scope; whether one closes it now. For the task inside it."""
         self._mode = mode
-        if self._token.wants(mode):
+        wanted = self._token.wants(mode)
+        if wanted:
             self._scope.cancel()
+        return wanted
 
     def close(self) -> None:
         """Close the scope for another reason than a stop. In its own loop."""

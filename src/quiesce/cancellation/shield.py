@@ -11,8 +11,8 @@ class BoundedShield:
     """Waits for futures although the waiting task is cancelled.
 
     anyio's shield holds off anyio's cancellation but not `Task.cancel()`, which an event loop that shuts down and
-    `asyncio.timeout()` use. So each wait here takes the `CancelledError`, goes on waiting, and remembers: whoever owns
-    the shield reads `interrupted` at the end and raises `CancelledError` then. Every wait has a limit.
+    `asyncio.timeout()` use. So each wait here takes the `CancelledError`, goes on waiting, and remembers: the
+    shield's owner reads `interrupted` at the end and raises `CancelledError` then. Every wait has a limit.
     `on_interrupt` is called at once.
     """
 

@@ -56,22 +56,22 @@ class CancellationToken:
             raise
 
     def _spread(self, cause: Cause) -> bool:
-        """Latch this token and all below it, then tell everybody. A loop, not recursion: trees may be deep."""
+        """Latch this token and all below it, then call their watchers. A loop, not recursion: trees may be deep."""
         changed = self._latch(cause)
         if not changed:
             return False
-        told: list[CancellationToken] = [self]
+        latched: list[CancellationToken] = [self]
         waiting: list[CancellationToken] = [self]
         while waiting:
             token = waiting.pop()
-            # What is passed on is the first cause, also by a call that only made it more urgent: a child that did not
-            # hear of the first one yet, or never will, names the same origin as its parent.
+            # What is passed on is the first cause, also by a call that only made it more urgent: a child that has
+            # not got the first one yet, or never will, names the same origin as its parent.
             inherited = token._first["cause"].from_parent(cause.mode)
             for child in token._living_children():
                 if child._latch(inherited):
-                    told.append(child)
+                    latched.append(child)
                     waiting.append(child)
-        interrupts = [interrupt for token in told for interrupt in token._tell(cause.mode)]
+        interrupts = [interrupt for token in latched for interrupt in token._notify(cause.mode)]
         if interrupts:
             raise interrupts[0]
         return True
@@ -91,12 +91,12 @@ class CancellationToken:
         children = (ref() for ref in self._children.copy().values())
         return [child for child in children if child is not None]
 
-    def _tell(self, mode: Mode) -> list[KeyboardInterrupt]:
-        """Tell everybody who watches this token. A Ctrl-C that comes meanwhile is kept for when all have been told."""
+    def _notify(self, mode: Mode) -> list[KeyboardInterrupt]:
+        """Call the watchers and callbacks. Returns each Ctrl-C that came meanwhile, to be raised after them."""
         cause = self._first["cause"]
-        told = [_guarded(watcher, mode) for watcher in self._watchers.copy().values()]
-        told += [callback.fire(cause) for callback in self._once.copy().values()]
-        return [interrupt for interrupt in told if interrupt is not None]
+        raised = [_guarded(watcher, mode) for watcher in self._watchers.copy().values()]
+        raised += [callback.fire(cause) for callback in self._once.copy().values()]
+        return [interrupt for interrupt in raised if interrupt is not None]
 
     # --- Looking --------------------------------------------------------------------------------------------------
 
@@ -140,7 +140,7 @@ class CancellationToken:
         asked = asyncio.Event()
 
         def wake(_: Cause) -> None:
-            with suppress(RuntimeError):  # that loop has closed, and with it the one who waited
+            with suppress(RuntimeError):  # that loop has closed, and with it the task that waited
                 loop.call_soon_threadsafe(asked.set)
 
         unregister = self.on_cancel(wake)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class _Watched(Protocol):
-    """What can be looked at: a token, or a worker process's line to one. `TokenView` says what each name promises."""
+    """What can be looked at: a token, or a worker process's connection to one. `TokenView` documents each name."""
 
     @property
     def cancelled(self) -> bool: ...

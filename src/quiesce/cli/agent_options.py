@@ -1,12 +1,15 @@
-"""The options that choose the agent of a command."""
+"""The agent of a command: the options that choose it, and loading it by name."""
 
 from __future__ import annotations
 
 import argparse
+import sys
+from importlib import import_module
+from pathlib import Path
 
-from ..agent import Agent
+from ..agent import Agent, AnyAgent
+from ..errors import ConfigurationError
 from ..processes.environment import hide_environment
-from .load_agent import load_agent
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -20,9 +23,33 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def chosen_agent(options: argparse.Namespace) -> Agent:
+def chosen_agent(options: argparse.Namespace) -> AnyAgent:
     """The agent that the options name. Raises `ConfigurationError` when there is none."""
     hide_environment()  # from processes that tools start
     if options.agent is not None:
         return load_agent(options.agent)
     return Agent(options.model)
+
+
+def load_agent(target: str) -> AnyAgent:
+    """The agent that `module:attribute` names; a function without parameters is called for one.
+
+    The working directory is searched first. Raises `ConfigurationError` when there is no such agent.
+    """
+    module_name, _, attribute = target.partition(":")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        found: object = import_module(module_name)
+        for name in (attribute or "agent").split("."):
+            found = getattr(found, name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigurationError(
+            f"{target!r} cannot be loaded: {error}.", todo="Name an agent as package.module:attribute."
+        ) from error
+    if callable(found) and not isinstance(found, Agent):
+        found = found()
+    if not isinstance(found, Agent):
+        raise ConfigurationError(f"{target!r} is a {type(found).__name__}, not an Agent.")
+    return found  # pyright: ignore[reportUnknownVariableType]

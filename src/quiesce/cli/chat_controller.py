@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ..agent import Agent
+from ..agent import AnyAgent
 from ..cancellation import CancellationToken, Mode
 from ..events import Event, RunEnded, RunStarted, Steered, StopRequested, ToolEnded, ToolProgress, ToolStarted
 from ..hooks import OnLateOutcome
@@ -50,7 +50,7 @@ class ChatController:
     `on_late_outcome` is called with the late outcome of each abandoned tool call.
     """
 
-    def __init__(self, agent: Agent, sessions: ChatSessions | None = None) -> None:
+    def __init__(self, agent: AnyAgent, sessions: ChatSessions | None = None) -> None:
         self.agent: Final = agent
         self.sessions: Final = sessions or ChatSessions(agent)
         self.on_late_outcome: Callable[[LateOutcome], None] = lambda _: None
@@ -190,17 +190,14 @@ class ChatController:
         assert self.run is not None
         result = await self.run.outcome()
         self.session.prompts[-1].results.append(result)
-        self._requeue_unsent(result)
+        # Messages that the run accepted and did not send go to the head of the queue.
+        self.queue.extendleft(message.text for message in reversed(result.unsent))
         last = self.receipts[-1]
         was_stopped = last.cause is not None or last.stop_reason in ("error", "interrupt")
         self.run, self.stop_mode, self.steering_since = None, None, None
         self.tools.clear()
         # After a stop, no queued prompt starts by itself: the user may no longer want it.
         return self.queue.popleft() if self.queue and not was_stopped else None
-
-    def _requeue_unsent(self, result: RunResult) -> None:
-        """Put messages that the run accepted and did not send at the head of the queue."""
-        self.queue.extendleft(message.text for message in reversed(result.unsent))
 
     # --- Sessions -----------------------------------------------------------------------------------------------
 

@@ -15,10 +15,9 @@ from typing import Any, Final
 from ..errors import QuiesceError
 from ..events import Event, RetryScheduled, RunEnded, StopRequested, TextDelta, ToolEnded, ToolStarted
 from ..interrupts import Answers
-from ..messages import Outcome
 from .chat_controller import ChatController
 from .chat_text import answer_command, begin, hint, late_line, question
-from .sanitize import call_line, clean, one_line
+from .sanitize import call_line, clean, one_line, result_line
 
 _SIGNALS: Final = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 # Seconds within which a second Ctrl-C leaves the chat.
@@ -149,8 +148,7 @@ class PlainChat:
             case ToolStarted(call):
                 self._print(f"  > {call_line(call.name, call.arguments)}")
             case ToolEnded(result):
-                good = result.outcome is Outcome.COMPLETED and not result.is_error
-                self._print(f"  {'+' if good else 'x'} {result.name}: {one_line(result.text, 100)}")
+                self._print(f"  {result_line(result)}")
             case RetryScheduled(attempt, delay, error):
                 self._print(f"  ! try {attempt} failed ({one_line(error, 80)}); again in {delay:.1f} s")
             case StopRequested(cause) if cause.source != "user":

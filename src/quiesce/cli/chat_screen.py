@@ -15,21 +15,8 @@ from textual.containers import VerticalScroll
 from textual.widget import Widget
 from textual.widgets import Static
 
+from .. import events
 from ..errors import QuiesceError
-from ..events import (
-    Event,
-    HookFailed,
-    ModelCallStarted,
-    OutputRejected,
-    ReasoningDelta,
-    RetryScheduled,
-    RunEnded,
-    StopRequested,
-    TextDelta,
-    ToolEnded,
-    ToolProgress,
-    ToolStarted,
-)
 from ..interrupts import Answers
 from ..messages import ToolCall
 from ..receipt import LateOutcome
@@ -113,8 +100,7 @@ class ChatApp(App[None]):
 
     async def _greet(self) -> None:
         """Show the last messages of a saved conversation, or the welcome text."""
-        text = await begin(self._controller)
-        await self._add(Note(text or WELCOME))
+        await self._add(Note(await begin(self._controller) or WELCOME))
 
     def _tick(self) -> None:
         """Redraw everything that changes with time."""
@@ -138,18 +124,13 @@ class ChatApp(App[None]):
             keys = ("Enter steers · Tab queues",)
         says = "Ctrl-C again leaves · Esc has nothing to stop" if self._leaves_on_next_interrupt() else hint(controller)
         self.query_one(HintLine).show(says, keys, state)
-        title = (
-            "quiesce",
-            self._controller.agent.name,
-            self._controller.agent.config.model.name,
-            self._controller.sessions.name,
-        )
+        title = ("quiesce", controller.agent.name, controller.agent.config.model.name, controller.sessions.name)
         self.query_one("#title", Static).update(Text(one_line("  ·  ".join(title), max(20, self.size.width - 2))))
 
     async def _add(self, widget: Widget) -> None:
         await self.query_one("#conversation").mount(widget)
 
-    # --- What the person does ---------------------------------------------------------------------------------------
+    # --- What the user does -----------------------------------------------------------------------------------------
 
     async def on_composer_submitted(self, message: Composer.Submitted) -> None:
         """Enter: a command, a prompt, or a steer of the running run."""
@@ -204,10 +185,7 @@ class ChatApp(App[None]):
     def action_page(self, direction: int) -> None:
         """Scroll the conversation while the draft keeps the focus."""
         pane = self.query_one("#conversation")
-        if direction < 0:
-            pane.scroll_page_up(animate=False)
-        else:
-            pane.scroll_page_down(animate=False)
+        (pane.scroll_page_up if direction < 0 else pane.scroll_page_down)(animate=False)
 
     async def action_quit(self) -> None:
         """Ctrl-Q."""
@@ -269,12 +247,11 @@ class ChatApp(App[None]):
         except QuiesceError as error:
             self.run_worker(self._add(Note(str(error), "problem")))
             return
-        events = run.events()
-        self.run_worker(self._follow(events))
+        self.run_worker(self._follow(run.events()))
         self._show_hint()
 
-    async def _follow(self, events: Any) -> None:
-        async for event in events:
+    async def _follow(self, stream: Any) -> None:
+        async for event in stream:
             self._controller.on_event(event)
             await self._show(event)
         following = await self._controller.wait_for_end()
@@ -284,36 +261,36 @@ class ChatApp(App[None]):
         if following is not None and not self._is_leaving:
             await self._say(following)
 
-    async def _show(self, event: Event) -> None:
+    async def _show(self, event: events.Event) -> None:
         match event:
-            case TextDelta(text):
+            case events.TextDelta(text):
                 await (await self._write(Answer)).add(text)
-            case ReasoningDelta(text) if text:
+            case events.ReasoningDelta(text) if text:
                 (await self._write(Thinking)).add(text)
-            case ModelCallStarted():
+            case events.ModelCallStarted():
                 await self._settle_writing()
-            case ToolStarted(call):
+            case events.ToolStarted(call):
                 await self._begin_tool(call)
-            case ToolProgress(call_id, _, progress) if call_id in self._tools:
+            case events.ToolProgress(call_id, _, progress) if call_id in self._tools:
                 self._tools[call_id].report(progress)
-            case ToolEnded(result):
+            case events.ToolEnded(result):
                 if result.call_id not in self._tools:
                     await self._begin_tool(ToolCall(result.call_id, result.name, {}))
                 self._tools.pop(result.call_id).finish(result)
-            case StopRequested():
+            case events.StopRequested():
                 self._show_hint()
-            case RunEnded():
+            case events.RunEnded():
                 await self._end(event)
             case _:
                 await self._show_trouble(event)
 
-    async def _show_trouble(self, event: Event) -> None:
+    async def _show_trouble(self, event: events.Event) -> None:
         match event:
-            case RetryScheduled(attempt, delay, error):
+            case events.RetryScheduled(attempt, delay, error):
                 what = f"Try {attempt} failed: {one_line(error, 200)} Again in {delay:.1f} s."
-            case OutputRejected(error):
+            case events.OutputRejected(error):
                 what = f"The answer did not fit: {one_line(error, 200)}"
-            case HookFailed(name, _, error):
+            case events.HookFailed(name, _, error):
                 what = f"The hook {name} failed: {one_line(error, 200)}"
             case _:
                 return
@@ -338,7 +315,7 @@ class ChatApp(App[None]):
         await self._add(line)
         line.redraw()
 
-    async def _end(self, event: RunEnded) -> None:
+    async def _end(self, event: events.RunEnded) -> None:
         await self._settle_writing()
         if event.error is not None:
             await self._add(Note(event.error, "problem"))

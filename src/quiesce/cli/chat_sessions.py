@@ -8,13 +8,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
-from ..agent import Agent
+from ..agent import AnyAgent
 from ..errors import SessionNotFound
 from ..messages import AssistantMessage, UserMessage
 from ..result import RunResult
-from ..sessions import Conversation, Store
+from ..sessions import Conversation, SessionStore
 from ..sessions import Session as StoredSession
-from .sanitize import one_line
+from .sanitize import date_text, one_line
 
 FIRST_SESSION: Final = "main"
 
@@ -46,7 +46,7 @@ class ChatSessions:
     Raises `ConfigurationError` for a name that the store cannot have.
     """
 
-    def __init__(self, agent: Agent, store: Store | None = None, name: str | None = None) -> None:
+    def __init__(self, agent: AnyAgent, store: SessionStore | None = None, name: str | None = None) -> None:
         own = agent.session
         self.store: Final = store if own is None or store is not None else own.store
         if store is None:
@@ -92,7 +92,7 @@ class ChatSessions:
         if self.store is not None:
             stored = await asyncio.wrap_future(self.store.sessions())
             lines += [
-                f"  {info.name}  {_messages(info.length)}  {_date(info.updated)}"
+                f"  {info.name}  {_messages(info.length)}  {date_text(info.updated)}"
                 for info in stored
                 if info.name not in self._known
             ]
@@ -105,10 +105,6 @@ class ChatSessions:
         answered = next((each.text for each in reversed(messages) if isinstance(each, AssistantMessage)), "")
         lines = [f"you: {one_line(asked, 100)}"] if asked else []
         return "\n".join([*lines, f"agent: {one_line(answered, 100)}"] if answered else lines)
-
-
-def _date(when: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M", time.localtime(when))
 
 
 def _messages(count: int) -> str:

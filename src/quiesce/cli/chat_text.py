@@ -30,10 +30,9 @@ WELCOME: Final = "Write something. While the agent works, Esc stops it. /help li
 
 _CUTS: Final = {
     Phase.CALLING: "the request",
-    Phase.STREAMING: "the answer; what was said stays",
+    Phase.STREAMING: "the answer; the text so far stays",
     Phase.BACKING_OFF: "the wait before the next try",
 }
-
 
 UNDO_TEXT: Final = {
     Undone.UNDONE: "undone",
@@ -42,7 +41,6 @@ UNDO_TEXT: Final = {
     Undone.UNKNOWN: "not known whether it is undone",
 }
 
-
 ENDINGS: Final = {
     "end_turn": "Finished",
     "stop_sequence": "Finished",
@@ -50,7 +48,7 @@ ENDINGS: Final = {
     "refusal": "Refused",
     "pause": "Paused by the provider",
     "interrupt": "Waiting for you",
-    "steered": "Said in another run",
+    "steered": "Sent in another run",
     "limit": "Stopped at a limit",
 }
 
@@ -200,7 +198,7 @@ def _ps(controller: ChatController) -> str:
         for tool in controller.tools.values():
             took = time.monotonic() - tool.since
             lines.append(f"  {clean(tool.name)}  {took:.1f} s  {progress_text(tool.progress)}".rstrip())
-    lines += [f"run {run_id} left behind: {clean(', '.join(names))}" for run_id, names in controller.abandoned.items()]
+    lines += [f"run {run_id} abandoned: {clean(', '.join(names))}" for run_id, names in controller.abandoned.items()]
     lines += [f"queued: {one_line(prompt, 70)}" for prompt in controller.queue]
     return "\n".join(lines) or "Nothing is running."
 
@@ -253,16 +251,16 @@ async def _undo(controller: ChatController) -> str:
         return "A run is going on: stop it first." if controller.undoing is None else "That is being undone already."
     undone = await controller.undo()
     if undone is None:
-        return "There is nothing to take back."
+        return "There is nothing to undo."
     lines = [_undone_line(each) for each in undone.outcomes]
     lines += [f"{clean(name)}: has no undo, what it did stays done" for name in undone.left]
     if undone.messages:
-        lines.append(f"Took {undone.messages} message{'' if undone.messages == 1 else 's'} out of the conversation.")
+        lines.append(f"Removed {undone.messages} message{'' if undone.messages == 1 else 's'} from the conversation.")
     elif any(each.outcome is not Undone.UNDONE for each in undone.outcomes):
-        lines.append("Not all of it is undone, so the conversation keeps it. /undo again takes the messages out.")
+        lines.append("Not all of it is undone, so the conversation keeps it. /undo again removes the messages.")
     elif controller.session.is_saved:
         lines.append("The saved conversation keeps its messages.")
-    return "\n".join(lines) or "There is nothing to take back."
+    return "\n".join(lines) or "There is nothing to undo."
 
 
 def _undone_line(each: UndoReceipt) -> str:
@@ -274,7 +272,7 @@ def late_line(late: LateOutcome) -> str:
     """The line about the late outcome of an abandoned tool call."""
     detail = f": {one_line(late.detail, 100)}" if late.detail else ""
     word = "has finished after all" if late.ok else "has failed"
-    return f"{clean(late.name)}, which was left behind, {word}, {late.after:.1f} s after the end{detail}"
+    return f"{clean(late.name)}, which was abandoned, {word}, {late.after:.1f} s after the end{detail}"
 
 
 def _usage(controller: ChatController) -> str:

@@ -28,22 +28,20 @@ _OUTCOME_TEXT: Final = {
 }
 
 
+class _Draft(Message):
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.text: Final = text
+
+
 class Composer(TextArea):
     """The draft. Only sending or queueing it ever clears it."""
 
-    class Submitted(Message):
+    class Submitted(_Draft):
         """Enter."""
 
-        def __init__(self, text: str) -> None:
-            super().__init__()
-            self.text: Final = text
-
-    class Queued(Message):
+    class Queued(_Draft):
         """Tab."""
-
-        def __init__(self, text: str) -> None:
-            super().__init__()
-            self.text: Final = text
 
     def __init__(self) -> None:
         super().__init__(id="composer", show_line_numbers=False, compact=True, highlight_cursor_line=False)
@@ -165,8 +163,7 @@ class ToolLine(Static):
         took = time.monotonic() - self._since
         spinner = _SPINNER[int(took * _FRAMES_PER_SECOND) % len(_SPINNER)]
         line = Text.assemble((f"{spinner} ", "bold yellow" if self.is_stopping else "bold cyan"), self._call_line)
-        progress_line = progress_text(self._progress)
-        if progress_line:
+        if progress_line := progress_text(self._progress):
             line.append(f"  {progress_line}", "cyan" if fraction(self._progress) is not None else "dim")
         line.append(f"  {took:.0f} s", "dim")
         return line
@@ -179,8 +176,7 @@ class ToolLine(Static):
         if result.outcome is not Outcome.COMPLETED:
             line.append(f"  {word}", "red")
         line.append(f"  {took:.1f} s", "dim")
-        text = one_line(result.text, 160)
-        if text:
+        if text := one_line(result.text, 160):
             line.append(f"\n  {text}", "dim")
         return line
 

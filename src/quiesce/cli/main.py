@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from typing import Any, Final, Protocol, TypeAlias, cast
+from typing import Any, Final, TypeAlias
 
 from .._version import __version__
 from ..errors import QuiesceError
@@ -20,10 +20,6 @@ Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"  #
 
 # The modules in this package that have subcommands, in the order in which --help lists them.
 MODULES: Final = ("chat", "run", "ps", "stop", "serve", "key", "sessions")
-
-
-class _Subcommand(Protocol):
-    def add_parser(self, subparsers: Subparsers) -> None: ...
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -49,5 +45,5 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"quiesce {__version__}")
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND")
     for name in MODULES:
-        cast(_Subcommand, import_module(f"{__package__}.{name}")).add_parser(subparsers)
+        import_module(f"{__package__}.{name}").add_parser(subparsers)
     return parser

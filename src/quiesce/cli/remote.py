@@ -29,20 +29,18 @@ class Remote:
         self._url: Final = url
 
     def get(self, path: str, query: Mapping[str, Any]) -> dict[str, Any]:
-        """GET, with the JSON of the answer."""
-        return self._call("GET", path, query, None, 10.0)
+        """GET; returns the JSON of the response."""
+        return self._json("GET", path, params=dict(query), timeout=10.0)
 
     def post(self, path: str, query: Mapping[str, Any], body: dict[str, Any], *, timeout: float) -> dict[str, Any]:
-        """POST, with the JSON of the answer."""
-        return self._call("POST", path, query, body, timeout)
+        """POST; returns the JSON of the response."""
+        return self._json("POST", path, params=dict(query), json=body, timeout=timeout)
 
-    def _call(
-        self, method: str, path: str, query: Mapping[str, Any], body: dict[str, Any] | None, timeout: float
-    ) -> dict[str, Any]:
+    def _json(self, method: str, path: str, **options: Any) -> dict[str, Any]:
         import httpx2
 
         try:
-            response = self._client.request(method, path, params=dict(query), json=body, timeout=timeout)
+            response = self._client.request(method, path, **options)
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:
             raise ServerProblem(
                 f"No answer from {self._url}: {error or type(error).__name__}.",

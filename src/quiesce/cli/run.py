@@ -16,16 +16,15 @@ from typing import Final
 import msgspec
 
 from .._background_loop import portal
-from ..agent import Agent
+from ..agent import AnyAgent
 from ..cancellation import CancellationToken, Mode, ModeName, Source, stop_on_signals
 from ..errors import ConfigurationError
 from ..events import Event, RunEnded, TextDelta, ToolEnded, ToolStarted, TurnStarted
-from ..messages import Outcome
 from ..run.handle import Run
 from .agent_options import add_options, chosen_agent
 from .main import Subparsers
-from .pipe_watch import PipeWatch
-from .sanitize import call_line, clean, one_line
+from .pipe_watch import watch_pipe
+from .sanitize import call_line, clean, result_line
 
 FINISHED: Final = 0
 FAILED: Final = 1
@@ -49,10 +48,7 @@ exit codes:
 def add_parser(subparsers: Subparsers) -> None:
     """Describe the subcommand."""
     parser = subparsers.add_parser(
-        "run",
-        help="run one prompt, for scripts",
-        epilog=_CODES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        "run", help="run one prompt, for scripts", epilog=_CODES, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("prompt", nargs="?", help="the prompt; '-' or nothing reads it from standard input")
     add_options(parser)
@@ -75,13 +71,13 @@ def run(options: argparse.Namespace) -> int:
         return 128 + signal.SIGINT
 
 
-def _run(agent: Agent, prompt: str, options: argparse.Namespace) -> int:
+def _run(agent: AnyAgent, prompt: str, options: argparse.Namespace) -> int:
     target = _Target(quiet=options.quiet)
     with stop_on_signals(target) as signals:
         running, events = _start(agent, prompt, options.timeout, target.token)
         target.run = running
         out = _Output(running, as_json=options.json)
-        with PipeWatch(sys.stdout.fileno(), out.reader_left):
+        with watch_pipe(sys.stdout.fileno(), out.reader_left):
             end = _follow(events, out)
         receipt = running.wait_for_rest()
         if not options.quiet:  # in here, so that another Ctrl-C does not suppress the receipt
@@ -108,17 +104,15 @@ class _Target:
     def __init__(self, *, quiet: bool) -> None:
         self.token: Final = CancellationToken()
         self.run: Run | None = None
-        self._prints: Final = (
-            not quiet and sys.stderr.isatty()
-        )  # writing to a pipe without a reader would block the signal
+        # Not to a pipe: without a reader, writing to it would block the signal handler.
+        self._prints: Final = not quiet and sys.stderr.isatty()
 
     def cancel(self, reason: str = "", *, mode: ModeName | Mode = Mode.NOW, source: Source = "user") -> bool:
         target = self.token if self.run is None else self.run
         changed = target.cancel(reason, mode=mode, source=source)
         if self._prints and (self.run is None or not self.run.done):
-            os.write(
-                sys.stderr.fileno(), f"\r\n{_CTRL_C_TEXT[Mode(mode)]}\r\n".encode()
-            )  # print() is not for signal handlers
+            # print() is not for signal handlers.
+            os.write(sys.stderr.fileno(), f"\r\n{_CTRL_C_TEXT[Mode(mode)]}\r\n".encode())
         return changed
 
 
@@ -131,7 +125,7 @@ def _prompt(given: str | None) -> str:
 
 
 def _start(
-    agent: Agent, prompt: str, timeout: float | None, token: CancellationToken
+    agent: AnyAgent, prompt: str, timeout: float | None, token: CancellationToken
 ) -> tuple[Run, SimpleQueue[Event]]:
     """Start the run in its own thread: a reader that does not read must not delay a stop."""
     events: SimpleQueue[Event] = SimpleQueue()
@@ -149,7 +143,7 @@ def _follow(events: SimpleQueue[Event], out: _Output) -> RunEnded:
         event = events.get()
         out.show(event)
         if isinstance(event, RunEnded):
-            out.finish()
+            out.end_line()
             return event
 
 
@@ -174,18 +168,13 @@ class _Output:
                 self._write(clean(text) if self._is_terminal else text)
                 self._line_is_open = not text.endswith("\n")
             case TurnStarted():
-                self._end_line()
+                self.end_line()
             case ToolStarted(call) if self._shows_tools:
                 self._note(f"> {call_line(call.name, call.arguments)}")
             case ToolEnded(result) if self._shows_tools:
-                word = "+" if result.outcome is Outcome.COMPLETED and not result.is_error else "x"
-                self._note(f"{word} {result.name}: {one_line(result.text, 100)}")
+                self._note(result_line(result))
             case _:
                 pass
-
-    def finish(self) -> None:
-        """Complete the last line."""
-        self._end_line()
 
     def reader_left(self) -> None:
         """Stop the run, as gently as the first signal does: the output has no reader."""
@@ -193,10 +182,11 @@ class _Output:
         self._run.cancel(why, mode=Mode.AFTER_TOOLS, source="disconnect")
 
     def _note(self, line: str) -> None:
-        self._end_line()
+        self.end_line()
         print(line, file=sys.stderr)
 
-    def _end_line(self) -> None:
+    def end_line(self) -> None:
+        """Complete the last line."""
         if self._line_is_open:
             self._line_is_open = False
             self._write("\n")

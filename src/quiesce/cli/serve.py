@@ -5,10 +5,21 @@ from __future__ import annotations
 import argparse
 import os
 from pathlib import Path
+from typing import Final
 
 from ..errors import ConfigurationError
-from .load_agent import load_agent
+from .agent_options import load_agent
 from .main import Subparsers
+
+# The option, the setting that it gives a value, the default, the unit, and the help text.
+_LIMITS: Final = (
+    ("--drain", "drain", 30.0, "S", "seconds after SIGTERM in which all runs must end"),
+    ("--disconnect-grace", "disconnect_grace", 10.0, "S", "seconds without a reader before a run is stopped"),
+    ("--max-runs", "max_runs_per_key", 100, "N", "active runs per key, at most"),
+    ("--max-streams", "max_streams_per_key", 200, "N", "open event streams per key, at most"),
+    ("--max-body", "max_body", 8 * 1024 * 1024, "BYTES", "largest request body"),
+    ("--heartbeat", "heartbeat", 15.0, "S", "seconds between heartbeats on a silent event stream"),
+)
 
 
 def add_parser(subparsers: Subparsers) -> None:
@@ -44,49 +55,14 @@ def add_parser(subparsers: Subparsers) -> None:
 
 def _add_limits(parser: argparse.ArgumentParser) -> None:
     """The options for time limits and quotas."""
-    parser.add_argument(
-        "--drain",
-        type=float,
-        default=30.0,
-        metavar="S",
-        help="seconds after SIGTERM in which all runs must end (default: %(default)g)",
-    )
+    for flag, setting, default, unit, text in _LIMITS:
+        shown = f"{text} (default: {'%(default)g' if isinstance(default, float) else '%(default)s'})"
+        parser.add_argument(flag, dest=setting, type=type(default), default=default, metavar=unit, help=shown)
     parser.add_argument(
         "--on-disconnect",
         choices=("cancel", "continue"),
         default="continue",
         help="what happens to a run when no client reads its events (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--disconnect-grace",
-        type=float,
-        default=10.0,
-        metavar="S",
-        help="seconds without a reader before a run is stopped (default: %(default)g)",
-    )
-    parser.add_argument(
-        "--max-runs", type=int, default=100, metavar="N", help="active runs per key, at most (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--max-streams",
-        type=int,
-        default=200,
-        metavar="N",
-        help="open event streams per key, at most (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--max-body",
-        type=int,
-        default=8 * 1024 * 1024,
-        metavar="BYTES",
-        help="largest request body (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--heartbeat",
-        type=float,
-        default=15.0,
-        metavar="S",
-        help="seconds between heartbeats on a silent event stream (default: %(default)g)",
     )
 
 
@@ -99,28 +75,19 @@ def run(options: argparse.Namespace) -> int:
         raise ConfigurationError(
             f"The server needs {error.name}.", todo='Install it with: pip install "quiesce[serve]"'
         ) from error
-    keys = merge_keys(
-        (
-            {} if options.key_file is None else keys_from_file(options.key_file),
-            keys_from_environment(os.environ.pop(ENVIRONMENT, "")),  # so that tools cannot read them
-        )
-    )
+    in_file = {} if options.key_file is None else keys_from_file(options.key_file)
+    in_environment = keys_from_environment(os.environ.pop(ENVIRONMENT, ""))  # removed, so that tools cannot read them
+    keys = merge_keys((in_file, in_environment))
     if options.key_file is not None and keys is None:
         raise ConfigurationError(f"{options.key_file} contains no API key.", todo="Make one with `quiesce key`.")
     settings = Settings(
-        max_body=options.max_body,
-        max_runs_per_key=options.max_runs,
-        max_streams_per_key=options.max_streams,
-        heartbeat=options.heartbeat,
+        **{setting: getattr(options, setting) for _, setting, *_ in _LIMITS},
         on_disconnect=options.on_disconnect,
-        disconnect_grace=options.disconnect_grace,
-        drain=options.drain,
         cors_origins=tuple(options.cors_origin),
         receipts=options.receipts,
     )
-    agents = [load_agent(target) for target in options.agents]
     serve(
-        *agents,
+        *(load_agent(target) for target in options.agents),
         host=options.host,
         port=options.port,
         keys=keys,

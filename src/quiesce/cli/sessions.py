@@ -18,9 +18,10 @@ from ..sessions.journal.rows import late_outcomes
 from ..sessions.records import RunRecord, SessionInfo
 from ..sessions.repair import repair_session
 from ..sessions.session import Session
-from ..sessions.store import Store
+from ..sessions.store import SessionStore
 from ..sessions.stores.resolve import default_path, resolve_store
 from .main import Subparsers
+from .sanitize import date_text
 
 
 def add_parser(subparsers: Subparsers) -> None:
@@ -51,7 +52,7 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 @contextmanager
-def _opened(options: argparse.Namespace) -> Generator[Store]:
+def _opened(options: argparse.Namespace) -> Generator[SessionStore]:
     store = resolve_store(options.store)
     try:
         yield store
@@ -67,7 +68,7 @@ def _list(options: argparse.Namespace) -> int:
         return 0
     wide = max(len(info.name) for info in found)
     for info in found:
-        print(f"{info.name:<{wide}}  {_date(info.updated)}  {info.length:>5} messages{_held(info)}")
+        print(f"{info.name:<{wide}}  {date_text(info.updated)}  {info.length:>5} messages{_held(info)}")
     return 0
 
 
@@ -137,17 +138,13 @@ def _delete(options: argparse.Namespace) -> int:
 # --- Text -----------------------------------------------------------------------------------------------------------
 
 
-def _date(when: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M", time.localtime(when))
-
-
 def _held(info: SessionInfo) -> str:
     return f"  in use by {info.holder}" if info.holder is not None and info.expires_in > 0 else ""
 
 
 def _run_line(run: RunRecord) -> str:
     what = run.status if run.status != "ended" else run.reason
-    return f"run {run.run_id}  {_date(run.started)}  {run.agent}: {what}"
+    return f"run {run.run_id}  {date_text(run.started)}  {run.agent}: {what}"
 
 
 def _plain(message: Message) -> str:

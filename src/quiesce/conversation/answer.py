@@ -21,12 +21,12 @@ from ..events import (
     ToolCallStart,
     UsageDelta,
 )
-from ..messages import AssistantContent, Reasoning, Text, ToolCall
+from ..messages import AssistantContent, AssistantMessage, Reasoning, Text, ToolCall
 from ..usage.estimate.answer_count import Block
 
 _ILLEGAL: Final = re.compile(r"[^a-zA-Z0-9_-]")
 _LONGEST_NAME: Final = 64
-# How many pieces before a place in an answer tell how the first token after it is cut.
+# So many pieces before a position in an answer decide how the first token after it is cut.
 _CONTEXT: Final = 8
 
 
@@ -34,7 +34,7 @@ class AnswerBuilder:
     """Takes a model's deltas in order and can say at any moment what they amount to.
 
     `taken` are the call ids that the conversation has used already. Once `close()` was called, nothing more is taken:
-    what the draft says then is what the conversation keeps. `opening` is what the model said of this answer in an
+    what it contains then is what the conversation keeps. `opening` is what the model said of this answer in an
     earlier request, and now goes on with.
     """
 
@@ -45,6 +45,8 @@ class AnswerBuilder:
         self._current: _TextBlock | None = None
         self._calls: Final[dict[str, _Call]] = {}
         self.is_open = True
+        self.complete = False
+        """Whether the model said that its answer is complete."""
         self.ended: AnswerStop | None = None
         self.request_id: str | None = None
         self.usage: UsageDelta | None = None
@@ -74,18 +76,13 @@ class AnswerBuilder:
         self.is_open = False
 
     @property
-    def complete(self) -> bool:
-        """Whether the model said that its answer is complete."""
-        return self.ended is not None
-
-    @property
     def has_content(self) -> bool:
         """Whether anything at all was written that a reader could have seen."""
         return any(block.has_content for block in self._blocks)
 
     @property
     def is_torn(self) -> bool:
-        """Whether something was being written when the draft ended."""
+        """Whether something was being written when the answer ended."""
         return not self.complete and self.has_content
 
     def text(self) -> str:
@@ -116,6 +113,11 @@ class AnswerBuilder:
         blocks = (block.build(cut=block is last and not self.complete) for block in self._blocks)
         written = tuple(block for block in blocks if block is not None)
         return _go_on(self._opening, written, cut=not self.complete) if self._opening else written
+
+    def message(self) -> AssistantMessage | None:
+        """The answer as a message; None when it has no content."""
+        content = self.content()
+        return AssistantMessage(content, cut=not self.complete) if content else None
 
     def torn_calls(self) -> tuple[tuple[str, str], ...]:
         """Id and name of each call whose arguments never came to an end."""
@@ -173,6 +175,7 @@ class AnswerBuilder:
             if not call.ended and delta.reason != "max_tokens":
                 raise ModelProtocolError(f"The model ended its answer in the middle of a call to {call.name!r}.")
         self.ended = delta.reason
+        self.complete = True
         self._current = None
         return delta
 

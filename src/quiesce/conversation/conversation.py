@@ -9,12 +9,13 @@ from typing import Any, Final, Protocol
 
 from msgspec import Struct
 
-from ..cancellation import Source
+from ..cancellation import Mode, Source
 from ..errors import InvalidConversation, UnknownInterrupt
 from ..interrupts import Answers, Interrupt, PendingTurn, answer_turn
-from ..messages import AssistantMessage, Message
+from ..messages import AssistantMessage, Message, UserMessage
 from .lock import ConversationLock
-from .sealing import DEFAULT_CUT_NOTE, close_turn, faults, last_complete_turn, seal_pending
+from .sealing import DEFAULT_CUT_NOTE, close_turn, last_complete_turn, seal_pending
+from .validity import faults
 
 
 class ConversationRun(Protocol):
@@ -22,6 +23,15 @@ class ConversationRun(Protocol):
 
     def cancel(self, reason: str = "", *, source: Source = "user") -> bool:
         """Ask the run to stop."""
+        ...
+
+    def steer(self, prompt: UserMessage) -> bool:
+        """Send the run a prompt; whether it takes it."""
+        ...
+
+    @property
+    def mode(self) -> Mode | None:
+        """How urgently the run was asked to stop, if it was."""
         ...
 
 
@@ -46,7 +56,7 @@ class Conversation:
         if found:
             raise InvalidConversation(found)
         self._state = ConversationState(messages, pending)
-        self._turnstile: Final = ConversationLock(lambda: self.pending is not None)
+        self._lock: Final = ConversationLock(lambda: self.pending is not None)
         self._id: Final = uuid.uuid4().hex
         self.runs: Final[dict[str, ConversationRun]] = {}
         """The run that holds the conversation and those that wait for it, by their ids."""
@@ -101,7 +111,7 @@ class Conversation:
 
     @property
     def must_be_opened(self) -> bool:
-        """Whether a run that has the floor must wait for a store before it can begin."""
+        """Whether a run that holds it must wait for a store before it can begin."""
         return False
 
     def sealed(self, note: str = DEFAULT_CUT_NOTE) -> tuple[Message, ...]:
@@ -133,28 +143,28 @@ class Conversation:
     @property
     def holder(self) -> str | None:
         """The id of the run that writes here, if one does."""
-        return self._turnstile.holder
+        return self._lock.holder
 
     @property
-    def line(self) -> tuple[str, ...]:
+    def queued(self) -> tuple[str, ...]:
         """The ids of the runs that wait to write here, in order."""
-        return self._turnstile.line
+        return self._lock.queued
 
     def hold(self, run_id: str) -> None:
         """Take the conversation for a run. Raises `ConversationBusy` when another one has it."""
-        self._turnstile.enter(run_id)
+        self._lock.acquire(run_id)
 
-    def queue(self, run_id: str, on_turn: Callable[[], None]) -> None:
-        """Let a run wait for the conversation. `on_turn` is called, in whichever thread, when it holds it.
+    def queue(self, run_id: str, on_acquired: Callable[[], None]) -> None:
+        """Let a run wait for the conversation. `on_acquired` is called, in any thread, when it holds it.
 
         While an approval is pending, queued runs wait.
         """
-        self._turnstile.queue(run_id, on_turn)
+        self._lock.queue(run_id, on_acquired)
 
     def release(self, run_id: str) -> None:
-        """Give the conversation back, or leave the line."""
+        """Give the conversation back, or leave the queue."""
         self.runs.pop(run_id, None)
-        self._turnstile.leave(run_id)
+        self._lock.release(run_id)
 
     def stop_all(self, reason: str, *, source: Source = "user") -> None:
         """Stop the run that holds the conversation, and those that wait for it. From any thread."""

@@ -19,42 +19,42 @@ class ConversationLock:
         self._blocked: Final = blocked
         self._lock: Final = threading.RLock()  # re-entrant: a signal handler may come in between
         self._holder: str | None = None
-        self._line: Final[dict[str, Callable[[], None]]] = {}
+        self._queue: Final[dict[str, Callable[[], None]]] = {}
 
     @property
     def holder(self) -> str | None:
-        """The id of the run that is inside."""
+        """The id of the run that holds the lock."""
         return self._holder
 
     @property
-    def line(self) -> tuple[str, ...]:
+    def queued(self) -> tuple[str, ...]:
         """The ids of the runs that wait, in order."""
-        return tuple(self._line.copy())
+        return tuple(self._queue.copy())
 
-    def enter(self, run_id: str) -> None:
-        """Go in. Raises `ConversationBusy` when another run is inside."""
+    def acquire(self, run_id: str) -> None:
+        """Take the lock. Raises `ConversationBusy` when another run holds it."""
         with self._lock:
             if self._holder not in (None, run_id):
                 raise ConversationBusy(self._holder)
             self._holder = run_id
 
-    def queue(self, run_id: str, on_turn: Callable[[], None]) -> None:
-        """Get in line. `on_turn` is called, in whichever thread, when the run is inside; perhaps at once."""
+    def queue(self, run_id: str, on_acquired: Callable[[], None]) -> None:
+        """Wait for the lock. `on_acquired` is called, in any thread, when the run holds it; perhaps at once."""
         with self._lock:
-            self._line[run_id] = on_turn
-            self._admit()
+            self._queue[run_id] = on_acquired
+            self._grant_next()
 
-    def leave(self, run_id: str) -> None:
-        """Go out, or out of the line, and let the next one in."""
+    def release(self, run_id: str) -> None:
+        """Give the lock, or the position in the queue, back. The next run gets the lock."""
         with self._lock:
-            self._line.pop(run_id, None)
+            self._queue.pop(run_id, None)
             if self._holder == run_id:
                 self._holder = None
-            self._admit()
+            self._grant_next()
 
-    def _admit(self) -> None:
-        while self._holder is None and self._line and not self._blocked():
-            run_id = next(iter(self._line))
-            on_turn = self._line.pop(run_id)
+    def _grant_next(self) -> None:
+        while self._holder is None and self._queue and not self._blocked():
+            run_id = next(iter(self._queue))
+            on_acquired = self._queue.pop(run_id)
             self._holder = run_id
-            on_turn()
+            on_acquired()

@@ -13,7 +13,7 @@ from contextlib import AbstractAsyncContextManager
 from decimal import Decimal
 from typing import Final
 
-from ..agent import Agent
+from ..agent import Agent, AnyAgent
 from ..events import Delta
 from ..messages import AssistantMessage, Message, Outcome, ToolMessage, ToolResult, UserMessage
 from ..models.base import ModelRequest
@@ -97,7 +97,7 @@ class Baker:
                 return
         elif missing:
             yield self._say("One of them did not get through, so I plan around it.\n")
-        yield self._say(_rest_of_plan(messages) or AFTERWARDS)
+        yield self._say(PLAN[len(_spoken(messages)) :] or AFTERWARDS)
 
     def _greet(self, prompt: UserMessage, messages: tuple[Message, ...], missing: list[Call]) -> Iterator[Step]:
         if len(messages) == 1:
@@ -165,11 +165,7 @@ def _continues(spoken: str, text: str) -> bool:
     return bool(text) and PLAN.startswith(spoken + text)
 
 
-def _rest_of_plan(messages: tuple[Message, ...]) -> str:
-    return PLAN[len(_spoken(messages)) :]
-
-
-def build_agent(pace: float = 1.0) -> Agent:
+def build_agent(pace: float = 1.0) -> AnyAgent:
     """The agent of the demo."""
     return Agent(
         Baker(pace), name="baker", tools=[check_weather, heat_oven], instructions="You plan market days for a bakery."

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from ..agent import Agent
+from ..agent import AnyAgent
 from ..cancellation import Mode, ModeName, Source, stop_on_signals
 from ..events import ToolEnded
 from ..hooks import OnLateOutcome
@@ -65,7 +65,7 @@ async def by_itself(screen: Screen, *, prologue: bool) -> None:
     screen.goodbye()
 
 
-async def _run_by_hand(agent: Agent, prompt: str, screen: Screen) -> Receipt:
+async def _run_by_hand(agent: AnyAgent, prompt: str, screen: Screen) -> Receipt:
     run = agent.start(prompt)
     with stop_on_signals(_Announced(run, screen)), on_escape(lambda: run.cancel("Esc was pressed")):
         async for event in run:
@@ -73,13 +73,13 @@ async def _run_by_hand(agent: Agent, prompt: str, screen: Screen) -> Receipt:
     return await run.stopped()
 
 
-def _new_agent(screen: Screen, pace: float = 1.0) -> Agent:
+def _new_agent(screen: Screen, pace: float = 1.0) -> AnyAgent:
     agent = build_agent(pace)
 
     @agent.hook(OnLateOutcome)
     def tell(event: OnLateOutcome) -> None:
         late = event.outcome
-        screen.notice(f"Later: {late.name}, which was left behind, ended {late.after:.1f} s after that: {late.detail}")
+        screen.notice(f"Later: {late.name}, which was abandoned, ended {late.after:.1f} s after that: {late.detail}")
 
     return agent
 

@@ -7,16 +7,7 @@ import shutil
 import sys
 from typing import Final
 
-from ..events import (
-    Event,
-    ModelCallStarted,
-    StopRequested,
-    TextDelta,
-    ToolCallStart,
-    ToolEnded,
-    ToolProgress,
-    ToolStarted,
-)
+from .. import events
 from ..messages import Outcome, ToolResult
 from ..receipt import Receipt
 
@@ -92,27 +83,27 @@ class Screen:
 
     # --- Events ---------------------------------------------------------------------------------------------------
 
-    def show(self, event: Event, speaker: str = "baker") -> None:
+    def show(self, event: events.Event, speaker: str = "baker") -> None:
         """Show an event of the run."""
         match event:
-            case ModelCallStarted():
+            case events.ModelCallStarted():
                 self._settle()
                 self._write(f"\n{self._styled(speaker, 'green')}")
                 self._column, self._gap = 5, "  "
-            case TextDelta(text):
+            case events.TextDelta(text):
                 self._speak(text)
-            case ToolCallStart():
+            case events.ToolCallStart():
                 self._settle()
-            case ToolStarted(call):
+            case events.ToolStarted(call):
                 arguments = ", ".join(f"{name}={value!r}" for name, value in call.arguments.items())
                 self._above_status(self._styled(f"{_INDENT}> {call.name}({arguments})", "dim"))
-            case ToolProgress(call_id, name, progress):
+            case events.ToolProgress(call_id, name, progress):
                 self._progress[call_id] = (name, str(progress))
                 self._show_status()
-            case ToolEnded(result):
+            case events.ToolEnded(result):
                 self._progress.pop(result.call_id, None)
                 self._above_status(self._ending(result))
-            case StopRequested(cause, waiting_for):
+            case events.StopRequested(cause, waiting_for):
                 asked = f"Stop asked for ({cause})."
                 self.notice(f"{asked} Waiting for {', '.join(waiting_for)}." if waiting_for else asked)
             case _:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Coroutine, Mapping
 from os import PathLike
-from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 from msgspec import Struct
@@ -156,7 +155,8 @@ class MCPServer:
 
     async def _list_tools(self, connection: Connection) -> None:
         """Read the server's tools: when connecting, and after each change."""
-        listed = [each for each in await connection.call(_all_tools) if self._only is None or each.name in self._only]
+        every = await connection.call(lambda client: _listed(client, "tools", "tools"))
+        listed = [each for each in every if self._only is None or each.name in self._only]
         names = legal_names([each.name for each in listed], self._prefix)
         self._tools = tuple(map(self._tool, listed, names))
 
@@ -175,9 +175,7 @@ class MCPServer:
         await self.connect()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     def __enter__(self) -> Self:
@@ -189,9 +187,7 @@ class MCPServer:
             self._portal.run(self.close)
             raise
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         assert self._portal is not None
         self._portal.run(self.close)
 
@@ -219,12 +215,12 @@ class MCPServer:
 
     async def resources(self) -> tuple[MCPResource, ...]:
         """The server's resources."""
-        listed = await self._call(_all_resources)
+        listed = await self._call(lambda client: _listed(client, "resources", "resources"))
         return tuple(MCPResource(str(r.uri), r.name, r.description or "", r.mime_type) for r in listed)
 
     async def resource_templates(self) -> tuple[MCPResourceTemplate, ...]:
         """The server's resource templates: addresses with names in braces to fill in."""
-        listed = await self._call(_all_templates)
+        listed = await self._call(lambda client: _listed(client, "resource_templates", "resources"))
         return tuple(MCPResourceTemplate(t.uri_template, t.name, t.description or "", t.mime_type) for t in listed)
 
     async def read_resource(self, uri: str) -> tuple[ResultContent, ...]:
@@ -234,7 +230,7 @@ class MCPServer:
 
     async def prompts(self) -> tuple[MCPPrompt, ...]:
         """The server's prompts."""
-        listed = await self._call(_all_prompts)
+        listed = await self._call(lambda client: _listed(client, "prompts", "prompts"))
         return tuple(MCPPrompt(p.name, p.description or "", tuple(a.name for a in p.arguments or ())) for p in listed)
 
     async def prompt(self, name: str, /, **arguments: str) -> tuple[PromptPart, ...]:
@@ -289,31 +285,16 @@ class MCPServer:
         return ToolResult(context.call_id, context.tool_name, result_content(result), is_error=bool(result.is_error))
 
 
-async def _all_tools(client: Any) -> list[Any]:
-    return await _all_pages(client.list_tools, "tools") if client.server_capabilities.tools is not None else []
-
-
-async def _all_resources(client: Any) -> list[Any]:
-    offered = client.server_capabilities.resources is not None
-    return await _all_pages(client.list_resources, "resources") if offered else []
-
-
-async def _all_templates(client: Any) -> list[Any]:
-    offered = client.server_capabilities.resources is not None
-    return await _all_pages(client.list_resource_templates, "resource_templates") if offered else []
-
-
-async def _all_prompts(client: Any) -> list[Any]:
-    return await _all_pages(client.list_prompts, "prompts") if client.server_capabilities.prompts is not None else []
-
-
-async def _all_pages(fetch: Callable[..., Coroutine[Any, Any, Any]], what: str) -> list[Any]:
+async def _listed(client: Any, what: str, capability: str) -> list[Any]:
+    """All pages of one of the server's lists; empty when the server does not offer it."""
+    if getattr(client.server_capabilities, capability) is None:
+        return []
     found: list[Any] = []
     seen: set[str | None] = set()
     cursor: str | None = None
     while cursor not in seen:
         seen.add(cursor)
-        page = await fetch(cursor=cursor)
+        page = await getattr(client, f"list_{what}")(cursor=cursor)
         found.extend(getattr(page, what))
         cursor = page.next_cursor
         if cursor is None:

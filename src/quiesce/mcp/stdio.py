@@ -27,6 +27,7 @@ from ..processes.environment import small_environment
 if TYPE_CHECKING:
     from ..processes.stream_end import StreamEnd
     from ..processes.supervised import SupervisedProcess
+    from ..processes.supervisor import ProgramJob
 
 # How long a server may take to exit once its stdin is closed, to obey TERM, and to be gone after KILL.
 LEAVE_GRACE: Final = 1.0
@@ -154,8 +155,10 @@ class ServerProcess:
                 "MCP servers cannot be started on Windows: they could not be ended there with all that they started.",
                 todo="Start the server yourself, and use MCPServer.http(...).",
             )
+        from ..processes.supervised import start_program
+
         try:
-            process = cls(*_supervised(command))
+            process = cls(*start_program(_job(command)))
         except (OSError, ValueError) as error:
             raise _cannot_start(command, str(error)) from error
         try:
@@ -237,21 +240,12 @@ class ServerProcess:
         self._writable.set()
 
 
-def _supervised(command: Command) -> tuple[SupervisedProcess, StreamEnd, StreamEnd, StreamEnd]:
-    from ..processes.descriptors import DescriptorPairs
-    from ..processes.stream_end import StreamEnd
-    from ..processes.supervised import SupervisedProcess
+def _job(command: Command) -> ProgramJob:
     from ..processes.supervisor import ProgramJob
 
     # Only what is harmless is inherited: a server must not see the keys in this process's environment.
     environment = {**small_environment(), **(command.env or {})}
-    job = ProgramJob(command.argv, str(Path(command.cwd or ".").absolute()), environment)
-    with DescriptorPairs() as pairs:
-        in_writer, in_reader = pairs.input()
-        out_reader, out_writer = pairs.output()
-        err_reader, err_writer = pairs.output()
-        supervised = SupervisedProcess(job, (in_reader, out_writer, err_writer))
-    return supervised, StreamEnd(in_writer), StreamEnd(out_reader), StreamEnd(err_reader)
+    return ProgramJob(command.argv, str(Path(command.cwd or ".").absolute()), environment)
 
 
 def _cannot_start(command: Command, reason: str) -> ConfigurationError:

@@ -101,7 +101,7 @@ class HttpTarget(Struct, frozen=True):
 
     @property
     def close_bound(self) -> float:
-        """The server is told; it need not be there any more."""
+        """A server that does not answer any more is not waited for longer."""
         return _GOODBYE
 
     @property

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from msgspec import Struct
 
 from ..events import Delta
 from ..messages import Message
 from ..usage.prices import Price
+from ..usage.stop_policy import StopAction
 
-StopPolicyName: TypeAlias = Literal["hang_up", "drain", "lookup", "cancel_at_provider", "count"]
+StopPolicyName: TypeAlias = StopAction
 
 
 class ToolSpec(Struct, frozen=True):
@@ -54,7 +55,6 @@ class Model(Protocol):
     @property
     def price(self) -> Price | None:
         """What its tokens cost, where that is known."""
-        ...
 
     def stream(self, request: ModelRequest) -> AbstractAsyncContextManager[AsyncIterator[Delta]]:
         """Send a request; nothing is sent before the context is entered."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from typing import Any, Final
 
 import msgspec
@@ -33,6 +34,15 @@ _ALIASES: Final[Mapping[str, str]] = {
     "llama.cpp": "llamacpp",
     "grok": "xai",
 }
+# The module and class of each provider, imported when one of its models is named.
+_PROVIDERS: Final[Mapping[str, str]] = {
+    "openai-responses": "openai_responses.OpenAIResponses",
+    "anthropic": "anthropic.Anthropic",
+    "bedrock": "bedrock.Bedrock",
+    "gemini": "gemini.Gemini",
+    "ollama": "ollama.Ollama",
+    "local": "local.Local",
+}
 # A server on this machine answers at once or is not there.
 _PROBE_TIMEOUT: Final = 0.3
 
@@ -55,78 +65,18 @@ def resolve_model(model: Model | str | None) -> Model:
 
 def model_named(name: str, **options: Any) -> Model:
     """The model for "provider:model"; `options` go to the provider's class. Raises `UnknownModel`."""
-    provider, colon, model = name.partition(":")
+    provider, _, model = name.partition(":")
     provider = _ALIASES.get(provider.lower(), provider.lower())
-    if provider in SERVERS:
-        make: Callable[..., Model] | None = _chat(provider)
-    else:
-        make = _PROVIDERS.get(provider)
-    if make is None or not colon or not model:
+    is_chat = provider in SERVERS
+    path = "openai_chat.OpenAIChat" if is_chat else _PROVIDERS.get(provider)
+    if path is None or not model:
         known = ", ".join(sorted({*SERVERS, *_PROVIDERS}))
         raise UnknownModel(
             f"{name!r} names no model of a known provider.", todo=f'Write "provider:model", with one of: {known}.'
         )
-    return make(model, **options)
-
-
-# --- The providers, imported when they are named -------------------------------------------------------------------
-
-
-def _chat(server: str) -> Callable[..., Model]:
-    def make(model: str, **options: Any) -> Model:
-        from .providers.openai_chat import OpenAIChat
-
-        return OpenAIChat(model, server=server, **options)
-
-    return make
-
-
-def _responses(model: str, **options: Any) -> Model:
-    from .providers.openai_responses import OpenAIResponses
-
-    return OpenAIResponses(model, **options)
-
-
-def _anthropic(model: str, **options: Any) -> Model:
-    from .providers.anthropic import Anthropic
-
-    return Anthropic(model, **options)
-
-
-def _bedrock(model: str, **options: Any) -> Model:
-    from .providers.bedrock import Bedrock
-
-    return Bedrock(model, **options)
-
-
-def _gemini(model: str, **options: Any) -> Model:
-    from .providers.gemini import Gemini
-
-    return Gemini(model, **options)
-
-
-def _ollama(model: str, **options: Any) -> Model:
-    from .providers.ollama import Ollama
-
-    return Ollama(model, **options)
-
-
-def _local(model: str, **options: Any) -> Model:
-    from .providers.local import Local
-
-    return Local(model, **options)
-
-
-_PROVIDERS: Final[Mapping[str, Callable[..., Model]]] = {
-    "openai-responses": _responses,
-    "anthropic": _anthropic,
-    "bedrock": _bedrock,
-    "gemini": _gemini,
-    "ollama": _ollama,
-    "local": _local,
-}
-
-# --- The one that is there -----------------------------------------------------------------------------------------
+    module, _, kind = path.partition(".")
+    make: Callable[..., Model] = getattr(import_module(f"{__package__}.providers.{module}"), kind)
+    return make(model, server=provider, **options) if is_chat else make(model, **options)
 
 
 def _first_available() -> Model:
@@ -136,10 +86,12 @@ def _first_available() -> Model:
     for key, name in DEFAULTS:
         if os.environ.get(key):
             return model_named(name)
-    found = _running_ollama() or _running_llamacpp()
-    if found is not None:
-        return found
-    if is_available():
+    running = _running_ollama() or _running_llamacpp()
+    if running is not None:
+        return running
+    from .providers import local
+
+    if local.is_available():
         return model_named("local:smollm2")
     keys = ", ".join(key for key, _ in DEFAULTS)
     raise UnknownModel(
@@ -169,13 +121,6 @@ def _running_llamacpp() -> Model | None:
     if served.get("owned_by") != "llamacpp":
         return None
     return model_named(f"llamacpp:{served.get('id')}", base_url=address)
-
-
-def is_available() -> bool:
-    """Whether the small local model can be run here."""
-    from .providers import local
-
-    return local.is_available()
 
 
 def _probe(url: str) -> Any:

@@ -1,12 +1,12 @@
-"""A model that plays a script: for tests, demos and everything that must be the same each time.
+"""A model whose answers are scripted: for tests, demos and everything that must be the same each time.
 
     ScriptedModel(
         [Say("Let me look. "), Call("search", {"query": "rain"}), Used(input=40, output=12)],
         "It will rain.",
     )
 
-Each argument is one answer; a plain string is an answer that just says it. An answer is a list of steps, played in
-order. The steps speak the real protocol: a `Pause` is an await that a stop cuts, a torn call really has no end.
+Each argument is one answer; a plain string is an answer with this text. An answer is a list of steps, streamed in
+order. The steps follow the real protocol: a `Pause` is an await that a stop cuts, a torn call has no end.
 """
 
 from __future__ import annotations
@@ -20,19 +20,8 @@ from typing import Any, Final, TypeAlias
 import msgspec
 from msgspec import Struct
 
-from ..errors import ModelError, ScriptError
-from ..events import (
-    AnswerEnd,
-    AnswerStart,
-    AnswerStop,
-    Delta,
-    ReasoningDelta,
-    TextDelta,
-    ToolCallArguments,
-    ToolCallEnd,
-    ToolCallStart,
-    UsageDelta,
-)
+from .. import events
+from ..errors import ScriptError
 from ..usage.prices import Price
 from .base import ModelRequest
 
@@ -40,7 +29,7 @@ from .base import ModelRequest
 
 
 class Say(Struct, frozen=True):
-    """Speak, in pieces of `chunk` characters, with `pause` seconds before each."""
+    """Stream text in pieces of `chunk` characters, with `pause` seconds before each."""
 
     text: str
     chunk: int = 8
@@ -48,7 +37,7 @@ class Say(Struct, frozen=True):
 
 
 class Think(Struct, frozen=True):
-    """Reason, in pieces; the last one carries the signature."""
+    """Stream reasoning in pieces; the last one carries the signature."""
 
     text: str
     chunk: int = 8
@@ -57,7 +46,7 @@ class Think(Struct, frozen=True):
 
 
 class Call(Struct, frozen=True):
-    """Ask for a tool. `arguments` may be raw text, to write what is not JSON."""
+    """Call a tool. `arguments` may be raw text, for arguments that are not JSON."""
 
     name: str
     arguments: dict[str, Any] | str = {}
@@ -67,7 +56,7 @@ class Call(Struct, frozen=True):
 
 
 class TornCall(Struct, frozen=True):
-    """Begin to ask for a tool, and never finish."""
+    """Begin a tool call that has no end."""
 
     name: str
     arguments: str = '{"x'
@@ -75,19 +64,19 @@ class TornCall(Struct, frozen=True):
 
 
 class Interleave(Struct, frozen=True):
-    """Play several steps at once, a delta of each in turn."""
+    """Stream several steps at once, a delta of each by turns."""
 
     steps: tuple[Say | Think | Call | TornCall, ...]
 
 
 class Pause(Struct, frozen=True):
-    """Say nothing for some seconds."""
+    """Send nothing for some seconds."""
 
     seconds: float
 
 
 class Stall(Struct, frozen=True):
-    """Say nothing ever again."""
+    """Send nothing more, and never end."""
 
 
 class Fail(Struct, frozen=True):
@@ -120,7 +109,7 @@ class Raw(Struct, frozen=True):
 class End(Struct, frozen=True):
     """End the answer with a reason. Without this, the reason follows from the answer."""
 
-    reason: AnswerStop
+    reason: events.AnswerStop
 
 
 Step: TypeAlias = Say | Think | Call | TornCall | Interleave | Pause | Stall | Fail | Drop | Used | Raw | End
@@ -130,9 +119,9 @@ Answer: TypeAlias = str | Step | list[Step] | tuple[Step, ...]
 
 
 class ScriptedModel:
-    """Plays its answers in order. After the last one it repeats `then`, or raises `ScriptError` when that is None.
+    """Streams its answers in order. After the last one it repeats `then`, or raises `ScriptError` when that is None.
 
-    `requests` are the requests it was sent; `open_streams` says how many answers are being played right now.
+    `requests` are the requests that it was sent; `open_streams` counts the answers that are being streamed.
     """
 
     def __init__(
@@ -153,23 +142,23 @@ class ScriptedModel:
         self._ids: Final = (f"call_{number}" for number in itertools.count(1))
 
     @asynccontextmanager
-    async def stream(self, request: ModelRequest) -> AsyncGenerator[AsyncIterator[Delta]]:
-        """Play the next answer."""
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[AsyncIterator[events.Delta]]:
+        """Stream the next answer."""
         self.requests.append(request)
         answer = next(self._answers, self._then)
         if answer is None:
             raise ScriptError(f"The script of {self.name!r} has no answer number {len(self.requests)}.")
         self.open_streams += 1
-        deltas = self._play(_steps(answer), len(self.requests))
+        deltas = self._stream_steps(_steps(answer), len(self.requests))
         try:
             yield deltas
         finally:
             self.open_streams -= 1
             await deltas.aclose()
 
-    async def _play(self, steps: tuple[Step, ...], number: int) -> AsyncGenerator[Delta]:
-        yield AnswerStart(f"{self.name}-{number}", self.name)
-        reason: AnswerStop = "end_turn"
+    async def _stream_steps(self, steps: tuple[Step, ...], number: int) -> AsyncGenerator[events.Delta]:
+        yield events.AnswerStart(f"{self.name}-{number}", self.name)
+        reason: events.AnswerStop = "end_turn"
         for step in steps:
             match step:
                 case Pause(seconds):
@@ -181,10 +170,10 @@ class ScriptedModel:
                 case Drop():
                     return
                 case End(why):
-                    yield AnswerEnd(why)
+                    yield events.AnswerEnd(why)
                     return
                 case Used():
-                    yield UsageDelta(**{name: getattr(step, name) for name in step.__struct_fields__})
+                    yield events.UsageDelta(**{name: getattr(step, name) for name in step.__struct_fields__})
                 case Raw(delta):
                     yield delta
                 case _:
@@ -194,32 +183,32 @@ class ScriptedModel:
                         if pause:
                             await asyncio.sleep(pause)
                         yield delta
-        yield AnswerEnd(reason)
+        yield events.AnswerEnd(reason)
 
-    def _deltas(self, step: Say | Think | Call | TornCall | Interleave) -> Iterator[tuple[Delta, float]]:
+    def _deltas(self, step: Say | Think | Call | TornCall | Interleave) -> Iterator[tuple[events.Delta, float]]:
         match step:
             case Say(text, chunk, pause):
                 for piece in _pieces(text, chunk):
-                    yield TextDelta(piece), pause
+                    yield events.TextDelta(piece), pause
             case Think(text, chunk, signature, pause):
                 for piece in _pieces(text, chunk):
-                    yield ReasoningDelta(piece), pause
+                    yield events.ReasoningDelta(piece), pause
                 if signature is not None:
-                    yield ReasoningDelta("", signature), 0.0
+                    yield events.ReasoningDelta("", signature), 0.0
             case Call(name, arguments, given_id, chunk, pause):
                 call_id = given_id or next(self._ids)
                 written = arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()
-                yield ToolCallStart(call_id, name), pause
+                yield events.ToolCallStart(call_id, name), pause
                 for piece in _pieces(written, chunk):
-                    yield ToolCallArguments(call_id, piece), pause
-                yield ToolCallEnd(call_id), 0.0
+                    yield events.ToolCallArguments(call_id, piece), pause
+                yield events.ToolCallEnd(call_id), 0.0
             case TornCall(name, arguments, given_id):
                 call_id = given_id or next(self._ids)
-                yield ToolCallStart(call_id, name), 0.0
-                yield ToolCallArguments(call_id, arguments), 0.0
+                yield events.ToolCallStart(call_id, name), 0.0
+                yield events.ToolCallArguments(call_id, arguments), 0.0
             case Interleave(steps):
-                playing = [self._deltas(each) for each in steps]
-                for together in itertools.zip_longest(*playing):
+                streams = [self._deltas(each) for each in steps]
+                for together in itertools.zip_longest(*streams):
                     yield from (delta for delta in together if delta is not None)
 
 
@@ -236,22 +225,3 @@ def _steps(answer: Answer) -> tuple[Step, ...]:
 def _pieces(text: str, size: int) -> Iterator[str]:
     for start in range(0, len(text), size):
         yield text[start : start + size]
-
-
-__all__ = [
-    "Answer",
-    "Call",
-    "Drop",
-    "End",
-    "Fail",
-    "Interleave",
-    "ModelError",
-    "Pause",
-    "Raw",
-    "Say",
-    "ScriptedModel",
-    "Stall",
-    "Think",
-    "TornCall",
-    "Used",
-]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import socket
 from contextlib import ExitStack
-from types import TracebackType
 from typing import Final, Self
 
 
@@ -22,9 +21,7 @@ class DescriptorPairs:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._given.close()
         if kind is not None:
             self._kept.close()

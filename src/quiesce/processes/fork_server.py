@@ -20,9 +20,7 @@ from .supervisor import IGNORED_SIGNALS, supervise
 
 def main(control: int) -> NoReturn:
     """Fork a supervisor for each socket that arrives on `control`, until that closes."""
-    for (
-        number
-    ) in IGNORED_SIGNALS:  # what everything in a service is sent when it is stopped; this ends when the host does
+    for number in IGNORED_SIGNALS:  # a service manager sends them to all processes; this one ends when the host does
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())  # whatever the host has blocked
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # supervisors are reaped by the kernel

@@ -44,7 +44,8 @@ class Forks:
         end: Any = self._in_progress.pop
         os.register_at_fork(before=self._begin, after_in_parent=self._end, after_in_child=self._let_go)
         os.register_at_fork(before=begin, after_in_parent=end, after_in_child=self._in_progress.clear)
-        # Also a C function: what it raises shows in the frame that forked, and not in that of a hook.
+        # Also a C function, of the documented module `_thread`: what it raises shows in the frame that forked.
+        # `signal.raise_signal`, `signal.pthread_kill` and `os.kill` raise at once, in the hook, where that is lost.
         again: Any = functools.partial(_thread.interrupt_main, self)  # pyright: ignore[reportArgumentType]
         os.register_at_fork(after_in_parent=again)
 

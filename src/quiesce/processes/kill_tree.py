@@ -46,8 +46,8 @@ def _prctl(option: int, value: int) -> bool:
 def children(pid: int) -> list[int]:
     """The children of a process, zombies included.
 
-    A list that is read while some of them end may leave out others; whoever is their parent hears of each end, and
-    looks again.
+    A list that is read while some of them end may leave out others. Their parent gets a signal for each end, and looks
+    again.
     """
     if not _kernel_lists_children():
         return [child for child, parent in _parents().items() if parent == pid]
@@ -190,8 +190,8 @@ def group_exists(group: int) -> bool:
 def terminate_tree(root: int, leader: int) -> None:
     """Ask everything below `root` to end, each process once. One that is stopped is woken, so that it can.
 
-    The leader is told first: told after its children, it could take their end for its own success. A second look finds
-    what was forked during the first, where looking is quick.
+    The leader gets the signal first: after its children, it could take their end for its own success. A second look
+    finds what was forked during the first, where looking is quick.
     """
     asked: list[int] = []
     for _ in range(2 if LINUX else 1):

@@ -86,7 +86,7 @@ class ForkServer:
                     ],
                     pass_fds=(number,),
                     stdin=subprocess.DEVNULL,
-                    # What it forks shows this environment to every tool; a worker is told of the host's with each call.
+                    # What it forks shows this environment to every tool; a worker gets the host's with each call.
                     env=interpreter_environment(),
                     start_new_session=True,
                 )
@@ -275,6 +275,16 @@ class SupervisedProcess:
     def _end(self) -> None:
         self.gone = True
         live_processes.discard(self)
+
+
+def start_program(job: ProgramJob) -> tuple[SupervisedProcess, StreamEnd, StreamEnd, StreamEnd]:
+    """A program, with its input, its output and its error output. Raises `OSError` when there can be no pipes."""
+    with DescriptorPairs() as ends:
+        in_writer, in_reader = ends.input()
+        out_reader, out_writer = ends.output()
+        err_reader, err_writer = ends.output()
+        process = SupervisedProcess(job, (in_reader, out_writer, err_writer))
+    return process, StreamEnd(in_writer), StreamEnd(out_reader), StreamEnd(err_reader)
 
 
 def _ignore() -> None:

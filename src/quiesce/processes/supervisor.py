@@ -242,7 +242,7 @@ class _Supervisor:
     def _kill_by_looking(self) -> None:
         """Orphans are no children of this process, so their end is not reported: look until the group is empty.
 
-        Those who have left the group are found below their parents, while these live: so they are looked for first.
+        Processes that have left the group are found below their parents while these live, so they come first.
         """
         assert self._child is not None
         found: Iterable[int] = members(os.getpid(), self._child)

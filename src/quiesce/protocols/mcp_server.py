@@ -25,7 +25,7 @@ from typing import Any, Final, Literal
 
 import anyio
 
-from ..agent import Agent
+from ..agent import AnyAgent
 from ..as_tool import tool_name
 from ..cancellation import CancellationToken, Source
 from ..errors import ConfigurationError, QuiesceError
@@ -63,7 +63,7 @@ class AgentServer:
     Raises `ConfigurationError` without an agent, for two agents of one name, and when the extra is not installed.
     """
 
-    def __init__(self, *agents: Agent, name: str = "quiesce", description: str | None = None) -> None:
+    def __init__(self, *agents: AnyAgent, name: str = "quiesce", description: str | None = None) -> None:
         try:
             from mcp.server.lowlevel import Server
         except ImportError as error:
@@ -131,7 +131,7 @@ class AgentServer:
         ]
         return mcp_types.ListToolsResult(tools=tools)
 
-    def _describe(self, agent: Agent) -> str:
+    def _describe(self, agent: AnyAgent) -> str:
         return self._description or f"Ask the agent {agent.name!r} to do something, in plain words."
 
     async def _call_tool(self, context: Any, params: Any) -> Any:
@@ -236,7 +236,7 @@ def _error_result(why: str) -> Any:
 
 
 def serve(
-    *agents: Agent,
+    *agents: AnyAgent,
     transport: Literal["stdio", "http"] = "stdio",
     host: str = "127.0.0.1",
     port: int = 8000,

@@ -7,9 +7,9 @@ from typing import Final
 import msgspec
 
 from ..billing.request_bill import RequestBill
-from ..compaction import Summary, by_rule_of_thumb, is_summarised, media_weight
+from ..compaction import Context, Summary, by_rule_of_thumb, is_summarised, media_weight
 from ..conversation.answer import AnswerBuilder
-from ..conversation.sealing import check
+from ..conversation.validity import check
 from ..errors import ModelError, ModelProtocolError
 from ..events import ContextReduced
 from ..messages import Message
@@ -23,15 +23,12 @@ from .state import RunState
 _SUMMARY: Final = "context.summary"
 
 
-async def fit(state: RunState) -> tuple[Message, ...]:
-    """Choose what of the conversation is to be sent."""
-    messages = state.turn.request_messages()
-    if state.config.context is None:
-        return messages
-    sending = await state.config.context.fit(messages, RequestWindow(state))
+async def fit(state: RunState, context: Context, messages: tuple[Message, ...]) -> tuple[Message, ...]:
+    """What of these messages is sent to the model, by a strategy for long conversations."""
+    sending = await context.fit(messages, RequestWindow(state))
     if sending is not messages:
         check(sending)
-        state.emit(ContextReduced(len(messages) - len(sending), is_summarised(sending)))
+        state.events.push(ContextReduced(len(messages) - len(sending), is_summarised(sending)))
     return sending
 
 
@@ -46,18 +43,18 @@ class RequestWindow:
         estimator = self._state.config.estimator
         if estimator is None:
             return by_rule_of_thumb(message)
-        return estimator.message_sizer(self._state.conversation)(message) + media_weight(message)
+        return estimator.message_sizer(self._state.claim.conversation)(message) + media_weight(message)
 
     @property
     def summary(self) -> Summary | None:
         """The last summary of the conversation."""
-        found = self._state.conversation.values.get(_SUMMARY)
+        found = self._state.claim.conversation.values.get(_SUMMARY)
         return None if found is None else msgspec.json.decode(found, type=Summary)
 
     def keep_summary(self, summary: Summary) -> None:
         """Remember a summary, with the session where there is one."""
         written = msgspec.json.encode(summary)
-        self._state.conversation.values[_SUMMARY] = written
+        self._state.claim.conversation.values[_SUMMARY] = written
         if self._state.saving.journal is not None:
             self._state.saving.journal.set_value(_SUMMARY, written)
 
@@ -68,7 +65,7 @@ class RequestWindow:
         terms = billing_terms(config if model is None else RunConfig(config.agent, model, drain_pool=config.drain_pool))
         builder = AnswerBuilder()
         # What it teaches about tokens is not about this conversation, so it is booked as another one.
-        bill = RequestBill(state.run_id, state.ledger, builder, state.spending.refresh_receipt, terms)
+        bill = RequestBill(state.run_id, state.spending.bill.ledger, builder, state.spending.refresh_receipt, terms)
         state.spending.side_bills.append(bill)
         await state.saving.durable()
         bill.open(request, builder, turn=state.progress.turn_number, attempt=state.progress.attempt)
@@ -84,7 +81,9 @@ class RequestWindow:
             raise
         finally:
             builder.close()
-            state.spending.book(bill.close(ended, failure))
+            entry = bill.close(ended, failure)
+            assert entry is not None  # it was opened above
+            state.spending.book(entry)
         return builder
 
 

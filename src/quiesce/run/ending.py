@@ -49,7 +49,7 @@ def write_ending(state: RunState, phase: Phase, waited_for: tuple[str, ...]) -> 
     reason, output = _verdict(state)
     stopped = reason in ("cancelled", "limit")
     claim, saving = state.claim, state.saving
-    messages = state.turn.messages if claim.held else last_complete_turn(claim.conversation.messages)
+    messages = state.turn.view.settled if claim.held else last_complete_turn(claim.conversation.messages)
     unsent = state.prompts.unsent()
     if claim.prompt is not None and not claim.held and reason != "steered":
         unsent = (claim.prompt, *unsent)
@@ -93,7 +93,7 @@ def build_receipt(state: RunState, ending: Ending) -> Receipt:
         latency=latency(ending.cause),
         calls=(*state.tools.receipts(), *(_torn_receipt(*call) for call in ending.torn_calls)),
         still_running=state.still_running(),
-        usage=state.ledger.usage,
+        usage=state.spending.bill.ledger.usage,
         kept_text=len(last.text) if isinstance(last, AssistantMessage) and last.cut else 0,
         waited_for=ending.waited_for,
         undo=state.tools.undo_log.receipts,
@@ -112,11 +112,11 @@ def build_result(state: RunState, ending: Ending) -> RunResult:
         ending.reason,
         ending.messages,
         ending.new_messages,
-        LiveUsage(state.ledger),
+        LiveUsage(state.spending.bill.ledger),
         build_receipt(state, ending),
         parsed=ending.output,
         error=ending.error,
-        interrupts=state.conversation.interrupts if ending.reason == "interrupt" else (),
+        interrupts=state.claim.conversation.interrupts if ending.reason == "interrupt" else (),
         unsent=ending.unsent,
         steered=None if journal is None else journal.sent_in,
         agent=state.config.agent,

@@ -42,10 +42,10 @@ class Parent:
 class Family:
     """The parent of a run and its children. Only for the run's own loop."""
 
-    def __init__(self, parent: Parent | None) -> None:
+    def __init__(self, state: RunState, parent: Parent | None) -> None:
         self.parent: Final = parent
-        self.above: Final[tuple[RunState, ...]] = () if parent is None else parent.state.lineage()
-        """The parent and its parents, up to the root."""
+        self.lineage: Final[tuple[RunState, ...]] = (state, *(() if parent is None else parent.state.family.lineage))
+        """The run, its parent, and so on up to the root."""
         self.children: Final[list[ChildRun]] = []
 
     @property
@@ -55,7 +55,7 @@ class Family:
 
     def is_below(self, run_id: str) -> bool:
         """Whether a run is the parent, or one of its parents."""
-        return any(state.run_id == run_id for state in self.above)
+        return any(state.run_id == run_id for state in self.lineage[1:])
 
     @property
     def living(self) -> list[ChildRun]:

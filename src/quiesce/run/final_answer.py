@@ -11,22 +11,22 @@ from .state import RunState
 
 def parse_output(state: RunState) -> tuple[Any, ...]:
     """The structured output, if one is wanted. Raises `OutputMismatch`."""
-    if state.config.output is None or state.turn.builder is None:
+    if state.config.output is None or state.turn.view.builder is None:
         return ()
-    return (state.config.output.parse(state.turn.builder.text()),)
+    return (state.config.output.parse(state.turn.view.builder.text()),)
 
 
-def finish_with_answer(state: RunState) -> None:
-    """End the run with its answer. Raises `OutputMismatch` when the answer does not fit the wanted type."""
-    assert state.turn.builder is not None
-    reason = state.turn.builder.ended
+def finish_with_answer(state: RunState, output: tuple[Any, ...]) -> None:
+    """End the run with its answer, and what that is as the wanted type."""
+    assert state.turn.view.builder is not None
+    reason = state.turn.view.builder.ended
     assert reason is not None
     # A model that says "tool_use" and asks for no tool has nothing left to do either.
-    state.progress.finish("end_turn" if reason == "tool_use" else reason, parse_output(state))
+    state.progress.finish("end_turn" if reason == "tool_use" else reason, output)
 
 
 def output_feedback(state: RunState) -> UserMessage | None:
-    """What the model is told about an answer that does not fit; None when it fits."""
+    """The user message after an answer that does not fit; None when it fits."""
     try:
         parse_output(state)
     except OutputMismatch as mismatch:

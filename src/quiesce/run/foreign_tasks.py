@@ -45,7 +45,7 @@ class ForeignTasks:
     def note_closing(self) -> None:
         """The task that calls this has nothing left to do but to close its connection.
 
-        To cut that would leave the connection's place in its pool taken for ever, with many a library.
+        Many libraries would never give the connection back to its pool if that were cut.
         """
         task = asyncio.current_task()
         assert task is not None

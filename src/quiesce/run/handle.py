@@ -14,7 +14,7 @@ from .._background_loop import running_loop
 from .._latch import Latch
 from ..cancellation import BoundedShield, Cause, Mode, ModeName, Source, StopScope, TokenView
 from ..cancellation.cause import parse_mode
-from ..conversation.sealing import user_message
+from ..conversation.validity import user_message
 from ..errors import ConfigurationError, RunError
 from ..events import Event
 from ..messages import Message, Prompt
@@ -45,14 +45,13 @@ class Run(Generic[OutT]):
     context manager it does not outlive the block: leaving early is a stop (cause: `disconnect`).
     """
 
-    def __init__(self, state: RunState, *, timeout: float | None, on_end: Callable[[Run[Any]], None]) -> None:
+    def __init__(self, state: RunState, *, timeout: float | None, on_end: Callable[[RunState], None]) -> None:
         self._state: Final = state
         self._on_end: Final = on_end
         self._ended: Final[Latch[RunResult[OutT]]] = Latch()
-        self._deadline: Final = (
-            None if timeout is None else state.progress.loop.call_later(timeout, self.deadline_passed, timeout)
-        )
-        self._task: Final = state.progress.loop.create_task(self._live(), name=f"quiesce run {state.run_id}")
+        loop = state.progress.loop
+        self._deadline: Final = None if timeout is None else loop.call_later(timeout, self.deadline_passed, timeout)
+        self._task: Final = loop.create_task(self._live(), name=f"quiesce run {state.run_id}")
         self._task.add_done_callback(self._on_task_end)
         parent = state.family.parent
         if parent is not None:
@@ -83,7 +82,7 @@ class Run(Generic[OutT]):
     @property
     def usage(self) -> LiveUsage:
         """What the run has used so far, the answer that is being written included."""
-        return LiveUsage(self._state.ledger, self._state.spending.bill.usage)
+        return LiveUsage(self.ledger, self._state.spending.bill.usage)
 
     @property
     def token(self) -> TokenView:
@@ -103,7 +102,7 @@ class Run(Generic[OutT]):
     @property
     def conversation(self) -> Conversation:
         """The conversation that the run writes to, or waits for."""
-        return self._state.conversation
+        return self._state.claim.conversation
 
     @property
     def state(self) -> RunState:
@@ -126,7 +125,7 @@ class Run(Generic[OutT]):
     @property
     def ledger(self) -> Ledger:
         """The record of the run's model calls."""
-        return self._state.ledger
+        return self._state.spending.bill.ledger
 
     @property
     def children(self) -> tuple[Run[Any], ...]:
@@ -158,7 +157,7 @@ class Run(Generic[OutT]):
         return self._state.token.cancel(reason, mode=mode, source=source)
 
     def cancel_tool(self, call_id: str, reason: str = "") -> bool:
-        """Stop one tool call, by its policy, and let the run go on: the model is told that the call was stopped.
+        """Stop one tool call, by its policy, and let the run go on: the call's result says that it was stopped.
 
         Returns at once; False when no such call is waiting or running. From any thread or task. A call that ends in the
         same instant keeps its result.
@@ -265,20 +264,22 @@ class Run(Generic[OutT]):
         raised = error
         for mode, grace in ((Mode.NOW, self._longest_grace()), (Mode.KILL, 0.0)):
             try:
-                self._cancel_in_loop(_told(error, mode), mode, _source(error))
+                self._cancel_in_loop(error, mode)
                 self._ended.wait(_SLACK + grace)
                 break
             except BaseException as further:
                 error, raised = further, graver(raised, further)
         return raised
 
-    def _cancel_in_loop(self, reason: str, mode: Mode, source: Source) -> None:
+    def _cancel_in_loop(self, error: BaseException, mode: Mode) -> None:
         """`cancel()` where no signal handler raises: in the middle of it, one more would keep the stop from the run."""
-        cancel = functools.partial(self.cancel, reason, mode=mode, source=source)
+        cancel = functools.partial(self.cancel, f"{type(error).__name__} in the thread that waited", source="caller")
+        if isinstance(error, KeyboardInterrupt):
+            cancel = functools.partial(self.cancel, "Ctrl-C" if mode is Mode.NOW else "Ctrl-C again", source="signal")
         try:
-            self._state.progress.loop.call_soon_threadsafe(cancel)
+            self._state.progress.loop.call_soon_threadsafe(functools.partial(cancel, mode=mode))
         except RuntimeError:  # it has closed
-            cancel()
+            cancel(mode=mode)
 
     def __await__(self) -> Generator[Any, None, RunResult[OutT]]:
         return self.result().__await__()
@@ -343,7 +344,6 @@ class Run(Generic[OutT]):
         """The run's one task: run the phases, settle, and pass on an outside cancellation when all is at rest."""
         state = self._state
         current_run.set(state)
-        cancelled_from_outside = False
         try:
             going_on = True
             while going_on:
@@ -352,16 +352,15 @@ class Run(Generic[OutT]):
                 state.progress.scope = None
                 going_on = await steer_aside(state)
         except asyncio.CancelledError:
-            cancelled_from_outside = True
+            state.shield.interrupted = True
             state.token.cancel("The task was cancelled from outside", source="caller")
         except RunError as error:
             state.progress.error = error
         except Exception as error:
-            failure = RunError(f"The run failed: {type(error).__name__}: {error}.")
-            failure.__cause__ = error
-            state.progress.error = failure
+            state.progress.error = RunError(f"The run failed: {type(error).__name__}: {error}.")
+            state.progress.error.__cause__ = error
         await settle(state)
-        if cancelled_from_outside or state.shield.interrupted:
+        if state.shield.interrupted:
             raise asyncio.CancelledError
 
     def _on_task_end(self, task: asyncio.Task[None]) -> None:
@@ -370,10 +369,10 @@ class Run(Generic[OutT]):
         try:
             if self._state.progress.phase is not Phase.ENDED:
                 self._end_anyway(None if task.cancelled() else task.exception())
-            self._on_end(self)  # first, so that a waiter finds no active run
+            self._on_end(self._state)  # first, so that a waiter finds no active run
         except Exception as error:  # a bug of ours: waiters get it rather than wait for ever
-            self._state.conversation.release(self.id)
-            self._on_end(self)
+            self._state.claim.conversation.release(self.id)
+            self._on_end(self._state)
             self._ended.set_exception(error)
         else:
             result = self._state.result
@@ -392,17 +391,6 @@ class Run(Generic[OutT]):
 def graver(first: BaseException, second: BaseException) -> BaseException:
     """Which of two exceptions in the thread that waits is raised: the first, or a Ctrl-C after a time limit."""
     return second if isinstance(first, Exception) and not isinstance(second, Exception) else first
-
-
-def _source(error: BaseException) -> Source:
-    return "signal" if isinstance(error, KeyboardInterrupt) else "caller"
-
-
-def _told(error: BaseException, mode: Mode) -> str:
-    """The reason of a stop because of an exception in the thread that waits."""
-    if isinstance(error, KeyboardInterrupt):
-        return "Ctrl-C" if mode is Mode.NOW else "Ctrl-C again"
-    return f"{type(error).__name__} in the thread that waited"
 
 
 def _raise_failure(result: RunResult[_T]) -> RunResult[_T]:

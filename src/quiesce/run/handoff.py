@@ -36,7 +36,7 @@ def request_handoff(state: RunState, agent: Successor, tool_name: str) -> None:
 def cost_refusal(state: RunState, config: RunConfig) -> str | None:
     """Why a limit on the cost of this run, or of a parent, cannot be kept with another model's price."""
     price = price_of(config)
-    for each in state.lineage():
+    for each in state.family.lineage:
         limited_in = price_of(each.config) if each.config.limits.cost is not None else None
         if limited_in is None:
             continue
@@ -47,11 +47,9 @@ def cost_refusal(state: RunState, config: RunConfig) -> str | None:
     return None
 
 
-def complete_handoff(state: RunState) -> None:
-    """Go on with the agent that a handoff of this turn names, if there was one."""
-    handoff, state.turn.handoff = state.turn.handoff, None
-    if handoff is None:
-        return
+def complete_handoff(state: RunState, handoff: Handoff) -> None:
+    """Go on with the agent that a handoff of this turn names."""
+    state.turn.handoff = None
     before, after = state.config, handoff.config
     state.config = replace(
         after,
@@ -61,4 +59,4 @@ def complete_handoff(state: RunState) -> None:
     )
     state.spending.bill.switch_model(billing_terms(state.config))
     if state.claim.held:  # else the handoff was made in an earlier run
-        state.emit(HandedOff(before.agent, after.agent))
+        state.events.push(HandedOff(before.agent, after.agent))

@@ -1,7 +1,7 @@
 """The inbox of a run: prompts that arrive while it is busy.
 
 The inbox takes no lock, for the reason that the token takes none: a signal handler may put a prompt, too. Each message
-is taken exactly once: by the run, which sends it, or by the sender, who learns that it came too late.
+is taken exactly once: by the run, which sends it, or by the sender, when it came too late.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from .._background_loop import running_loop
-from ..cancellation import CancellationToken, Mode
-from ..errors import ConfigurationError, ConversationBusy
+from ..cancellation import CancellationToken
+from ..errors import ConfigurationError
 from ..interrupts import Answers
 from ..messages import UserMessage
 from ..models.resolve import resolve_model
@@ -21,7 +21,6 @@ from ..usage.stop_policy import policy_for
 from .argument_checks import check_choice, check_deps, shared_session, tool_table
 from .config import OnBusy, OnPrompt, RunConfig, RunInput, check_price, open_estimator
 from .family import Parent
-from .handle import Run
 from .handoff import cost_refusal
 from .instructions import checked_instructions
 from .options import RunOptions
@@ -111,22 +110,6 @@ class Launch:
             deps=deps,
             owner=options.get("owner", "" if above is None else above.owner),
         )
-
-    def make_way(self, busy: ConversationBusy, given: RunInput) -> Run[Any] | None:
-        """Follow `on_busy` for the run that holds the conversation. Returns that run when it takes the prompt."""
-        found = self.conversation.runs.get(busy.holder)
-        holder: Run[Any] | None = found if isinstance(found, Run) else None  # pyright: ignore[reportUnknownVariableType]
-        leaving = holder is not None and holder.mode is not None and holder.mode >= Mode.NOW
-        policy = given.on_busy
-        if given.prompt is None or (policy == "refuse" and not leaving):
-            raise busy
-        if leaving:  # it is being stopped already: the prompt follows as soon as it is at rest
-            return None
-        if policy == "steer" and holder is not None and holder.steer(given.prompt):
-            return holder
-        if policy == "cancel_previous":
-            self.conversation.stop_all("A newer prompt came")
-        return None
 
 
 def _with_options(config: RunConfig, options: RunOptions[Any], output_type: Any) -> RunConfig:

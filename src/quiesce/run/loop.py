@@ -32,7 +32,7 @@ from ..events import (
     TurnStarted,
 )
 from ..hooks import AfterModelCall, BeforeModelCall, BeforeRun, OnMessage
-from ..messages import AssistantMessage, CutNote, Message
+from ..messages import AssistantMessage, CutNote, Message, Outcome
 from ..models.base import ModelRequest
 from ..phases import PAUSES, Phase
 from ..sessions.journal.journal import Journal
@@ -52,28 +52,30 @@ NEW_PROMPT_NOTE: Final = "(Before I go on: the user has sent a message.)"
 
 async def run_phases(state: RunState) -> None:
     """Go from phase to phase until the run has finished or is to stop."""
-    while not state.progress.stop_wanted:
-        if state.progress.pause.wanted and state.progress.phase in PAUSES and not state.progress.work_token.cancelled:
+    progress = state.progress
+    stopped = progress.stop_wanted
+    while not stopped:
+        if progress.pause.wanted and progress.phase in PAUSES and not progress.work_token.cancelled:
             await pause(state)
+            stopped = progress.stop_wanted
             continue
-        following = await PHASES[state.progress.phase](state)
+        following = await PHASES[progress.phase](state)
         if following is None:
             return
-        if following is not state.progress.phase:
-            state.progress.enter(following)
+        stopped = progress.enter(following)
 
 
 async def pause(state: RunState) -> None:
     """Wait until `resume()` or a stop."""
-    state.emit(RunPaused())
+    state.events.push(RunPaused())
     await state.progress.pause.wait(state.progress.work_token)
-    state.emit(RunResumed())
+    state.events.push(RunResumed())
 
 
 async def wait_for_conversation(state: RunState) -> Phase | None:
     """Wait until earlier runs have released the conversation and its store has opened it."""
     await asyncio.wait((state.claim.granted,))
-    if state.conversation.must_be_opened:
+    if state.claim.conversation.must_be_opened:
         journal = state.saving.open(state)
         await open_session(journal)
         if not journal.opened:  # another run has sent its prompt, or a newer prompt has stopped it
@@ -85,13 +87,13 @@ async def wait_for_conversation(state: RunState) -> Phase | None:
 
 
 async def announce_start(state: RunState) -> Phase | None:
-    """The prompt is in the conversation already; say so. A turn that waited for a person goes on where it was."""
-    state.emit(RunStarted(state.run_id, state.config.agent))
+    """Announce the prompt, which is in the conversation already. A turn with pending approvals goes on where it was."""
+    state.events.push(RunStarted(state.run_id, state.config.agent))
     if state.claim.prompt is not None:
         await announce(state, state.claim.prompt)
-    if state.wants(BeforeRun):
+    if state.config.hooks.wanting(BeforeRun):
         await state.call_hooks(BeforeRun(state.claim.context, state.token, state.claim.prompt))
-    return Phase.TURN_START if state.turn.batch is None else Phase.ACTING
+    return Phase.TURN_START if state.turn.view.batch is None else Phase.ACTING
 
 
 async def open_session(journal: Journal) -> None:
@@ -107,7 +109,7 @@ async def start_turn(state: RunState) -> Phase | None:
         return None
     state.progress.turn_number += 1
     state.progress.attempt = 0
-    state.emit(TurnStarted(state.progress.turn_number))
+    state.events.push(TurnStarted(state.progress.turn_number))
     return Phase.CALLING
 
 
@@ -116,7 +118,7 @@ def within_limits(state: RunState, *, turns: int = 0, tool_calls: int = 0) -> bo
 
     Whether they allow it. The run whose limit is reached is the one that is stopped, and with it everything below.
     """
-    for each in state.lineage():
+    for each in state.family.lineage:
         limits, budget_use = each.config.limits, each.spending.budget_use
         for what, limit, wanted in (
             ("turns", limits.turns, budget_use.turns + turns if turns else 0),
@@ -132,7 +134,7 @@ def within_limits(state: RunState, *, turns: int = 0, tool_calls: int = 0) -> bo
 
 def count(state: RunState, *, turns: int = 0, tool_calls: int = 0) -> None:
     """Write down what was begun, for this run and those above it."""
-    for each in state.lineage():
+    for each in state.family.lineage:
         each.spending.budget_use.turns += turns
         each.spending.budget_use.tool_calls += tool_calls
 
@@ -140,22 +142,24 @@ def count(state: RunState, *, turns: int = 0, tool_calls: int = 0) -> None:
 async def call_model(state: RunState) -> Phase | None:
     """Send the conversation and read the answer."""
     state.progress.attempt += 1
-    sending = await fit(state)
+    messages = state.turn.request_messages()
+    if state.config.context is not None:
+        messages = await fit(state, state.config.context, messages)
     instructions = await current_instructions(state)
     builder = state.turn.begin_answer()
-    request = build_request(state, sending, instructions)
-    if state.wants(BeforeModelCall):
+    request = build_request(state, messages, instructions)
+    if state.config.hooks.wanting(BeforeModelCall):
         await state.call_hooks(BeforeModelCall(state.claim.context, state.token, request, state.progress.attempt))
     await state.saving.durable()
     if state.progress.stop_wanted:
         return None
-    state.spending.open_entry(request)
-    state.emit(ModelCallStarted(state.progress.turn_number, state.progress.attempt, state.config.model.name))
+    state.spending.bill.open(request, builder, turn=state.progress.turn_number, attempt=state.progress.attempt)
+    state.events.push(ModelCallStarted(state.progress.turn_number, state.progress.attempt, state.config.model.name))
     try:
         await state.foreign_tasks.run(read_answer(state, builder, request), "model stream", state.spending.adopt_stream)
-        if state.progress.stop_wanted and not builder.complete:
+        if not builder.complete and state.progress.stop_wanted:
             return None
-        check_answer(builder)
+        complete_answer(state, builder)
     except ModelError as error:
         return retry_or_raise(state, error)
     state.spending.close_entry("completed")
@@ -205,13 +209,13 @@ async def hang_up(state: RunState, delta: Delta, deltas: AsyncIterator[Delta]) -
             await drain.read(delta, deltas)
 
 
-def check_answer(builder: AnswerBuilder) -> None:
-    """Raises a `ModelError` unless the answer is complete and not empty."""
+def complete_answer(state: RunState, builder: AnswerBuilder) -> None:
+    """Take the answer as the turn's. Raises a `ModelError` unless it is complete and not empty."""
     if not builder.complete:
         if builder.has_content:
             raise StreamBroken("The model's stream ended in the middle of its answer.")
         raise ConnectionFailed("The model's stream ended before its answer.")
-    if not builder.content() and builder.ended != "max_tokens":
+    if state.turn.complete_answer() is None and builder.ended != "max_tokens":
         raise EmptyAnswer("The model answered with nothing.")
 
 
@@ -220,8 +224,8 @@ def retry_or_raise(state: RunState, error: ModelError) -> Phase:
 
     A connection that breaks after the answer is complete has cost nothing.
     """
-    builder = state.turn.builder
-    if builder is not None and builder.complete and builder.content() and error.retryable:
+    builder = state.turn.view.builder
+    if builder is not None and builder.complete and error.retryable and state.turn.complete_answer() is not None:
         state.spending.close_entry("completed")  # the connection broke after the last word: nothing is missing
         return Phase.ANSWERED
     state.spending.close_entry("failed", error)
@@ -232,9 +236,9 @@ def retry_or_raise(state: RunState, error: ModelError) -> Phase:
     delay = state.config.retry.delay(error, state.progress.attempt)
     if delay is None:
         raise error
-    state.turn.forget_answer()
+    state.turn.begin()  # readers got nothing of the answer
     state.progress.retry_delay = delay
-    state.emit(RetryScheduled(state.progress.attempt, delay, str(error)))
+    state.events.push(RetryScheduled(state.progress.attempt, delay, str(error)))
     return Phase.BACKING_OFF
 
 
@@ -246,37 +250,37 @@ async def back_off(state: RunState) -> Phase | None:
 
 async def judge_answer(state: RunState) -> Phase | None:
     """Run the tools that the answer asks for; without any, the answer is the end."""
-    answer = state.turn.answer
-    if answer is not None and state.wants(AfterModelCall):
+    answer = state.turn.view.answer
+    if answer is not None and state.config.hooks.wanting(AfterModelCall):
         await state.call_hooks(AfterModelCall(state.claim.context, state.token, answer))
-    if answer is None or not answer.tool_calls:
+    calls = 0 if answer is None else len(answer.tool_calls)
+    if not calls:
         return judge_final_answer(state)
-    return Phase.ACTING if within_limits(state, tool_calls=len(answer.tool_calls)) else None
+    return Phase.ACTING if within_limits(state, tool_calls=calls) else None
 
 
 def judge_final_answer(state: RunState) -> Phase | None:
     """Finish, or go on: when the answer must fit a type and does not, or when prompts are queued."""
     try:
-        parse_output(state)
+        output = parse_output(state)
         while not state.prompts.inbox.close_if_empty():
             if state.prompts.take():
                 return Phase.TURN_END
-        finish_with_answer(state)
+        finish_with_answer(state, output)
     except OutputMismatch as mismatch:
         state.progress.output_tries += 1
         if state.progress.output_tries > state.config.output_retries:
             raise OutputInvalid(f"The answer does not fit output_type: {mismatch}.") from None
-        state.emit(OutputRejected(str(mismatch), state.progress.output_tries))
+        state.events.push(OutputRejected(str(mismatch), state.progress.output_tries))
         return Phase.TURN_END
     return None
 
 
 async def act(state: RunState) -> Phase | None:
     """Run the tools."""
-    answer = state.turn.answer
-    assert answer is not None
-    batch = state.turn.batch
+    batch, answer = state.turn.view.batch, state.turn.view.answer
     if batch is None:
+        assert answer is not None
         batch = state.tools.begin_batch(answer.tool_calls)
     else:  # a turn of an earlier run, which counted it there
         count(state, tool_calls=sum(record.result is None for record in batch.calls))
@@ -291,28 +295,29 @@ async def act(state: RunState) -> Phase | None:
 
 async def end_turn(state: RunState) -> Phase | None:
     """Put the turn into the conversation, and what follows it: feedback on the output, or queued prompts."""
-    if state.turn.batch is not None:
-        state.turn.batch.announce()
-    turn = state.turn.so_far()
+    if state.turn.view.batch is not None:
+        state.turn.view.batch.announce()
+    turn = state.turn.view.turn(unsettled=Outcome.NEVER_STARTED)
     if turn:  # an answer with nothing in it leaves nothing to comment on: it is asked for again, as it was
         turn = (*turn, *what_follows(state))
     state.turn.commit(turn)  # nothing can come in between this and what_follows()
-    complete_handoff(state)
+    if state.turn.handoff is not None:
+        complete_handoff(state, state.turn.handoff)
     for message in turn:
         await announce(state, message)
-    state.conversation.check_state()
+    state.claim.conversation.check_state()
     return Phase.TURN_START
 
 
 def what_follows(state: RunState) -> tuple[Message, ...]:
     """The user message between this turn and the next, if any. After tools a note precedes it: roles must alternate."""
-    feedback = output_feedback(state) if state.turn.batch is None else None
+    feedback = output_feedback(state) if state.turn.view.batch is None else None
     if feedback is not None:
         return (feedback,)
     if not state.prompts.take():
         return ()
     queued = state.prompts.next_message(state.saving.journal)
-    return (queued,) if state.turn.batch is None else (AssistantMessage((CutNote(NEW_PROMPT_NOTE),)), queued)
+    return (queued,) if state.turn.view.batch is None else (AssistantMessage((CutNote(NEW_PROMPT_NOTE),)), queued)
 
 
 async def after_steering(state: RunState) -> Phase | None:
@@ -320,15 +325,15 @@ async def after_steering(state: RunState) -> Phase | None:
     while state.prompts.unannounced:
         message, *rest = state.prompts.unannounced
         state.prompts.unannounced = tuple(rest)
-        if state.wants(OnMessage):
+        if state.config.hooks.wanting(OnMessage):
             await state.call_hooks(OnMessage(state.claim.context, state.token, message))
     return Phase.TURN_START
 
 
 async def announce(state: RunState, message: Message) -> None:
     """Tell readers and hooks about a message that is in the conversation now."""
-    state.emit(MessageAdded(message))
-    if state.wants(OnMessage):
+    state.events.push(MessageAdded(message))
+    if state.config.hooks.wanting(OnMessage):
         await state.call_hooks(OnMessage(state.claim.context, state.token, message))
 
 
@@ -365,12 +370,12 @@ def build_meter(state: RunState) -> Meter | None:
             each.token,
             "The run" if each is state else "The run and its children",
         )
-        for each in state.lineage()
+        for each in state.family.lineage
         if each.config.limits.inside_answers
     )
-    if not budgets and not bill.estimator.counts_slowly:
+    if not budgets and not bill.terms.estimator.counts_slowly:
         return None
-    return Meter(bill.entry_id, budgets, bill.estimator.price, bill.answer_counter(), bill.input_estimate())
+    return Meter(bill.entry_id, budgets, bill.terms.estimator.price, bill.answer_counter(), bill.input_estimate())
 
 
 PHASES: Final[dict[Phase, Callable[[RunState], Awaitable[Phase | None]]]] = {

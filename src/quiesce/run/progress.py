@@ -31,13 +31,12 @@ class Progress:
         self.error: Exception | None = None
         token.watch(self._note_request)
 
-    def enter(self, phase: Phase) -> None:
-        """Go on to the next phase, and let the scope obey the stops that matter there."""
+    def enter(self, phase: Phase) -> bool:
+        """Go on to the next phase, and let the scope obey the stops that matter there. Whether one closes it now."""
         if phase not in LEGAL[self.phase]:
             raise AssertionError(f"A run cannot go from {self.phase} to {phase}.")
         self.phase = phase
-        if self.scope is not None and phase in STOPS_AT:
-            self.scope.react_at(STOPS_AT[phase])
+        return self.scope is not None and phase in STOPS_AT and self.scope.react_at(STOPS_AT[phase])
 
     @property
     def stop_wanted(self) -> bool:

@@ -17,7 +17,7 @@ from ..conversation.sealing import close_turn
 from ..errors import StoreUnavailable
 from ..events import MessageAdded, StopRequested
 from ..hooks import AfterRun, HookEvent, OnMessage, OnStop
-from ..messages import Message
+from ..messages import Message, Outcome
 from ..phases import Phase
 from ..receipt import undo_note
 from ..result import RunResult
@@ -25,7 +25,7 @@ from ..sessions.journal.journal import STORE_TIMEOUT, TOO_SOON, Journal
 from ..sessions.journal.rows import encode
 from ..tools.policy import FINAL_GRACE
 from .ending import Ending, build_result, last_event, latency, write_ending
-from .final_answer import finish_with_answer
+from .final_answer import finish_with_answer, parse_output
 from .output import OutputMismatch
 from .state import RunState
 
@@ -55,14 +55,18 @@ async def settle(state: RunState) -> None:
         await _undo(state)
         await _return_prompts(state)
         added = seal(state)
-        if _has_end_hooks(state):  # hooks see the end only when everything before it is saved
+        wanting = state.config.hooks.wanting
+        wanted = [kind for kind in (OnMessage, AfterRun) if wanting(kind)]
+        if wanted:  # hooks see the end only when everything before it is saved
             await _save(state)
         ending = write_ending(state, phase, waited_for)
         result = state.result = build_result(state, ending)
         bound, unless = (STOP_HOOK_GRACE, urgent) if ending.cause else (END_HOOK_GRACE, any_stop)
-        for message in added:
-            await _call_hooks(state, OnMessage(state.claim.context, state.token, message), bound, unless)
-        await _call_hooks(state, AfterRun(state.claim.context, state.token, result), bound, unless)
+        if OnMessage in wanted:
+            for message in added:
+                await _call_hooks(state, OnMessage(state.claim.context, state.token, message), bound, unless)
+        if AfterRun in wanted:
+            await _call_hooks(state, AfterRun(state.claim.context, state.token, result), bound, unless)
     finally:
         forget_urgent()
         forget_any()
@@ -90,38 +94,43 @@ def _enter_settling(state: RunState) -> Phase:
     state.progress.enter(Phase.SETTLING)
     state.progress.scope = None
     state.prompts.inbox.close()
-    if state.turn.builder is not None:
-        state.turn.builder.close()
+    if state.turn.view.builder is not None:
+        state.turn.view.builder.close()
     _finish_if_answered(state)
     return phase
 
 
 def _finish_if_answered(state: RunState) -> None:
     """An answer that is complete and asks for nothing more is the end of the run, even if a stop came just then."""
-    builder, answer = state.turn.builder, state.turn.answer
-    if state.prompts.waiting:  # there was more to do
+    builder = state.turn.view.builder
+    if state.progress.over or builder is None or not builder.complete or state.prompts.waiting:
         return
-    if state.progress.over or builder is None or builder.ended is None or answer is None or answer.tool_calls:
-        return
-    with suppress(OutputMismatch):
-        finish_with_answer(state)
+    answer = state.turn.answer
+    if answer is not None and not answer.tool_calls:
+        with suppress(OutputMismatch):
+            finish_with_answer(state, parse_output(state))
 
 
 # --- Stopping what moves -------------------------------------------------------------------------------------------
 
 
 async def _stop_everything(state: RunState, urgent: asyncio.Future[None]) -> tuple[str, ...]:
-    """Stop tools, hang up on the model, let hooks know. Returns the names of the tools that it waits for."""
-    waited_for = state.turn.batch.waiting_for() if state.turn.batch is not None else ()
+    """Stop tools, hang up on the model, call the hooks. Returns the names of the tools that it waits for."""
+    batch = state.turn.view.batch
+    waited_for = () if batch is None else batch.waiting_for()
     hooks: asyncio.Task[None] | None = None
-    cause = state.token.cause
-    if not state.progress.over and cause is not None:
-        state.emit(StopRequested(cause, waited_for))
-        hooks = _start_hooks(state, OnStop(state.claim.context, state.token, cause))
-    if state.turn.batch is not None:
-        await state.turn.batch.stop(state.shield, urgent)
-    await _stop_children(state, urgent)
-    await state.foreign_tasks.wait_for_abandoned(state.shield, seconds=FINAL_GRACE if urgent.done() else HANG_UP_GRACE)
+    cause = None if state.progress.over else state.token.cause
+    if cause is not None:
+        state.events.push(StopRequested(cause, waited_for))
+        if state.config.hooks.wanting(OnStop):
+            hooks = _start_hooks(state, OnStop(state.claim.context, state.token, cause))
+    if batch is not None:
+        await batch.stop(state.shield, urgent)
+    if state.family.children:
+        await _stop_children(state, urgent)
+    if state.foreign_tasks.abandoned:
+        bound = FINAL_GRACE if urgent.done() else HANG_UP_GRACE
+        await state.foreign_tasks.wait_for_abandoned(state.shield, seconds=bound)
     if hooks is not None:
         await _bound(state, hooks, STOP_HOOK_GRACE, urgent)
     return waited_for
@@ -186,17 +195,13 @@ def when(state: RunState, mode: Mode) -> tuple[asyncio.Future[None], Any]:
     return reached, state.token.watch(on_request)
 
 
-def _start_hooks(state: RunState, event: HookEvent) -> asyncio.Task[None] | None:
-    if not state.config.hooks.wanting(type(event)):
-        return None
+def _start_hooks(state: RunState, event: HookEvent) -> asyncio.Task[None]:
     hooks = state.config.hooks.call(event, state.hook_failed)
     return asyncio.create_task(hooks, name=f"hooks for {type(event).__name__}")
 
 
 async def _call_hooks(state: RunState, event: HookEvent, seconds: float, unless: asyncio.Future[None]) -> None:
-    hooks = _start_hooks(state, event)
-    if hooks is not None:
-        await _bound(state, hooks, seconds, unless)
+    await _bound(state, _start_hooks(state, event), seconds, unless)
 
 
 async def _bound(state: RunState, task: asyncio.Task[None], seconds: float, unless: asyncio.Future[None]) -> None:
@@ -211,11 +216,6 @@ async def _bound(state: RunState, task: asyncio.Task[None], seconds: float, unle
 
 
 # --- Saving --------------------------------------------------------------------------------------------------------
-
-
-def _has_end_hooks(state: RunState) -> bool:
-    hooks = state.config.hooks
-    return bool(hooks.wanting(OnMessage) or hooks.wanting(AfterRun))
 
 
 async def _leave_queue(state: RunState) -> None:
@@ -295,28 +295,28 @@ def seal(state: RunState) -> tuple[Message, ...]:
     """Put what the turn amounts to into the conversation, so that the next prompt can follow. One step."""
     if not state.claim.held:  # the conversation was another run's all the time
         return ()
-    answer = state.turn.answer
-    if answer is not None and answer.tool_calls and state.turn.batch is None:  # asked for, and never begun
-        state.tools.begin_batch(answer.tool_calls)
-    if state.progress.finished is not None and state.progress.finished[0] == "interrupt" and state.token.cancelled:
-        state.progress.finished = None  # the stop came before the question was out: it is not asked any more
+    answer, builder, batch = state.turn.answer, state.turn.view.builder, state.turn.view.batch
+    if batch is None and answer is not None and answer.tool_calls:  # asked for, and never begun
+        batch = state.tools.begin_batch(answer.tool_calls)
     if state.progress.finished is not None and state.progress.finished[0] == "interrupt":
-        assert answer is not None
-        assert state.turn.batch is not None
-        state.turn.batch.announce(finished_only=True)
-        state.tools.suspend(answer, state.turn.batch)
-        return ()
-    if state.turn.batch is not None:
-        state.turn.batch.announce()
-    builder = state.turn.builder
+        if not state.token.cancelled:
+            assert answer is not None
+            assert batch is not None
+            batch.announce(finished_only=True)
+            state.tools.suspend(answer, batch)
+            return ()
+        state.progress.finished = None  # the stop came before the question was out: it is not asked any more
+    if batch is not None:
+        batch.announce()
     state.spending.close_entry("completed" if builder is not None and builder.complete else "hung_up")
     note = state.config.failed_note if state.progress.error else state.config.cut_note
     note += undo_note(state.tools.undo_log.receipts)
-    added = close_turn(state.turn.so_far(), state.conversation.messages, note)
+    turn = state.turn.view.turn(unsettled=Outcome.NEVER_STARTED)
+    added = close_turn(turn, state.claim.conversation.messages, note)
     state.tools.torn_calls += builder.torn_calls() if builder is not None else ()
     state.turn.commit(added)
     for message in added:
-        state.emit(MessageAdded(message))
+        state.events.push(MessageAdded(message))
     return added
 
 
@@ -326,9 +326,10 @@ def end(state: RunState) -> None:
     assert result is not None
     if result.receipt.cause is not None:
         result.receipt.latency = latency(result.receipt.cause)
-    result.receipt.still_running = state.still_running()
+    if result.receipt.still_running or state.foreign_tasks.abandoned:  # some may have ended, or hooks been left
+        result.receipt.still_running = state.still_running()
     if state.saving.journal is not None:
         state.saving.journal.close()
-    state.conversation.release(state.run_id)
+    state.claim.conversation.release(state.run_id)
     state.progress.enter(Phase.ENDED)
     state.events.close(last_event(result))

@@ -10,7 +10,6 @@ from ..billing.request_bill import BillingTerms, RequestBill
 from ..cancellation import Mode
 from ..errors import ModelError
 from ..events import ModelCallEnded
-from ..models.base import ModelRequest
 from ..usage.budget import BudgetUse, spending
 from ..usage.ledger import HowItEnded, Ledger, LedgerEntry
 
@@ -21,37 +20,30 @@ if TYPE_CHECKING:
 class Spending:
     """The money side of a run. Only for the run's own loop."""
 
-    def __init__(self, state: RunState, above: Ledger | None, terms: BillingTerms) -> None:
-        ledger = Ledger() if above is None else Ledger(above)
+    def __init__(self, state: RunState, ledger: Ledger, terms: BillingTerms) -> None:
         self._state: Final = state
-        self.bill: Final = RequestBill(state.run_id, ledger, state.conversation, self.refresh_receipt, terms)
+        self.bill: Final = RequestBill(state.run_id, ledger, state.claim.conversation, self.refresh_receipt, terms)
         self.side_bills: Final[list[RequestBill]] = []
         self.budget_use: Final = BudgetUse()
-
-    def open_entry(self, request: ModelRequest) -> None:
-        """Book a request that is about to be sent."""
-        builder, progress = self._state.turn.builder, self._state.progress
-        assert builder is not None
-        self.bill.open(request, builder, turn=progress.turn_number, attempt=progress.attempt)
 
     def close_entry(self, ended: HowItEnded, error: ModelError | None = None) -> None:
         """Write down what the current request used and how it ended, once. What it taught is kept with the session."""
         entry = self.bill.close(ended, error)
+        if entry is None:
+            return
         journal = self._state.saving.journal
-        if entry is not None and journal is not None:
-            learnt = self.bill.estimator.unsaved_calibration(self._state.conversation)
+        if journal is not None:
+            learnt = self.bill.terms.estimator.unsaved_calibration(self._state.claim.conversation)
             if learnt is not None:
                 journal.set_value(*learnt)
         self.book(entry)
 
-    def book(self, entry: LedgerEntry | None) -> None:
+    def book(self, entry: LedgerEntry) -> None:
         """Count what a request used against the limits, of the parents too, and tell the readers."""
-        if entry is None:
-            return
         spent = spending(entry)
-        for state in self._state.lineage():
+        for state in self._state.family.lineage:
             state.spending.budget_use.note(entry.id, spent)
-        self._state.emit(ModelCallEnded(entry))
+        self._state.events.push(ModelCallEnded(entry))
 
     def drain(self) -> UnseenAnswer | None:
         """What reads the model's stream on after a stop, to learn what is billed; None where hanging up is right."""
@@ -69,11 +61,11 @@ class Spending:
     def refresh_receipt(self) -> None:
         """Put better figures on the receipts of the run and of its parents, or say that none will come."""
         closed = {entry.id: spending(entry) for entry in self.bill.ledger.entries if entry.ended != "open"}
-        for state in self._state.lineage():
+        for state in self._state.family.lineage:
             for entry_id, spent in closed.items():
                 state.spending.budget_use.note(entry_id, spent)
             if state.result is not None:
-                state.result.receipt.usage = state.ledger.usage
+                state.result.receipt.usage = state.spending.bill.ledger.usage
                 state.result.receipt.still_running = state.still_running()
 
     def followed(self) -> tuple[str, ...]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from contextlib import suppress
 
+from ..cancellation import Mode
 from ..conversation.continuation import GO_ON, GO_ON_FROM_END, continued
+from ..conversation.conversation import ConversationRun
 from ..errors import ConversationBusy, InterruptPending, NothingToContinue, ToolError
 from ..interrupts import PendingTurn
 from ..messages import AssistantMessage, Outcome, Text, UserMessage
@@ -13,9 +15,33 @@ from .handoff import Successor, complete_handoff, request_handoff
 from .state import RunState
 
 
+def claim_or_queue(state: RunState) -> ConversationRun | None:
+    """Take the conversation and begin, or follow `on_busy` for the run that holds it.
+
+    Returns that run when it has taken the prompt. Raises `ConversationBusy`, and what `begin` raises.
+    """
+    try:
+        claim_conversation(state)
+    except ConversationBusy as busy:
+        conversation, given = state.claim.conversation, state.claim.input
+        holder = conversation.runs.get(busy.holder)
+        stopping = holder is not None and holder.mode is not None and holder.mode >= Mode.NOW
+        if state.family.is_below(busy.holder):
+            raise  # it would wait for a run that waits for it
+        if given.prompt is None or (given.on_busy == "refuse" and not stopping):
+            raise
+        if not stopping:  # else the prompt follows as soon as the holder is at rest
+            if given.on_busy == "steer" and holder is not None and holder.steer(given.prompt):
+                return holder
+            if given.on_busy == "cancel_previous":
+                conversation.stop_all("A newer prompt came")
+        conversation.queue(state.run_id, lambda: wake(state))
+    return None
+
+
 def claim_conversation(state: RunState) -> None:
     """Take the conversation and begin. Raises `ConversationBusy`, and what `begin` raises."""
-    conversation = state.conversation
+    conversation = state.claim.conversation
     conversation.hold(state.run_id)
     try:
         _respect_queue(state)
@@ -23,17 +49,18 @@ def claim_conversation(state: RunState) -> None:
             state.claim.granted.set_result(None)
         else:
             begin(state)
+            state.progress.enter(Phase.CREATED)
     except BaseException:
         conversation.release(state.run_id)
         raise
 
 
 def _respect_queue(state: RunState) -> None:
-    """Runs that came before and wait for the person's answer, as this one would, go first."""
-    line = state.conversation.line
-    if line and state.claim.input.answers is None and state.claim.input.on_prompt != "refuse":
-        state.conversation.drop_pending(state.config.cut_note)
-        raise ConversationBusy(line[0])
+    """Raises `ConversationBusy` when earlier runs wait for the same approval: they go first, and it is dropped."""
+    queued = state.claim.conversation.queued
+    if queued and state.claim.input.answers is None and state.claim.input.on_prompt != "refuse":
+        state.claim.conversation.drop_pending(state.config.cut_note)
+        raise ConversationBusy(queued[0])
 
 
 def wake(state: RunState) -> None:
@@ -46,15 +73,15 @@ def wake(state: RunState) -> None:
     try:
         state.progress.loop.call_soon_threadsafe(grant)
     except RuntimeError:  # the loop has closed, and the run with it
-        state.conversation.release(state.run_id)
+        state.claim.conversation.release(state.run_id)
 
 
 def begin(state: RunState) -> None:
     """Write the prompt to the conversation, which the run holds. Raises an `InterruptError`; then nothing changes."""
-    conversation, given = state.conversation, state.claim.input
+    conversation, given = state.claim.conversation, state.claim.input
     state.claim.begin(state.config.state)
     state.claim.first_message = len(conversation.messages)
-    state.spending.bill.estimator.recall(conversation.values)
+    state.spending.bill.terms.estimator.recall(conversation.values)
     if given.answers is not None:
         _take_up(state, conversation.take_pending(given.answers, state.run_id))
     else:
@@ -69,23 +96,22 @@ def begin(state: RunState) -> None:
             conversation.append(state.claim.prompt)
         state.turn.begin()
     state.claim.held = True
-    state.progress.enter(Phase.CREATED)
 
 
 def _take_up(state: RunState, pending: PendingTurn) -> None:
-    """Go on with a turn that waited for a person, as the agent whose turn it is."""
+    """Go on with a turn whose approvals were pending, as the agent whose turn it is."""
     for name in pending.handed:
         _repeat_handoff(state, name)
         if state.turn.handoff is None:
             break
-        complete_handoff(state)
+        complete_handoff(state, state.turn.handoff)
     state.claim.continued_text = pending.answer.text
     state.turn.take_up(pending.answer, state.tools.new_batch(pending.answer.tool_calls, pending))
     _remember_handoff(state, pending)
 
 
 def _remember_handoff(state: RunState, pending: PendingTurn) -> None:
-    """A handoff of that turn was made, and said to be: it is not called again, and counts all the same."""
+    """Repeat a handoff whose call has its result already: the call is not made again, and the handoff still counts."""
     for each in pending.calls:
         if each.result is not None and each.result.outcome is Outcome.COMPLETED and not each.result.is_error:
             _repeat_handoff(state, each.call.name)
@@ -101,7 +127,7 @@ def _repeat_handoff(state: RunState, tool_name: str) -> None:
 
 def _continue(state: RunState) -> None:
     """Go on with the last answer: by prefill where the model allows that, else with a short user message."""
-    messages = state.conversation.messages
+    messages = state.claim.conversation.messages
     last = messages[-1] if messages else None
     if not isinstance(last, AssistantMessage):
         raise NothingToContinue("There is no answer to continue.")

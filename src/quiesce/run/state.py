@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Final
@@ -10,23 +11,65 @@ from ..cancellation import BoundedShield, CancellationToken, Mode, TokenView
 from ..errors import StoreError
 from ..events import ChildEvent, Event, HookFailed
 from ..hooks import HookEvent
-from ..phases import Phase
+from ..messages import UserMessage
 from ..result import RunResult
 from ..run_context import RunContext
-from ..sessions import Conversation
+from ..sessions import Conversation, Session
+from ..sessions.journal.journal import Journal
 from ..sessions.queue.waiting import BusyPolicy
 from ..usage.ledger import Ledger
-from .claim import Claim
 from .config import RunConfig, RunInput, billing_terms
 from .events.fanout import EventFanout
 from .family import Family, Parent
 from .foreign_tasks import ForeignTasks
 from .progress import Progress
 from .prompts import PendingPrompts
-from .saving import Saving
 from .spending import Spending
 from .tool_calls import RunTools
 from .turn import TurnInProgress
+
+
+class Claim:
+    """A run's claim on its conversation: what it begins with, and whether it holds the conversation."""
+
+    def __init__(self, conversation: Conversation, input: RunInput, context: RunContext[Any]) -> None:
+        self.conversation: Final = conversation
+        self.context = context
+        """The run as the user's code sees it, with the state of the conversation once that is held."""
+        self.input: Final = input
+        self.prompt: UserMessage | None = input.prompt
+        """The user message that the run begins with, if it begins with one."""
+        self.granted: Final[asyncio.Future[None]] = asyncio.get_running_loop().create_future()
+        self.held = False
+        self.first_message = 0
+        """How many messages the conversation had before this run."""
+        self.continued_text = ""
+        """The text of the answer that this run goes on with."""
+
+    def begin(self, initial_state: dict[str, Any]) -> None:
+        """The conversation is held and loaded: its state is what the user's code sees from now on."""
+        self.context = self.context.with_state(self.conversation.begin_state(initial_state))
+
+
+class Saving:
+    """The journal of a run whose conversation has a store. Only for the run's own loop."""
+
+    def __init__(self) -> None:
+        self.journal: Journal | None = None
+        self.unsaved: StoreError | None = None
+        """Why the store does not have everything, once that is known."""
+
+    def open(self, state: RunState) -> Journal:
+        """Begin to open the session, which is the run's conversation."""
+        session = state.claim.conversation
+        assert isinstance(session, Session)
+        self.journal = state.events.barrier = session.journal(state)
+        return self.journal
+
+    async def durable(self) -> None:
+        """Wait until everything that happened so far is saved, where there is a store to save it in."""
+        if self.journal is not None:
+            await self.journal.durable()
 
 
 class RunState:
@@ -50,30 +93,15 @@ class RunState:
         self.progress: Final = Progress(token)
         self.turn: Final = TurnInProgress(conversation)
         self.prompts: Final = PendingPrompts(run_id, conversation, self.steer_soon)
-        self.family: Final = Family(parent)
+        self.family: Final = Family(self, parent)
         self.events: Final = EventFanout() if above is None else EventFanout(above.events, self._as_child)
         self.saving: Final = Saving()
         self.tools: Final = RunTools(self, None if above is None else above.tools.undo_log)
-        self.spending: Final = Spending(self, None if above is None else above.ledger, billing_terms(config))
+        ledger = Ledger(None if above is None else above.spending.bill.ledger)
+        self.spending: Final = Spending(self, ledger, billing_terms(config))
         self.foreign_tasks: Final = ForeignTasks()
         self.shield: Final = BoundedShield(f"settling run {run_id}")
         self.result: RunResult | None = None
-
-    # --- Short ways to the parts ----------------------------------------------------------------------------------
-
-    @property
-    def conversation(self) -> Conversation:
-        """The conversation that the run writes to, once it holds it."""
-        return self.claim.conversation
-
-    @property
-    def ledger(self) -> Ledger:
-        """The record of the run's requests."""
-        return self.spending.bill.ledger
-
-    def lineage(self) -> tuple[RunState, ...]:
-        """This run and its parents, from here to the root."""
-        return (self, *self.family.above)
 
     def still_running(self) -> tuple[str, ...]:
         """What could not be proved to have stopped."""
@@ -81,11 +109,6 @@ class RunState:
         return (*self.tools.still_running(), *tasks, *self.spending.followed(), *self.family.still_running())
 
     # --- Events and hooks -----------------------------------------------------------------------------------------
-
-    def emit(self, event: Event) -> None:
-        """Tell the readers, unless the run is over."""
-        if self.progress.phase is not Phase.ENDED:
-            self.events.push(event)
 
     def _as_child(self, event: Event) -> Event:
         """An event as the readers of the parent see it."""
@@ -97,13 +120,9 @@ class RunState:
         called = self.config.hooks.call(event, self.hook_failed)
         await self.foreign_tasks.run(called, f"hooks for {type(event).__name__}")
 
-    def wants(self, event: type[HookEvent]) -> bool:
-        """Whether a hook is registered for a kind of event."""
-        return bool(self.config.hooks.wanting(event))
-
     def hook_failed(self, name: str, event: HookEvent, error: BaseException) -> None:
         """A hook raised: an event, not a dead run."""
-        self.emit(HookFailed(name, type(event).__name__, f"{type(error).__name__}: {error}"))
+        self.events.push(HookFailed(name, type(event).__name__, f"{type(error).__name__}: {error}"))
 
     # --- Steering -------------------------------------------------------------------------------------------------
 

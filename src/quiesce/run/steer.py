@@ -18,12 +18,12 @@ async def steer_aside(state: RunState) -> bool:
     if not state.claim.held or state.progress.over or state.token.cancelled:
         return False
     if not state.prompts.take(urgent_only=True):
-        was_steered = state.progress.work_token.cancelled  # and it has been said already, at the end of its turn
+        was_steered = state.progress.work_token.cancelled  # its prompt was sent already, at the end of the turn
         state.new_work_token()
         return was_steered
     state.progress.enter(Phase.STEERING)
-    if state.turn.builder is not None:
-        state.turn.builder.close()
+    if state.turn.view.builder is not None:
+        state.turn.view.builder.close()
     await _stop_turn(state)
     if state.token.cancelled:
         return False
@@ -34,13 +34,14 @@ async def steer_aside(state: RunState) -> bool:
 def _send_prompt(state: RunState) -> None:
     """Seal the cut turn and add the prompt to the conversation. Nothing waits in here."""
     state.prompts.unannounced += seal(state)
-    complete_handoff(state)
+    if state.turn.handoff is not None:
+        complete_handoff(state, state.turn.handoff)
     state.new_work_token()
     message = state.prompts.next_message(state.saving.journal)
     state.turn.add_prompt(message)
     state.prompts.unannounced += (message,)
-    state.emit(Steered(message))
-    state.emit(MessageAdded(message))
+    state.events.push(Steered(message))
+    state.events.push(MessageAdded(message))
 
 
 async def _stop_turn(state: RunState) -> None:
@@ -53,8 +54,8 @@ async def _stop_turn(state: RunState) -> None:
 
     shield = BoundedShield(f"steering run {state.run_id}", on_interrupt)
     try:
-        if state.turn.batch is not None:
-            await state.turn.batch.stop(shield, stop, defer=True)
+        if state.turn.view.batch is not None:
+            await state.turn.view.batch.stop(shield, stop, defer=True)
         await state.foreign_tasks.wait_for_abandoned(shield, seconds=HANG_UP_GRACE, unless=stop)
     finally:
         forget()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from ..cancellation import CancellationToken
-from ..events import Event, LateOutcomeRecorded
+from ..events import LateOutcomeRecorded
 from ..hooks import AfterToolCall, BeforeToolCall, OnLateOutcome
 from ..interrupts import PendingTurn
 from ..messages import AssistantMessage, ToolCall, ToolResult
@@ -24,6 +24,9 @@ class RunTools:
 
     def __init__(self, state: RunState, above: UndoLog | None) -> None:
         self._state: Final = state
+        self.run_id: Final = state.run_id
+        self.token: Final = state.token
+        self.emit: Final = state.events.push
         self.batches: Final[list[ToolBatch]] = []
         self.undo_log: Final = UndoLog(above)
         self.undo_wanted: bool | None = None
@@ -47,20 +50,20 @@ class RunTools:
         self.batches.append(batch)
         self.undo_log.begin_turn()
         if pending is not None:
-            run_id, effects = self._state.conversation.undoable
+            run_id, effects = self._state.claim.conversation.undoable
             self.undo_log.resume_turn(batch.undoable_calls(), effects if run_id == pending.run_id else ())
         return batch
 
     def suspend(self, answer: AssistantMessage, batch: ToolBatch) -> None:
         """Keep the turn until a person has answered what its tools ask, and, in this process, what undoes it."""
         state = self._state
-        state.conversation.undoable = (state.run_id, self.undo_log.turn_effects)
+        state.claim.conversation.undoable = (state.run_id, self.undo_log.turn_effects)
         pending = PendingTurn(state.run_id, answer, batch.pending(), handed=state.config.handoffs)
         state.turn.suspend(pending, state.config.cut_note)
 
     def cancel_call(self, call_id: str, reason: str) -> bool:
         """Stop one call of the current turn. From any thread; whether there was one to stop."""
-        batch = self._state.turn.batch
+        batch = self._state.turn.view.batch
         if batch is None or not batch.has_call(call_id):
             return False
         why = f"This call was stopped on request ({reason})." if reason else "This call was stopped on request."
@@ -69,10 +72,6 @@ class RunTools:
         except RuntimeError:  # the loop has closed
             return False
         return True
-
-    def has_abandoned(self, call_id: str | None) -> bool:
-        """Whether a call was abandoned."""
-        return any(batch.has_abandoned(call_id) for batch in self.batches)
 
     def receipts(self) -> tuple[CallReceipt, ...]:
         """What became of every call of the run."""
@@ -85,16 +84,6 @@ class RunTools:
     # --- What a call needs of its run (`ToolHost`) --------------------------------------------------------------
 
     @property
-    def run_id(self) -> str:
-        """The run's id."""
-        return self._state.run_id
-
-    @property
-    def token(self) -> CancellationToken:
-        """The run's token."""
-        return self._state.token
-
-    @property
     def work_token(self) -> CancellationToken:
         """The token of the current work: cancelled with the run's token, or alone when the run is steered."""
         return self._state.progress.work_token
@@ -104,10 +93,6 @@ class RunTools:
         """The run as its tools see it."""
         return self._state.claim.context
 
-    def emit(self, event: Event) -> None:
-        """Tell the run's readers."""
-        self._state.emit(event)
-
     async def before_start(self, call: ToolCall) -> None:
         """Write down that a tool is about to run, before it does."""
         journal = self._state.saving.journal
@@ -116,7 +101,7 @@ class RunTools:
 
     def idempotency_key(self, call: ToolCall) -> str:
         """The same for the same call, whatever happens to the process in between."""
-        return f"{self._state.conversation.id}/{call.id}"
+        return f"{self._state.claim.conversation.id}/{call.id}"
 
     async def before_tool(self, call: ToolCall, questions: CallQuestions) -> ToolResult | None:
         """Ask the hooks; a result means that the tool need not run."""
@@ -143,12 +128,12 @@ class RunTools:
         The receipts of the parents said that the call was running: they get its end, too.
         """
         recorded = closed = self._state.progress.loop.is_closed()
-        for state in self._state.lineage():
+        for state in self._state.family.lineage:
             state.tools.late.append(outcome)
             journal = state.saving.journal
             kept = journal is not None and journal.save_late(outcome)
             if not (recorded or kept or state.progress.ended):
-                state.emit(LateOutcomeRecorded(outcome))
+                state.events.push(LateOutcomeRecorded(outcome))
                 recorded = True
             if not closed:
                 state.tools._call_late_hooks(outcome)

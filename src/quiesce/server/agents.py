@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from ..agent import Agent
+from ..agent import Agent, AnyAgent
 from ..errors import ConfigurationError
 from .problems import Problem
 
@@ -13,7 +13,7 @@ from .problems import Problem
 class AgentTable:
     """The agents that runs can be started with. The first one is the default."""
 
-    def __init__(self, agents: Iterable[Agent]) -> None:
+    def __init__(self, agents: Iterable[AnyAgent]) -> None:
         self.by_name: Final[dict[str, Agent]] = {}
         for agent in agents:
             if agent.name in self.by_name:
@@ -24,7 +24,7 @@ class AgentTable:
         if not self.by_name:
             raise ConfigurationError("A server needs at least one agent.", todo="Pass one or more agents.")
 
-    def get(self, name: str | None) -> Agent:
+    def get(self, name: str | None) -> AnyAgent:
         """The agent of this name, or the default one for None. Raises `Problem` when there is none."""
         if name is None:
             return next(iter(self.by_name.values()))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
@@ -17,18 +17,17 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ..agent import Agent
-from ..sessions import Store, resolve_store
-from . import routes
+from ..agent import AnyAgent
+from ..sessions import SessionStore, resolve_store
+from . import routes, streams
 from .auth import Authenticator, OwnerOf
 from .drain import Drain
 from .endpoint import Endpoints, json_response
 from .keys import Keys
-from .openapi import document
+from .openapi import OPERATIONS, Operation, document
 from .problems import HANDLERS
 from .services import Services
 from .settings import Settings
-from .streams import stream_changes, stream_events
 
 STATIC: Final = Path(__file__).parent / "static"
 
@@ -51,12 +50,12 @@ class Application(Starlette):
 
     def __init__(
         self,
-        agents: Sequence[Agent],
+        agents: Sequence[AnyAgent],
         *,
         settings: Settings,
         keys: Keys | None,
         owner_of: OwnerOf | None,
-        store: Store | None,
+        store: SessionStore | None,
     ) -> None:
         self.services: Final = Services(agents, settings, store)
         self.drain: Final = Drain(self.services)
@@ -89,7 +88,7 @@ class Application(Starlette):
 
 
 def create_app(
-    *agents: Agent,
+    *agents: AnyAgent,
     settings: Settings | None = None,
     keys: Keys | None = None,
     owner_of: OwnerOf | None = None,
@@ -99,7 +98,7 @@ def create_app(
 
     keys       the API keys; without keys, only clients on this machine have access
     owner_of   instead of keys: returns the owner of a request; None refuses the request
-    store      where sessions and runs are saved: a path, a URL or a `Store`
+    store      where sessions and runs are saved: a path, a URL or a `SessionStore`
 
     Raises `ConfigurationError` for no agent, or two of the same name.
     """
@@ -117,31 +116,17 @@ async def _lifespan(app: Starlette) -> AsyncGenerator[None]:
 def _routes(services: Services, authenticator: Authenticator) -> list[BaseRoute]:
     api = Endpoints(services, authenticator)
 
-    async def healthz(_: Request) -> Response:
+    async def health(_: Request) -> Response:
         return routes.health(services)
 
     async def openapi(_: Request) -> Response:
         return json_response(document(services.settings))
 
+    def endpoint(operation: Operation) -> Callable[[Request], Awaitable[Response]]:
+        return health if operation.open_to_all else api(getattr(streams if operation.stream else routes, operation.id))
+
     return [
-        Route("/runs", api(routes.start_run), methods=["POST"]),
-        Route("/runs", api(routes.list_runs), methods=["GET"]),
-        Route("/runs/{id}", api(routes.show_run), methods=["GET"]),
-        Route("/runs/{id}", api(routes.delete_run), methods=["DELETE"]),
-        Route("/runs/{id}/events", api(stream_events), methods=["GET"]),
-        Route("/events", api(stream_changes), methods=["GET"]),
-        Route("/runs/{id}/cancel", api(routes.cancel_run), methods=["POST"]),
-        Route("/runs/{id}/steer", api(routes.steer_run), methods=["POST"]),
-        Route("/runs/{id}/resume", api(routes.resume_run), methods=["POST"]),
-        Route("/runs/{id}/undo", api(routes.undo_run), methods=["POST"]),
-        Route("/runs/{id}/continue", api(routes.continue_run), methods=["POST"]),
-        Route("/runs/{id}/tools/{call}/cancel", api(routes.cancel_tool), methods=["POST"]),
-        Route("/sessions", api(routes.list_sessions), methods=["GET"]),
-        Route("/sessions/{name}", api(routes.show_session), methods=["GET"]),
-        Route("/sessions/{name}", api(routes.delete_session), methods=["DELETE"]),
-        Route("/usage", api(routes.show_usage), methods=["GET"]),
-        Route("/agents", api(routes.list_agents), methods=["GET"]),
-        Route("/healthz", healthz, methods=["GET"]),
+        *(Route(each.path, endpoint(each), methods=[each.method.upper()]) for each in OPERATIONS),
         Route("/openapi.json", openapi, methods=["GET"]),
         *_console(),
     ]

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 from ..cancellation import Mode
-from ..run.handle import Run
 from .services import Services
 
 # The stops, each with the fraction of the drain time after which it is requested. The last fifth is for `kill`.
@@ -47,7 +46,8 @@ class Drain:
         try:
             for step, (_, mode) in enumerate(_STOPS):
                 current = Mode.KILL if hurry.is_set() else mode
-                _stop(runs, current)
+                for run in runs:
+                    run.cancel(_REASON, mode=current, source="shutdown")
                 if current is Mode.KILL:
                     services.shutdown.cancel(_REASON, source="shutdown")
                 until = _STOPS[step + 1][0] if step + 1 < len(_STOPS) else 1.0
@@ -58,11 +58,6 @@ class Drain:
             for live in services.runs.active:  # the readers of a run that cannot be killed must not wait for it
                 live.log.close()
             services.run_lists.close()
-
-
-def _stop(runs: Iterable[Run], mode: Mode) -> None:
-    for run in runs:
-        run.cancel(_REASON, mode=mode, source="shutdown")
 
 
 async def _wait(ends: Sequence[asyncio.Task[Any]], hurried: asyncio.Task[Any], seconds: float) -> None:

@@ -37,11 +37,9 @@ class EventLog(Protocol):
 
     def append(self, event: Event) -> None:
         """Add an event. Never waits and never raises, because the run calls it."""
-        ...
 
     def close(self) -> None:
         """End the log, even if its last event is not the end of the run."""
-        ...
 
     def begin(self, after: int) -> int:
         """The position of a reader that has seen so many events."""
@@ -52,7 +50,6 @@ class EventLog(Protocol):
 
         Waits until there is one; None when there will be none.
         """
-        ...
 
 
 class MemoryLog:
@@ -64,7 +61,7 @@ class MemoryLog:
         self._dropped = 0
         self._size = 0
         self._ended = False
-        self._waiters: list[asyncio.Future[None]] = []
+        self._appended = asyncio.Event()
 
     @property
     def last(self) -> int:
@@ -100,7 +97,7 @@ class MemoryLog:
         while self.last <= after:
             if self._ended:
                 return None
-            await self._wait_for_event()
+            await self._appended.wait()
         if after < self._dropped:
             return await self.earlier(after)
         frames: list[bytes] = []
@@ -122,20 +119,9 @@ class MemoryLog:
         """The gap event for events that are no longer in memory."""
         return self._dropped, encode_gap(after + 1, self._dropped)
 
-    async def _wait_for_event(self) -> None:
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiters.append(waiter)
-        try:
-            await waiter
-        finally:
-            if waiter in self._waiters:  # the reader was cancelled while it waited
-                self._waiters.remove(waiter)
-
     def _wake(self) -> None:
-        waiting, self._waiters = self._waiters, []
-        for waiter in waiting:
-            if not waiter.done():
-                waiter.set_result(None)
+        self._appended.set()
+        self._appended = asyncio.Event()
 
     def _drop_oldest(self) -> None:
         """Drop a quarter of the log at once, so that this is not needed for each event."""

@@ -103,9 +103,7 @@ def add_key(path: Path, name: str) -> str:
 
 def merge_keys(sources: Iterable[Mapping[str, str]]) -> Keys | None:
     """The keys of all sources together; None when there are none."""
-    hashes: dict[str, str] = {}
-    for source in sources:
-        hashes.update(source)
+    hashes = {name: kept for source in sources for name, kept in source.items()}
     return Keys(hashes) if hashes else None
 
 

@@ -16,7 +16,7 @@ import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from ..agent import Agent
+from ..agent import AnyAgent
 from ..errors import ConfigurationError
 from ..processes.environment import hide_environment
 from .app import Application, create_app
@@ -35,7 +35,7 @@ _MAX_HEAD: Final = 64 * 1024
 
 
 def serve(
-    *agents: Agent,
+    *agents: AnyAgent,
     host: str = "127.0.0.1",
     port: int = 8765,
     keys: Keys | None = None,

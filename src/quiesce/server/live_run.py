@@ -8,16 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, Protocol
 
-from ..events import (
-    Event,
-    ReasoningDelta,
-    RunEnded,
-    TextDelta,
-    ToolCallArguments,
-    ToolEnded,
-    ToolProgress,
-    ToolStarted,
-)
+from ..events import Event, ReasoningDelta, RunEnded, TextDelta, ToolCallArguments, ToolEnded, ToolProgress, ToolStarted
 from ..interrupts import Interrupt
 from ..messages import Message
 from ..phases import Phase
@@ -42,13 +33,7 @@ class LiveRun:
     """A run of this process with its event log and its readers. Only for the loop that the run lives in."""
 
     def __init__(
-        self,
-        run: Run,
-        log: EventLog,
-        info: RunInfo,
-        *,
-        on_end: Callable[[LiveRun], None],
-        on_change: OnChange,
+        self, run: Run, log: EventLog, info: RunInfo, *, on_end: Callable[[LiveRun], None], on_change: OnChange
     ) -> None:
         self.id: Final = run.id
         self.info: Final = info
@@ -95,7 +80,7 @@ class LiveRun:
         """The status of the run. It is `ended` only when the run is at rest."""
         if self._run is None:
             return "ended"
-        if self.id in self.conversation.line:
+        if self.id in self.conversation.queued:
             return "queued"
         return "stopping" if self._run.cause is not None else "running"
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
 
-from ..agent import Agent
+from ..agent import Agent, AnyAgent
 from ..cancellation import Mode, ModeName
 from ..cancellation.cause import parse_mode
 from ..run.handle import Run
@@ -27,7 +27,7 @@ _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 def mount(
     app: Starlette,
-    agent: Agent | Sequence[Agent],
+    agent: AnyAgent | Sequence[AnyAgent],
     path: str = "/agent",
     *,
     keys: Keys | None = None,

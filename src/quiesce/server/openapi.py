@@ -1,4 +1,4 @@
-"""The OpenAPI document, made from the same types that the routes read and write."""
+"""The table of the operations: the routes of the application, and the OpenAPI document, are made from it."""
 
 from __future__ import annotations
 
@@ -15,29 +15,6 @@ from . import schemas
 from .settings import Settings
 
 _Json: TypeAlias = dict[str, Any]
-
-_TYPES: Final = (
-    schemas.StartRun,
-    schemas.CancelRun,
-    schemas.CancelTool,
-    schemas.SteerRun,
-    schemas.ResumeRun,
-    schemas.Nothing,
-    schemas.RunAnswer,
-    schemas.RunDetail,
-    schemas.RunList,
-    schemas.CancelAnswer,
-    schemas.Accepted,
-    schemas.ReceiptAnswer,
-    schemas.SessionList,
-    schemas.SessionDetail,
-    schemas.UsageReport,
-    schemas.AgentList,
-    schemas.Health,
-    schemas.RunsListed,
-    schemas.RunChanged,
-    schemas.RunGone,
-)
 
 _ERRORS: Final = {
     400: "The body is not JSON.",
@@ -60,7 +37,9 @@ _WITH_BODY: Final = (400, 408, 413, 415, 422)
 @cache
 def document(settings: Settings) -> _Json:
     """The document for a server with these settings."""
-    _, components = msgspec.json.schema_components((*_TYPES, Event), ref_template="#/components/schemas/{name}")
+    names = {name for each in OPERATIONS for name, _ in (*each.answers.values(), (each.body.rstrip("?"), "")) if name}
+    types = (*(getattr(schemas, name) for name in sorted(names)), schemas.RunsChange, Event)
+    _, components = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
     components["Event"] = _one_of("What the `data` of a run's event stream holds.", Event)
     components["RunsChange"] = _one_of("What the `data` of the stream of changes holds.", schemas.RunsChange)
     components["Error"] = _ERROR
@@ -69,15 +48,12 @@ def document(settings: Settings) -> _Json:
         "info": {
             "title": "Quiesce",
             "version": __version__,
-            "description": "Agent runs that can be stopped at any instant, and what is left is true.",
+            "description": "AnyAgent runs that can be stopped at any instant, and what is left is true.",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "paths": _paths(settings.max_wait),
         "security": [{"key": []}, {}],
-        "components": {
-            "schemas": components,
-            "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
-        },
+        "components": {"schemas": components, "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}}},
     }
 
 
@@ -145,9 +121,10 @@ def _wait(longest: float) -> _Json:
 
 
 @dataclass(frozen=True)
-class _Operation:
+class Operation:
     """One row of the table below.
 
+    id         the name of its handler, in `routes` or `streams`
     answers    by status: the schema and what it means; without a schema, there is no body
     body       the schema of the request body; with a question mark it is optional
     stream     the schema of the events, for a response that is a stream
@@ -173,31 +150,31 @@ _DELETED: Final = {204: ("", "Deleted.")}
 _BUSY: Final = (409, 429, 503)
 _BODY_REFUSED: Final = (408, 413, 415)
 
-_OPERATIONS: Final = (
-    _Operation(
+OPERATIONS: Final = (
+    Operation(
         "post", "/runs", "start_run", "Start a run",
         {201: ("RunAnswer", "The run."), 200: ("RunAnswer", "The run that this Idempotency-Key started before.")},
         body="StartRun", parameters=(_IDEMPOTENCY,), refusals=(410, *_BUSY),
     ),
-    _Operation(
+    Operation(
         "get", "/runs", "list_runs", "The runs", {200: ("RunList", "The newest first.")},
         parameters=_FILTERS, refusals=(422,),
     ),
-    _Operation(
+    Operation(
         "get", "/events", "stream_changes", "The changes in the list of runs, as a stream", {},
         stream="RunsChange", parameters=_resume_at(_PLACE), refusals=(429,),
     ),
-    _Operation(
+    Operation(
         "get", "/runs/{id}", "show_run", "A run, its conversation and its receipt", {200: ("RunDetail", "The run.")},
     ),
-    _Operation(
+    Operation(
         "delete", "/runs/{id}", "delete_run", "Delete an ended run", _DELETED, refusals=(409, *_BODY_REFUSED),
     ),
-    _Operation(
+    Operation(
         "get", "/runs/{id}/events", "stream_events", "All events of a run, past and future", {},
         stream="Event", parameters=_resume_at(_EVENT_NUMBER), refusals=(422, 429),
     ),
-    _Operation(
+    Operation(
         "post", "/runs/{id}/cancel", "cancel_run", "Stop a run",
         {
             200: ("CancelAnswer", "The run has ended; with its receipt."),
@@ -205,15 +182,15 @@ _OPERATIONS: Final = (
         },
         body="CancelRun?", waits=True,
     ),
-    _Operation(
+    Operation(
         "post", "/runs/{id}/steer", "steer_run", "Steer a running run with a prompt",
         {202: ("Accepted", "The prompt was accepted.")}, body="SteerRun", refusals=(409,),
     ),
-    _Operation(
+    Operation(
         "post", "/runs/{id}/resume", "resume_run", "Answer the questions of a run, in a new run", _NEW_RUN,
         body="ResumeRun", refusals=_BUSY,
     ),
-    _Operation(
+    Operation(
         "post", "/runs/{id}/undo", "undo_run", "Undo the calls of tools that have an undo",
         {
             200: ("ReceiptAnswer", "The undo is complete; the receipt has the outcomes."),
@@ -221,25 +198,25 @@ _OPERATIONS: Final = (
         },
         body="Nothing?", waits=True, refusals=(409, 503),
     ),
-    _Operation(
+    Operation(
         "post", "/runs/{id}/continue", "continue_run", "Continue the answer of a stopped run, in a new run", _NEW_RUN,
         body="Nothing?", refusals=_BUSY,
     ),
-    _Operation(
+    Operation(
         "post", "/runs/{id}/tools/{call}/cancel", "cancel_tool", "Stop one tool call; the run goes on",
         {202: ("Accepted", "Whether this changed anything.")}, body="CancelTool?",
     ),
-    _Operation("get", "/sessions", "list_sessions", "The sessions", {200: ("SessionList", "The latest first.")}),
-    _Operation(
+    Operation("get", "/sessions", "list_sessions", "The sessions", {200: ("SessionList", "The latest first.")}),
+    Operation(
         "get", "/sessions/{name}", "show_session", "A session and its conversation",
         {200: ("SessionDetail", "The session.")},
     ),
-    _Operation(
+    Operation(
         "delete", "/sessions/{name}", "delete_session", "Delete a session", _DELETED, refusals=(409, *_BODY_REFUSED),
     ),
-    _Operation("get", "/usage", "show_usage", "The usage", {200: ("UsageReport", "The figures.")}),
-    _Operation("get", "/agents", "list_agents", "The agents", {200: ("AgentList", "The agents.")}),
-    _Operation(
+    Operation("get", "/usage", "show_usage", "The usage", {200: ("UsageReport", "The figures.")}),
+    Operation("get", "/agents", "list_agents", "The agents", {200: ("AgentList", "The agents.")}),
+    Operation(
         "get", "/healthz", "health", "Whether the server accepts new runs",
         {200: ("Health", "It does."), 503: ("Health", "It does not: it is shutting down.")}, open_to_all=True,
     ),
@@ -248,12 +225,12 @@ _OPERATIONS: Final = (
 
 def _paths(longest_wait: float) -> _Json:
     paths: _Json = {}
-    for operation in _OPERATIONS:
+    for operation in OPERATIONS:
         paths.setdefault(operation.path, {})[operation.method] = _describe(operation, longest_wait)
     return paths
 
 
-def _describe(operation: _Operation, longest_wait: float) -> _Json:
+def _describe(operation: Operation, longest_wait: float) -> _Json:
     in_path = [_IN_PATH[name] for name in re.findall(r"{(\w+)}", operation.path)]
     waiting = [_wait(longest_wait)] if operation.waits else []
     described: _Json = {
@@ -285,7 +262,7 @@ def _links(schema: str, _: str) -> _Json:
     return {"links": {name: {"operationId": name, "parameters": {"id": "$response.body#/run/id"}} for name in _NEXT}}
 
 
-def _responses(operation: _Operation) -> _Json:
+def _responses(operation: Operation) -> _Json:
     responses: _Json = {str(status): _json(*what) | _links(*what) for status, what in operation.answers.items()}
     if operation.stream:
         what = f"Server-sent events; the `data` of each is a {operation.stream}."

@@ -11,21 +11,13 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from ..errors import (
-    ConfigurationError,
-    ConversationBusy,
-    InterruptError,
-    InterruptPending,
-    InvalidAnswer,
-    NothingToContinue,
-    QuiesceError,
-)
+from .. import errors
 
 _log: Final = logging.getLogger("quiesce.server")
 
 
 class Problem(Exception):
-    """An error response: a status, a code for programs, and a message and a remedy for people."""
+    """An error response: a status, a code for programs, and a message and a remedy for users."""
 
     def __init__(
         self, status: int, code: str, message: str, *, todo: str = "", headers: Mapping[str, str] | None = None
@@ -43,32 +35,22 @@ class Problem(Exception):
         return Response(msgspec.json.encode(body), self.status, self.headers, "application/json")
 
 
-def run_not_found() -> Problem:
-    """The run does not exist or belongs to another owner: the response is the same for both."""
-    return Problem(404, "no_such_run", "There is no run with this id.", todo="GET /runs lists yours.")
-
-
-def session_not_found() -> Problem:
-    """The session does not exist or belongs to another owner."""
-    return Problem(404, "no_such_session", "There is no session with this name.", todo="GET /sessions lists yours.")
-
-
-def problem_of(error: QuiesceError) -> Problem:
+def problem_of(error: errors.QuiesceError) -> Problem:
     """The error response for an error of Quiesce."""
     match error:
-        case ConversationBusy():
+        case errors.ConversationBusy():
             return Problem(409, "session_busy", error.what, todo="Wait for that run, or stop it.")
-        case InvalidAnswer():
+        case errors.InvalidAnswer():
             return Problem(422, "invalid_answer", error.what, todo=error.todo)
-        case InterruptPending():
+        case errors.InterruptPending():
             return Problem(
                 409, "question_pending", error.what, todo="Answer it with POST /runs/{id}/resume, or stop the run."
             )
-        case InterruptError():
+        case errors.InterruptError():
             return Problem(409, "not_asked", error.what, todo=error.todo)
-        case NothingToContinue():
+        case errors.NothingToContinue():
             return Problem(409, "nothing_to_continue", error.what, todo=error.todo)
-        case ConfigurationError():
+        case errors.ConfigurationError():
             return Problem(422, "not_possible", error.what, todo=error.todo)
         case _:
             return Problem(409, "failed", error.what, todo=error.todo)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Final, TypeAlias
 
 from .live_run import LiveRun
-from .problems import run_not_found
+from .problems import Problem
 from .stored_runs import StoredRun
 
 ServedRun: TypeAlias = LiveRun | StoredRun
@@ -43,7 +43,8 @@ class RunRegistry:
         """One run of an owner. Raises `Problem` when there is none with that id."""
         run = self.of(owner).get(run_id)
         if run is None:
-            raise run_not_found()
+            # The same response as for a run of another owner.
+            raise Problem(404, "no_such_run", "There is no run with this id.", todo="GET /runs lists yours.")
         return run
 
     def of(self, owner: str) -> dict[str, ServedRun]:

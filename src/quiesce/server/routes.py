@@ -11,32 +11,13 @@ import msgspec
 from starlette.responses import Response
 
 from .._version import __version__
-from ..agent import Agent
+from ..agent import AnyAgent
 from ..interrupts import Approve, Deny
 from ..run.handle import Run
+from . import schemas
 from .endpoint import ApiRequest, json_response
 from .problems import Problem
 from .registry import ServedRun
-from .schemas import (
-    Accepted,
-    AgentList,
-    AgentView,
-    CancelAnswer,
-    CancelRun,
-    CancelTool,
-    Health,
-    Nothing,
-    ReceiptAnswer,
-    ResumeRun,
-    RunAnswer,
-    RunDetail,
-    RunList,
-    SessionDetail,
-    SessionList,
-    StartRun,
-    SteerRun,
-    ToolView,
-)
 from .services import Services
 
 _MAX_KEY_LENGTH = 255
@@ -52,8 +33,8 @@ async def start_run(request: ApiRequest) -> Response:
     if key is not None and not (0 < len(key) <= _MAX_KEY_LENGTH and key.isascii() and key.isprintable()):
         message = f"An Idempotency-Key has 1 to {_MAX_KEY_LENGTH} printable characters."
         raise Problem(422, "bad_idempotency_key", message)
-    run, is_new = request.services.starter.start(request.owner, request.body(StartRun), key)
-    return json_response(RunAnswer(run.view()), 201 if is_new else 200, {"Location": f"runs/{run.id}"})
+    run, is_new = request.services.starter.start(request.owner, request.body(schemas.StartRun), key)
+    return json_response(schemas.RunAnswer(run.view()), 201 if is_new else 200, {"Location": f"runs/{run.id}"})
 
 
 async def list_runs(request: ApiRequest) -> Response:
@@ -68,13 +49,13 @@ async def list_runs(request: ApiRequest) -> Response:
         for run in request.services.runs.newest_first(request.owner)
         if (state is None or run.status == state) and (session is None or run.info.session == session)
     )
-    return json_response(RunList(tuple(run.view() for run, _ in zip(chosen, range(limit), strict=False))))
+    return json_response(schemas.RunList(tuple(run.view() for run, _ in zip(chosen, range(limit), strict=False))))
 
 
 async def show_run(request: ApiRequest) -> Response:
     """`GET /runs/{id}`."""
     run = request.run
-    return json_response(RunDetail(run.view(), run.messages, run.receipt))
+    return json_response(schemas.RunDetail(run.view(), run.messages, run.receipt))
 
 
 async def delete_run(request: ApiRequest) -> Response:
@@ -88,7 +69,7 @@ async def delete_run(request: ApiRequest) -> Response:
 
 async def cancel_run(request: ApiRequest) -> Response:
     """`POST /runs/{id}/cancel`: ask for the stop at once; with `?wait=`, stay until it is done."""
-    served, body, wait = request.run, request.body(CancelRun), request.wait_seconds()
+    served, body, wait = request.run, request.body(schemas.CancelRun), request.wait_seconds()
     run = served.run
     if run is None and served.cancel_interrupts():
         request.services.run_lists.run_changed(served)
@@ -101,13 +82,13 @@ async def cancel_run(request: ApiRequest) -> Response:
 
 async def cancel_tool(request: ApiRequest) -> Response:
     """`POST /runs/{id}/tools/{call}/cancel`: the run goes on."""
-    run, body = request.run.run, request.body(CancelTool)
+    run, body = request.run.run, request.body(schemas.CancelTool)
     accepted = run is not None and run.cancel_tool(request.http.path_params["call"], body.reason)
-    return json_response(Accepted(accepted), 202)
+    return json_response(schemas.Accepted(accepted), 202)
 
 
 def _cancel_response(run: ServedRun, *, accepted: bool) -> Response:
-    return json_response(CancelAnswer(accepted, run.view(), run.receipt), 202 if run.receipt is None else 200)
+    return json_response(schemas.CancelAnswer(accepted, run.view(), run.receipt), 202 if run.receipt is None else 200)
 
 
 async def _wait_for_end(run: Run, seconds: float) -> None:
@@ -119,7 +100,7 @@ async def _wait_for_end(run: Run, seconds: float) -> None:
 async def undo_run(request: ApiRequest) -> Response:
     """`POST /runs/{id}/undo`: 200 when everything was tried, 202 when that takes longer than the client waits."""
     served = request.run
-    request.body(Nothing)
+    request.body(schemas.Nothing)
     wait = request.wait_seconds()
     if served.run is None and served.result is None:
         raise Problem(409, "too_late", "The process of this run has ended, so its undo functions are gone.")
@@ -128,7 +109,7 @@ async def undo_run(request: ApiRequest) -> Response:
     undo = request.services.undos.start(served, served.result)
     await asyncio.wait((undo,), timeout=request.services.settings.max_wait if wait is None else wait)
     is_done = undo.done()
-    return json_response(ReceiptAnswer(served.result.receipt, is_done), 200 if is_done else 202)
+    return json_response(schemas.ReceiptAnswer(served.result.receipt, is_done), 200 if is_done else 202)
 
 
 # --- Going on ------------------------------------------------------------------------------------------------------
@@ -136,29 +117,29 @@ async def undo_run(request: ApiRequest) -> Response:
 
 async def steer_run(request: ApiRequest) -> Response:
     """`POST /runs/{id}/steer`: the run stops its current work, gets this prompt, and goes on."""
-    run, body = request.run.run, request.body(SteerRun)
+    run, body = request.run.run, request.body(schemas.SteerRun)
     if run is None or not run.steer(body.text):
         raise Problem(409, "too_late", "The run has ended or is about to end.", todo="Start a run with this prompt.")
-    return json_response(Accepted(accepted=True), 202)
+    return json_response(schemas.Accepted(accepted=True), 202)
 
 
 async def resume_run(request: ApiRequest) -> Response:
     """`POST /runs/{id}/resume`: a new run goes on with the answers to the pending approvals and questions."""
-    answers = {each.id: _parse_answer(each.answer) for each in request.body(ResumeRun).answers}
+    answers = {each.id: _parse_answer(each.answer) for each in request.body(schemas.ResumeRun).answers}
     if not answers and not request.run.interrupts:
         raise Problem(409, "nothing_asked", "The run has no pending question.", todo="Send a prompt, or continue it.")
-    return json_response(RunAnswer(request.services.starter.follow_up(request.run, answers).view()), 201)
+    return json_response(schemas.RunAnswer(request.services.starter.follow_up(request.run, answers).view()), 201)
 
 
 async def continue_run(request: ApiRequest) -> Response:
     """`POST /runs/{id}/continue`: a new run goes on with the answer that was cut."""
-    request.body(Nothing)
+    request.body(schemas.Nothing)
     run = request.run
     if run.has_moved_on:
         raise Problem(
             409, "moved_on", "The conversation has newer messages.", todo="Continue its latest run, or send a prompt."
         )
-    return json_response(RunAnswer(request.services.starter.follow_up(run, None).view()), 201)
+    return json_response(schemas.RunAnswer(request.services.starter.follow_up(run, None).view()), 201)
 
 
 def _parse_answer(given: Any) -> Any:
@@ -178,7 +159,7 @@ def _parse_answer(given: Any) -> Any:
 async def list_sessions(request: ApiRequest) -> Response:
     """`GET /sessions`."""
     sessions = request.services.sessions.newest_first(request.owner)
-    return json_response(SessionList(tuple(session.view() for session in sessions)))
+    return json_response(schemas.SessionList(tuple(session.view() for session in sessions)))
 
 
 async def show_session(request: ApiRequest) -> Response:
@@ -187,7 +168,7 @@ async def show_session(request: ApiRequest) -> Response:
     runs = tuple(
         run.view() for run in request.services.runs.newest_first(request.owner) if run.info.session == session.name
     )
-    return json_response(SessionDetail(session.view(), session.messages, runs))
+    return json_response(schemas.SessionDetail(session.view(), session.messages, runs))
 
 
 async def delete_session(request: ApiRequest) -> Response:
@@ -207,20 +188,22 @@ async def show_usage(request: ApiRequest) -> Response:
 
 async def list_agents(request: ApiRequest) -> Response:
     """`GET /agents`."""
-    return json_response(AgentList(tuple(_agent_view(agent) for agent in request.services.agents.by_name.values())))
+    return json_response(
+        schemas.AgentList(tuple(_agent_view(agent) for agent in request.services.agents.by_name.values()))
+    )
 
 
-def _agent_view(agent: Agent) -> AgentView:
+def _agent_view(agent: AnyAgent) -> schemas.AgentView:
     config = agent.config
     tools = (
-        ToolView(tool.name, tool.description, str(tool.policy.on_stop), tool.policy.grace)
+        schemas.ToolView(tool.name, tool.description, str(tool.policy.on_stop), tool.policy.grace)
         for tool in config.tools.values()
     )
-    return AgentView(agent.name, config.model.name, tuple(tools))
+    return schemas.AgentView(agent.name, config.model.name, tuple(tools))
 
 
 def health(services: Services) -> Response:
     """`GET /healthz`, for load balancers: no key is needed, and 503 means that new runs should go elsewhere."""
     draining = services.quotas.draining
-    state = Health("draining" if draining else "ok", len(services.runs.active), __version__)
+    state = schemas.Health("draining" if draining else "ok", len(services.runs.active), __version__)
     return json_response(state, 503 if draining else 200)

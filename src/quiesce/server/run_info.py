@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from ..agent import Agent
+from ..agent import AnyAgent
 from ..cancellation import Mode
 from .settings import OnDisconnect
 
@@ -24,7 +24,7 @@ class RunInfo:
     """
 
     owner: str
-    agent: Agent
+    agent: AnyAgent
     session: str | None
     prompt: str
     created_at: float

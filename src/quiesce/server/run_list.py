@@ -10,7 +10,10 @@ import asyncio
 import uuid
 from collections.abc import AsyncIterator, Mapping
 from itertools import islice
+from operator import itemgetter
 from typing import Final
+
+import anyio
 
 from .event_log import to_json
 from .registry import RunRegistry, ServedRun
@@ -65,7 +68,7 @@ class RunListChanges:
         self._deleted: Final[dict[str, int]] = {}
         self._oldest_position = 0
         self._last_urgent = 0
-        self._waiters: Final[set[asyncio.Future[None]]] = set()
+        self._recorded = asyncio.Event()
         self._closed = False
 
     def run_changed(self, run_id: str, *, urgent: bool) -> None:
@@ -75,8 +78,7 @@ class RunListChanges:
         self._changed[run_id] = self._last
         if urgent:
             self._last_urgent = self._last
-        if self._waiters:
-            self._wake()
+        self._wake()
 
     def run_deleted(self, run_id: str) -> None:
         """Record that a run was deleted."""
@@ -124,7 +126,9 @@ class RunListChanges:
             if run_id in runs
         ]
         deleted = [(number, RunGone(run_id)) for run_id, number in _newer(self._deleted, after)]
-        return b"".join(self._encode(number, change) for number, change in sorted((*changed, *deleted), key=_by_number))
+        return b"".join(
+            self._encode(number, change) for number, change in sorted((*changed, *deleted), key=itemgetter(0))
+        )
 
     def _encode(self, number: int, change: RunsChange) -> bytes:
         kind = str(change.__struct_config__.tag).encode()
@@ -133,27 +137,14 @@ class RunListChanges:
     async def _wait_for_change(self, after: int) -> None:
         """Wait for a change after number `after`; if it is not urgent, until an urgent one or the interval's end."""
         while self._last <= after and not self._closed:
-            await self._next_change(None)
-        begun = asyncio.get_running_loop().time()
-        while self._last_urgent <= after and not self._closed:
-            left = begun + UPDATE_INTERVAL - asyncio.get_running_loop().time()
-            if left <= 0:
-                return
-            await self._next_change(left)
-
-    async def _next_change(self, seconds: float | None) -> None:
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiters.add(waiter)
-        try:
-            await asyncio.wait((waiter,), timeout=seconds)
-        finally:
-            self._waiters.discard(waiter)
+            await self._recorded.wait()
+        with anyio.move_on_after(UPDATE_INTERVAL):
+            while self._last_urgent <= after and not self._closed:
+                await self._recorded.wait()
 
     def _wake(self) -> None:
-        for waiter in self._waiters:
-            if not waiter.done():
-                waiter.set_result(None)
-        self._waiters.clear()
+        self._recorded.set()
+        self._recorded = asyncio.Event()
 
 
 def _newest(runs: Mapping[str, ServedRun]) -> tuple[RunView, ...]:
@@ -168,7 +159,3 @@ def _newer(numbers: dict[str, int], after: int) -> list[tuple[str, int]]:
             break
         found.append((run_id, numbers[run_id]))
     return found
-
-
-def _by_number(change: tuple[int, RunsChange]) -> int:
-    return change[0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, structs
 
 from ..cancellation import Cause, Mode
 from ..interrupts import Interrupt
@@ -261,14 +261,4 @@ class Health(Struct, frozen=True):
 
 def usage_view(usage: Usage) -> UsageView:
     """Usage without its entries."""
-    tokens = usage.tokens
-    return UsageView(
-        calls=usage.calls,
-        input=tokens.input,
-        output=tokens.output,
-        cache_read=tokens.cache_read,
-        cache_write=tokens.cache_write,
-        reasoning=tokens.reasoning,
-        cost=usage.cost,
-        is_final=usage.is_final,
-    )
+    return UsageView(calls=usage.calls, **structs.asdict(usage.tokens), cost=usage.cost, is_final=usage.is_final)

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
-from ..agent import Agent
+from ..agent import AnyAgent
 from ..cancellation import CancellationToken
-from ..sessions import Store
+from ..sessions import SessionStore
 from .agents import AgentTable
 from .quotas import Quotas
 from .registry import RunRegistry
@@ -37,7 +37,7 @@ class Services:
     shutdown    cancelled when the time for draining is almost over
     """
 
-    def __init__(self, agents: Sequence[Agent], settings: Settings, store: Store | None = None) -> None:
+    def __init__(self, agents: Sequence[AnyAgent], settings: Settings, store: SessionStore | None = None) -> None:
         self.settings: Final = settings
         self.shutdown: Final = CancellationToken()
         self.agents: Final = AgentTable(agents)
@@ -47,15 +47,7 @@ class Services:
         self.quotas: Final = Quotas(settings, self.runs)
         self.usage: Final = UsageTotals()
         self.retention: Final = Retention(settings, self.runs, self.run_lists, self.usage)
-        self.starter: Final = RunStarter(
-            settings,
-            self.agents,
-            self.sessions,
-            runs=self.runs,
-            run_lists=self.run_lists,
-            quotas=self.quotas,
-            retention=self.retention,
-        )
+        self.starter: Final = RunStarter(self)
         self.undos: Final = UndoTasks(self.quotas, self.run_lists, self.shutdown)
         self._store: Final = store
 

@@ -8,11 +8,11 @@ import time
 from contextlib import suppress
 from typing import Final
 
-from ..agent import Agent
+from ..agent import AnyAgent
 from ..errors import SessionNotFound
 from ..messages import Message
-from ..sessions import Conversation, Session, Store
-from .problems import Problem, session_not_found
+from ..sessions import Conversation, Session, SessionStore
+from .problems import Problem
 from .schemas import SESSION_PATTERN, SessionView
 from .stored_runs import stored_name
 
@@ -22,7 +22,7 @@ _NAME: Final = re.compile(SESSION_PATTERN.strip("^$"))
 class OwnedSession:
     """A conversation of one owner, with its name and agent."""
 
-    def __init__(self, name: str, agent: Agent, conversation: Conversation) -> None:
+    def __init__(self, name: str, agent: AnyAgent, conversation: Conversation) -> None:
         self.name: Final = name
         self.agent: Final = agent
         self.conversation: Final = conversation
@@ -47,7 +47,7 @@ class SessionRegistry:
     also saved there, under names that begin with the owner's.
     """
 
-    def __init__(self, keep: int, store: Store | None = None) -> None:
+    def __init__(self, keep: int, store: SessionStore | None = None) -> None:
         self._keep: Final = keep
         self._store: Final = store
         self._by_owner: Final[dict[str, dict[str, OwnedSession]]] = {}
@@ -57,7 +57,7 @@ class SessionRegistry:
         """Whether sessions are saved in a store."""
         return self._store is not None
 
-    def open(self, owner: str, name: str, agent: Agent) -> OwnedSession:
+    def open(self, owner: str, name: str, agent: AnyAgent) -> OwnedSession:
         """The session of this name, created if there is none. Raises `Problem` when it belongs to another agent."""
         if _NAME.fullmatch(name) is None:  # `$` in the schema's pattern also matches before a final newline
             raise Problem(
@@ -79,11 +79,11 @@ class SessionRegistry:
         session.updated_at = time.time()
         return session
 
-    def restore(self, owner: str, name: str, agent: Agent, conversation: Conversation) -> None:
+    def restore(self, owner: str, name: str, agent: AnyAgent, conversation: Conversation) -> None:
         """Register a session of an earlier process."""
         self._by_owner.setdefault(owner, {})[name] = OwnedSession(name, agent, conversation)
 
-    def _new_conversation(self, owner: str, name: str, agent: Agent) -> Conversation:
+    def _new_conversation(self, owner: str, name: str, agent: AnyAgent) -> Conversation:
         if self._store is None:
             return agent.conversation.branch()
         return Session(stored_name(owner, name), self._store)
@@ -96,7 +96,8 @@ class SessionRegistry:
         """One session of an owner. Raises `Problem` when there is none of that name."""
         session = self._by_owner.get(owner, {}).get(name)
         if session is None:
-            raise session_not_found()
+            message = "There is no session with this name."
+            raise Problem(404, "no_such_session", message, todo="GET /sessions lists yours.")
         return session
 
     async def delete(self, owner: str, name: str) -> None:

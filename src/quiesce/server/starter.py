@@ -5,53 +5,34 @@ from __future__ import annotations
 import hashlib
 import time
 import uuid
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from ..agent import Agent
+from ..agent import AnyAgent
 from ..hooks import OnLateOutcome
 from ..interrupts import Answers
 from ..messages import Text, UserMessage
 from ..run.handle import Run
 from ..sessions import Session
-from .agents import AgentTable
 from .event_log import MemoryLog
 from .idempotency import IdempotencyKeys
 from .live_run import LiveRun
 from .problems import Problem
-from .quotas import Quotas
-from .registry import RunRegistry, ServedRun
-from .retention import Retention
+from .registry import ServedRun
 from .run_info import PROMPT_LENGTH, RunInfo
-from .run_list import RunLists
 from .schemas import StartRun
-from .sessions import SessionRegistry
-from .settings import Settings
 from .stored_log import JournaledLog, StoredEvents
+
+if TYPE_CHECKING:
+    from .services import Services
 
 
 class RunStarter:
     """Starts runs within the quotas and registers them. Only for the server's own loop."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        agents: AgentTable,
-        sessions: SessionRegistry,
-        *,
-        runs: RunRegistry,
-        run_lists: RunLists,
-        quotas: Quotas,
-        retention: Retention,
-    ) -> None:
-        self._settings: Final = settings
-        self._agents: Final = agents
-        self._sessions: Final = sessions
-        self._runs: Final = runs
-        self._run_lists: Final = run_lists
-        self._quotas: Final = quotas
-        self._retention: Final = retention
+    def __init__(self, services: Services) -> None:
+        self._services: Final = services
         self._idempotency_keys: Final = IdempotencyKeys()
 
     def start(self, owner: str, request: StartRun, idempotency_key: str | None) -> tuple[ServedRun, bool]:
@@ -64,15 +45,15 @@ class RunStarter:
             earlier = self._started_earlier(owner, idempotency_key, fingerprint)
             if earlier is not None:
                 return earlier, False
-        self._quotas.check_new_run(owner)
-        agent = self._agents.get(request.agent)
+        self._services.quotas.check_new_run(owner)
+        agent = self._services.agents.get(request.agent)
         session = request.session
-        if session is None and self._sessions.are_stored:
+        if session is None and self._services.sessions.are_stored:
             session = f"run-{uuid.uuid4().hex[:12]}"  # a stored run needs a session with a name
         if session is None:
             conversation = agent.conversation.branch()
         else:
-            conversation = self._sessions.open(owner, session, agent).conversation
+            conversation = self._services.sessions.open(owner, session, agent).conversation
         prompt = request.prompt if isinstance(request.prompt, str) else UserMessage(tuple(request.prompt))
         run = self._isolated(agent).start(
             prompt, timeout=request.timeout, conversation=conversation, on_busy=request.on_busy, owner=owner
@@ -87,13 +68,13 @@ class RunStarter:
         info = earlier.info
         if earlier.run is not None:
             raise Problem(409, "running", "The run has not ended.", todo="Wait for it, or stop it.")
-        self._quotas.check_new_run(info.owner)
+        self._services.quotas.check_new_run(info.owner)
         agent, conversation = self._isolated(info.agent), earlier.conversation
         if answers is None:
             run = agent.start_continue(conversation=conversation, on_busy="refuse", owner=info.owner)
         else:
             run = agent.start_answer(answers, conversation=conversation, on_busy="refuse", owner=info.owner)
-        self._run_lists.run_changed(earlier)
+        self._services.run_lists.run_changed(earlier)
         request = StartRun(info.prompt, on_disconnect=info.on_disconnect, mode=info.mode)
         return self._register(run, self._info(info.owner, info.agent, info.session, request))
 
@@ -101,12 +82,12 @@ class RunStarter:
         run_id = self._idempotency_keys.run_id(owner, key, fingerprint)
         if run_id is None:
             return None
-        run = self._runs.of(owner).get(run_id)
+        run = self._services.runs.of(owner).get(run_id)
         if run is None:
             raise Problem(410, "run_forgotten", f"This request started run {run_id}, which has been deleted.")
         return run
 
-    def _info(self, owner: str, agent: Agent, session: str | None, request: StartRun) -> RunInfo:
+    def _info(self, owner: str, agent: AnyAgent, session: str | None, request: StartRun) -> RunInfo:
         grace = request.disconnect_grace
         return RunInfo(
             owner,
@@ -114,8 +95,8 @@ class RunStarter:
             session,
             _prompt_text(request)[:PROMPT_LENGTH],
             time.time(),
-            on_disconnect=request.on_disconnect or self._settings.on_disconnect,
-            disconnect_grace=self._settings.disconnect_grace if grace is None else grace,
+            on_disconnect=request.on_disconnect or self._services.settings.on_disconnect,
+            disconnect_grace=self._services.settings.disconnect_grace if grace is None else grace,
             mode=request.mode,
         )
 
@@ -124,29 +105,29 @@ class RunStarter:
             run,
             self._new_log(run),
             info,
-            on_end=self._retention.run_ended,
-            on_change=self._run_lists.run_changed,
+            on_end=self._services.retention.run_ended,
+            on_change=self._services.run_lists.run_changed,
         )
-        self._runs.add(live)
-        self._run_lists.run_changed(live)
+        self._services.runs.add(live)
+        self._services.run_lists.run_changed(live)
         return live
 
     def _new_log(self, run: Run) -> MemoryLog:
         conversation = run.conversation
         if not isinstance(conversation, Session):
-            return MemoryLog(self._settings.log_bytes)
-        return JournaledLog(self._settings.log_bytes, StoredEvents(conversation, run.id))
+            return MemoryLog(self._services.settings.log_bytes)
+        return JournaledLog(self._services.settings.log_bytes, StoredEvents(conversation, run.id))
 
-    def _isolated(self, agent: Agent) -> Agent:
+    def _isolated(self, agent: AnyAgent) -> AnyAgent:
         """A fork of the agent for one run, so that its ledger and `agent.cancel()` concern no other owner's run."""
         fork = agent.fork()
         fork.hook(OnLateOutcome)(self._on_late_outcome)
         return fork
 
     def _on_late_outcome(self, event: OnLateOutcome) -> None:
-        run = self._runs.find(event.run_id)
+        run = self._services.runs.find(event.run_id)
         if run is not None:
-            self._run_lists.run_changed(run)
+            self._services.run_lists.run_changed(run)
 
 
 def _prompt_text(request: StartRun) -> str:

@@ -12,14 +12,14 @@ from urllib.parse import quote, unquote
 
 import msgspec
 
-from ..agent import Agent
+from ..agent import Agent, AnyAgent
 from ..errors import StoreDamaged, StoreError
 from ..events import Event, MessageAdded, ModelCallEnded, RunEnded, TextDelta
 from ..interrupts import Interrupt
 from ..messages import Message, Outcome, UserMessage
 from ..phases import Phase
 from ..receipt import CallReceipt, Receipt
-from ..sessions import Session, Store
+from ..sessions import Session, SessionStore
 from ..sessions.journal.recovery import Crash
 from ..sessions.journal.rows import NumberedEvent, late_outcomes
 from ..sessions.records import Lease, RunRecord
@@ -27,6 +27,7 @@ from ..usage.ledger import LedgerEntry, summarise
 from .run_info import PROMPT_LENGTH, TEXT_TAIL_LENGTH, RunInfo
 from .schemas import RunStatus, RunView, usage_view
 from .stored_log import StoredEvents, StoredLog
+from .stream_readers import StreamReaders
 
 _log: Final = logging.getLogger("quiesce.server")
 
@@ -40,21 +41,6 @@ def owner_and_name(stored: str) -> tuple[str, str] | None:
     """The owner and the name of a stored session; None for a session that was not made by a server."""
     owner, slash, name = stored.partition("/")
     return (unquote(owner), name) if slash and owner and name else None
-
-
-class IdleReaders:
-    """Counts the readers of a run that has ended, which nothing depends on."""
-
-    def __init__(self) -> None:
-        self.count = 0
-
-    def connected(self) -> None:
-        """Count a reader in."""
-        self.count += 1
-
-    def disconnected(self) -> None:
-        """Count a reader out."""
-        self.count -= 1
 
 
 class StoredRun:
@@ -71,7 +57,7 @@ class StoredRun:
         *,
         owner: str,
         name: str,
-        agent: Agent,
+        agent: AnyAgent,
         is_last: bool,
     ) -> None:
         events = [each.event for each in numbered]
@@ -79,7 +65,7 @@ class StoredRun:
         self.id: Final = record.run_id
         self.info: Final = RunInfo(owner, agent, name, prompt, record.started)
         self.conversation: Final = session
-        self.readers: Final = IdleReaders()
+        self.readers: Final = StreamReaders(None, self.info)
         self.ended_at: Final = record.ended or record.started
         self.entries: Final = tuple(event.entry for event in events if isinstance(event, ModelCallEnded))
         self.receipt: Final = _receipt(record, self.entries)
@@ -137,7 +123,7 @@ class RestoredSession:
 
     owner: str
     name: str
-    agent: Agent
+    agent: AnyAgent
     session: Session
     runs: tuple[StoredRun, ...]
 
@@ -145,7 +131,7 @@ class RestoredSession:
 class StoredRuns:
     """The sessions and runs of earlier servers in a store."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: SessionStore) -> None:
         self.store: Final = store
 
     async def restore(self, agents: dict[str, Agent], most: int) -> list[RestoredSession]:

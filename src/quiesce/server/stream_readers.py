@@ -10,14 +10,14 @@ from .run_info import RunInfo
 
 
 class StreamReaders:
-    """Counts the open event streams of one run. Only for the run's own loop.
+    """Counts the open event streams of one run; `run` is None for a run that has ended. Only for the run's own loop.
 
     A client that has not connected within the grace period after the start counts as disconnected.
     """
 
-    def __init__(self, run: Run, info: RunInfo) -> None:
+    def __init__(self, run: Run | None, info: RunInfo) -> None:
         self.count = 0
-        self._run: Run | None = run
+        self._run = run
         self._info: Final = info
         self._timer: asyncio.TimerHandle | None = None
         self._start_timer()

@@ -36,7 +36,7 @@ class EventResponse(EventSourceResponse):
         super().__init__(  # pyright: ignore[reportUnknownMemberType]
             frames,
             ping=services.settings.heartbeat,
-            ping_message_factory=_ping,
+            ping_message_factory=lambda: ServerSentEvent(comment="ping"),
             send_timeout=services.settings.send_timeout,
         )
 
@@ -56,10 +56,6 @@ class EventResponse(EventSourceResponse):
         # The library would poll for the server's exit and then cut the stream. Here the drain ends the runs, and each
         # stream ends after its last event.
         await anyio.sleep_forever()
-
-
-def _ping() -> ServerSentEvent:
-    return ServerSentEvent(comment="ping")
 
 
 async def stream_events(request: ApiRequest) -> EventResponse:

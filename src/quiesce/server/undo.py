@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Final
+from typing import Any, Final
 
 from ..cancellation import CancellationToken
 from ..result import RunResult
@@ -22,9 +22,9 @@ class UndoTasks:
         self._quotas: Final = quotas
         self._run_lists: Final = run_lists
         self._shutdown: Final = shutdown
-        self._tasks: Final[dict[str, asyncio.Task[None]]] = {}
+        self._tasks: Final[dict[str, asyncio.Task[Any]]] = {}
 
-    def start(self, run: ServedRun, result: RunResult) -> asyncio.Task[None]:
+    def start(self, run: ServedRun, result: RunResult) -> asyncio.Task[Any]:
         """Undo what a run's tools did, unless that is in progress. The outcomes go to the receipt.
 
         Raises `Problem` while the server drains.
@@ -32,21 +32,18 @@ class UndoTasks:
         task = self._tasks.get(run.id)
         if task is None:
             self._quotas.check_not_draining()
-            task = asyncio.get_running_loop().create_task(self._undo(result), name=f"undo of run {run.id}")
+            task = asyncio.get_running_loop().create_task(result.undo(self._shutdown), name=f"undo of run {run.id}")
             self._tasks[run.id] = task
             task.add_done_callback(lambda done: self._ended(run, done))
         return task
 
-    async def _undo(self, result: RunResult) -> None:
-        await result.undo(self._shutdown)
-
-    def _ended(self, run: ServedRun, task: asyncio.Task[None]) -> None:
+    def _ended(self, run: ServedRun, task: asyncio.Task[Any]) -> None:
         self._tasks.pop(run.id, None)
         self._run_lists.run_changed(run)
         if not task.cancelled() and (error := task.exception()) is not None:
             _log.error("the undo of run %s failed", run.id, exc_info=error)
 
     @property
-    def running(self) -> tuple[asyncio.Task[None], ...]:
+    def running(self) -> tuple[asyncio.Task[Any], ...]:
         """The tasks of the undos that are in progress."""
         return tuple(self._tasks.values())

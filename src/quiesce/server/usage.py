@@ -9,7 +9,7 @@ from typing import Final, TypeAlias
 from msgspec import structs
 
 from ..usage.figure import total
-from ..usage.ledger import TokenUsage, Usage, summarise
+from ..usage.ledger import LedgerEntry, TokenUsage, summarise
 from ..usage.prices import total_cost
 from .registry import ServedRun
 from .schemas import DayUsage, UsageReport, UsageView, usage_view
@@ -30,13 +30,11 @@ class UsageTotals:
         """Add the usage of a run that is being deleted."""
         totals = self._deleted.setdefault(run.info.owner, {})
         for key, usage in _by_day_and_model(run):
-            totals[key] = usage if key not in totals else _sum((totals[key], usage))
+            _add(totals, key, usage)
         while len({day for day, _ in totals}) > _MAX_DAYS:
             oldest = min(day for day, _ in totals if day)
             for key in [key for key in totals if key[0] == oldest]:
-                undated = ("", key[1])
-                usage = totals.pop(key)
-                totals[undated] = usage if undated not in totals else _sum((totals[undated], usage))
+                _add(totals, ("", key[1]), totals.pop(key))
 
     def report(self, owner: str, runs: Iterable[ServedRun]) -> UsageReport:
         """The usage of one owner, the latest day first."""
@@ -51,14 +49,16 @@ class UsageTotals:
         return UsageReport(_sum(tuple(rows.values())), days)
 
 
+def _add(totals: dict[_DayAndModel, UsageView], key: _DayAndModel, usage: UsageView) -> None:
+    totals[key] = usage if key not in totals else _sum((totals[key], usage))
+
+
 def _by_day_and_model(run: ServedRun) -> list[tuple[_DayAndModel, UsageView]]:
     day = datetime.fromtimestamp(run.info.created_at, UTC).date().isoformat()
-    models = dict.fromkeys(entry.model for entry in run.entries)
-    return [((day, model), usage_view(_of_model(run, model))) for model in models]
-
-
-def _of_model(run: ServedRun, model: str) -> Usage:
-    return summarise(tuple(entry for entry in run.entries if entry.model == model))
+    by_model: dict[str, list[LedgerEntry]] = {}
+    for entry in run.entries:
+        by_model.setdefault(entry.model, []).append(entry)
+    return [((day, model), usage_view(summarise(tuple(entries)))) for model, entries in by_model.items()]
 
 
 def _sum(parts: tuple[UsageView, ...]) -> UsageView:

@@ -7,7 +7,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from ..conversation.sealing import faults, last_complete_turn
+from ..conversation.sealing import last_complete_turn
+from ..conversation.validity import faults
 from ..errors import StoreDamaged
 from ..interrupts import PendingTurn
 from ..messages import Message
@@ -19,21 +20,21 @@ PENDING: Final = "conversation.pending"
 
 
 class StoredConversation(NamedTuple):
-    """A conversation, with the turn in it that waits for a person."""
+    """A stored conversation, with its turn that waits for a person."""
 
     messages: tuple[Message, ...]
     pending: PendingTurn | None = None
 
 
 class Reading(NamedTuple):
-    """A stored conversation up to the first thing that is wrong with it, and what that is; empty when nothing is."""
+    """A stored conversation up to the first damage, and what that is; empty when there is none."""
 
     found: StoredConversation
     damage: str = ""
 
 
 def read_whole(snapshot: Snapshot) -> StoredConversation:
-    """The stored conversation. Raises `StoreDamaged` when anything is wrong with it."""
+    """The stored conversation. Raises `StoreDamaged`."""
     found, damage = read_undamaged(snapshot)
     if damage:
         raise damaged(snapshot.info.name, damage)
@@ -41,7 +42,7 @@ def read_whole(snapshot: Snapshot) -> StoredConversation:
 
 
 def read_undamaged(snapshot: Snapshot) -> Reading:
-    """As much of the stored conversation as makes sense."""
+    """The undamaged beginning of the stored conversation."""
     messages: list[Message] = []
     damage = ""
     for payload in snapshot.messages[: snapshot.in_order]:
@@ -54,17 +55,17 @@ def read_undamaged(snapshot: Snapshot) -> Reading:
         damage = f"It has {len(snapshot.messages)} of its {snapshot.info.length} messages."
     elif not damage and len(messages) < len(snapshot.messages):
         damage = f"Message {len(messages)} is missing."
-    said = tuple(messages)
-    wrong = faults(said)
+    read = tuple(messages)
+    wrong = faults(read)
     if wrong:
         damage = f"It is not a valid conversation: {'; '.join(wrong[:3])}."
     if damage:
-        return Reading(StoredConversation(_valid_part(said)), damage)
+        return Reading(StoredConversation(_valid_part(read)), damage)
     try:
         pending = msgspec.json.decode(snapshot.values.get(PENDING, b"null"), type=PendingTurn | None)
     except (msgspec.MsgspecError, UnicodeError) as error:
-        return Reading(StoredConversation(said), f"What waits for a person cannot be read: {error}.")
-    return Reading(StoredConversation(said, pending))
+        return Reading(StoredConversation(read), f"The turn that waits for a person cannot be read: {error}.")
+    return Reading(StoredConversation(read, pending))
 
 
 def read_rows(payloads: Iterable[bytes]) -> tuple[list[JournalRow], str]:
@@ -79,7 +80,7 @@ def read_rows(payloads: Iterable[bytes]) -> tuple[list[JournalRow], str]:
 
 
 def damaged(session: str, what: str) -> StoreDamaged:
-    """The error for a session that cannot be gone on with."""
+    """The error for a session that cannot be continued."""
     return StoreDamaged(
         f"Session {session!r} is damaged. {what}",
         todo=f"`quiesce sessions repair {session}` keeps what is whole and a copy of the rest.",

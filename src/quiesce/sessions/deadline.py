@@ -1,4 +1,4 @@
-"""How long a store may take to save one batch, however often that is tried."""
+"""The time limit for saving one batch, with all its retries."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-# A timer that is later than this was not late because of the store: the program itself stood still.
+# A timer that is later than this is late because the program was suspended, and not because of the store.
 _SUSPENDED: Final = 1.0
 
 
@@ -20,13 +20,13 @@ class Deadline:
         self._timer: asyncio.TimerHandle | None = None
 
     def set(self, seconds: float) -> None:
-        """Begin to count, unless that has begun."""
+        """Start the timer, unless it runs."""
         if self._timer is None:
             self._seconds = seconds
             self._timer = self._loop.call_later(seconds, self._on_timer)
 
     def clear(self) -> None:
-        """Count no more."""
+        """Stop the timer."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

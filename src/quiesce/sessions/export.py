@@ -1,6 +1,6 @@
 """Sessions as JSON Lines: one line for the session, then one for each message, run, row of a journal and value.
 
-An export holds everything that the store has, so an import of it is the same session. Only the lease stays behind.
+An export has everything of the session except its lease, so that an import gives the same session.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw, Struct
 
-from ..conversation.sealing import faults
+from ..conversation.validity import faults
 from ..errors import SessionExists, SessionNotFound, StoreDamaged
 from .journal.rows import Row, decode_messages, decode_row
 from .records import RunBegin, RunEnd, RunStatus, WriteBatch, holder
-from .store import Store
+from .store import SessionStore
 
 VERSION: Final = 1
 
@@ -58,7 +58,7 @@ class _Value(Struct, frozen=True, tag="value", tag_field="line"):
 _Line = _Head | _Message | _Run | _Event | _Value
 
 
-def export_session(store: Store, name: str) -> Iterator[bytes]:
+def export_session(store: SessionStore, name: str) -> Iterator[bytes]:
     """The lines of a session. Blocks; raises `SessionNotFound` or another `StoreError`."""
     snapshot = store.load(name).result()
     info = snapshot.info
@@ -73,8 +73,8 @@ def export_session(store: Store, name: str) -> Iterator[bytes]:
         yield _line(_Value(key, base64.b64encode(value).decode()))
 
 
-def import_session(store: Store, lines: Iterable[bytes], *, name: str | None = None) -> str:
-    """Put an export into a store, under its own name or another one; returns the name. All of it, or nothing.
+def import_session(store: SessionStore, lines: Iterable[bytes], *, name: str | None = None) -> str:
+    """Import an export into a store, under its own name or `name`; returns the name. All of it, or nothing.
 
     Blocks. Raises `SessionExists`, or `StoreDamaged` for lines that are not a whole export.
     """
@@ -83,15 +83,16 @@ def import_session(store: Store, lines: Iterable[bytes], *, name: str | None = N
     messages = [bytes(line.message) for line in rest if isinstance(line, _Message)]
     if len(messages) != head.length:
         raise StoreDamaged(f"The export has {len(messages)} of {head.length} messages.")
-    said = decode_messages(messages)
-    found = faults(said) if not any(isinstance(line, _Run) and line.status == "running" for line in rest) else ()
-    if found:
-        raise StoreDamaged(f"The export is not a valid conversation: {'; '.join(found[:3])}.")
+    conversation = decode_messages(messages)
+    is_running = any(isinstance(line, _Run) and line.status == "running" for line in rest)
+    wrong = () if is_running else faults(conversation)
+    if wrong:
+        raise StoreDamaged(f"The export is not a valid conversation: {'; '.join(wrong[:3])}.")
     _check_absent(store, name)
     lease = store.acquire(name, holder(uuid.uuid4().hex), seconds=60).result().lease
     try:
         batches = list(_batches(rest))
-        batches[-1].messages = list(said)
+        batches[-1].messages = list(conversation)
         batches[-1].values = {line.key: base64.b64decode(line.value) for line in rest if isinstance(line, _Value)}
         for batch in batches:
             store.write(lease, batch).result()
@@ -103,7 +104,7 @@ def import_session(store: Store, lines: Iterable[bytes], *, name: str | None = N
     return name
 
 
-def _check_absent(store: Store, name: str) -> None:
+def _check_absent(store: SessionStore, name: str) -> None:
     try:
         store.load(name).result()
     except SessionNotFound:
@@ -119,7 +120,7 @@ def _batches(lines: list[Any]) -> Iterator[WriteBatch]:
     rows: dict[str, list[Row]] = {}
     for line in lines:
         if isinstance(line, _Event):
-            decode_row(bytes(line.event))  # it must be one
+            decode_row(bytes(line.event))  # raises when it is not a row
             rows.setdefault(line.run, []).append(Row(bytes(line.event), line.number, line.lengths))
     for run in runs:
         batch = WriteBatch(run.run)

@@ -1,4 +1,4 @@
-"""What a store holds, as plain values: stores move bytes and need not know what a message is."""
+"""The values that go into a store and come out of it. Messages and events are bytes there."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from .journal.rows import JournalRow, Row, encode, pack
 
 RunStatus: TypeAlias = Literal["running", "ended", "crashed"]
 
-# --- Who writes ----------------------------------------------------------------------------------------------------
+# --- The writer ----------------------------------------------------------------------------------------------------
 
 
 class Holder(Struct, frozen=True):
-    """Who holds a session: enough to name them in an error, and to see that they are dead.
+    """The process that holds a session: enough to name it in an error, and to see that it has ended.
 
-    `process` identifies one process on one machine since its last start, or is empty where that cannot be told.
+    `process` identifies one process on one machine since its last start; empty on systems that do not say.
     """
 
     owner: str
@@ -36,7 +36,7 @@ class Holder(Struct, frozen=True):
 
     @property
     def is_gone(self) -> bool:
-        """Whether the process is known to have ended. False when that cannot be told from here."""
+        """Whether the process is known to have ended. False when that cannot be seen from here."""
         here = _process_space()
         if not self.process or not here or not self.process.startswith(f"{here}/"):
             return False
@@ -50,7 +50,7 @@ def holder(owner: str) -> Holder:
 
 
 def _process_space() -> str:
-    """What must be the same for two processes to see each other: the boot and the pid namespace."""
+    """The boot and the pid namespace. Two processes see each other when both are the same."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot}/{os.readlink('/proc/self/ns/pid')}"
@@ -59,7 +59,7 @@ def _process_space() -> str:
 
 
 def _started_at(pid: int) -> str:
-    """When a process started, by the kernel's clock; empty when there is none, or it has ended and is a zombie."""
+    """When a process started, by the kernel's clock; empty when it has ended, also as a zombie."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (OSError, ValueError):
@@ -68,9 +68,10 @@ def _started_at(pid: int) -> str:
 
 
 class Lease(Struct, frozen=True):
-    """The right to write a session until `expires`. A newer lease has a higher `fence`; then this one is worth nothing.
+    """The right to write a session for `seconds` after the last write or renewal.
 
-    `revision` is the session's when the lease was taken: it changes with every write.
+    A newer lease has a higher `fence`; then writes with this one are refused. `revision` is the session's when the
+    lease was acquired: it changes with every write.
     """
 
     session: str
@@ -80,14 +81,14 @@ class Lease(Struct, frozen=True):
     seconds: float
     owner: str
     since: int = 0
-    """The last place in the line when the lease was taken: who is behind it came later."""
+    """The last position in the queue when the lease was acquired: prompts after it came later."""
 
 
-# --- What is written -----------------------------------------------------------------------------------------------
+# --- Written -----------------------------------------------------------------------------------------------
 
 
 class RunBegin(Struct, frozen=True):
-    """A run writes to the session for the first time."""
+    """The first write of a run to its session."""
 
     agent: str
     started: float
@@ -103,9 +104,9 @@ class RunEnd(Struct, frozen=True):
 
 
 class WriteBatch:
-    """What goes into the store in one transaction, or not at all.
+    """What is written in one transaction, all of it or nothing.
 
-    Rows are numbered by run, and messages by session, so that a batch that is written twice is there once.
+    Rows are numbered by run, and messages by session, so that a batch that is written twice is stored once.
     """
 
     def __init__(self, run_id: str, *, first_row: int = 0, first_event: int | None = None) -> None:
@@ -115,29 +116,29 @@ class WriteBatch:
         """The number of the first event among the entries; None when events are not counted."""
         self.entries: list[JournalRow] = []
         self.closing: RunEnded | None = None
-        """The run's last event, which is in the store before it is told."""
+        """The run's last event, which is stored before readers get it."""
         self.messages: list[Message] = []
         self.first_message = 0
         self.cuts = False
-        """Whether messages from `first_message` on go, even if none take their place."""
+        """Whether messages from `first_message` on are deleted, even if none replace them."""
         self.begin: RunBegin | None = None
         self.end: RunEnd | None = None
         self.values: dict[str, bytes] = {}
         self.sent_prompts: dict[int, str] = {}
-        """Letters whose words are in here, by their place, and the run that says them."""
+        """The positions of queued prompts that are among the messages, and the run that sends each."""
         self.marks: list[int] = []
-        """Which entries are marks, which are not for readers."""
+        """Which entries are marks: rows that are only for recovery."""
         self.release = False
         self._rows: list[Row] | None = None
 
     @property
     def count(self) -> int:
-        """How many entries there are, with the closing one."""
+        """How many entries there are, with the closing event."""
         return len(self.entries) + (self.closing is not None)
 
     @property
     def urgent(self) -> bool:
-        """Whether this must survive a power cut: not when it says only that a run is over."""
+        """Whether this must survive a power cut: not when it holds only the end of a run."""
         return self.closing is None or bool(self.entries)
 
     @property
@@ -165,7 +166,7 @@ class WriteBatch:
         return [encode(message) for message in self.messages]
 
 
-# --- What is read --------------------------------------------------------------------------------------------------
+# --- Read --------------------------------------------------------------------------------------------------
 
 
 class RunRecord(Struct, frozen=True):
@@ -202,11 +203,11 @@ class Snapshot(Struct, frozen=True):
     unfinished: dict[str, list[bytes]]
     values: dict[str, bytes]
     in_order: int | None = None
-    """How many of the messages are in their places, when some after them are not."""
+    """How many messages there are before the first gap, when there is one."""
 
 
 def up_to_gap(rows: Sequence[Sequence[Any]]) -> tuple[int, list[bytes]]:
-    """Messages from (position, payload), sorted: how many are in their places, counted from 0, and all of them."""
+    """From sorted (position, payload): how many messages there are before the first gap, and all messages."""
     in_order = 0
     while in_order < len(rows) and rows[in_order][0] == in_order:
         in_order += 1
@@ -223,13 +224,13 @@ class AcquireRequest(Struct, frozen=True):
 
 
 class AcquiredSession(Struct, frozen=True):
-    """A session that was taken: the lease, and what is stored unless the taker has that already."""
+    """A session that was acquired: the lease, and what is stored unless that is known already."""
 
     lease: Lease
     snapshot: Snapshot | None
 
 
 class SentElsewhere(Struct, frozen=True):
-    """A session that is not needed any more: the run that had it has sent the queued prompt."""
+    """The answer when a session is not needed any more: the run that has it has taken the queued prompt."""
 
     run_id: str

@@ -1,4 +1,4 @@
-"""Repairing a session that is damaged: what is whole stays, and the rest is handed out before it is cut away."""
+"""Repair of a damaged session: the undamaged part stays, and the rest is passed on before it is deleted."""
 
 from __future__ import annotations
 
@@ -14,33 +14,35 @@ from .journal.buffer import WRITER
 from .journal.recovery import Crash
 from .journal.rows import encode
 from .records import Lease, RunEnd, Snapshot, WriteBatch, holder
-from .store import Store
+from .store import SessionStore
 
 
 class Repair(NamedTuple):
-    """What is wrong with a session, how many of its messages stay, and what is cut away, one JSON value each."""
+    """The damage of a session, how many of its messages stay, and what was deleted, one JSON value each."""
 
     damage: str
     kept: int
     cut: list[bytes]
 
 
-def repair_session(store: Store, name: str, keep: Callable[[list[bytes]], None]) -> Repair | None:
-    """Make a damaged session whole again; None when nothing is wrong with it.
+def repair_session(store: SessionStore, name: str, keep: Callable[[list[bytes]], None]) -> Repair | None:
+    """Repair a damaged session; None when it is not damaged.
 
-    `keep` is called with what is cut away, before it is. Runs that never ended count as crashed, and their journals
+    `keep` is called with what will be deleted, before it is. Runs that never ended count as crashed, and their journals
     stay. Blocks. Raises `SessionNotFound`, `SessionBusy` or another `StoreError`.
     """
-    store.load(name).result()  # one that is not there is not made
-    taken = store.acquire(name, holder(uuid.uuid4().hex), seconds=60).result()
+    store.load(name).result()  # so that a session that does not exist is not created
+    acquired = store.acquire(name, holder(uuid.uuid4().hex), seconds=60).result()
     try:
-        assert taken.snapshot is not None
-        return _repair(store, taken.lease, taken.snapshot, keep)
+        assert acquired.snapshot is not None
+        return _repair(store, acquired.lease, acquired.snapshot, keep)
     finally:
-        store.release(taken.lease).result()
+        store.release(acquired.lease).result()
 
 
-def _repair(store: Store, lease: Lease, snapshot: Snapshot, keep: Callable[[list[bytes]], None]) -> Repair | None:
+def _repair(
+    store: SessionStore, lease: Lease, snapshot: Snapshot, keep: Callable[[list[bytes]], None]
+) -> Repair | None:
     (messages, _), damage = read_undamaged(snapshot)
     if not damage:
         unread = (read_rows(rows)[1] for rows in snapshot.unfinished.values())

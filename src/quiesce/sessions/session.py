@@ -27,12 +27,12 @@ from .journal.run_host import RunHost
 from .queue.waiting import BusyPolicy, SessionWaiter
 from .records import Lease, RunEnd, RunRecord, SentElsewhere, Snapshot, WriteBatch
 from .state import STATE, unsavable
-from .store import Store
+from .store import SessionStore
 from .stores.resolve import resolve_store
 
 OnStoreFailure: TypeAlias = Literal["stop", "continue"]
 
-# A lease is renewed while a run goes on; after a crash, others wait this long unless they can see that it is dead.
+# A lease is renewed while a run goes on. After a crash other processes wait this long, unless they see that it is dead.
 LEASE: Final = 30.0
 # Seconds between attempts to write what an earlier run left.
 _PAUSE: Final = 0.25
@@ -60,8 +60,8 @@ class Session(Conversation):
 
     name               what it is called in the store
     store              a `Store`, a path, or a URL such as "postgresql://..."; the user's own SQLite file by default
-    wait               seconds to wait for a session that another process has, before `SessionBusy`
-    lease              seconds after which a process that no longer renews its lease is taken for dead
+    wait               seconds to wait for a session that another process holds, before `SessionBusy`
+    lease              seconds after which a process that no longer renews its lease counts as dead
     on_store_failure   "stop" a run that cannot be saved any more, or "continue" it in memory
 
     Raises `ConfigurationError` for anything that cannot work.
@@ -78,7 +78,7 @@ class Session(Conversation):
     ) -> None:
         super().__init__()
         self.name: Final = _checked_name(name)
-        self.store: Final[Store] = resolve_store(store)
+        self.store: Final[SessionStore] = resolve_store(store)
         self.wait: Final = _checked_seconds("session_wait", wait, least=0.0)
         self.lease: Final = _checked_seconds("lease", lease, least=0.001)
         if on_store_failure not in get_args(OnStoreFailure):
@@ -100,7 +100,7 @@ class Session(Conversation):
 
     @property
     def id(self) -> str:
-        """What tells this conversation from all others, in every process; known once it was opened."""
+        """The id of this conversation, the same in every process; known once it was opened."""
         return self._stored.session_id or super().id
 
     @property
@@ -110,7 +110,7 @@ class Session(Conversation):
 
     @property
     def must_be_opened(self) -> bool:
-        """A session belongs to its store: a run takes it there first."""
+        """True: a run acquires the session from its store first."""
         return True
 
     @property
@@ -121,10 +121,10 @@ class Session(Conversation):
     # --- Reading without holding --------------------------------------------------------------------------------
 
     async def load(self) -> tuple[Message, ...]:
-        """Read the conversation as it is stored now. What a run left that is not at rest is shown as if sealed.
+        """Read the conversation as it is stored now. The turn of an unfinished run is shown as if sealed.
 
-        One that is damaged is shown up to there, and `damage` says what it is. Raises a `StoreError`. Changes nothing
-        in the store; while a run of this process holds it, nothing at all.
+        A damaged conversation is shown up to the damage, which `damage` describes. Changes nothing in the store, and
+        nothing here while a run of this process holds the session. Raises a `StoreError`.
         """
         snapshot = await asyncio.wrap_future(self.store.load(self.name))
         return self._show(snapshot, await asyncio.wrap_future(self.store.runs(self.name)))
@@ -134,18 +134,17 @@ class Session(Conversation):
         return self._show(self.store.load(self.name).result(), self.store.runs(self.name).result())
 
     async def events(self, run_id: str, *, after: int = 0) -> list[NumberedEvent]:
-        """The events of a run that are stored, after number `after`: each with the number that live readers got it by.
+        """The stored events of a run after number `after`, each with the number that live readers got.
 
-        Events are numbered from 1. Those of a run that is at rest end with `RunEnded`, unless it crashed. Raises a
-        `StoreError`.
+        Numbers begin with 1. A run at rest ends with `RunEnded`, unless it crashed. Raises a `StoreError`.
         """
         rows = self.store.rows(self.name, run_id, after=after)
         return list(unpack(await asyncio.wrap_future(rows), after))
 
     async def receipt(self, run_id: str) -> Receipt | None:
-        """The receipt of a run as it is stored, with what became known after its end; None for a run without one.
+        """The stored receipt of a run, with late outcomes; None for a run that goes on or has crashed.
 
-        A run that goes on has none yet, and one that crashed never had. Raises a `StoreError`.
+        Raises a `StoreError`.
         """
         for run in await asyncio.wrap_future(self.store.runs(self.name)):
             if run.run_id == run_id:
@@ -172,7 +171,7 @@ class Session(Conversation):
     # --- Writing: for the run that holds it ---------------------------------------------------------------------
 
     def append(self, *messages: Message, replacing: int = 0) -> None:
-        """Add messages, all in one step. The run's journal brings them into the store."""
+        """Add messages, all in one step. The run's journal saves them."""
         was_pending = self._state.pending is not None
         super().append(*messages, replacing=replacing)
         if self._journal is not None:
@@ -190,7 +189,7 @@ class Session(Conversation):
             self._journal.set_value(PENDING, encode(pending))
 
     def take_pending(self, answers: Answers, run_id: str) -> PendingTurn:
-        """The pending turn with answers in it, for the run that goes on with it."""
+        """The pending turn with answers in it, for the run that continues it."""
         taken = super().take_pending(answers, run_id)
         if self._journal is not None:
             self._journal.commit(())
@@ -198,7 +197,7 @@ class Session(Conversation):
         return taken
 
     def cancel_pending(self, note: str = DEFAULT_CUT_NOTE) -> tuple[Interrupt, ...]:
-        """Do not wait for the person any longer. It is saved with the next run."""
+        """Stop waiting for the person. This is saved with the next run."""
         asked = super().cancel_pending(note)
         if asked:
             self._pending_cancelled, self._stored.revision = True, None
@@ -230,7 +229,7 @@ class Session(Conversation):
         return self._journal
 
     def release(self, run_id: str) -> None:
-        """Give the session back. What could not be saved is forgotten here too, unless the run was to go on anyway."""
+        """Release the session. What was not saved is dropped here too, unless `on_store_failure` is "continue"."""
         if self.holder == run_id:
             left, self._journal = self._journal, None
             if left is not None and not left.all_saved:
@@ -244,7 +243,7 @@ class Session(Conversation):
     async def open(self, give_up: asyncio.Future[None], busy_policy: BusyPolicy | None = None) -> Lease | SentElsewhere:
         """Acquire the lease, load what is stored, and seal the runs that crashed. `give_up` is done when time is up.
 
-        `busy_policy` says what to do while another process has the session. `SentElsewhere` means that the run there
+        `busy_policy` says what to do while another process holds the session. `SentElsewhere` means that the run there
         has sent its prompt. Raises `SessionBusy` or another `StoreError`.
         """
         self._waiter = SessionWaiter(self, self._owner, self._stored.revision, busy_policy or BusyPolicy())
@@ -264,28 +263,28 @@ class Session(Conversation):
         return taken.lease
 
     def stop_watching(self) -> bool:
-        """The journal looks at the session's letters itself from now on. Whether one may have come before that."""
+        """Stop watching the queue, which the journal does from now on. Whether a prompt may have come before that."""
         return self._waiter is not None and self._waiter.stop_watching()
 
     @property
     def position(self) -> int | None:
-        """The place in the store's line of a run that waits here for the session, when it has one."""
+        """The position in the queue of a run that waits here for the session, when it has one."""
         return None if self._waiter is None else self._waiter.position
 
     @property
     def is_queued(self) -> bool:
-        """Whether a run here waits, or begins to wait, in line for the session, which another process holds."""
+        """Whether a run here is in the queue for the session, or joins it now."""
         return self._waiter is not None and self._waiter.is_queued
 
     def opened(self) -> None:
-        """The journal takes what is written from now on."""
+        """Called by the journal once it is open: what was cancelled before is saved now."""
         if self._pending_cancelled:
             self._pending_cancelled = False
             if self.pending is not None:
                 self.drop_pending()
 
     async def _take_over(self, lease: Lease, snapshot: Snapshot) -> None:
-        """What is stored, sealed where a crash has torn it, becomes what is here."""
+        """Replace what is here by what is stored, with the turns of crashed runs sealed."""
         revision, unsaved = snapshot.info.revision, self._unsaved
         if unsaved is not None and self._goes_on_from(snapshot, unsaved):
             revision = await self._catch_up(lease, snapshot, unsaved)
@@ -293,14 +292,14 @@ class Session(Conversation):
         else:
             found = read_whole(snapshot)
             if unsaved is not None:
-                _log.warning("Run %s: what it could not save is dropped; others have gone on.", unsaved.run_id)
+                _log.warning("Run %s: what it could not save is dropped; other runs have continued.", unsaved.run_id)
         sealings: list[Sealing] = []
         if snapshot.unfinished:
             runs = await asyncio.wrap_future(self.store.runs(self.name))
             sealings, damage = seal_unfinished(self.name, found, snapshot.unfinished, _writer(snapshot, runs))
             if damage:
                 raise damaged(self.name, damage)
-        for each in sealings:  # written only when all of them are known to make sense
+        for each in sealings:  # written only when all of them are valid
             revision, found = await self._write(lease, each.batch()), each.after
         self._state, self._stored.messages = ConversationState(*found), found.messages
         self._stored.revision, self._unsaved, self.damage = revision, None, ""
@@ -310,7 +309,7 @@ class Session(Conversation):
             self._read_state(self.values)
 
     def _goes_on_from(self, snapshot: Snapshot, unsaved: Unsaved) -> bool:
-        """Whether no other run has written since the run that is not wholly saved, nor sealed it."""
+        """Whether no other run has written since the partly saved run, or sealed it."""
         writer = snapshot.values.get(WRITER)
         if snapshot.info.id != self._stored.session_id:
             return False
@@ -331,7 +330,7 @@ class Session(Conversation):
         return revision
 
     async def _write(self, lease: Lease, batch: WriteBatch) -> int:
-        """Write a batch, and try again for a while."""
+        """Write a batch, with retries for a while."""
         loop = asyncio.get_running_loop()
         give_up = loop.time() + journal.STORE_TIMEOUT
         while True:
@@ -346,7 +345,7 @@ class Session(Conversation):
             await asyncio.sleep(_PAUSE)
 
     def wrote(self, batch: WriteBatch, revision: int) -> None:
-        """A batch is in the store."""
+        """Note that a batch is in the store."""
         self._stored.revision = revision
         self._stored.writer = batch.values.get(WRITER, self._stored.writer)
         if batch.rewrites:
@@ -367,7 +366,7 @@ def stored_receipt(run: RunRecord, rows: Iterable[Row]) -> Receipt | None:
 
 
 def _writer(snapshot: Snapshot, runs: list[RunRecord]) -> str:
-    """The run that wrote to a session last; sessions from before that was noted have only the times of their runs."""
+    """The run that wrote to a session last. Old sessions do not record it: there it is the run that started last."""
     noted = snapshot.values.get(WRITER)
     return noted.decode() if noted is not None else runs[-1].run_id
 
@@ -382,7 +381,7 @@ def _checked_name(name: str) -> str:
 
 def _checked_seconds(what: str, seconds: float, *, least: float) -> float:
     if not least <= seconds < float("inf"):
-        raise ConfigurationError(f"{what}={seconds!r} makes no sense.", todo="Use a number of seconds.")
+        raise ConfigurationError(f"{what}={seconds!r} is not valid.", todo="Use a number of seconds.")
     return seconds
 
 

@@ -1,8 +1,13 @@
-"""What a store is: a place where sessions outlive the process."""
+"""What a store is: a place where sessions outlive the process.
+
+`Store` is what you write to keep sessions in a place of your own: four blocking methods, for one process.
+`SessionStore` is what a session uses, and what the stores here offer: SQLite, Postgres, memory. It includes
+`Coordination`, by which several processes share a session.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from typing import Protocol, runtime_checkable
 
@@ -13,35 +18,64 @@ from .records import AcquiredSession, Holder, Lease, RunRecord, SentElsewhere, S
 
 @runtime_checkable
 class Store(Protocol):
-    """Holds sessions: for each the conversation, a journal of every run, and some named values.
+    """A place of your own for sessions: for each of them a list of records, which only grows.
 
-    Every method returns at once, with a future that any thread, or any event loop through `asyncio.wrap_future`, can
-    wait for. Calls are carried out in order. A future that is done means that the change is durable. Failures are
-    `StoreError`s. Writing needs a lease; a lease that was superseded by a newer one is refused with `LeaseLost`, and
-    then nothing is written.
+    The methods may block. They are called in a thread of their own, one at a time. An `OSError` means that the store
+    is away, and the call is tried again for a while; any other failure ends the run. The name of a session may be any
+    printable text.
+
+    Only one process at a time may use a session in such a store.
     """
 
-    @property
-    def url(self) -> str:
-        """Where this is, for people; without passwords."""
+    def append(self, session: str, number: int, record: bytes) -> None:
+        """Store record `number` of a session; the first one, which makes the session, is number 0. Durable on return.
+
+        May be repeated with the same number after a failure. Raises `FileExistsError` when there is such a record
+        already, so that a second process that writes the session is noticed, and stopped.
+        """
         ...
+
+    def read(self, session: str) -> Sequence[bytes]:
+        """The records of a session in order; empty when there is no such session."""
+        ...
+
+    def names(self) -> Iterable[str]:
+        """The names of all sessions."""
+        ...
+
+    def delete(self, session: str) -> None:
+        """Delete a session with all its records."""
+        ...
+
+
+class Coordination(Protocol):
+    """How several processes share a session: one of them has its lease, the others wait in its queue.
+
+    A lease that was superseded by a newer one is refused with `LeaseLost`, and then nothing is written.
+    """
 
     def acquire(
         self, session: str, holder: Holder, *, seconds: float, known: int | None = None
     ) -> Future[AcquiredSession]:
-        """Take the session, which is made if there is none. Fails with `SessionBusy` while another process holds it.
+        """Acquire the session, which is made if there is none. Fails with `SessionBusy` while another process holds it.
 
-        Comes with everything that is stored, unless that is still at the revision `known`. A lease that has expired,
-        whose holder's process is gone, or that the same `owner` had, is taken over. Those who wait in line go first.
+        The result has everything that is stored, unless that is still at the revision `known`. A lease that has
+        expired, whose holder's process has ended, or that the same `owner` had, is taken over. Queued prompts go first.
         """
         ...
 
-    # --- The line -----------------------------------------------------------------------------------------------
+    def renew(self, lease: Lease) -> Future[None]:
+        """Hold the lease for another `lease.seconds`. A write does that too."""
+        ...
+
+    def release(self, lease: Lease) -> Future[None]:
+        """Release the session. No failure when another process holds it by now."""
+        ...
 
     def enqueue(self, session: str, request: QueueRequest) -> Future[int]:
-        """Get in line for a session, with words for those who came before; gives the place, which grows with time.
+        """Queue a prompt for a session; gives its position, which grows with time.
 
-        A place that is not asked for again within the request's seconds is passed over by others.
+        A position that is not renewed, by `acquire_queued`, within the request's seconds is skipped.
         """
         ...
 
@@ -56,39 +90,44 @@ class Store(Protocol):
         ...
 
     def withdraw(self, session: str, position: int) -> Future[SentElsewhere | None]:
-        """Give a place up. `SentElsewhere` when the words that came with it were taken, and so are said, or will be."""
+        """Give a position up. `SentElsewhere` when a run has taken the queued prompt, and has sent it or will."""
         ...
 
     def queued_prompts(self, lease: Lease) -> Future[list[QueuedPrompt]]:
-        """The line behind the holder of a lease, in order."""
+        """The prompts that wait for the session, in order."""
         ...
 
     def take_prompt(self, lease: Lease, position: int, run_id: str) -> Future[bool]:
-        """Take the words of a letter, to be said in a run. False when the sender has left, and they are not to be said.
+        """Take a queued prompt, to be sent in a run. False when it was withdrawn, and is not to be sent.
 
-        They are said with a `WriteBatch` that has this place among its `sent_prompts`.
+        It counts as sent when a `WriteBatch` is written that has its position among its `sent_prompts`.
         """
         ...
 
     def return_prompts(self, lease: Lease, positions: Sequence[int]) -> Future[list[int]]:
-        """Give letters back whose words a run has taken and will not say; gives those whose sender has left since."""
+        """Return prompts that a run has taken and will not send; gives the positions of those that were withdrawn."""
         ...
 
     def subscribe(self, session: str, function: Callable[[], None]) -> Callable[[], None]:
-        """Call `function`, in whichever thread, when the session changes hands or its line changes; perhaps in vain.
+        """Call `function`, in any thread, when the session's holder or queue changes; sometimes when nothing has.
 
-        Returns the way to end that.
+        Returns a function that ends the subscription.
         """
         ...
 
-    # --- Holding, reading and writing ---------------------------------------------------------------------------
 
-    def renew(self, lease: Lease) -> Future[None]:
-        """Hold the lease for another `lease.seconds`. A write does that too."""
-        ...
+@runtime_checkable
+class SessionStore(Coordination, Protocol):
+    """Holds sessions: for each the conversation, a journal of every run, and some named values.
 
-    def release(self, lease: Lease) -> Future[None]:
-        """Give the session back. No failure when another process holds it by now."""
+    Every method returns at once, with a future that any thread, or any event loop through `asyncio.wrap_future`, can
+    wait for. Calls are carried out in order. A future that is done means that the change is durable. Failures are
+    `StoreError`s.
+    """
+
+    @property
+    def url(self) -> str:
+        """Where this is, for people; without passwords."""
         ...
 
     def load(self, session: str) -> Future[Snapshot]:
@@ -96,17 +135,17 @@ class Store(Protocol):
         ...
 
     def write(self, lease: Lease, batch: WriteBatch) -> Future[int]:
-        """Put a batch into the store, all of it or nothing; gives the session's new revision.
+        """Write a batch, all of it or nothing; gives the session's new revision.
 
-        May be repeated: a batch whose first row is there changes nothing, whatever was written after it. Nor does one
+        May be repeated: a batch whose first row is stored changes nothing, whatever was written after it. Nor does one
         without rows that ends a run that has ended.
         """
         ...
 
     def add_late(self, session_id: str, run_id: str, payload: bytes) -> Future[bool]:
-        """Put something that a run learnt after its end into its journal, as a mark; the same once only.
+        """Add to a run's journal what became known after its end, as a mark; the same payload once only.
 
-        Needs no lease and changes nothing else. False when the session, by its id, or the run is not there.
+        Needs no lease and changes nothing else. False when there is no such session, by its id, or run.
         """
         ...
 
@@ -118,16 +157,12 @@ class Store(Protocol):
         """The runs of a session, in order. Fails with `SessionNotFound`."""
         ...
 
-    def journal(self, session: str, run_id: str) -> Future[list[bytes]]:
-        """The rows of a run's journal, in order; empty when there is none."""
-        ...
-
     def rows(
         self, session: str, run_id: str, *, after: int = 0, most: int | None = None, marks: bool = False
     ) -> Future[list[Row]]:
-        """The same with numbers: the rows that have events after number `after`, and perhaps one before; `unpack` them.
+        """The rows of a run's journal that have events after number `after`, and perhaps one before; `unpack` them.
 
-        Not more than `most` of those that are new. With `marks`, what is only for recovery is among them.
+        Not more than `most` of those that are new. With `marks`, rows that are only for recovery are among them.
         """
         ...
 
@@ -135,14 +170,6 @@ class Store(Protocol):
         """Remove a session and everything that belongs to it. Fails with `SessionNotFound`, or with `SessionBusy`."""
         ...
 
-    def get(self, key: str) -> Future[bytes | None]:
-        """A value that belongs to the whole store."""
-        ...
-
-    def put(self, key: str, value: bytes) -> Future[None]:
-        """Set a value that belongs to the whole store, such as what was learnt about a model's tokens."""
-        ...
-
     def close(self) -> Future[None]:
-        """Finish what was asked for and let go of files and connections. The next call opens them again."""
+        """Finish all calls, and close files and connections. The next call opens them again."""
         ...

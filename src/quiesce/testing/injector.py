@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from msgspec import Struct
 
@@ -32,11 +32,16 @@ class Injection(Struct, frozen=True):
         return f"{self.source}:{self.point}"
 
 
+Source: TypeAlias = Callable[[Harness, WatchedRun], object]
+
 # --- Sources: each stops the target in its own way ------------------------------------------------------------------
 
 
-def _from_loop(_: Harness, target: WatchedRun) -> None:
-    target.run.cancel("injected")
+def _in_mode(mode: Mode) -> Source:
+    def stop(_: Harness, target: WatchedRun) -> None:
+        target.run.cancel("injected", mode=mode)
+
+    return stop
 
 
 def _from_thread(_: Harness, target: WatchedRun) -> None:
@@ -56,14 +61,6 @@ def _from_own_task(_: Harness, target: WatchedRun) -> None:
             task.cancel()
 
 
-def _from_deadline(_: Harness, target: WatchedRun) -> None:
-    target.run.deadline_passed(0.0)
-
-
-def _from_parent(harness: Harness, _: WatchedRun) -> None:
-    harness.parent.cancel("injected")
-
-
 def _from_signal(_: Harness, target: WatchedRun) -> None:
     if threading.current_thread() is not threading.main_thread():
         target.run.cancel("injected", source="signal")
@@ -79,38 +76,27 @@ def _from_signal(_: Harness, target: WatchedRun) -> None:
         signal.signal(signal.SIGUSR1, before)
 
 
-def _kill(_: Harness, target: WatchedRun) -> None:
-    target.run.cancel("injected", mode="kill")
-
-
-def _after_tools(_: Harness, target: WatchedRun) -> None:
-    target.run.cancel("injected", mode="after_tools")
-
-
-def _after_turn(_: Harness, target: WatchedRun) -> None:
-    target.run.cancel("injected", mode="after_turn")
-
-
-SOURCES: Final[dict[str, Callable[[Harness, WatchedRun], None]]] = {
+_from_loop: Final = _in_mode(Mode.NOW)
+SOURCES: Final[dict[str, Source]] = {
     "loop": _from_loop,
     "thread": _from_thread,
     "task": _from_caller,
     "run_task": _from_own_task,
-    "deadline": _from_deadline,
-    "parent": _from_parent,
+    "deadline": lambda _, target: target.run.deadline_passed(0.0),
+    "parent": lambda harness, _: harness.parent.cancel("injected"),
     "signal": _from_signal,
-    "kill": _kill,
-    "after_tools": _after_tools,
-    "after_turn": _after_turn,
-    "escalate": _after_turn,
+    "kill": _in_mode(Mode.KILL),
+    "after_tools": _in_mode(Mode.AFTER_TOOLS),
+    "after_turn": _in_mode(Mode.AFTER_TURN),
+    "escalate": _in_mode(Mode.AFTER_TURN),
     "twice": _from_loop,
 }
 """Stops before the k-th callback. `hook` stops in the k-th hook call and `line` before the k-th line of Quiesce."""
 
 # Further stops, by the number of steps after the first one.
-_FOLLOW_UPS: Final[dict[str, dict[int, Callable[[Harness, WatchedRun], None]]]] = {
-    "escalate": {2: _from_loop, 4: _kill},
-    "twice": {1: _from_thread, 2: _from_caller, 3: _kill},
+_FOLLOW_UPS: Final[dict[str, dict[int, Source]]] = {
+    "escalate": {2: _from_loop, 4: SOURCES["kill"]},
+    "twice": {1: _from_thread, 2: _from_caller, 3: SOURCES["kill"]},
 }
 
 EXPECTED_CAUSE: Final = {

@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Iterator
 
 from ..cancellation import Mode
-from ..conversation.sealing import SENTENCES, faults
+from ..conversation.sealing import SENTENCES
+from ..conversation.validity import faults
 from ..events import RunEnded, TextDelta, ToolEnded
 from ..interrupts import DENIED, EXPIRED
 from ..messages import AssistantMessage, Outcome, Text, ToolMessage, ToolResult

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Final, cast
 
-from ..agent import Agent
+from ..agent import AnyAgent
 from ..cancellation import CancellationToken
 from ..events import Event, RunEnded, ToolEnded, ToolStarted
 from ..interrupts import Answers
@@ -21,7 +21,7 @@ from .tool_log import ToolLog
 class WatchedRun:
     """A run with its events, the log of its tools, and the time of its end."""
 
-    def __init__(self, run: Run, agent: Agent, tool_log: ToolLog, harness: Harness, *, target: bool) -> None:
+    def __init__(self, run: Run, agent: AnyAgent, tool_log: ToolLog, harness: Harness, *, target: bool) -> None:
         self._harness: Final = harness
         self.run: Final = run
         self.agent: Final = agent
@@ -68,7 +68,7 @@ class Harness:
 
     def start(
         self,
-        agent: Agent,
+        agent: AnyAgent,
         prompt: Prompt,
         *,
         target: bool | None = None,
@@ -78,19 +78,19 @@ class Harness:
         """`agent.start`, watched. `under` is a token below `harness.parent` to use instead of that."""
         return self._watch(agent, lambda token: agent.start(prompt, token=under or token, **options), target=target).run
 
-    def start_answer(self, agent: Agent, answers: Answers, *, target: bool | None = None, **options: Any) -> Run:
+    def start_answer(self, agent: AnyAgent, answers: Answers, *, target: bool | None = None, **options: Any) -> Run:
         """`agent.start_answer`, watched."""
         return self._watch(agent, lambda token: agent.start_answer(answers, token=token, **options), target=target).run
 
-    def start_continue(self, agent: Agent, *, target: bool | None = None, **options: Any) -> Run:
+    def start_continue(self, agent: AnyAgent, *, target: bool | None = None, **options: Any) -> Run:
         """`agent.start_continue`, watched."""
         return self._watch(agent, lambda token: agent.start_continue(token=token, **options), target=target).run
 
-    async def invoke(self, agent: Agent, prompt: Prompt, *, target: bool | None = None, **options: Any) -> RunResult:
+    async def invoke(self, agent: AnyAgent, prompt: Prompt, *, target: bool | None = None, **options: Any) -> RunResult:
         """`agent.invoke_async`, watched."""
         return await self.start(agent, prompt, target=target, **options).owned()
 
-    async def read(self, agent: Agent, prompt: Prompt, *, target: bool | None = None, **options: Any) -> RunResult:
+    async def read(self, agent: AnyAgent, prompt: Prompt, *, target: bool | None = None, **options: Any) -> RunResult:
         """Read `agent.stream_async` to its end, watched."""
         streams: list[EventStream] = []
 
@@ -128,7 +128,7 @@ class Harness:
             clean_up()
 
     def _watch(
-        self, agent: Agent, begin: Callable[[CancellationToken | None], Run], *, target: bool | None
+        self, agent: AnyAgent, begin: Callable[[CancellationToken | None], Run], *, target: bool | None
     ) -> WatchedRun:
         is_target = self.target is None if target is None else target
         tool_log = self._tool_logs.get(id(agent))

@@ -53,7 +53,7 @@ def stop_everywhere(
     seed: int = 0,
     name: str | None = None,
 ) -> StopReport:
-    """Stop a scenario before every step it results, from every source, and check the promises P1 to P8 each time.
+    """Stop a scenario before every step of the loop, from every source, and check the promises P1 to P8 each time.
 
     `scenario` is either a function that makes a fresh agent, which is then given `prompt`, or an async function that is
     given a `Harness` and starts its runs with it. Afterwards the agent is given `follow_up` and must answer it; None
@@ -61,7 +61,8 @@ def stop_everywhere(
 
     Returns a `StopReport`. Raises `StopViolation`, with a one-line replay, at the first promise that is broken.
     """
-    sweep = _Sweep(_as_scenario(scenario, prompt), follow_up, seed, name or _name(scenario))
+    title = name or getattr(scenario, "__name__", "scenario")
+    sweep = _Sweep(_as_scenario(scenario, prompt), follow_up, seed, title)
     for source in dict.fromkeys(sources):
         sweep.stop_from(source, stride)
     return sweep.report
@@ -104,10 +105,6 @@ class _Sweep:
         what = "\n  ".join(dict.fromkeys(result.faults))
         where = "without a stop" if injection is None else f"stopped at {injection}"
         return f"{self.report.scenario}, {where}, seed {self._seed}:\n  {what}\nTo see it again: {again}"
-
-
-def _name(scenario: object) -> str:
-    return getattr(scenario, "__name__", "scenario")
 
 
 def _as_scenario(scenario: Scenario | Callable[[], Agent], prompt: Prompt) -> Scenario:

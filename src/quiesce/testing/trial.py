@@ -8,8 +8,8 @@ from typing import Final, TypeAlias
 
 from msgspec import Struct
 
-from ..agent import Agent
-from ..conversation.sealing import faults
+from ..agent import AnyAgent
+from ..conversation.validity import faults
 from ..messages import Prompt
 from .injector import EXPECTED_CAUSE, Injection, Injector
 from .invariants import grace_now, late_end, violations
@@ -147,7 +147,7 @@ class Trial:
             found.append(f"P7: the cause is {cause.source}, not {' or '.join(sorted(expected))}")
         return found
 
-    async def _follow_up(self, agent: Agent, follow_up: Prompt) -> list[str]:
+    async def _follow_up(self, agent: AnyAgent, follow_up: Prompt) -> list[str]:
         """P2 and P8: the agent answers the next prompt."""
         try:
             result = await agent.invoke_async(follow_up)

@@ -13,7 +13,7 @@ import contextvars
 import selectors
 import threading
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar
 
 from ..processes.supervised import live_processes
@@ -99,43 +99,28 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return super().call_at(when, self._step, callback, *args, context=context)
 
 
-class _VirtualSelector(selectors.BaseSelector):
-    """A real selector that turns waiting for time into a jump of the clock."""
+class _VirtualSelector(selectors.DefaultSelector):
+    """A selector that turns waiting for time into a jump of the clock."""
 
     def __init__(self, loop: VirtualLoop) -> None:
+        super().__init__()
         self._loop: Final = loop
-        self._real: Final = selectors.DefaultSelector()
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        ready = self._real.select(0)
+        ready = super().select(0)
         if ready or (timeout is not None and timeout <= 0):
             return ready
         if timeout is None:
-            ready = self._real.select(STUCK_AFTER)
+            ready = super().select(STUCK_AFTER)
             if not ready:
                 raise Stuck("Nothing can happen any more, and the coroutine has not ended.")
             return ready
         if live_processes:  # they live in real time
-            ready = self._real.select(PROCESS_TIMEOUT)
+            ready = super().select(PROCESS_TIMEOUT)
             if ready:
                 return ready
         self._loop.now += timeout
         return []
-
-    def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
-        return self._real.register(fileobj, events, data)
-
-    def unregister(self, fileobj: Any) -> selectors.SelectorKey:
-        return self._real.unregister(fileobj)
-
-    def modify(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
-        return self._real.modify(fileobj, events, data)
-
-    def close(self) -> None:
-        self._real.close()
-
-    def get_map(self) -> Mapping[Any, selectors.SelectorKey]:
-        return self._real.get_map()
 
 
 def wait_for_threads() -> None:

@@ -58,9 +58,9 @@ class CallInProgress:
             self.questions,
             host,
             self._token,
-            grace_left=self._grace_left,
+            grace_left=lambda: self._stop.grace_left(),  # noqa: PLW0108  (it is made below)
             on_orphan=self._on_thread_end,
-            on_unshield=self._on_unshield,
+            on_unshield=lambda: self._stop.on_unshield(self.task),
         )
         self._stop: Final = CallStop(tool, self._invocation)
         self._times: Final = CallTimes()
@@ -217,12 +217,6 @@ class CallInProgress:
         on_done()
 
     # --- Stopping with the run ----------------------------------------------------------------------------------
-
-    def _grace_left(self) -> float:
-        return self._stop.grace_left()
-
-    def _on_unshield(self) -> None:
-        self._stop.on_unshield(self.task)
 
     @property
     def running(self) -> bool:

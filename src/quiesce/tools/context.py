@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
 from ..errors import ToolError
@@ -32,9 +31,7 @@ class Shield:
         self._enter()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         import asyncio  # imported here: workers of killable tools run without asyncio
 
         self._leave()
@@ -45,9 +42,7 @@ class Shield:
         self._enter()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._leave()
 
 
@@ -202,7 +197,7 @@ class ToolContext(RunContext[DepsT]):
         Raises `ToolError` for a reason that has no JSON form, and outside of a run.
         """
         if self._questions is None:
-            raise ToolError("Nobody can be asked from here: this tool was not called by a run.")
+            raise ToolError("No person can be asked from here: this tool was not called by a run.")
         return self._questions.ask(name, reason, expires_in=expires_in)
 
     @property

@@ -90,7 +90,6 @@ class Invocation:
         from .worker.call import WorkerCall, WorkerRequest
 
         host = self._host
-        key = host.idempotency_key(self._call)
         request = WorkerRequest(
             tool,
             arguments,
@@ -103,7 +102,7 @@ class Invocation:
             self._report,
             self._shields.append,
             self._leave_shield,
-            key,
+            host.idempotency_key(self._call),
         )
         self.worker = WorkerCall(request)
         return await self.worker.wait()

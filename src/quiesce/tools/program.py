@@ -119,24 +119,17 @@ class Program:
     def _start(self) -> tuple[SupervisedProcess, tuple[StreamEnd, StreamEnd, StreamEnd]]:
         if sys.platform == "win32":
             raise ToolError(_NO_PROCESSES)
-        from ..processes.descriptors import DescriptorPairs
         from ..processes.limits import ResourceLimits
-        from ..processes.stream_end import StreamEnd
-        from ..processes.supervised import SupervisedProcess
+        from ..processes.supervised import start_program
         from ..processes.supervisor import ProgramJob
 
         argv = sandboxed(self.argv, self._cwd) if self._sandbox else self.argv
         job = ProgramJob(argv, self._cwd, self._env, ResourceLimits(*self._limits))
         try:
-            with DescriptorPairs() as ends:
-                in_writer, in_reader = ends.input()
-                out_reader, out_writer = ends.output()
-                err_reader, err_writer = ends.output()
-                process = SupervisedProcess(job, (in_reader, out_writer, err_writer))
+            process, stdin, stdout, stderr = start_program(job)
         except OSError as error:
             raise ToolError(f"{self.argv[0]} could not be started ({error}).") from None
         self._process = process
-        stdin, stdout, stderr = StreamEnd(in_writer), StreamEnd(out_reader), StreamEnd(err_reader)
         process.attach(self._loop, self._on_change)
         stdout.attach(self._loop, self.stdout.add)
         stderr.attach(self._loop, self.stderr.add)

@@ -123,7 +123,7 @@ class Tool(Generic[P, R]):
 
     def transferred_function(self) -> TransferredFunction:
         """The function in the form in which it is sent to a worker process. Raises `InvalidTool` when it has none."""
-        from .worker.function_transfer import NotTransferable, pack
+        from .worker.function_pickler import NotTransferable, pack
 
         try:
             return pack(self.function)
@@ -131,14 +131,13 @@ class Tool(Generic[P, R]):
             raise _not_transferable(self.name, error) from None
 
     def _check_transferable(self) -> None:
-        from .worker.function_transfer import NotTransferable, check_types
+        from .worker.function_pickler import NotTransferable, check_types
 
-        self.transferred_function()
-        hints, parameters = _signature(self.function, self.name)
         try:
-            check_types({each.name: hints[each.name] for each in parameters if each.name in hints})
+            check_types(_signature(self.function, self.name)[0])
         except NotTransferable as error:
             raise _not_transferable(self.name, error) from None
+        self.transferred_function()
 
     @functools.cached_property
     def _arguments(self) -> tuple[_ArgumentType, str | None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 from concurrent.futures import Future
+from operator import itemgetter
 from typing import Final
 
 from msgspec import structs
@@ -29,7 +30,7 @@ class AgentUsage:
         self._folding: Final = threading.Lock()
 
     def open(self, ledger: Ledger) -> None:
-        """Show a run's entries as they are at each look. One below a ledger that is shown already is part of that."""
+        """Include a run's entries, up to date at each access. A ledger below an included one is part of that one."""
         if not any(id(above) in self._open for above in ledger.lineage()):
             self._open[id(ledger)] = (next(self._numbers), ledger)
 
@@ -75,15 +76,11 @@ class AgentUsage:
         for number, ledger in running:
             for entry in ledger.entries:
                 entries[entry.id] = (number, entry)
-        return past, tuple(entry for _, entry in sorted(entries.values(), key=_number))
+        return past, tuple(entry for _, entry in sorted(entries.values(), key=itemgetter(0)))
 
     def expected(self) -> tuple[Future[None], ...]:
         """One future for each entry that better figures may come for."""
         return tuple(future for _, ledger in self._open.copy().values() for future in ledger.expected())
-
-
-def _number(numbered: tuple[int, LedgerEntry]) -> int:
-    return numbered[0]
 
 
 def _plus(past: Usage, entries: tuple[LedgerEntry, ...]) -> Usage:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from decimal import Decimal
 from enum import StrEnum
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 from msgspec import Struct
+
+_N = TypeVar("_N", int, Decimal)
 
 
 class Provenance(StrEnum):
@@ -24,52 +27,60 @@ class Provenance(StrEnum):
 RANK: Final = {provenance: rank for rank, provenance in enumerate(Provenance)}
 
 
-class Figure(Struct, frozen=True):
-    """The best guess, the interval that holds the truth, and the source.
+class Bounded(Struct, Generic[_N], frozen=True):
+    """The best guess, and the interval that holds the truth."""
 
-    `value` is None, never 0, when nothing is known. `high` is None when there is no upper bound.
-    """
-
-    value: int | None
-    low: int
-    high: int | None
-    source: Provenance
+    value: _N | None
+    low: _N
+    high: _N | None
 
     @property
     def exact(self) -> bool:
         """Whether the interval holds this value and no other."""
         return self.value is not None and self.low == self.value == self.high
 
-    def holds(self, tokens: int) -> bool:
-        """Whether the interval holds a number."""
-        return self.low <= tokens and (self.high is None or tokens <= self.high)
-
     @property
     def guess(self) -> str:
         """The value in words."""
         if self.value is None:
-            return f"at least {self.low:,}" if self.low else "unknown"
-        return f"{self.value:,}" if self.exact else f"about {self.value:,}"
+            return f"at least {self._words(self.low)}{self._unit}" if self.low else "unknown"
+        return f"{'' if self.exact else 'about '}{self._words(self.value)}{self._unit}"
 
     @property
     def interval(self) -> str:
         """The interval in words; empty when there is nothing to add to the value."""
         if self.exact or (self.value is None and self.high is None):
             return ""
-        return f"{self.low:,} or more" if self.high is None else f"{self.low:,} to {self.high:,}"
+        low = self._words(self.low)
+        return f"{low} or more" if self.high is None else f"{low} to {self._words(self.high)}"
+
+    @property
+    def _unit(self) -> str:
+        return ""
+
+    def _words(self, amount: _N) -> str:
+        return f"{amount:,}"
 
     def __str__(self) -> str:
         return f"{self.guess} ({self.interval})" if self.interval else self.guess
 
 
+class Figure(Bounded[int], frozen=True):
+    """A number of tokens: the best guess, the interval that holds the truth, and the source.
+
+    `value` is None, never 0, when nothing is known. `high` is None when there is no upper bound.
+    """
+
+    source: Provenance
+
+    def holds(self, tokens: int) -> bool:
+        """Whether the interval holds a number."""
+        return self.low <= tokens and (self.high is None or tokens <= self.high)
+
+
 def reported(tokens: int) -> Figure:
     """A figure that the provider gave as final."""
     return Figure(tokens, tokens, tokens, Provenance.REPORTED)
-
-
-def at_least(tokens: int) -> Figure:
-    """A figure that the provider gave while the answer was still growing."""
-    return Figure(tokens, tokens, None, Provenance.PARTIAL)
 
 
 UNKNOWN: Final = Figure(None, 0, None, Provenance.UNKNOWN)

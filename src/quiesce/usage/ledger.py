@@ -86,9 +86,7 @@ class Usage(Struct, frozen=True):
         return any(entry.provisional for entry in self.entries)
 
     def __str__(self) -> str:
-        from .table import table
-
-        return table(self)
+        return _table(self)
 
 
 class Ledger:
@@ -146,7 +144,7 @@ class Ledger:
     def expect(self, entry_id: str) -> None:
         """Better figures may come for an entry. `settle()` must follow, whether or not they came."""
         future: Future[None] = Future()
-        future.set_running_or_notify_cancel()  # so that a waiter who is cancelled cannot cancel it for the others
+        future.set_running_or_notify_cancel()  # so that one cancelled waiter does not cancel it for the others
         self._expected[entry_id] = future
         self._write(structs.replace(self._entries[entry_id], provisional=True))
 
@@ -211,3 +209,31 @@ def cost_of_tokens(price: Price | None, usage: TokenUsage) -> Cost | None:
     return cost_of(
         price, input=usage.input, cache_read=usage.cache_read, cache_write=usage.cache_write, output=usage.output
     )
+
+
+# --- The plain table --------------------------------------------------------------------------------------------
+
+_NAMES: Final = {
+    "input": "input",
+    "cache_read": "  cache read",
+    "cache_write": "  cache write",
+    "output": "output",
+    "reasoning": "  reasoning",
+}
+
+
+def _table(usage: Usage) -> str:
+    """One line for each figure: what it is, the value, the interval, and where it comes from."""
+    waiting = sum(entry.provisional for entry in usage.entries)
+    rows = [("model calls", f"{usage.calls:,}", "", f"{waiting} provisional" if waiting else "")]
+    if usage.calls:
+        for name, title in _NAMES.items():
+            figure = getattr(usage.tokens, name)
+            told = figure != NONE and not (figure.value is None and not figure.low)
+            if told or not title.startswith(" "):
+                rows.append((title, figure.guess, figure.interval, "" if figure == NONE else figure.source.value))
+    if usage.cost is not None:
+        rows.append(("cost", usage.cost.guess, usage.cost.interval, ""))
+    wide = [max(len(row[column]) for row in rows) for column in range(3)]
+    lines = (f"{a:<{wide[0]}}   {b:>{wide[1]}}   {c:<{wide[2]}}   {d}" for a, b, c, d in rows)
+    return "\n".join(line.rstrip() for line in lines)

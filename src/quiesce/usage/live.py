@@ -1,4 +1,4 @@
-"""A ledger's usage, as it is whenever one looks."""
+"""A ledger's usage, up to date at each access."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from .figure import Figure
 from .ledger import Ledger, LedgerEntry, TokenUsage, Usage
 from .prices import Cost
 
-# Longer than any drain or look-up takes by default; `final()` never waits longer unless told to.
+# Longer than any drain or look-up takes by default; `final()` waits no longer by default.
 _LONGEST: Final = 60.0
 
 
 class LiveUsage:
-    """What has been used, up to date at every look; prints as a plain table.
+    """What has been used, up to date at each access; prints as a plain table.
 
     After a stop, some figures may be provisional: the provider's stream is read to its end in the background, or the
     request is looked up. `await usage.final()` waits for that; `snapshot()` does not.
@@ -32,7 +32,7 @@ class LiveUsage:
 
     async def final(self, timeout: float = _LONGEST) -> Usage:  # noqa: ASYNC109
         """Wait until no better figures will come, at most `timeout` seconds, and return what is known then."""
-        import asyncio  # here, because a worker process that is told of a ledger does without
+        import asyncio  # here, because a worker process imports this module and needs no event loop
 
         waiting = [asyncio.wrap_future(future) for future in self._ledger.expected()]
         if waiting:

@@ -29,7 +29,7 @@ def published_price(model: str) -> Price | None:
     provider, colon, name = model.partition(":")
     if not colon:
         provider, name = "", model
-    # A name without a provider, a digit or a dash is nothing that anybody sells: spare it the import.
+    # A name without a provider, a digit or a dash is in no price list: it is spared the import.
     if provider in _FREE or not name or not (colon or _SOLD.search(name)):
         return None
     try:

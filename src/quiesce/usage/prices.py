@@ -7,7 +7,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from .figure import Figure
+from .figure import Bounded, Figure
 
 _MILLION: Final = Decimal(1_000_000)
 
@@ -41,40 +41,18 @@ class Price(Struct, frozen=True):
         return (plain * rates.input + read * read_rate + written * write_rate + out * rates.output) / _MILLION
 
 
-class Cost(Struct, frozen=True):
+class Cost(Bounded[Decimal], frozen=True):
     """Money, with its interval. `value` is None, never 0, when nothing is known; `high` is None without a bound."""
 
-    value: Decimal | None
-    low: Decimal
-    high: Decimal | None
     currency: str = "USD"
 
     @property
-    def exact(self) -> bool:
-        """Whether the interval holds this value and no other."""
-        return self.value is not None and self.low == self.value == self.high
-
-    @property
-    def guess(self) -> str:
-        """The value in words."""
-        if self.value is None:
-            return f"at least {self._words(self.low)} {self.currency}" if self.low else "unknown"
-        return f"{'' if self.exact else 'about '}{self._words(self.value)} {self.currency}"
-
-    @property
-    def interval(self) -> str:
-        """The interval in words; empty when there is nothing to add to the value."""
-        if self.exact or (self.value is None and self.high is None):
-            return ""
-        low = self._words(self.low)
-        return f"{low} or more" if self.high is None else f"{low} to {self._words(self.high)}"
+    def _unit(self) -> str:
+        return f" {self.currency}"
 
     def _words(self, amount: Decimal) -> str:
         """Four places, and more where the best guess would vanish in them."""
         return f"{amount:,.4f}" if (self.value or self.high or self.low) >= Decimal("0.01") else f"{amount:,.6f}"
-
-    def __str__(self) -> str:
-        return f"{self.guess} ({self.interval})" if self.interval else self.guess
 
 
 def cost_of(

@@ -49,22 +49,14 @@ class RequestStopPolicy:
         return self.action == "drain"
 
 
-# Where closing the connection is known to stop the bill, hanging up is right and the rest is counted. Where it is known
-# not to, only the end of the stream tells what is owed.
+# Providers that bill the whole answer although the connection is closed, and one that is asked afterwards. Elsewhere
+# closing the connection stops the bill: the request is hung up on, and what was received is counted.
 ACTION_BY_PROVIDER: Final[dict[str, StopAction]] = {
-    "openai": "hang_up",
-    "openai-responses": "hang_up",
-    "azure": "hang_up",
-    "anthropic": "hang_up",
     "bedrock": "drain",
     "google": "drain",
     "gemini": "drain",
     "vertex": "drain",
     "openrouter": "lookup",
-    "vllm": "hang_up",
-    "ollama": "hang_up",
-    "llamacpp": "hang_up",
-    "local": "hang_up",
 }
 
 

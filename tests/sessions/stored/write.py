@@ -162,7 +162,6 @@ def main() -> None:
     for work in (finished, cancelled, handed, approval, late, queued):
         print(work.__name__)
         asyncio.run(work(store))
-    store.put("a-value", b"kept").result()
     store.close().result()
 
 

@@ -8,18 +8,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
-from ...events import (
-    AnswerEnd,
-    AnswerStart,
-    AnswerStop,
-    Delta,
-    ReasoningDelta,
-    TextDelta,
-    ToolCallArguments,
-    ToolCallEnd,
-    ToolCallStart,
-    UsageDelta,
-)
+from ... import events
 from ..wire.failures import Failures
 from ..wire.sse import EventStreamDecoder, decoded
 
@@ -73,7 +62,7 @@ class _Event(Struct, gc=False):
 
 _decode: Final = msgspec.json.Decoder(_Event).decode
 _TAG: Final = {"provider": "anthropic"}
-_REASONS: Final[Mapping[str, AnswerStop]] = {
+_REASONS: Final[Mapping[str, events.AnswerStop]] = {
     "end_turn": "end_turn",
     "tool_use": "tool_use",
     "max_tokens": "max_tokens",
@@ -91,13 +80,12 @@ class MessagesDecoder(EventStreamDecoder):
     """
 
     def __init__(self, failures: Failures) -> None:
-        super().__init__()
-        self._failures: Final = failures
+        super().__init__(failures)
         self._open: Final[dict[int, _Block]] = {}
         self._seen: Final[set[int]] = set()
         self._usage = _Usage()
 
-    def take(self, name: bytes, data: bytes, into: list[Delta]) -> None:
+    def take(self, name: bytes, data: bytes, into: list[events.Delta]) -> None:
         """One event."""
         del name  # the type is in the data as well
         event = decoded(_decode, "Anthropic", data)
@@ -106,13 +94,13 @@ class MessagesDecoder(EventStreamDecoder):
             return
         match event.type:
             case "message_start":
-                self._start(event.message or _Message(), into)
+                self._take_start(event.message or _Message(), into)
             case "content_block_start":
                 self._begin(event.index, event.content_block, into)
             case "content_block_stop":
                 block = self._open.pop(-1 if event.index is None else event.index, None)
                 if block is not None and block.type == "tool_use":
-                    into.append(ToolCallEnd(block.id or ""))
+                    into.append(events.ToolCallEnd(block.id or ""))
             case "message_delta":
                 self._end(event, into)
             case "message_stop":
@@ -122,13 +110,13 @@ class MessagesDecoder(EventStreamDecoder):
             case _:  # ping, and what is yet to come
                 pass
 
-    def _start(self, message: _Message, into: list[Delta]) -> None:
-        into.append(AnswerStart(message.id, message.model))
+    def _take_start(self, message: _Message, into: list[events.Delta]) -> None:
+        into.append(events.AnswerStart(message.id, message.model))
         if message.usage is not None:
             self._usage = message.usage
             into.append(self._report(final=False))
 
-    def _begin(self, index: int | None, block: _Block | None, into: list[Delta]) -> None:
+    def _begin(self, index: int | None, block: _Block | None, into: list[events.Delta]) -> None:
         if index is None or block is None or index in self._seen or self.ended:
             return
         self._seen.add(index)
@@ -136,35 +124,35 @@ class MessagesDecoder(EventStreamDecoder):
         match block.type:
             case "tool_use":
                 block.id = block.id or f"toolu_{index}"
-                into.append(ToolCallStart(block.id, block.name or ""))
+                into.append(events.ToolCallStart(block.id, block.name or ""))
                 if block.input:
-                    into.append(ToolCallArguments(block.id, msgspec.json.encode(block.input).decode()))
+                    into.append(events.ToolCallArguments(block.id, msgspec.json.encode(block.input).decode()))
             case "redacted_thinking":
-                into.append(ReasoningDelta("", block.data, {**_TAG, "redacted": True}))
+                into.append(events.ReasoningDelta("", block.data, {**_TAG, "redacted": True}))
             case "thinking" if block.thinking:
-                into.append(ReasoningDelta(block.thinking))
+                into.append(events.ReasoningDelta(block.thinking))
             case "text" if block.text:
-                into.append(TextDelta(block.text))
+                into.append(events.TextDelta(block.text))
             case _:
                 pass
 
-    def _take_piece(self, index: int | None, piece: _Piece | None, into: list[Delta]) -> None:
+    def _take_piece(self, index: int | None, piece: _Piece | None, into: list[events.Delta]) -> None:
         if piece is None or self.ended:
             return
         if piece.type == "text_delta":
             if piece.text:
-                into.append(TextDelta(piece.text))
+                into.append(events.TextDelta(piece.text))
         elif piece.type == "input_json_delta":
             block = self._open.get(-1 if index is None else index)
             if block is not None and block.type == "tool_use" and piece.partial_json:
-                into.append(ToolCallArguments(block.id or "", piece.partial_json))
+                into.append(events.ToolCallArguments(block.id or "", piece.partial_json))
         elif piece.type == "thinking_delta":
             if piece.thinking:
-                into.append(ReasoningDelta(piece.thinking))
+                into.append(events.ReasoningDelta(piece.thinking))
         elif piece.type == "signature_delta" and piece.signature:
-            into.append(ReasoningDelta("", piece.signature, _TAG))
+            into.append(events.ReasoningDelta("", piece.signature, _TAG))
 
-    def _end(self, event: _Event, into: list[Delta]) -> None:
+    def _end(self, event: _Event, into: list[events.Delta]) -> None:
         reason = None if event.delta is None else event.delta.stop_reason
         if event.usage is not None:
             _update(self._usage, event.usage)
@@ -173,14 +161,14 @@ class MessagesDecoder(EventStreamDecoder):
             return
         self.ended = True
         torn = any(block.type == "tool_use" for block in self._open.values())
-        into.append(AnswerEnd("max_tokens" if torn else _REASONS.get(reason, "end_turn")))
+        into.append(events.AnswerEnd("max_tokens" if torn else _REASONS.get(reason, "end_turn")))
 
-    def _report(self, *, final: bool) -> UsageDelta:
+    def _report(self, *, final: bool) -> events.UsageDelta:
         usage = self._usage
         read, written = usage.cache_read_input_tokens, usage.cache_creation_input_tokens
         whole = None if usage.input_tokens is None else usage.input_tokens + (read or 0) + (written or 0)
         thought = None if usage.output_tokens_details is None else usage.output_tokens_details.thinking_tokens
-        return UsageDelta(whole, usage.output_tokens, read, written, thought, final)
+        return events.UsageDelta(whole, usage.output_tokens, read, written, thought, final)
 
 
 def _update(usage: _Usage, newer: _Usage) -> None:

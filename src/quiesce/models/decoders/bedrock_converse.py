@@ -8,18 +8,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
-from ...events import (
-    AnswerEnd,
-    AnswerStart,
-    AnswerStop,
-    Delta,
-    ReasoningDelta,
-    TextDelta,
-    ToolCallArguments,
-    ToolCallEnd,
-    ToolCallStart,
-    UsageDelta,
-)
+from ... import events
 from ..wire.failures import Failures, read_error
 from ..wire.sse import decoded, unreadable_event
 
@@ -63,7 +52,7 @@ class _Event(Struct, gc=False, rename="camel"):
 
 _decode: Final = msgspec.json.Decoder(_Event).decode
 _TAG: Final = {"provider": "bedrock"}
-_REASONS: Final[Mapping[str, AnswerStop]] = {
+_REASONS: Final[Mapping[str, events.AnswerStop]] = {
     "end_turn": "end_turn",
     "tool_use": "tool_use",
     "max_tokens": "max_tokens",
@@ -88,9 +77,9 @@ class ConverseDecoder:
         self._begun: Final[set[int]] = set()
         self._started = False
 
-    def feed(self, data: bytes) -> list[Delta]:
+    def feed(self, data: bytes) -> list[events.Delta]:
         """The deltas that these bytes complete."""
-        into: list[Delta] = []
+        into: list[events.Delta] = []
         self._buffer.add_data(data)
         while True:
             try:
@@ -101,11 +90,11 @@ class ConverseDecoder:
                 raise unreadable_event("Bedrock", data, error) from None
             self._take(message, into)
 
-    def finish(self) -> list[Delta]:
+    def finish(self) -> list[events.Delta]:
         """Nothing: a message is whole or it is not there."""
         return []
 
-    def _take(self, message: Any, into: list[Delta]) -> None:
+    def _take(self, message: Any, into: list[events.Delta]) -> None:
         headers = message.headers
         kind = headers.get(":exception-type") or headers.get(":error-code")
         if headers.get(":message-type") in ("exception", "error") or kind:
@@ -117,44 +106,44 @@ class ConverseDecoder:
                 self._take_piece(event.content_block_index or 0, event.delta, into)
             case "messageStart" if not self._started:
                 self._started = True
-                into.append(AnswerStart())
+                into.append(events.AnswerStart())
             case "contentBlockStart" if event.start is not None and event.start.tool_use is not None:
                 self._begin(event.content_block_index or 0, event.start.tool_use, into)
             case "contentBlockStop":
                 call_id = self._calls.pop(event.content_block_index or 0, None)
                 if call_id is not None:
-                    into.append(ToolCallEnd(call_id))
+                    into.append(events.ToolCallEnd(call_id))
             case "messageStop" if not self.ended:
                 self.ended = True
                 reason = "max_tokens" if self._calls else _REASONS.get(event.stop_reason or "", "end_turn")
-                into.append(AnswerEnd(reason))
+                into.append(events.AnswerEnd(reason))
             case "metadata" if event.usage is not None:
                 self.done = self.ended
                 into.append(_usage_delta(event.usage))
             case _:
                 pass
 
-    def _begin(self, index: int, use: _ToolUse, into: list[Delta]) -> None:
+    def _begin(self, index: int, use: _ToolUse, into: list[events.Delta]) -> None:
         if index in self._begun or self.ended:
             return
         self._begun.add(index)
         self._calls[index] = use.tool_use_id or f"tooluse_{index}"
-        into.append(ToolCallStart(self._calls[index], use.name or ""))
+        into.append(events.ToolCallStart(self._calls[index], use.name or ""))
 
-    def _take_piece(self, index: int, piece: _Piece, into: list[Delta]) -> None:
+    def _take_piece(self, index: int, piece: _Piece, into: list[events.Delta]) -> None:
         if piece.text:
-            into.append(TextDelta(piece.text))
+            into.append(events.TextDelta(piece.text))
         elif piece.tool_use is not None:
             if index in self._calls and piece.tool_use.input:
-                into.append(ToolCallArguments(self._calls[index], piece.tool_use.input))
+                into.append(events.ToolCallArguments(self._calls[index], piece.tool_use.input))
         elif piece.reasoning_content is not None:
             thought = piece.reasoning_content
             if thought.text:
-                into.append(ReasoningDelta(thought.text))
+                into.append(events.ReasoningDelta(thought.text))
             if thought.signature:
-                into.append(ReasoningDelta("", thought.signature, _TAG))
+                into.append(events.ReasoningDelta("", thought.signature, _TAG))
             if thought.redacted_content:
-                into.append(ReasoningDelta("", thought.redacted_content, {**_TAG, "redacted": True}))
+                into.append(events.ReasoningDelta("", thought.redacted_content, {**_TAG, "redacted": True}))
 
 
 def _loose(payload: bytes) -> Any:
@@ -164,7 +153,7 @@ def _loose(payload: bytes) -> Any:
         return payload.decode("utf-8", "replace")
 
 
-def _usage_delta(usage: _Usage) -> UsageDelta:
+def _usage_delta(usage: _Usage) -> events.UsageDelta:
     read, written = usage.cache_read_input_tokens, usage.cache_write_input_tokens
     whole = None if usage.input_tokens is None else usage.input_tokens + (read or 0) + (written or 0)
-    return UsageDelta(whole, usage.output_tokens, read, written, final=True)
+    return events.UsageDelta(whole, usage.output_tokens, read, written, final=True)

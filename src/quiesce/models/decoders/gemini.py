@@ -8,15 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from ...errors import RequestRejected
-from ...events import (
-    AnswerEnd,
-    AnswerStart,
-    AnswerStop,
-    Delta,
-    ReasoningDelta,
-    TextDelta,
-    UsageDelta,
-)
+from ...events import AnswerEnd, AnswerStop, Delta, ReasoningDelta, TextDelta, UsageDelta
 from ..wire.failures import Failures
 from ..wire.sse import EventStreamDecoder, decoded
 from .whole_calls import WholeCalls
@@ -76,10 +68,8 @@ class GeminiDecoder(EventStreamDecoder):
     """Decodes the chunks of one answer. Calls arrive whole and mostly without ids."""
 
     def __init__(self, failures: Failures, *, first_call: int = 1) -> None:
-        super().__init__()
-        self._failures: Final = failures
+        super().__init__(failures)
         self._calls: Final = WholeCalls(first_call)
-        self._started = False
 
     def take(self, name: bytes, data: bytes, into: list[Delta]) -> None:
         """One chunk."""
@@ -87,9 +77,7 @@ class GeminiDecoder(EventStreamDecoder):
         chunk = decoded(_decode, "Gemini", data)
         if chunk.error is not None:
             raise self._failures.of_error_object(chunk.error)
-        if not self._started:
-            self._started = True
-            into.append(AnswerStart(chunk.response_id, chunk.model_version))
+        self._start(chunk.response_id, chunk.model_version, into)
         reason = None
         if chunk.candidates and not self.ended:
             candidate = chunk.candidates[0]

@@ -10,7 +10,6 @@ from msgspec import Struct
 
 from ...events import (
     AnswerEnd,
-    AnswerStart,
     AnswerStop,
     Delta,
     ReasoningDelta,
@@ -44,20 +43,17 @@ class _Piece(Struct, gc=False):
     tool_calls: list[_CallPiece] | None = None
 
 
-class _InputDetails(Struct, gc=False):
+class _TokenDetails(Struct, gc=False):
     cached_tokens: int | None = None
     cache_write_tokens: int | None = None
-
-
-class _OutputDetails(Struct, gc=False):
     reasoning_tokens: int | None = None
 
 
 class _Usage(Struct, gc=False):
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
-    prompt_tokens_details: _InputDetails | None = None
-    completion_tokens_details: _OutputDetails | None = None
+    prompt_tokens_details: _TokenDetails | None = None
+    completion_tokens_details: _TokenDetails | None = None
     prompt_cache_hit_tokens: int | None = None
 
 
@@ -118,10 +114,8 @@ class ChatDecoder(EventStreamDecoder):
     """Decodes the chunks of one answer."""
 
     def __init__(self, failures: Failures) -> None:
-        super().__init__()
-        self._failures: Final = failures
+        super().__init__(failures)
         self._calls: Final[dict[int, _Call]] = {}
-        self._started = False
 
     def take(self, name: bytes, data: bytes, into: list[Delta]) -> None:
         """One chunk."""
@@ -135,9 +129,8 @@ class ChatDecoder(EventStreamDecoder):
         if chunk.error is not None or name == b"error":
             raise self._failures.of_error_object(chunk.error, request_id=_head(data).id)
         if not self._started:
-            self._started = True
             head = _head(data)
-            into.append(AnswerStart(head.id, head.model))
+            self._start(head.id, head.model, into)
         if chunk.choices:
             self._take_choice(chunk.choices[0], into)
         if chunk.usage is not None or chunk.timings is not None or chunk.x_groq is not None:
@@ -242,3 +235,36 @@ def _usage_delta(usage: _Usage, *, final: bool) -> UsageDelta:
     if usage.completion_tokens_details is not None:
         reasoning = usage.completion_tokens_details.reasoning_tokens
     return UsageDelta(usage.prompt_tokens, usage.completion_tokens, read, written, reasoning, final)
+
+
+# --- OpenRouter's record of a request, also of one that was cut ------------------------------------------------------
+
+
+class _Generation(Struct):
+    """The figures of OpenRouter, in the tokens of the model itself, which is what is billed."""
+
+    native_tokens_prompt: int | None = None
+    native_tokens_completion: int | None = None
+    native_tokens_reasoning: int | None = None
+    native_tokens_cached: int | None = None
+
+
+class _GenerationReply(Struct):
+    data: _Generation
+
+
+def usage_of_generation(reply: Any) -> UsageDelta | None:
+    """The usage that a reply of `GET /generation` holds; None when it has none yet."""
+    try:
+        record = msgspec.convert(reply, _GenerationReply).data
+    except msgspec.ValidationError:
+        return None
+    if record.native_tokens_prompt is None or record.native_tokens_completion is None:
+        return None
+    return UsageDelta(
+        input=record.native_tokens_prompt,
+        output=record.native_tokens_completion,
+        cache_read=record.native_tokens_cached,
+        reasoning=record.native_tokens_reasoning,
+        final=True,
+    )

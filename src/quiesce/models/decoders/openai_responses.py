@@ -7,36 +7,22 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
-from ...events import (
-    AnswerEnd,
-    AnswerStart,
-    AnswerStop,
-    Delta,
-    ReasoningDelta,
-    TextDelta,
-    ToolCallArguments,
-    ToolCallEnd,
-    ToolCallStart,
-    UsageDelta,
-)
+from ... import events
 from ..wire.failures import Failures
 from ..wire.json_values import as_dict
 from ..wire.sse import EventStreamDecoder, unreadable_event
 
 
-class _InputDetails(Struct, gc=False):
+class _TokenDetails(Struct, gc=False):
     cached_tokens: int | None = None
-
-
-class _OutputDetails(Struct, gc=False):
     reasoning_tokens: int | None = None
 
 
 class _Usage(Struct, gc=False):
     input_tokens: int | None = None
     output_tokens: int | None = None
-    input_tokens_details: _InputDetails | None = None
-    output_tokens_details: _OutputDetails | None = None
+    input_tokens_details: _TokenDetails | None = None
+    output_tokens_details: _TokenDetails | None = None
 
 
 class _IncompleteDetails(Struct, gc=False):
@@ -90,13 +76,12 @@ class ResponsesDecoder(EventStreamDecoder):
     """Decodes the events of one answer. What comes twice, or for something that is not open, changes nothing."""
 
     def __init__(self, failures: Failures) -> None:
-        super().__init__()
-        self._failures: Final = failures
+        super().__init__(failures)
         self._calls: Final[dict[int, _Call]] = {}
         self._thought: Final[set[str]] = set()
-        self._started = self._refused = False
+        self._refused = False
 
-    def take(self, name: bytes, data: bytes, into: list[Delta]) -> None:
+    def take(self, name: bytes, data: bytes, into: list[events.Delta]) -> None:
         """One event."""
         del name  # the type is in the data as well
         if data == b"[DONE]":
@@ -112,10 +97,10 @@ class ResponsesDecoder(EventStreamDecoder):
         if event.type in _TEXT_EVENTS:
             self._refused = self._refused or event.type == "response.refusal.delta"
             if event.delta:
-                into.append(TextDelta(event.delta))
+                into.append(events.TextDelta(event.delta))
         elif event.type in _REASONING_EVENTS:
             if event.delta:
-                into.append(ReasoningDelta(event.delta))
+                into.append(events.ReasoningDelta(event.delta))
         else:
             self._take_other(event, into)
         return None
@@ -129,17 +114,18 @@ class ResponsesDecoder(EventStreamDecoder):
         if not isinstance(as_dict(kind).get("type"), str):
             raise unreadable_event("OpenAI", data, ValueError("no type"))
 
-    def _take_other(self, event: _Event, into: list[Delta]) -> None:
+    def _take_other(self, event: _Event, into: list[events.Delta]) -> None:
         match event.type:
             case "response.created" | "response.in_progress":
-                self._start(event.response or _Response(), into)
+                response = event.response or _Response()
+                self._start(response.id, response.model, into)
             case "response.output_item.added" if event.item is not None and event.item.type == "function_call":
                 self._begin(event.output_index, event.item, into)
             case "response.function_call_arguments.delta":
                 call = self._calls.get(-1 if event.output_index is None else event.output_index)
                 if call is not None and not call.ended and event.delta:
                     call.written = True
-                    into.append(ToolCallArguments(call.id, event.delta))
+                    into.append(events.ToolCallArguments(call.id, event.delta))
             case "response.output_item.done" if event.item is not None:
                 self._item_done(event.output_index, event.item, into)
             case "response.completed" | "response.incomplete":
@@ -150,41 +136,36 @@ class ResponsesDecoder(EventStreamDecoder):
             case _:
                 pass
 
-    def _start(self, response: _Response, into: list[Delta]) -> None:
-        if not self._started:
-            self._started = True
-            into.append(AnswerStart(response.id, response.model))
-
-    def _begin(self, index: int | None, item: _Item, into: list[Delta]) -> None:
+    def _begin(self, index: int | None, item: _Item, into: list[events.Delta]) -> None:
         if index is None or index in self._calls:
             return
         call = self._calls[index] = _Call(item.call_id or item.id or f"call_{index}")
-        into.append(ToolCallStart(call.id, item.name or ""))
+        into.append(events.ToolCallStart(call.id, item.name or ""))
 
-    def _item_done(self, index: int | None, item: _Item, into: list[Delta]) -> None:
+    def _item_done(self, index: int | None, item: _Item, into: list[events.Delta]) -> None:
         if item.type == "function_call" and index is not None:
             self._begin(index, item, into)  # some servers announce a call only when it is whole
             call = self._calls[index]
             if call.ended:
                 return
             if not call.written and item.arguments:
-                into.append(ToolCallArguments(call.id, item.arguments))
+                into.append(events.ToolCallArguments(call.id, item.arguments))
             call.ended = True
-            into.append(ToolCallEnd(call.id))
+            into.append(events.ToolCallEnd(call.id))
         elif item.type == "reasoning" and item.encrypted_content and item.id not in self._thought:
             self._thought.add(item.id or "")
             tag = {"provider": "openai-responses", "id": item.id}
-            into.append(ReasoningDelta("", item.encrypted_content, tag))
+            into.append(events.ReasoningDelta("", item.encrypted_content, tag))
 
-    def _end(self, response: _Response, into: list[Delta]) -> None:
+    def _end(self, response: _Response, into: list[events.Delta]) -> None:
         usage = response.usage
         if usage is not None:
             into.append(_usage_delta(usage))
         why = response.incomplete_details.reason if response.incomplete_details is not None else None
         self.ended = self.done = True
-        into.append(AnswerEnd(self._reason(why)))
+        into.append(events.AnswerEnd(self._reason(why)))
 
-    def _reason(self, why: str | None) -> AnswerStop:
+    def _reason(self, why: str | None) -> events.AnswerStop:
         if any(not call.ended for call in self._calls.values()) or why == "max_output_tokens":
             return "max_tokens"
         if why == "content_filter" or self._refused:
@@ -192,7 +173,7 @@ class ResponsesDecoder(EventStreamDecoder):
         return "tool_use" if self._calls else "end_turn"
 
 
-def usage_of(reply: Any) -> UsageDelta | None:
+def usage_of(reply: Any) -> events.UsageDelta | None:
     """The usage in a response that was asked for by its id; None when it has none, or none yet."""
     try:
         usage = msgspec.convert(reply, _Response).usage
@@ -201,7 +182,7 @@ def usage_of(reply: Any) -> UsageDelta | None:
     return None if usage is None or usage.output_tokens is None else _usage_delta(usage)
 
 
-def _usage_delta(usage: _Usage) -> UsageDelta:
+def _usage_delta(usage: _Usage) -> events.UsageDelta:
     read = None if usage.input_tokens_details is None else usage.input_tokens_details.cached_tokens
     thought = None if usage.output_tokens_details is None else usage.output_tokens_details.reasoning_tokens
-    return UsageDelta(usage.input_tokens, usage.output_tokens, read, None, thought, final=True)
+    return events.UsageDelta(usage.input_tokens, usage.output_tokens, read, None, thought, final=True)

@@ -4,30 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Unpack
+from typing import Any, ClassVar, Final, Literal, Unpack
 
 import httpx2
 
 from ...messages import Document, Image, Reasoning, ToolCall, ToolResult
-from ..base import ModelRequest, StopPolicyName
+from ..base import ModelRequest
 from ..decoders.anthropic_messages import MessagesDecoder
-from ..wire.convert import (
-    base64_of,
-    closed_schema,
-    is_redacted,
-    is_text,
-    merged,
-    not_supported,
-    settings_of,
-    takes_prefill,
-)
+from ..wire import convert
 from ..wire.failures import no_key
-from ..wire.http import PerLoop, WireModel, WireOptions
+from ..wire.http import WireOptions
 from ..wire.message_format import Block, MessageFormat
-from ..wire.sdk import close_sdk_client, sdk_client, vendor_sdk
-
-if TYPE_CHECKING:
-    from anthropic import AsyncAnthropic
+from ..wire.sdk import SdkModel
 
 # The API wants a limit on every answer. This is one that all current models accept.
 DEFAULT_MAX_TOKENS: Final = 8192
@@ -35,7 +23,7 @@ DEFAULT_MAX_TOKENS: Final = 8192
 _COUNTED: Final = frozenset({"messages", "system", "tools", "tool_choice", "thinking", "output_config"})
 
 
-class Anthropic(WireModel):
+class Anthropic(SdkModel):
     """A Claude model.
 
     max_tokens  the limit on an answer, when the request names none
@@ -47,6 +35,10 @@ class Anthropic(WireModel):
 
     provider = "anthropic"
     label: ClassVar[str] = "Anthropic"
+    package = "anthropic"
+    client_class = "AsyncAnthropic"
+    decoder = MessagesDecoder
+    tokenizer = "claude"
 
     def __init__(
         self,
@@ -56,34 +48,21 @@ class Anthropic(WireModel):
         base_url: str | None = None,
         max_tokens: int = DEFAULT_MAX_TOKENS,
         cache: bool | Literal["5m", "1h"] = True,
-        stop_policy: StopPolicyName = "hang_up",
-        tokenizer: str | None = "claude",
         **options: Unpack[WireOptions],
     ) -> None:
-        self._api_key: Final = api_key or os.environ.get("ANTHROPIC_API_KEY")
-        if not self._api_key:
+        key = api_key or os.environ.get("ANTHROPIC_API_KEY")
+        if not key:
             raise no_key("Anthropic", "ANTHROPIC_API_KEY")
-        super().__init__(
-            model,
-            api_key=self._api_key,
-            base_url=base_url or os.environ.get("ANTHROPIC_BASE_URL") or "https://api.anthropic.com",
-            stop_policy=stop_policy,
-            tokenizer=tokenizer,
-            **options,
-        )
+        address = base_url or os.environ.get("ANTHROPIC_BASE_URL") or "https://api.anthropic.com"
+        super().__init__(model, api_key=key, base_url=address, **options)
         self._max_tokens: Final = max_tokens
         self._cache: Final[dict[str, Any] | None] = (
             None if not cache else {"type": "ephemeral"} | ({} if cache is True else {"ttl": cache})
         )
-        self._sdk: Final = vendor_sdk("anthropic", "Anthropic")
-        self._clients: Final = PerLoop(self._new_client, close_sdk_client)
-
-    def _new_client(self) -> AsyncAnthropic:
-        return sdk_client(self._sdk.AsyncAnthropic, self, self._api_key, self.extra_headers)
 
     async def _send(self, request: ModelRequest) -> httpx2.Response:
         body = self.body(request)
-        client = await self._clients.get()
+        client = await self._client()
         answer = await client.messages.with_streaming_response.create(
             model=self.model,
             messages=body.pop("messages"),
@@ -97,22 +76,18 @@ class Anthropic(WireModel):
     async def count_tokens(self, request: ModelRequest) -> int | None:
         """What a request costs to send, by the provider's own counter. It costs nothing, but its rate is limited."""
         body = {name: value for name, value in self.body(request).items() if name in _COUNTED}
-        client = await self._clients.get()
+        client = await self._client()
         counted = await client.messages.count_tokens(model=self.model, messages=body.pop("messages"), extra_body=body)
         return counted.input_tokens
 
     @property
     def supports_prefill(self) -> bool:
         """Whether a request may end in the beginning of the answer: up to Claude 4.5, and without thinking."""
-        return "thinking" not in self.extra_body and takes_prefill(self.model)
-
-    def _decoder(self, request: ModelRequest) -> MessagesDecoder:
-        del request
-        return MessagesDecoder(self._failures)
+        return "thinking" not in self.extra_body and convert.takes_prefill(self.model)
 
     def body(self, request: ModelRequest) -> dict[str, Any]:
         """The request as the API wants it."""
-        settings, limit = settings_of(request)
+        settings, limit = convert.settings_of(request)
         body: dict[str, Any] = {
             "max_tokens": limit or self._max_tokens,
             "messages": [_FORMAT.message(message) for message in request.messages],
@@ -125,11 +100,11 @@ class Anthropic(WireModel):
                 for tool in request.tools
             ]
         if request.output_schema is not None:
-            schema = closed_schema(request.output_schema)
+            schema = convert.closed_schema(request.output_schema)
             body["output_config"] = {"format": {"type": "json_schema", "schema": schema}}
         if self._cache is not None:
             self._mark(body)
-        return merged(body, settings, self.extra_body)
+        return convert.merged(body, settings, self.extra_body)
 
     def _mark(self, body: dict[str, Any]) -> None:
         """Mark what the next request will begin with too: the tools, the instructions, the conversation so far."""
@@ -153,18 +128,18 @@ class _AnthropicFormat(MessageFormat):
 
     def document(self, part: Document) -> Block:
         named = {} if part.name is None else {"title": part.name}
-        if part.data is not None and is_text(part.media_type):
+        if part.data is not None and convert.is_text(part.media_type):
             source = {"type": "text", "media_type": "text/plain", "data": part.data.decode("utf-8", "replace")}
             return {"type": "document", "source": source, **named}
         if part.media_type != "application/pdf":
-            raise not_supported("Anthropic", f"documents of type {part.media_type}")
+            raise convert.not_supported("Anthropic", f"documents of type {part.media_type}")
         return {"type": "document", "source": _source(part), **named}
 
     def call(self, call: ToolCall) -> Block:
         return {"type": "tool_use", "id": call.id, "name": call.name, "input": call.arguments}
 
     def reasoning(self, part: Reasoning) -> Block:
-        if is_redacted(part):
+        if convert.is_redacted(part):
             return {"type": "redacted_thinking", "data": part.signature}
         return {"type": "thinking", "thinking": part.text, "signature": part.signature}
 
@@ -177,7 +152,7 @@ class _AnthropicFormat(MessageFormat):
 def _source(part: Image | Document) -> dict[str, Any]:
     if part.url is not None:
         return {"type": "url", "url": part.url}
-    return {"type": "base64", "media_type": part.media_type, "data": base64_of(part.data or b"")}
+    return {"type": "base64", "media_type": part.media_type, "data": convert.base64_of(part.data or b"")}
 
 
 _FORMAT: Final = _AnthropicFormat()

@@ -18,29 +18,15 @@ import msgspec
 
 from ...errors import AuthenticationFailed, ConfigurationError
 from ...messages import AssistantMessage, Document, Image, Reasoning, ToolCall, ToolResult, UserContent
-from ..base import ModelRequest, StopPolicyName
+from ..base import ModelRequest
 from ..decoders.bedrock_converse import ConverseDecoder
-from ..wire.convert import (
-    SEE_ATTACHMENT,
-    base64_of,
-    closed_schema,
-    is_redacted,
-    merged,
-    not_by_address,
-    renamed,
-    settings_of,
-    takes_prefill,
-)
+from ..wire import convert
 from ..wire.http import PlainModel, WireOptions
 from ..wire.message_format import Block, MessageFormat
 from ..wire.sdk import extra
 from .compatible import vocabulary_of
 
-_INFERENCE: Final = {
-    "temperature": "temperature",
-    "top_p": "topP",
-    "stop_sequences": "stopSequences",
-}
+_INFERENCE: Final = {"temperature": "temperature", "top_p": "topP", "stop_sequences": "stopSequences"}
 _FORMATS: Final[Mapping[str, str]] = {
     "application/pdf": "pdf",
     "text/csv": "csv",
@@ -68,6 +54,8 @@ class Bedrock(PlainModel):
 
     provider = "bedrock"
     label: ClassVar[str] = "Bedrock"
+    decoder = ConverseDecoder
+    stop_policy = "drain"
 
     def __init__(
         self,
@@ -78,8 +66,6 @@ class Bedrock(PlainModel):
         profile: str | None = None,
         base_url: str | None = None,
         cache: bool = False,
-        stop_policy: StopPolicyName = "drain",
-        tokenizer: str | None = None,
         **options: Unpack[WireOptions],
     ) -> None:
         session = extra("botocore.session", "Bedrock", "bedrock")
@@ -99,10 +85,9 @@ class Bedrock(PlainModel):
             model,
             api_key=self._api_key,
             base_url=base_url or f"https://bedrock-runtime.{self._region}.amazonaws.com",
-            stop_policy=stop_policy,
-            tokenizer=tokenizer or vocabulary_of(re.sub(r"^(us|eu|apac|global|jp|au)\.", "", model)),
             **options,
         )
+        self.tokenizer = self.tokenizer or vocabulary_of(re.sub(r"^(us|eu|apac|global|jp|au)\.", "", model))
 
     async def _send(self, request: ModelRequest) -> httpx2.Response:
         content = msgspec.json.encode(self.body(request))
@@ -112,7 +97,7 @@ class Bedrock(PlainModel):
     @property
     def supports_prefill(self) -> bool:
         """Whether a request may end in the beginning of the answer: with Claude, up to 4.5."""
-        return "additionalModelRequestFields" not in self.extra_body and takes_prefill(self.model)
+        return "additionalModelRequestFields" not in self.extra_body and convert.takes_prefill(self.model)
 
     async def _headers(self, url: str, content: bytes) -> dict[str, str]:
         headers = {"content-type": "application/json", **self.extra_headers}
@@ -153,14 +138,10 @@ class Bedrock(PlainModel):
         auth.SigV4Auth(keys, "bedrock", self._region).add_auth(request)
         return dict(request.headers.items())
 
-    def _decoder(self, request: ModelRequest) -> ConverseDecoder:
-        del request
-        return ConverseDecoder(self._failures)
-
     def body(self, request: ModelRequest) -> dict[str, Any]:
         """The request as the API wants it."""
-        settings, limit = settings_of(request)
-        inference = renamed(settings, _INFERENCE)
+        settings, limit = convert.settings_of(request)
+        inference = convert.renamed(settings, _INFERENCE)
         if limit is not None:
             inference["maxTokens"] = limit
         body: dict[str, Any] = {"messages": [_FORMAT.message(message) for message in request.messages]}
@@ -172,14 +153,14 @@ class Bedrock(PlainModel):
         if tools:
             body["toolConfig"] = {"tools": tools}
         if request.output_schema is not None:
-            schema = msgspec.json.encode(closed_schema(request.output_schema)).decode()
+            schema = msgspec.json.encode(convert.closed_schema(request.output_schema)).decode()
             wanted = {"jsonSchema": {"name": "answer", "schema": schema}}
             body["outputConfig"] = {"textFormat": {"type": "json_schema", "structure": wanted}}
         if self._cache:
             for blocks in (tools, body.get("system"), body["messages"][-1]["content"]):
                 if blocks:
                     blocks.append({"cachePoint": {"type": "default"}})
-        return merged(body, settings, self.extra_body)
+        return convert.merged(body, settings, self.extra_body)
 
 
 def _profile_region(session: Any) -> str | None:
@@ -215,29 +196,29 @@ class _BedrockFormat(MessageFormat):
     def user_blocks(self, content: Iterable[UserContent]) -> list[Block]:
         parts = super().user_blocks(content)
         # A document is refused without words beside it.
-        return parts if any("text" in part for part in parts) else [*parts, self.text(SEE_ATTACHMENT)]
+        return parts if any("text" in part for part in parts) else [*parts, self.text(convert.SEE_ATTACHMENT)]
 
     def text(self, text: str) -> Block:
         return {"text": text}
 
     def image(self, part: Image) -> Block:
         if part.data is None:
-            raise not_by_address("Bedrock", "image")
-        source = {"bytes": base64_of(part.data)}
+            raise convert.not_by_address("Bedrock", "image")
+        source = {"bytes": convert.base64_of(part.data)}
         return {"image": {"format": part.media_type.rpartition("/")[2], "source": source}}
 
     def document(self, part: Document) -> Block:
         if part.data is None:
-            raise not_by_address("Bedrock", "document")
+            raise convert.not_by_address("Bedrock", "document")
         name = " ".join(_NO_NAME.sub(" ", part.name or "document").split()) or "document"
         kind = _FORMATS.get(part.media_type, "txt")
-        return {"document": {"format": kind, "name": name, "source": {"bytes": base64_of(part.data)}}}
+        return {"document": {"format": kind, "name": name, "source": {"bytes": convert.base64_of(part.data)}}}
 
     def call(self, call: ToolCall) -> Block:
         return {"toolUse": {"toolUseId": call.id, "name": call.name, "input": call.arguments}}
 
     def reasoning(self, part: Reasoning) -> Block:
-        if is_redacted(part):
+        if convert.is_redacted(part):
             return {"reasoningContent": {"redactedContent": part.signature}}
         return {"reasoningContent": {"reasoningText": {"text": part.text, "signature": part.signature}}}
 

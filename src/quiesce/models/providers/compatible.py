@@ -13,9 +13,9 @@ from ..base import StopPolicyName
 class Server(Struct, frozen=True):
     """One kind of server.
 
-    base_url         where it is, if it has a usual place
+    base_url         its usual address, if it has one
     key              the environment variable with its key; None when it needs none
-    address          the environment variable with its address, where people set one
+    address          the environment variable with its address, where one is usual
     body             what every request carries besides: above all, how to ask for usage
     stop_policy      what a stop does about a request
     tokenizer        the vocabulary of its models, where all have the same
@@ -80,19 +80,9 @@ SERVERS: Final[Mapping[str, Server]] = {
         structured="json_object",
         reasoning_field="reasoning_content",
     ),
-    "mistral": Server(
-        "Mistral",
-        "https://api.mistral.ai/v1",
-        "MISTRAL_API_KEY",
-        tokenizer="mistral",
-        short_ids=True,
-    ),
+    "mistral": Server("Mistral", "https://api.mistral.ai/v1", "MISTRAL_API_KEY", tokenizer="mistral", short_ids=True),
     "groq": Server(
-        "Groq",
-        "https://api.groq.com/openai/v1",
-        "GROQ_API_KEY",
-        body=_USAGE_AT_END,
-        max_tokens="max_completion_tokens",
+        "Groq", "https://api.groq.com/openai/v1", "GROQ_API_KEY", body=_USAGE_AT_END, max_tokens="max_completion_tokens"
     ),
     "xai": Server("xAI", "https://api.x.ai/v1", "XAI_API_KEY", body=_USAGE_AT_END),
     "together": Server("Together", "https://api.together.xyz/v1", "TOGETHER_API_KEY", body=_USAGE_AT_END),
@@ -112,8 +102,8 @@ SERVERS: Final[Mapping[str, Server]] = {
         "http://localhost:8080/v1",
         None,
         "LLAMACPP_BASE_URL",
-        # With its timings on each chunk, a stream that is cut has told how many tokens it came to. It looks whether
-        # anybody still listens only when it has something to say, so it is made to tell how far the prompt has come.
+        # With its timings on each chunk, the number of tokens of a stream that is cut is known. It notices a closed
+        # connection only when it sends something, so it is made to report the progress of reading the prompt.
         body={**_USAGE_AT_END, "timings_per_token": True, "return_progress": True},
         # The token that it is at when the connection closes, and often the one after that.
         after_hang_up=1.5,
@@ -122,32 +112,18 @@ SERVERS: Final[Mapping[str, Server]] = {
 }
 
 # The first letters of model names that tell the vocabulary, on any server.
-_FAMILIES: Final[tuple[tuple[str, str], ...]] = (
-    ("gpt-3.5", "cl100k"),
-    ("gpt-4-", "cl100k"),
-    ("gpt-oss", "o200k"),
-    ("gpt-", "o200k"),
-    ("chatgpt-", "o200k"),
-    ("o1", "o200k"),
-    ("o3", "o200k"),
-    ("o4", "o200k"),
-    ("claude", "claude"),
-    ("anthropic.", "claude"),
-    ("meta-llama", "llama3"),
-    ("llama-3", "llama3"),
-    ("llama3", "llama3"),
-    ("qwen", "qwen"),
-    ("qwq", "qwen"),
-    ("deepseek", "deepseek"),
-    ("mistral", "mistral"),
-    ("magistral", "mistral"),
-    ("codestral", "mistral"),
-    ("kimi", "kimi"),
-    ("moonshot", "kimi"),
-    ("glm", "glm"),
-    ("gemma", "gemma"),
-    ("gemini", "gemma"),
-    ("smollm2", "smollm2"),
+_FAMILIES: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
+    ("cl100k", ("gpt-3.5", "gpt-4-")),
+    ("o200k", ("gpt-oss", "gpt-", "chatgpt-", "o1", "o3", "o4")),
+    ("claude", ("claude", "anthropic.")),
+    ("llama3", ("meta-llama", "llama-3", "llama3")),
+    ("qwen", ("qwen", "qwq")),
+    ("deepseek", ("deepseek",)),
+    ("mistral", ("mistral", "magistral", "codestral")),
+    ("kimi", ("kimi", "moonshot")),
+    ("glm", ("glm",)),
+    ("gemma", ("gemma", "gemini")),
+    ("smollm2", ("smollm2",)),
 )
 
 
@@ -155,7 +131,7 @@ def vocabulary_of(model: str, server: Server | None = None) -> str | None:
     """The family of a model's vocabulary, from its name; None when that says nothing."""
     known = model.lower()
     bare = known.rpartition("/")[2]
-    for start, family in _FAMILIES:
-        if bare.startswith(start) or known.startswith(start):
+    for family, starts in _FAMILIES:
+        if bare.startswith(starts) or known.startswith(starts):
             return family
     return None if server is None else server.tokenizer

@@ -12,7 +12,7 @@ import httpx2
 import msgspec
 
 from ...messages import AssistantContent, Document, Image, Reasoning, Text, ToolCall, ToolResult
-from ..base import ModelRequest, StopPolicyName
+from ..base import ModelRequest
 from ..decoders.gemini import GeminiDecoder
 from ..wire.convert import SEE_ATTACHMENT, base64_of, calls_so_far, merged, renamed, settings_of
 from ..wire.failures import no_key
@@ -43,6 +43,8 @@ class Gemini(PlainModel):
 
     provider = "gemini"
     label: ClassVar[str] = "Gemini"
+    stop_policy = "drain"
+    tokenizer = "gemma"
 
     def __init__(
         self,
@@ -51,21 +53,12 @@ class Gemini(PlainModel):
         api_key: str | None = None,
         access_token: Callable[[], str | Awaitable[str]] | None = None,
         base_url: str | None = None,
-        stop_policy: StopPolicyName = "drain",
-        tokenizer: str | None = "gemma",
         **options: Unpack[WireOptions],
     ) -> None:
         key = api_key or os.environ.get("GEMINI_API_KEY") or os.environ.get("GOOGLE_API_KEY")
         if not key and access_token is None:
             raise no_key("Gemini", "GEMINI_API_KEY")
-        super().__init__(
-            model,
-            api_key=key,
-            base_url=base_url or _ADDRESS,
-            stop_policy=stop_policy,
-            tokenizer=tokenizer,
-            **options,
-        )
+        super().__init__(model, api_key=key, base_url=base_url or _ADDRESS, **options)
         self._api_key: Final = key
         self._access_token: Final = access_token
         self._format: Final = _GeminiFormat(signs_calls=model.startswith("gemini-3"))
@@ -155,12 +148,7 @@ class _GeminiFormat(MessageFormat):
 
     def result(self, result: ToolResult) -> Iterator[Block]:
         text = result.text or SEE_ATTACHMENT
-        yield {
-            "functionResponse": {
-                "name": result.name,
-                "response": {"error" if result.is_error else "output": text},
-            }
-        }
+        yield {"functionResponse": {"name": result.name, "response": {"error" if result.is_error else "output": text}}}
         yield from (self.part(part) for part in result.content if not isinstance(part, Text))
 
 

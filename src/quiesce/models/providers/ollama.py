@@ -1,4 +1,4 @@
-"""Ollama, in its own language."""
+"""Ollama, through its own API."""
 
 from __future__ import annotations
 
@@ -10,31 +10,11 @@ import httpx2
 import msgspec
 from msgspec import Struct
 
-from ...events import (
-    AnswerEnd,
-    AnswerStart,
-    AnswerStop,
-    Delta,
-    ReasoningDelta,
-    TextDelta,
-    UsageDelta,
-)
+from ...events import AnswerEnd, AnswerStop, Delta, ReasoningDelta, TextDelta, UsageDelta
 from ...messages import AssistantMessage, Document, Image, Message, Text, ToolMessage, UserContent, UserMessage
-from ..base import ModelRequest, StopPolicyName
+from ..base import ModelRequest
 from ..decoders.whole_calls import WholeCalls
-from ..wire.convert import (
-    NO_ANSWER,
-    base64_of,
-    calls_so_far,
-    function_tools,
-    merged,
-    not_by_address,
-    not_supported,
-    renamed,
-    settings_of,
-    text_of,
-    text_of_document,
-)
+from ..wire import convert
 from ..wire.failures import Failures
 from ..wire.http import PlainModel, WireOptions
 from ..wire.sse import LineDecoder, decoded
@@ -62,26 +42,18 @@ class Ollama(PlainModel):
         *,
         api_key: str | None = None,
         base_url: str | None = None,
-        stop_policy: StopPolicyName = "hang_up",
-        tokenizer: str | None = None,
         **options: Unpack[WireOptions],
     ) -> None:
         key = api_key or os.environ.get("OLLAMA_API_KEY")
-        super().__init__(
-            model,
-            api_key=key,
-            base_url=base_url or ollama_address(),
-            stop_policy=stop_policy,
-            tokenizer=tokenizer or vocabulary_of(model),
-            **options,
-        )
+        super().__init__(model, api_key=key, base_url=base_url or ollama_address(), **options)
+        self.tokenizer = self.tokenizer or vocabulary_of(model)
         self._headers: Final = ({"authorization": f"Bearer {key}"} if key else {}) | self.extra_headers
 
     async def _send(self, request: ModelRequest) -> httpx2.Response:
         return await self._post(f"{self.base_url}/api/chat", msgspec.json.encode(self.body(request)), self._headers)
 
     def _decoder(self, request: ModelRequest) -> OllamaDecoder:
-        return OllamaDecoder(self._failures, first_call=calls_so_far(request) + 1)
+        return OllamaDecoder(self._failures, first_call=convert.calls_so_far(request) + 1)
 
     def body(self, request: ModelRequest) -> dict[str, Any]:
         """The request as the server wants it."""
@@ -90,16 +62,16 @@ class Ollama(PlainModel):
             messages.insert(0, {"role": "system", "content": request.instructions})
         body: dict[str, Any] = {"model": self.model, "messages": messages, "stream": True}
         if request.tools:
-            body["tools"] = function_tools(request)
+            body["tools"] = convert.function_tools(request)
         if request.output_schema is not None:
             body["format"] = request.output_schema
-        settings, limit = settings_of(request)
-        options = renamed(settings, _OPTIONS)
+        settings, limit = convert.settings_of(request)
+        options = convert.renamed(settings, _OPTIONS)
         if limit is not None:
             options["num_predict"] = limit
         if options:
             body["options"] = options
-        return merged(body, settings, self.extra_body)
+        return convert.merged(body, settings, self.extra_body)
 
 
 def ollama_address() -> str:
@@ -119,9 +91,9 @@ def _messages(message: Message) -> Iterator[dict[str, Any]]:
             yield {"role": "user", **_content(content)}
         case AssistantMessage():
             calls = [{"function": {"name": call.name, "arguments": call.arguments}} for call in message.tool_calls]
-            said: dict[str, Any] = {"role": "assistant", "content": text_of(message)}
+            said: dict[str, Any] = {"role": "assistant", "content": convert.text_of(message)}
             if not said["content"] and not calls:
-                said["content"] = NO_ANSWER
+                said["content"] = convert.NO_ANSWER
             yield said | {"tool_calls": calls} if calls else said
         case ToolMessage(results):
             for result in results:
@@ -137,12 +109,12 @@ def _content(content: tuple[UserContent, ...]) -> dict[str, Any]:
                 said.append(text)
             case Image():
                 if part.data is None:
-                    raise not_by_address("Ollama", "image")
-                images.append(base64_of(part.data))
+                    raise convert.not_by_address("Ollama", "image")
+                images.append(convert.base64_of(part.data))
             case Document():
-                words = text_of_document(part)
+                words = convert.text_of_document(part)
                 if words is None:
-                    raise not_supported("Ollama", f"documents of type {part.media_type}")
+                    raise convert.not_supported("Ollama", f"documents of type {part.media_type}")
                 said.append(words)
     return {"content": "\n".join(said), **({"images": images} if images else {})}
 
@@ -183,10 +155,8 @@ class OllamaDecoder(LineDecoder):
     """Decodes the lines of one answer. Calls have no ids of their own in most versions."""
 
     def __init__(self, failures: Failures, *, first_call: int = 1) -> None:
-        super().__init__()
-        self._failures: Final = failures
+        super().__init__(failures)
         self._calls: Final = WholeCalls(first_call)
-        self._started = False
 
     def take(self, line: bytes, into: list[Delta]) -> None:
         """One line."""
@@ -195,9 +165,7 @@ class OllamaDecoder(LineDecoder):
             raise self._failures.reported("", str(found.error))
         if self.ended:
             return
-        if not self._started:
-            self._started = True
-            into.append(AnswerStart(None, found.model))
+        self._start(None, found.model, into)
         message = found.message
         if message is not None:
             if message.thinking:

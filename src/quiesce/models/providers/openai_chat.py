@@ -4,59 +4,34 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final, Unpack
+from typing import Any, Final, Unpack
 
 import httpx2
 import msgspec
 
+from ... import messages
 from ...errors import ConfigurationError, UnknownModel
 from ...events import UsageDelta
-from ...messages import (
-    AssistantMessage,
-    Document,
-    Image,
-    Message,
-    Reasoning,
-    Text,
-    ToolMessage,
-    ToolResult,
-    UserContent,
-    UserMessage,
-)
-from ..base import ModelRequest, StopPolicyName
-from ..decoders.openai_chat import ChatDecoder
-from ..wire.convert import (
-    NO_ANSWER,
-    SEE_ATTACHMENT,
-    answer_format,
-    arguments_of,
-    data_url,
-    file_name,
-    function_tools,
-    merged,
-    not_by_address,
-    settings_of,
-    short_id,
-    text_of,
-    text_of_document,
-)
+from ..base import ModelRequest
+from ..decoders.openai_chat import ChatDecoder, usage_of_generation
+from ..wire import convert
 from ..wire.failures import no_key
-from ..wire.http import PerLoop, WireModel, WireOptions
-from ..wire.sdk import close_sdk_client, sdk_client, vendor_sdk
+from ..wire.http import WireOptions
+from ..wire.sdk import SdkModel
 from .compatible import SERVERS, Server, vocabulary_of
-from .openrouter_generation import usage_of_generation
-
-if TYPE_CHECKING:
-    from openai import AsyncOpenAI
 
 
-class OpenAIChat(WireModel):
+class OpenAIChat(SdkModel):
     """A model behind OpenAI's Chat Completions, or behind a server that speaks it.
 
     `server` names the kind of server: a key of `compatible.SERVERS`, or a `Server` of your own. The rest as for
     `WireModel`. Raises `MissingExtra` without the package `openai`, `AuthenticationFailed` without a key where one is
     needed, and `ConfigurationError` where the address is not known.
     """
+
+    package = "openai"
+    client_class = "AsyncOpenAI"
+    decoder = ChatDecoder
 
     def __init__(
         self,
@@ -65,76 +40,60 @@ class OpenAIChat(WireModel):
         server: str | Server = "openai",
         api_key: str | None = None,
         base_url: str | None = None,
-        stop_policy: StopPolicyName | None = None,
-        tokenizer: str | None = None,
         **options: Unpack[WireOptions],
     ) -> None:
         self.server: Final = server if isinstance(server, Server) else _server(server)
         self.provider = server if isinstance(server, str) else self.server.label.lower()
-        self._api_key: Final = api_key or key_for(self.server, own_address=base_url is not None)
-        super().__init__(
-            model,
-            api_key=self._api_key,
-            base_url=base_url or address_of(self.server),
-            stop_policy=stop_policy or self.server.stop_policy,
-            tokenizer=tokenizer or vocabulary_of(model, self.server),
-            label=self.server.label,
-            **options,
-        )
+        self.stop_policy = self.server.stop_policy
+        self.tokenizer = vocabulary_of(model, self.server)
+        key = api_key or key_for(self.server, own_address=base_url is not None)
+        address = base_url or address_of(self.server)
+        super().__init__(model, api_key=key, base_url=address, label=self.server.label, **options)
         self.supports_prefill: Final = self.server.prefill is not None
         self.after_hang_up: Final = self.server.after_hang_up
-        self._sdk: Final = vendor_sdk("openai", self.server.label)
-        self._clients: Final = PerLoop(self._new_client, close_sdk_client)
-
-    def _new_client(self) -> AsyncOpenAI:
-        return sdk_client(self._sdk.AsyncOpenAI, self, self._api_key or "none", self._own_headers())
 
     def _own_headers(self) -> dict[str, Any]:
-        """The user's headers; and to others than OpenAI nothing of what the environment says of an OpenAI account."""
+        """The user's headers. Servers other than OpenAI's do not get the OpenAI account of the environment."""
         if self.server.key == SERVERS["openai"].key:
-            return dict(self.extra_headers)
+            return super()._own_headers()
         account = dict.fromkeys(("OpenAI-Organization", "OpenAI-Project"), self._sdk.Omit())
         return {**account, **self.extra_headers}
 
     async def _send(self, request: ModelRequest) -> httpx2.Response:
         body = self.body(request)
-        client = await self._clients.get()
+        client = await self._client()
         answer = await client.chat.completions.with_streaming_response.create(
             model=self.model, messages=body.pop("messages"), stream=True, extra_body=body
         ).__aenter__()
         return answer.http_response
 
     async def lookup_usage(self, request_id: str) -> UsageDelta | None:
-        """What the server says of a request that was cut; None when it does not know yet. For OpenRouter."""
-        client = await self._clients.get()
+        """The usage of a request that was cut; None when the server has no record yet. For OpenRouter."""
+        client = await self._client()
         try:
             reply = await client.get("/generation", cast_to=object, options={"params": {"id": request_id}})
         except self._sdk.NotFoundError:  # it takes a moment until the record is there
             return None
         return usage_of_generation(reply)
 
-    def _decoder(self, request: ModelRequest) -> ChatDecoder:
-        del request
-        return ChatDecoder(self._failures)
-
     def body(self, request: ModelRequest) -> dict[str, Any]:
         """The request as this server wants it."""
         body: dict[str, Any] = {"messages": list(self._messages(request))}
         if request.tools:
-            body["tools"] = function_tools(request)
+            body["tools"] = convert.function_tools(request)
         if request.output_schema is not None:
             body["response_format"] = self._response_format(request.output_schema)
-        if self.server.prefill and request.messages and isinstance(request.messages[-1], AssistantMessage):
+        if self.server.prefill and request.messages and isinstance(request.messages[-1], messages.AssistantMessage):
             body |= self.server.prefill
-        settings, limit = settings_of(request)
+        settings, limit = convert.settings_of(request)
         if limit is not None:
             body[self.server.max_tokens] = limit
-        return merged(self.server.body, body, settings, self.extra_body)
+        return convert.merged(self.server.body, body, settings, self.extra_body)
 
     def _response_format(self, schema: dict[str, Any]) -> dict[str, Any]:
         if self.server.structured == "json_object":
             return {"type": "json_object"}
-        return {"type": "json_schema", "json_schema": answer_format(schema)}
+        return {"type": "json_schema", "json_schema": convert.answer_format(schema)}
 
     def _messages(self, request: ModelRequest) -> Iterator[dict[str, Any]]:
         instructions = request.instructions or ""
@@ -144,72 +103,75 @@ class OpenAIChat(WireModel):
         if instructions:
             yield {"role": "system", "content": instructions}
         last_prompt = max(
-            (place for place, each in enumerate(request.messages) if isinstance(each, UserMessage)), default=-1
+            (index for index, each in enumerate(request.messages) if isinstance(each, messages.UserMessage)), default=-1
         )
-        for place, message in enumerate(request.messages):
-            yield from self._message(message, in_tool_loop=place > last_prompt)
+        for index, message in enumerate(request.messages):
+            yield from self._message(message, in_tool_loop=index > last_prompt)
 
-    def _message(self, message: Message, *, in_tool_loop: bool) -> Iterator[dict[str, Any]]:
+    def _message(self, message: messages.Message, *, in_tool_loop: bool) -> Iterator[dict[str, Any]]:
         match message:
-            case UserMessage(content):
+            case messages.UserMessage(content):
                 yield {"role": "user", "content": self._user_content(content)}
-            case AssistantMessage():
+            case messages.AssistantMessage():
                 yield self._assistant(message, in_tool_loop=in_tool_loop)
-            case ToolMessage(results):
+            case messages.ToolMessage(results):
                 yield from (self._result(result) for result in results)
                 shown = [part for result in results for part in self._shown_apart(result)]
                 if shown:
                     yield {"role": "user", "content": shown}
 
-    def _user_content(self, content: tuple[UserContent, ...]) -> str | list[dict[str, Any]]:
-        if all(isinstance(part, Text) for part in content):
-            return "".join(part.text for part in content if isinstance(part, Text))
+    def _user_content(self, content: tuple[messages.UserContent, ...]) -> str | list[dict[str, Any]]:
+        if all(isinstance(part, messages.Text) for part in content):
+            return "".join(part.text for part in content if isinstance(part, messages.Text))
         return [self._part(part) for part in content]
 
-    def _part(self, part: UserContent) -> dict[str, Any]:
+    def _part(self, part: messages.UserContent) -> dict[str, Any]:
         match part:
-            case Text(text):
+            case messages.Text(text):
                 return {"type": "text", "text": text}
-            case Image():
-                return {"type": "image_url", "image_url": {"url": data_url(part)}}
-            case Document():
-                words = text_of_document(part)
+            case messages.Image():
+                return {"type": "image_url", "image_url": {"url": convert.data_url(part)}}
+            case messages.Document():
+                words = convert.text_of_document(part)
                 if words is not None:
                     return {"type": "text", "text": words}
                 if part.data is None:
-                    raise not_by_address(self.server.label, "document")
-                return {"type": "file", "file": {"filename": file_name(part), "file_data": data_url(part)}}
+                    raise convert.not_by_address(self.server.label, "document")
+                return {
+                    "type": "file",
+                    "file": {"filename": convert.file_name(part), "file_data": convert.data_url(part)},
+                }
 
-    def _assistant(self, message: AssistantMessage, *, in_tool_loop: bool) -> dict[str, Any]:
-        said: dict[str, Any] = {"role": "assistant", "content": text_of(message) or None}
+    def _assistant(self, message: messages.AssistantMessage, *, in_tool_loop: bool) -> dict[str, Any]:
+        said: dict[str, Any] = {"role": "assistant", "content": convert.text_of(message) or None}
         calls = [
             {
                 "id": self._id(call.id),
                 "type": "function",
-                "function": {"name": call.name, "arguments": arguments_of(call)},
+                "function": {"name": call.name, "arguments": convert.arguments_of(call)},
             }
             for call in message.tool_calls
         ]
         if calls:
             said["tool_calls"] = calls
         if self.server.reasoning_field is not None and calls and in_tool_loop:
-            thought = "".join(part.text for part in message.content if isinstance(part, Reasoning))
+            thought = "".join(part.text for part in message.content if isinstance(part, messages.Reasoning))
             said |= {self.server.reasoning_field: thought} if thought else {}
         if said["content"] is None and not calls:  # nothing but reasoning, which is not taken back
-            said["content"] = NO_ANSWER
+            said["content"] = convert.NO_ANSWER
         return said
 
-    def _result(self, result: ToolResult) -> dict[str, Any]:
-        text = result.text or SEE_ATTACHMENT
+    def _result(self, result: messages.ToolResult) -> dict[str, Any]:
+        text = result.text or convert.SEE_ATTACHMENT
         return {"role": "tool", "tool_call_id": self._id(result.call_id), "content": text}
 
-    def _shown_apart(self, result: ToolResult) -> list[dict[str, Any]]:
+    def _shown_apart(self, result: messages.ToolResult) -> list[dict[str, Any]]:
         """Attachments of a result: tool messages hold only text here, so they follow in a user message."""
-        attached = [self._part(part) for part in result.content if not isinstance(part, Text)]
+        attached = [self._part(part) for part in result.content if not isinstance(part, messages.Text)]
         return [{"type": "text", "text": f"From the tool {result.name}:"}, *attached] if attached else []
 
     def _id(self, call_id: str) -> str:
-        return short_id(call_id) if self.server.short_ids else call_id
+        return convert.short_id(call_id) if self.server.short_ids else call_id
 
 
 def _server(name: str) -> Server:

@@ -3,53 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Unpack
+from typing import Any, ClassVar, Final, Unpack
 
 import httpx2
 
-from ...events import (
-    UsageDelta,
-)
-from ...messages import (
-    AssistantMessage,
-    CutNote,
-    Document,
-    Image,
-    Message,
-    Reasoning,
-    Text,
-    ToolCall,
-    ToolMessage,
-    ToolResult,
-    UserContent,
-    UserMessage,
-)
-from ..base import ModelRequest, StopPolicyName
+from ... import messages
+from ...events import UsageDelta
+from ..base import ModelRequest
 from ..decoders.openai_responses import ResponsesDecoder, usage_of
-from ..wire.convert import (
-    answer_format,
-    arguments_of,
-    data_url,
-    file_name,
-    is_from,
-    merged,
-    settings_of,
-    text_of_document,
-)
-from ..wire.http import PerLoop, WireModel, WireOptions
-from ..wire.sdk import close_sdk_client, sdk_client, vendor_sdk
+from ..wire import convert
+from ..wire.http import WireOptions
+from ..wire.sdk import SdkModel
 from .compatible import SERVERS, vocabulary_of
 from .openai_chat import address_of, key_for
 
-if TYPE_CHECKING:
-    from openai import AsyncOpenAI
 
-
-class OpenAIResponses(WireModel):
+class OpenAIResponses(SdkModel):
     """A model behind OpenAI's Responses API.
 
     background  let the provider work in the background: it keeps the answer for a while, goes on when a connection
-                breaks, and can be told to cancel, which a stop then does
+                breaks, and has a request to cancel it, which a stop sends
 
     Otherwise nothing is stored at the provider: the conversation is sent each time, with the reasoning in its encrypted
     form. The rest as for `WireModel`; the key is taken from OPENAI_API_KEY. Raises `MissingExtra` and
@@ -58,6 +31,9 @@ class OpenAIResponses(WireModel):
 
     provider = "openai-responses"
     label: ClassVar[str] = "OpenAI"
+    package = "openai"
+    client_class = "AsyncOpenAI"
+    decoder = ResponsesDecoder
 
     def __init__(
         self,
@@ -66,30 +42,18 @@ class OpenAIResponses(WireModel):
         api_key: str | None = None,
         base_url: str | None = None,
         background: bool = False,
-        stop_policy: StopPolicyName | None = None,
-        tokenizer: str | None = None,
         **options: Unpack[WireOptions],
     ) -> None:
         server = SERVERS["openai"]
-        self._api_key: Final = api_key or key_for(server, own_address=base_url is not None)
-        super().__init__(
-            model,
-            api_key=self._api_key,
-            base_url=base_url or address_of(server),
-            stop_policy=stop_policy or ("cancel_at_provider" if background else "hang_up"),
-            tokenizer=tokenizer or vocabulary_of(model, server),
-            **options,
-        )
+        self.stop_policy = "cancel_at_provider" if background else "hang_up"
+        self.tokenizer = vocabulary_of(model, server)
+        key = api_key or key_for(server, own_address=base_url is not None)
+        super().__init__(model, api_key=key, base_url=base_url or address_of(server), **options)
         self._background: Final = background
-        self._sdk: Final = vendor_sdk("openai", "OpenAI Responses")
-        self._clients: Final = PerLoop(self._new_client, close_sdk_client)
-
-    def _new_client(self) -> AsyncOpenAI:
-        return sdk_client(self._sdk.AsyncOpenAI, self, self._api_key or "none", self.extra_headers)
 
     async def _send(self, request: ModelRequest) -> httpx2.Response:
         body = self.body(request)
-        client = await self._clients.get()
+        client = await self._client()
         answer = await client.responses.with_streaming_response.create(
             model=self.model, input=body.pop("input"), stream=True, extra_body=body
         ).__aenter__()
@@ -97,17 +61,13 @@ class OpenAIResponses(WireModel):
 
     async def cancel_request(self, request_id: str) -> UsageDelta | None:
         """Cancel a response that is made in the background; its usage, where the provider says it."""
-        client = await self._clients.get()
+        client = await self._client()
         return usage_of(await client.post(f"/responses/{request_id}/cancel", cast_to=object))
 
     async def lookup_usage(self, request_id: str) -> UsageDelta | None:
         """What a response that is kept at the provider has used; None when that is not known yet."""
-        client = await self._clients.get()
+        client = await self._client()
         return usage_of(await client.get(f"/responses/{request_id}", cast_to=object))
-
-    def _decoder(self, request: ModelRequest) -> ResponsesDecoder:
-        del request
-        return ResponsesDecoder(self._failures)
 
     def body(self, request: ModelRequest) -> dict[str, Any]:
         """The request as the API wants it."""
@@ -132,69 +92,71 @@ class OpenAIResponses(WireModel):
                 for tool in request.tools
             ]
         if request.output_schema is not None:
-            body["text"] = {"format": {"type": "json_schema", **answer_format(request.output_schema)}}
-        settings, limit = settings_of(request)
+            body["text"] = {"format": {"type": "json_schema", **convert.answer_format(request.output_schema)}}
+        settings, limit = convert.settings_of(request)
         if limit is not None:
             body["max_output_tokens"] = limit
-        return merged(body, settings, self.extra_body)
+        return convert.merged(body, settings, self.extra_body)
 
 
 # --- The conversation ----------------------------------------------------------------------------------------------
 
 
-def _items(message: Message) -> Iterator[dict[str, Any]]:
+def _items(message: messages.Message) -> Iterator[dict[str, Any]]:
     match message:
-        case UserMessage(content):
+        case messages.UserMessage(content):
             yield {"type": "message", "role": "user", "content": [_part(part) for part in content]}
-        case AssistantMessage():
+        case messages.AssistantMessage():
             yield from _assistant(message)
-        case ToolMessage(results):
+        case messages.ToolMessage(results):
             yield from (_result(result) for result in results)
 
 
-def _part(part: UserContent) -> dict[str, Any]:
+def _part(part: messages.UserContent) -> dict[str, Any]:
     match part:
-        case Text(text):
+        case messages.Text(text):
             return {"type": "input_text", "text": text}
-        case Image():
-            return {"type": "input_image", "image_url": data_url(part)}
-        case Document():
-            words = text_of_document(part)
+        case messages.Image():
+            return {"type": "input_image", "image_url": convert.data_url(part)}
+        case messages.Document():
+            words = convert.text_of_document(part)
             if words is not None:
                 return {"type": "input_text", "text": words}
             if part.url is not None:
                 return {"type": "input_file", "file_url": part.url}
-            return {"type": "input_file", "filename": file_name(part), "file_data": data_url(part)}
+            return {"type": "input_file", "filename": convert.file_name(part), "file_data": convert.data_url(part)}
 
 
-def _assistant(message: AssistantMessage) -> Iterator[dict[str, Any]]:
-    for place, part in enumerate(message.content):
+def _assistant(message: messages.AssistantMessage) -> Iterator[dict[str, Any]]:
+    for index, part in enumerate(message.content):
         match part:
-            case Text(text) | CutNote(text):
+            case messages.Text(text) | messages.CutNote(text):
                 yield {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": text}]}
-            case ToolCall():
+            case messages.ToolCall():
                 yield {
                     "type": "function_call",
                     "call_id": part.id,
                     "name": part.name,
-                    "arguments": arguments_of(part),
+                    "arguments": convert.arguments_of(part),
                 }
-            case Reasoning():
+            case messages.Reasoning():
                 # Reasoning is taken back only together with what it led to.
-                led_to = next((each for each in message.content[place + 1 :] if not isinstance(each, Reasoning)), None)
-                if is_from("openai-responses", part) and isinstance(led_to, Text | ToolCall):
+                led_to = next(
+                    (each for each in message.content[index + 1 :] if not isinstance(each, messages.Reasoning)), None
+                )
+                if convert.is_from("openai-responses", part) and isinstance(led_to, messages.Text | messages.ToolCall):
                     yield _reasoning(part)
 
 
-def _reasoning(part: Reasoning) -> dict[str, Any]:
+def _reasoning(part: messages.Reasoning) -> dict[str, Any]:
     summary = [{"type": "summary_text", "text": part.text}] if part.text else []
     item = {"type": "reasoning", "summary": summary, "encrypted_content": part.signature}
     given = (part.provider_data or {}).get("id")
     return item | {"id": given} if given else item
 
 
-def _result(result: ToolResult) -> dict[str, Any]:
-    if all(isinstance(part, Text) for part in result.content):
+def _result(result: messages.ToolResult) -> dict[str, Any]:
+    if all(isinstance(part, messages.Text) for part in result.content):
         return {"type": "function_call_output", "call_id": result.call_id, "output": result.text}
     return {
         "type": "function_call_output",

@@ -1,4 +1,4 @@
-"""Small pieces that several providers need to put a conversation into their own words."""
+"""Conversions that several providers share: from a conversation to the format of a request."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def is_redacted(part: Reasoning) -> bool:
 
 
 def takes_prefill(model: str) -> bool:
-    """Whether a Claude model goes on with a last message of its own: up to 4.5; later ones refuse it."""
+    """Whether a Claude model continues a last message of its own: up to 4.5; later ones refuse it."""
     found = _CLAUDE.search(model.lower())
     return found is not None and (int(found[1]), int(found[2] or 0)) < (4, 6)
 
@@ -106,8 +106,8 @@ def short_id(call_id: str) -> str:
     number = int.from_bytes(hashlib.sha256(call_id.encode()).digest()[:8])
     letters: list[str] = []
     for _ in range(9):
-        number, place = divmod(number, len(_LETTERS))
-        letters.append(_LETTERS[place])
+        number, digit = divmod(number, len(_LETTERS))
+        letters.append(_LETTERS[digit])
     return "".join(letters)
 
 
@@ -146,14 +146,14 @@ def _all_required(node: Any) -> bool:
 
 
 def answer_format(schema: dict[str, Any]) -> dict[str, Any]:
-    """How OpenAI is told what an answer must fit: strictly, where the schema keeps the rules of that."""
+    """The format of an answer that must fit a schema, for OpenAI: strict, where the schema allows it."""
     closed = closed_schema(schema)
     strict = is_strict(closed)
     return {"name": "answer", "schema": closed if strict else schema, "strict": strict}
 
 
 def function_tools(request: ModelRequest) -> list[dict[str, Any]]:
-    """The tools of a request as Chat Completions has them, and those who took after it."""
+    """The tools of a request in the format of Chat Completions."""
     return [
         {
             "type": "function",
@@ -169,7 +169,7 @@ def calls_so_far(request: ModelRequest) -> int:
 
 
 def settings_of(request: ModelRequest) -> tuple[dict[str, Any], int | None]:
-    """The settings of a request, and apart from them the limit on its answer, which each provider calls otherwise."""
+    """The settings of a request, and apart from them the limit on its answer, whose name differs by provider."""
     settings = dict(request.settings or {})
     limit = settings.pop("max_tokens", None)
     return settings, request.max_tokens or limit

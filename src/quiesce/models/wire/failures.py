@@ -14,95 +14,59 @@ from typing import Any, Final
 import httpx2
 import msgspec
 
-from ...errors import (
-    AuthenticationFailed,
-    ConnectionFailed,
-    ContextTooLong,
-    ModelError,
-    ModelNotFound,
-    ModelProtocolError,
-    ModelTimeout,
-    Overloaded,
-    ProxyFailed,
-    QuotaExceeded,
-    RateLimited,
-    RequestRejected,
-    ServerError,
-    TLSFailed,
-)
+from ... import errors
 from .json_values import as_dict, as_list
 
 # What providers call their errors, where the status alone would not tell.
-_BY_KIND: Final[Mapping[str, type[ModelError]]] = {
-    "insufficient_quota": QuotaExceeded,
-    "billing_hard_limit_reached": QuotaExceeded,
-    "billing_not_active": QuotaExceeded,
-    "billing_error": QuotaExceeded,
-    "servicequotaexceededexception": QuotaExceeded,
-    "context_length_exceeded": ContextTooLong,
-    "exceed_context_size_error": ContextTooLong,
-    "model_not_found": ModelNotFound,
-    "not_found_error": ModelNotFound,
-    "not_found": ModelNotFound,
-    "resourcenotfoundexception": ModelNotFound,
-    "invalid_api_key": AuthenticationFailed,
-    "authentication_error": AuthenticationFailed,
-    "permission_error": AuthenticationFailed,
-    "unauthenticated": AuthenticationFailed,
-    "permission_denied": AuthenticationFailed,
-    "accessdeniedexception": AuthenticationFailed,
-    "unrecognizedclientexception": AuthenticationFailed,
-    "invalidsignatureexception": AuthenticationFailed,
-    "missingauthenticationtokenexception": AuthenticationFailed,
-    "expiredtokenexception": AuthenticationFailed,
-    "rate_limit_error": RateLimited,
-    "rate_limit_exceeded": RateLimited,
-    "resource_exhausted": RateLimited,
-    "throttlingexception": RateLimited,
-    "overloaded_error": Overloaded,
-    "unavailable": Overloaded,
-    "serviceunavailableexception": Overloaded,
-    "modelnotreadyexception": Overloaded,
-    "timeout_error": ModelTimeout,
-    "deadline_exceeded": ModelTimeout,
-    "modeltimeoutexception": ModelTimeout,
-    "api_error": ServerError,
-    "server_error": ServerError,
-    "internal": ServerError,
-    "internalserverexception": ServerError,
-    "modelstreamerrorexception": ServerError,
-    "modelerrorexception": ServerError,
+_KINDS: Final[Mapping[type[errors.ModelError], str]] = {
+    errors.QuotaExceeded: (
+        "insufficient_quota billing_hard_limit_reached billing_not_active billing_error servicequotaexceededexception"
+    ),
+    errors.ContextTooLong: "context_length_exceeded exceed_context_size_error",
+    errors.ModelNotFound: "model_not_found not_found_error not_found resourcenotfoundexception",
+    errors.AuthenticationFailed: (
+        "invalid_api_key authentication_error permission_error unauthenticated permission_denied accessdeniedexception "
+        "unrecognizedclientexception invalidsignatureexception missingauthenticationtokenexception "
+        "expiredtokenexception"
+    ),
+    errors.RateLimited: "rate_limit_error rate_limit_exceeded resource_exhausted throttlingexception",
+    errors.Overloaded: "overloaded_error unavailable serviceunavailableexception modelnotreadyexception",
+    errors.ModelTimeout: "timeout_error deadline_exceeded modeltimeoutexception",
+    errors.ServerError: (
+        "api_error server_error internal internalserverexception modelstreamerrorexception modelerrorexception"
+    ),
 }
-_BY_STATUS: Final[Mapping[int, type[ModelError]]] = {
-    401: AuthenticationFailed,
-    402: QuotaExceeded,
-    403: AuthenticationFailed,
-    404: ModelNotFound,
-    407: ProxyFailed,
-    408: ModelTimeout,
-    425: RateLimited,
-    429: RateLimited,
-    503: Overloaded,
-    504: ModelTimeout,
-    529: Overloaded,
+_BY_KIND: Final = {kind: which for which, kinds in _KINDS.items() for kind in kinds.split()}
+_BY_STATUS: Final[Mapping[int, type[errors.ModelError]]] = {
+    401: errors.AuthenticationFailed,
+    402: errors.QuotaExceeded,
+    403: errors.AuthenticationFailed,
+    404: errors.ModelNotFound,
+    407: errors.ProxyFailed,
+    408: errors.ModelTimeout,
+    425: errors.RateLimited,
+    429: errors.RateLimited,
+    503: errors.Overloaded,
+    504: errors.ModelTimeout,
+    529: errors.Overloaded,
 }
-_BY_WORDS: Final[tuple[tuple[re.Pattern[str], type[ModelError]], ...]] = (
+_BY_WORDS: Final[tuple[tuple[re.Pattern[str], type[errors.ModelError]], ...]] = (
     (
         re.compile(
             r"context (length|window|size)|prompt is too long|input is too long|too many (input )?tokens"
             r"|maximum (number of )?tokens|exceeds the (maximum|available) (number of )?(tokens|context)",
             re.IGNORECASE,
         ),
-        ContextTooLong,
+        errors.ContextTooLong,
     ),
-    (re.compile(r"api[ _]key[ _](not[ _]valid|invalid|expired)", re.IGNORECASE), AuthenticationFailed),
-    (re.compile(r"credit balance|insufficient (balance|credits|funds|quota)", re.IGNORECASE), QuotaExceeded),
+    (re.compile(r"api[ _]key[ _](not[ _]valid|invalid|expired)", re.IGNORECASE), errors.AuthenticationFailed),
+    (re.compile(r"credit balance|insufficient (balance|credits|funds|quota)", re.IGNORECASE), errors.QuotaExceeded),
     (
         re.compile(
             r"model identifier is invalid|model .{0,80}(not found|does not exist|not exist)|(unknown|invalid) model",
             re.IGNORECASE,
         ),
-        ModelNotFound,
+        errors.ModelNotFound,
     ),
 )
 _SHAPES_OF_SECRETS: Final = re.compile(
@@ -116,7 +80,7 @@ _LONGEST_MESSAGE: Final = 600
 
 
 class Failures:
-    """Makes the errors of one model: knows what the provider is called and which secrets must not be seen."""
+    """Makes the errors of one model: with the provider's name, and without its secrets."""
 
     def __init__(self, label: str, *, secrets: Iterable[str | None] = (), url: str = "") -> None:
         self.label: Final = label
@@ -130,9 +94,9 @@ class Failures:
         text = " ".join(_SHAPES_OF_SECRETS.sub("***", text).split())
         return text if len(text) <= _LONGEST_MESSAGE else f"{text[:_LONGEST_MESSAGE]}..."
 
-    def of(self, error: BaseException) -> ModelError:
+    def of(self, error: BaseException) -> errors.ModelError:
         """The typed error for anything that sending a request or reading its answer may raise."""
-        if isinstance(error, ModelError):
+        if isinstance(error, errors.ModelError):
             return error
         response = getattr(error, "response", None)
         if isinstance(response, httpx2.Response) and not response.is_success:
@@ -141,14 +105,16 @@ class Failures:
         for each in _chain(error):
             if isinstance(each, httpx2.TransportError | httpx2.InvalidURL | httpx2.StreamError | httpx2.DecodingError):
                 return self._of_transport(each)
-        return ModelError(self.clean(f"{self.label}: {type(error).__name__}: {error}."))
+        return errors.ModelError(self.clean(f"{self.label}: {type(error).__name__}: {error}."))
 
-    def of_response(self, response: httpx2.Response) -> ModelError:
+    def of_response(self, response: httpx2.Response) -> errors.ModelError:
         """The typed error for an answer that is an error. Its body has been read."""
         if response.is_redirect:
             where = self.clean(response.headers.get("location", "another address"))
             what = f"{self.label} answered {response.status_code}: it is at {where}."
-            return RequestRejected(what, todo="Redirects are not followed, to keep the key safe: check the base_url.")
+            return errors.RequestRejected(
+                what, todo="Redirects are not followed, to keep the key safe: check the base_url."
+            )
         kind, message, retry_after = _read_body(response.content)
         kind = response.headers.get("x-amzn-errortype", "").partition(":")[0] or kind
         return self.reported(
@@ -159,7 +125,7 @@ class Failures:
             request_id=request_id_of(response.headers),
         )
 
-    def of_error_object(self, error: Any, *, request_id: str | None = None) -> ModelError:
+    def of_error_object(self, error: Any, *, request_id: str | None = None) -> errors.ModelError:
         """The typed error for an error object in the middle of a stream."""
         kind, message, wait = read_error(error)
         return self.reported(kind, message or "no explanation", retry_after=wait, request_id=request_id)
@@ -172,44 +138,46 @@ class Failures:
         status: int | None = None,
         retry_after: float | None = None,
         request_id: str | None = None,
-    ) -> ModelError:
+    ) -> errors.ModelError:
         """The typed error for what a provider reports, by status or in the middle of a stream."""
         which = _class_of(kind, message, status)
         answered = f"{self.label} answered {status}" if status else f"{self.label} reported an error"
         named = f" ({kind})" if kind and kind not in message else ""
         what = self.clean(f"{answered}{named}: {message.rstrip('.')}.")
-        todo = "Check the model's name and the base_url." if which is ModelNotFound else ""
+        todo = "Check the model's name and the base_url." if which is errors.ModelNotFound else ""
         return which(what, todo=todo, retry_after=retry_after, request_id=request_id)
 
-    def _of_transport(self, error: Exception) -> ModelError:
+    def _of_transport(self, error: Exception) -> errors.ModelError:
         certificate = next((each for each in _chain(error) if isinstance(each, ssl.SSLError)), None)
         reason = self.clean(str(error) or type(error).__name__).rstrip(".")
         host = urllib.parse.urlsplit(self._url).netloc.rpartition("@")[2] or self.label
         match error:
             case httpx2.ConnectTimeout():
-                return ModelTimeout(f"{host} did not take the connection in time.")
+                return errors.ModelTimeout(f"{host} did not take the connection in time.")
             case httpx2.TimeoutException():
-                return ModelTimeout(f"{self.label} did not answer in the time allowed.")
+                return errors.ModelTimeout(f"{self.label} did not answer in the time allowed.")
             case httpx2.ProxyError():
-                return ProxyFailed(f"The proxy on the way to {host} failed: {reason}.")
+                return errors.ProxyFailed(f"The proxy on the way to {host} failed: {reason}.")
             case httpx2.ConnectError() if certificate is not None:
-                return TLSFailed(f"No secure connection to {host}: {self.clean(str(certificate)).rstrip('.')}.")
+                return errors.TLSFailed(f"No secure connection to {host}: {self.clean(str(certificate)).rstrip('.')}.")
             case httpx2.ConnectError() if _proxy_for(self._url):
-                return ProxyFailed(f"{host} could not be reached through the proxy: {reason}.")
+                return errors.ProxyFailed(f"{host} could not be reached through the proxy: {reason}.")
             case httpx2.ConnectError():
-                return ConnectionFailed(f"{host} could not be reached: {reason}.")
+                return errors.ConnectionFailed(f"{host} could not be reached: {reason}.")
             case httpx2.UnsupportedProtocol() | httpx2.InvalidURL():
-                return RequestRejected(
+                return errors.RequestRejected(
                     f"{self.clean(self._url)!r} is no address: {reason}.", todo="Check the base_url."
                 )
             case httpx2.LocalProtocolError():
-                return RequestRejected(
+                return errors.RequestRejected(
                     f"The request cannot be sent: {reason}.", todo="Check the API key and the extra headers."
                 )
             case httpx2.DecodingError():
-                return ModelProtocolError(f"The answer of {self.label} is compressed in a way that cannot be read.")
+                return errors.ModelProtocolError(
+                    f"The answer of {self.label} is compressed in a way that cannot be read."
+                )
             case _:
-                return ConnectionFailed(f"The connection to {host} was lost: {reason}.")
+                return errors.ConnectionFailed(f"The connection to {host} was lost: {reason}.")
 
 
 def secrets_of(api_key: object, headers: Mapping[str, str] | None) -> list[str]:
@@ -226,25 +194,28 @@ def request_id_of(headers: httpx2.Headers) -> str | None:
     return next((headers[name] for name in _REQUEST_ID_HEADERS if name in headers), None)
 
 
-def _class_of(kind: str, message: str, status: int | None) -> type[ModelError]:
+def _class_of(kind: str, message: str, status: int | None) -> type[errors.ModelError]:
     by_status = _BY_STATUS.get(status or 0)
     by_kind = _BY_KIND.get(kind.lower())
-    if by_status in (RateLimited, Overloaded, ProxyFailed) and by_kind in (None, ServerError):
+    if by_status in (errors.RateLimited, errors.Overloaded, errors.ProxyFailed) and by_kind in (
+        None,
+        errors.ServerError,
+    ):
         return by_status  # says more than a kind that means "our fault"
-    if by_kind is not None and by_kind is not ModelNotFound:
+    if by_kind is not None and by_kind is not errors.ModelNotFound:
         return by_kind
     for words, which in _BY_WORDS:
         if words.search(message) and (status is None or status < 500):
             return which
     if by_kind or by_status:
-        return by_kind or by_status or ModelError
+        return by_kind or by_status or errors.ModelError
     if status is None or status >= 500:
-        return ServerError
-    return RequestRejected
+        return errors.ServerError
+    return errors.RequestRejected
 
 
 def _read_body(body: bytes) -> tuple[str, str, float | None]:
-    """Kind, message and wished-for wait from an error's body, whichever provider wrote it."""
+    """Kind, message and retry delay from the body of an error of any provider."""
     try:
         found: Any = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeError):
@@ -252,15 +223,15 @@ def _read_body(body: bytes) -> tuple[str, str, float | None]:
     return read_error(found)
 
 
-def no_key(label: str, variable: str) -> AuthenticationFailed:
+def no_key(label: str, variable: str) -> errors.AuthenticationFailed:
     """The error for a provider that wants a key, when there is none."""
-    return AuthenticationFailed(
+    return errors.AuthenticationFailed(
         f"There is no key for {label}.", kept="Nothing was sent.", todo=f"Set {variable} or pass api_key=."
     )
 
 
 def read_error(found: Any) -> tuple[str, str, float | None]:
-    """Kind, message and wished-for wait from an error object."""
+    """Kind, message and retry delay from an error object."""
     found = next(iter(as_list(found)), found)
     found = as_dict(found).get("error", found)
     body = as_dict(found)

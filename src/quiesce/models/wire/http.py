@@ -36,12 +36,14 @@ _CLOSING: Final = 1.0
 
 
 class WireOptions(TypedDict, total=False):
-    """What every provider takes and hands on as it is; see `WireModel`."""
+    """The options that every provider passes on to `WireModel`, which describes them."""
 
     timeout: float | httpx2.Timeout | None
     extra_headers: Mapping[str, str] | None
     extra_body: Mapping[str, Any] | None
     price: Price | None
+    stop_policy: StopPolicyName | None
+    tokenizer: str | None
     http_client: Callable[[], httpx2.AsyncClient] | None
 
 
@@ -50,7 +52,7 @@ class WireModel:
 
     model          the provider's name for the model
     api_key        else it is taken from the environment
-    base_url       where the provider is, when not at its usual place
+    base_url       the address of the provider, when not the usual one
     timeout        seconds (or an `httpx2.Timeout`) for connecting and for each gap in an answer
     extra_headers  sent with every request
     extra_body     merged into the body of every request
@@ -62,6 +64,9 @@ class WireModel:
 
     provider: str = ""
     label: ClassVar[str] = ""
+    decoder: ClassVar[Callable[[Failures], Decoder]]
+    stop_policy: StopPolicyName = "hang_up"
+    tokenizer: str | None = None
 
     def __init__(
         self,
@@ -73,15 +78,15 @@ class WireModel:
         extra_headers: Mapping[str, str] | None = None,
         extra_body: Mapping[str, Any] | None = None,
         price: Price | None = None,
-        stop_policy: StopPolicyName = "hang_up",
+        stop_policy: StopPolicyName | None = None,
         tokenizer: str | None = None,
         label: str = "",
         http_client: Callable[[], httpx2.AsyncClient] | None = None,
     ) -> None:
         self.model: Final = model
         self.price: Price | None = price
-        self.stop_policy: StopPolicyName = stop_policy
-        self.tokenizer: str | None = tokenizer
+        self.stop_policy = stop_policy or self.stop_policy
+        self.tokenizer = tokenizer or self.tokenizer
         self.base_url: Final = base_url.rstrip("/")
         self.timeout: Final = _timeout(timeout)
         self.extra_headers: Final = dict(extra_headers or {})
@@ -107,9 +112,9 @@ class WireModel:
         """Send the request; returns as soon as the head of the answer is there. May raise anything."""
         raise NotImplementedError
 
-    def _decoder(self, request: ModelRequest) -> Decoder:
-        """A fresh decoder for one answer."""
-        raise NotImplementedError
+    def _decoder(self, request: ModelRequest) -> Decoder:  # noqa: ARG002
+        """A fresh decoder for the answer to a request."""
+        return type(self).decoder(self._failures)
 
     # --- What is the same for all -------------------------------------------------------------------------------
 
@@ -140,7 +145,7 @@ class WireModel:
         raise failure
 
     def new_http_client(self) -> httpx2.AsyncClient:
-        """A client of the user's making, or a plain one."""
+        """The user's client, or a plain one."""
         if self._http_client is not None:
             return self._http_client()
         limits = httpx2.Limits(max_connections=1000, max_keepalive_connections=100)
@@ -153,7 +158,7 @@ class PlainModel(WireModel):
 
     def __init__(self, model: str, **options: Any) -> None:
         super().__init__(model, **options)
-        self._clients: Final = PerLoop(self.new_http_client, _close_http)
+        self._clients: Final = PerLoop(self.new_http_client, httpx2.AsyncClient.aclose)
 
     async def _post(self, url: str, body: bytes, headers: Mapping[str, str], *, stream: bool = True) -> httpx2.Response:
         """Send a body of JSON; returns with the head of the answer, or with the whole of it."""
@@ -161,10 +166,6 @@ class PlainModel(WireModel):
         asked = {"content-type": "application/json", "accept-encoding": "identity", **headers}
         sent = client.build_request("POST", url, content=body, headers=asked, timeout=self.timeout)
         return await client.send(sent, stream=stream)
-
-
-async def _close_http(client: httpx2.AsyncClient) -> None:
-    await client.aclose()
 
 
 class _Answer:
@@ -178,7 +179,7 @@ class _Answer:
 
     async def deltas(self) -> AsyncGenerator[Delta]:
         response, decoder, feed = self._response, self._decoder, self._decoder.feed
-        # Without compression the bytes need no further hands.
+        # Without compression the bytes need no decoding.
         body = response.aiter_bytes() if "content-encoding" in response.headers else response.aiter_raw()
         failure: ModelError | None = None
         yield AnswerStart(request_id_of(response.headers))
@@ -287,9 +288,9 @@ class PerLoop(Generic[_T]):
             for closed in [each for each in self._kept if each.is_closed()]:
                 del self._kept[closed]
             client = self._make()
-            keeper = _keep(client, self._close)
-            self._kept[loop] = (client, keeper)
-        await keeper.__anext__()
+            closer = _close_at_end(client, self._close)
+            self._kept[loop] = (client, closer)
+        await closer.__anext__()
         return client
 
     async def aclose(self) -> None:
@@ -305,23 +306,23 @@ _closing: Final[set[asyncio.Task[None]]] = set()
 
 def _close_later(kept: Mapping[asyncio.AbstractEventLoop, tuple[object, AsyncGenerator[None]]]) -> None:
     """Close clients, each in its own loop. Called in whichever thread collects the garbage."""
-    for loop, (_, keeper) in list(kept.items()):
+    for loop, (_, closer) in list(kept.items()):
         with suppress(RuntimeError):  # the loop has closed, and the client with it
-            loop.call_soon_threadsafe(_close_now, loop, keeper)
+            loop.call_soon_threadsafe(_close_now, loop, closer)
 
 
-def _close_now(loop: asyncio.AbstractEventLoop, keeper: AsyncGenerator[None]) -> None:
-    task = loop.create_task(_finish(keeper), name="closing the connections of a model")
+def _close_now(loop: asyncio.AbstractEventLoop, closer: AsyncGenerator[None]) -> None:
+    task = loop.create_task(_finish(closer), name="closing the connections of a model")
     _closing.add(task)
     task.add_done_callback(_closing.discard)
 
 
-async def _finish(keeper: AsyncGenerator[None]) -> None:
+async def _finish(closer: AsyncGenerator[None]) -> None:
     with suppress(Exception):
-        await keeper.aclose()
+        await closer.aclose()
 
 
-async def _keep(client: _T, close: Callable[[_T], Awaitable[None]]) -> AsyncGenerator[None]:
+async def _close_at_end(client: _T, close: Callable[[_T], Awaitable[None]]) -> AsyncGenerator[None]:
     try:
         yield
     finally:

@@ -6,21 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Any, ClassVar, TypeAlias
 
-from ...messages import (
-    AssistantContent,
-    AssistantMessage,
-    CutNote,
-    Document,
-    Image,
-    Message,
-    Reasoning,
-    Text,
-    ToolCall,
-    ToolMessage,
-    ToolResult,
-    UserContent,
-    UserMessage,
-)
+from ... import messages
 from .convert import NO_ANSWER, is_from
 
 Block: TypeAlias = dict[str, Any]
@@ -41,59 +27,59 @@ class MessageFormat(ABC):
         """A text."""
 
     @abstractmethod
-    def image(self, part: Image) -> Block:
+    def image(self, part: messages.Image) -> Block:
         """An image. Raises `RequestRejected` where it cannot be sent."""
 
     @abstractmethod
-    def document(self, part: Document) -> Block:
+    def document(self, part: messages.Document) -> Block:
         """A document. Raises `RequestRejected` where it cannot be sent."""
 
     @abstractmethod
-    def call(self, call: ToolCall) -> Block:
+    def call(self, call: messages.ToolCall) -> Block:
         """A tool call."""
 
     @abstractmethod
-    def reasoning(self, part: Reasoning) -> Block:
+    def reasoning(self, part: messages.Reasoning) -> Block:
         """Reasoning that the provider has signed."""
 
     @abstractmethod
-    def result(self, result: ToolResult) -> Iterable[Block]:
+    def result(self, result: messages.ToolResult) -> Iterable[Block]:
         """The result of a tool call."""
 
-    def message(self, message: Message) -> dict[str, Any]:
+    def message(self, message: messages.Message) -> dict[str, Any]:
         """A message. Never without a block: that would be refused."""
         match message:
-            case UserMessage(content):
+            case messages.UserMessage(content):
                 return {"role": "user", self.blocks: self.user_blocks(content)}
-            case AssistantMessage(content):
+            case messages.AssistantMessage(content):
                 return {"role": self.assistant, self.blocks: self.assistant_blocks(content) or [self.text(NO_ANSWER)]}
-            case ToolMessage(results):
+            case messages.ToolMessage(results):
                 return {"role": "user", self.blocks: [block for result in results for block in self.result(result)]}
 
-    def user_blocks(self, content: Iterable[UserContent]) -> list[Block]:
+    def user_blocks(self, content: Iterable[messages.UserContent]) -> list[Block]:
         """The blocks of a user message."""
         return [self.part(part) for part in content]
 
-    def part(self, part: UserContent) -> Block:
+    def part(self, part: messages.UserContent) -> Block:
         """One part of a user message or of a tool result."""
         match part:
-            case Text(text):
+            case messages.Text(text):
                 return self.text(text)
-            case Image():
+            case messages.Image():
                 return self.image(part)
-            case Document():
+            case messages.Document():
                 return self.document(part)
 
-    def assistant_blocks(self, content: Iterable[AssistantContent]) -> list[Block]:
+    def assistant_blocks(self, content: Iterable[messages.AssistantContent]) -> list[Block]:
         """The blocks of an assistant message, without reasoning that the provider would refuse."""
         blocks: list[Block] = []
         for part in content:
             match part:
-                case Text(text) | CutNote(text):
+                case messages.Text(text) | messages.CutNote(text):
                     blocks.append(self.text(text))
-                case ToolCall():
+                case messages.ToolCall():
                     blocks.append(self.call(part))
-                case Reasoning():
+                case messages.Reasoning():
                     if is_from(self.provider, part):
                         blocks.append(self.reasoning(part))
         return blocks

@@ -5,12 +5,10 @@ from __future__ import annotations
 import importlib
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, ClassVar, Final
 
 from ...errors import MissingExtra
-
-if TYPE_CHECKING:
-    from .http import WireModel
+from .http import PerLoop, WireModel
 
 # The SDKs import these with the first request, in the event loop, where it would hold up everything for a second.
 _LATE: Final[Mapping[str, tuple[str, ...]]] = {
@@ -37,25 +35,6 @@ def extra(module: str, what: str, name: str) -> Any:
     raise MissingExtra(what, module.partition(".")[0], name)
 
 
-def sdk_client(make: Any, model: WireModel, api_key: str | None, headers: Mapping[str, Any]) -> Any:
-    """A vendor's client for a model, over the model's own HTTP client."""
-    client = make(
-        api_key=api_key,
-        base_url=model.base_url,
-        timeout=model.timeout,
-        max_retries=0,  # Quiesce tries again itself, so that a stop need not wait for it
-        default_headers=dict(headers) or None,
-        http_client=model.new_http_client(),
-    )
-    _settle_platform(client)
-    return client
-
-
-async def close_sdk_client(client: Any) -> None:
-    """Close it, and its connections."""
-    await client.close()
-
-
 def _settle_platform(client: Any) -> None:
     """Tell an SDK's client which platform it is on.
 
@@ -64,3 +43,37 @@ def _settle_platform(client: Any) -> None:
     base = importlib.import_module(f"{type(client).__module__.partition('.')[0]}._base_client")
     with suppress(AttributeError):
         client._platform = base.get_platform()
+
+
+class SdkModel(WireModel):
+    """A model that is reached through its vendor's SDK, over the model's own HTTP client."""
+
+    package: ClassVar[str]
+    client_class: ClassVar[str]
+
+    def __init__(self, model: str, *, api_key: str | None, **options: Any) -> None:
+        super().__init__(model, api_key=api_key, **options)
+        self._api_key: Final = api_key
+        self._sdk: Final = vendor_sdk(self.package, self._failures.label)
+        self._make: Final = getattr(self._sdk, self.client_class)
+        self._clients: Final[PerLoop[Any]] = PerLoop(self._new_client, self._make.close)
+
+    async def _client(self) -> Any:
+        """The SDK's client for the running loop."""
+        return await self._clients.get()
+
+    def _own_headers(self) -> dict[str, Any]:
+        """The headers that go with every request."""
+        return dict(self.extra_headers)
+
+    def _new_client(self) -> Any:
+        client = self._make(
+            api_key=self._api_key or "none",
+            base_url=self.base_url,
+            timeout=self.timeout,
+            max_retries=0,  # Quiesce tries again itself, so that a stop need not wait for it
+            default_headers=self._own_headers() or None,
+            http_client=self.new_http_client(),
+        )
+        _settle_platform(client)
+        return client

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 import msgspec
 
 from ...errors import ModelProtocolError
-from ...events import Delta
+from ...events import AnswerStart, Delta
+from .failures import Failures
 
 _T = TypeVar("_T")
 
@@ -35,12 +36,20 @@ class Decoder(Protocol):
 
 
 class _BufferedDecoder:
-    """Bytes that are put together until an event is whole."""
+    """Keeps the bytes of an event until the event is whole."""
 
-    def __init__(self) -> None:
+    def __init__(self, failures: Failures) -> None:
         self.ended = False
         self.done = False
+        self._failures: Final = failures
+        self._started = False
         self._rest = b""
+
+    def _start(self, answer_id: str | None, model: str | None, into: list[Delta]) -> None:
+        """Append the `AnswerStart`, once."""
+        if not self._started:
+            self._started = True
+            into.append(AnswerStart(answer_id, model))
 
     def _take_last(self, rest: bytes, into: list[Delta]) -> None:
         """What is left at the end of the stream, and may be a whole event."""
@@ -58,7 +67,7 @@ class _BufferedDecoder:
         if rest.strip():
             try:
                 self._take_last(rest, into)
-            except ModelProtocolError:  # it was torn; that the answer has no end is said elsewhere
+            except ModelProtocolError:  # it was cut; the missing end of the answer is reported by the run
                 return []
         return into
 
@@ -70,8 +79,8 @@ class EventStreamDecoder(_BufferedDecoder):
     what providers send, takes the short way.
     """
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, failures: Failures) -> None:
+        super().__init__(failures)
         self._after_return = False
 
     def take(self, name: bytes, data: bytes, into: list[Delta]) -> None:
@@ -151,6 +160,6 @@ def decoded(decode: Callable[[bytes], _T], what: str, data: bytes) -> _T:
 
 
 def unreadable_event(what: str, data: bytes, error: Exception) -> ModelProtocolError:
-    """The error for an event that cannot be read. Shows its beginning, which is the model's or nobody's."""
-    shown: Any = data[:80].decode("utf-8", "replace")
+    """The error for an event that cannot be read. It shows the beginning, which holds no secret of the user."""
+    shown = data[:80].decode("utf-8", "replace")
     return ModelProtocolError(f"{what} sent an event that cannot be read ({error}): {shown!r}.")

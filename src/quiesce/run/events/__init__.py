@@ -1,1 +1,1 @@
-"""The events of a run on their way to its readers."""
+"""Delivery of a run's events to its readers."""

@@ -1,4 +1,4 @@
-"""Events on their way from a run to its readers, in batches, with back-pressure."""
+"""The fan-out of a run's events to its readers, in batches, with back-pressure."""
 
 from __future__ import annotations
 
@@ -12,33 +12,33 @@ from ...events import Event
 
 _log: Final = logging.getLogger("quiesce")
 
-# A reader that falls this far behind makes the run wait for it.
+# The run waits for a reader that is this many events behind.
 HIGH_WATER: Final = 1024
-# After so many events without a pause the run lets the loop checkpoint, or a model that never waits would starve it.
+# After so many events the run lets the loop run other tasks, which a model that never waits would starve.
 CHECKPOINT_EVERY: Final = 256
-
-
-# When so many events wait at the barrier, it need not wait for more; and at twice as many the run waits for it.
+# With so many events queued, the barrier is flushed; with twice as many unsaved, the run waits for it.
 BARRIER_FULL: Final = 16_384
 
 
 class SaveBarrier(Protocol):
-    """Holds events back until something has happened to them: until they are saved, say. Then it delivers them."""
+    """Holds events back until they are saved, and then delivers them."""
 
-    def take(self, event: Any) -> None:
-        """Queue an event. Never waits."""
+    @property
+    def add(self) -> Callable[[Any], None]:
+        """Queue an event. Never waits. Looked up for each event: it may be another function the next time."""
+        ...
 
     @property
     def queued(self) -> int:
-        """How many events are queued, apart from those on their way to the store."""
+        """How many events are queued and in no write yet."""
         ...
 
     def flush(self) -> None:
-        """There is so much in the queue that more need not be waited for. Never waits."""
+        """Begin to write what is queued. Never waits."""
 
     @property
     def backlog(self) -> int:
-        """How many events wait here."""
+        """How many events are not saved yet."""
         ...
 
 
@@ -58,15 +58,20 @@ class EventFanout:
         self._last: Event | None = None
         self._room: asyncio.Future[None] | None = None
         self.barrier: SaveBarrier | None = None
-        """Where events go first; None means straight to the readers."""
+        """Holds events back before they are delivered; None delivers them at once."""
         self.since_checkpoint = 0
 
     def push(self, event: Event) -> None:
-        """Hand an event to all readers. Never waits; `checkpoint()` is where the run waits for slow ones."""
+        """Hand an event to all readers. Never waits; `checkpoint()` is where the run waits for slow ones.
+
+        After the last event there are none: a later one is dropped.
+        """
+        if self._last is not None:
+            return
         self.since_checkpoint += 1
         barrier = self.barrier
         if barrier is not None:
-            barrier.take(event)
+            barrier.add(event)
             return
         for buffer in self._buffers:
             buffer.events.append(event)
@@ -106,16 +111,16 @@ class EventFanout:
         """Let others run, and wait until neither a reader nor the barrier is too far behind."""
         self.since_checkpoint = 0
         await asyncio.sleep(0)
-        broadcast: EventFanout | None = self
-        while broadcast is not None:
-            await broadcast._wait_for_room()
-            broadcast = broadcast._above
+        fanout: EventFanout | None = self
+        while fanout is not None:
+            await fanout._wait_for_room()
+            fanout = fanout._above
 
     async def _wait_for_room(self) -> None:
         while self._crowded():
             if self._room is None or self._room.done():
                 self._room = self._loop.create_future()
-            # asyncio.wait, unlike a plain await, leaves the future to the others of the tree that wait for it too.
+            # asyncio.wait, unlike a plain await, does not cancel a future that other runs of the tree wait for.
             await asyncio.wait((self._room,))
 
     def _crowded(self) -> bool:
@@ -127,7 +132,7 @@ class EventFanout:
         return any(len(buffer.events) >= HIGH_WATER for buffer in self._buffers)
 
     def close(self, last: Event) -> None:
-        """Hand out the last event there will ever be."""
+        """Deliver the last event, and end the readers after it."""
         self.barrier = None
         self.push(last)
         self._last = last
@@ -135,7 +140,7 @@ class EventFanout:
             buffer.ended = True
 
     def reader(self) -> Reader:
-        """A reader of all events from now on; of the last one alone when everything is over."""
+        """A reader of all events from now on; after the end, of the last event alone."""
         buffer = _Buffer()
         if self._last is None:
             self._buffers.append(buffer)
@@ -145,34 +150,34 @@ class EventFanout:
         return Reader(self, buffer)
 
     def tap(self, function: Callable[[Event], None]) -> Callable[[], None]:
-        """Call `function` with each event, synchronously. Returns the function that takes it off again."""
+        """Call `function` with each event, synchronously. Returns the function that removes it."""
         self._taps.append(function)
 
-        def take_off() -> None:
+        def remove() -> None:
             if function in self._taps:
                 self._taps.remove(function)
 
-        return take_off
+        return remove
 
     def forget(self, buffer: _Buffer) -> None:
-        """A reader has left."""
+        """Remove the buffer of a reader that was closed."""
         if buffer in self._buffers:
             self._buffers.remove(buffer)
         self.make_room()
 
     def forget_soon(self, buffer: _Buffer) -> None:
-        """A reader was dropped, by whichever thread collects the garbage."""
+        """Remove the buffer of a reader that the garbage collector found, in any thread."""
         with suppress(RuntimeError):  # the loop has closed, and its readers with it
             self._loop.call_soon_threadsafe(self.forget, buffer)
 
     def make_room(self) -> None:
-        """A reader has caught up or left."""
+        """Wake the runs that wait for a reader: it has caught up or left."""
         if self._room is not None and not self._room.done():
             self._room.set_result(None)
 
 
 class _Buffer:
-    """What one reader has not taken yet. It is apart from the reader, so that a dropped reader is noticed."""
+    """The events that a reader has not read yet. Not part of the reader, so that a dropped reader can be collected."""
 
     __slots__ = ("ended", "events", "wake")
 
@@ -183,15 +188,15 @@ class _Buffer:
 
 
 class Reader:
-    """One reader's place in the stream of events: an async iterator that ends after the run's last event.
+    """An async iterator over a run's events, which ends after the last one.
 
-    A reader that is dropped or closed no longer holds up the run.
+    The run does not wait for a reader that was dropped or closed.
     """
 
-    __slots__ = ("_broadcast", "_buffer", "_next")
+    __slots__ = ("_buffer", "_fanout", "_next")
 
-    def __init__(self, broadcast: EventFanout, buffer: _Buffer) -> None:
-        self._broadcast: Final = broadcast
+    def __init__(self, fanout: EventFanout, buffer: _Buffer) -> None:
+        self._fanout: Final = fanout
         self._buffer: Final = buffer
         self._next: Iterator[Event] = iter(())
 
@@ -212,13 +217,13 @@ class Reader:
                 buffer.wake = None
         batch, buffer.events = buffer.events, []
         self._next = iter(batch)
-        self._broadcast.make_room()
+        self._fanout.make_room()
         return next(self._next)
 
     def close(self) -> None:
-        """Leave. The run goes on without this reader."""
-        self._broadcast.forget(self._buffer)
+        """Stop reading. The run goes on without this reader."""
+        self._fanout.forget(self._buffer)
 
     def __del__(self) -> None:
         if not self._buffer.ended:
-            self._broadcast.forget_soon(self._buffer)
+            self._fanout.forget_soon(self._buffer)

@@ -1,4 +1,4 @@
-"""Streams of events: a run that is stopped when its reader leaves, and runs that a thread starts in the background."""
+"""Streams of events: a run that stops when its reader leaves, and runs that a thread starts in the background."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from .fanout import Reader
 
 _T = TypeVar("_T")
 
-# Seconds that a run has to be started in when the thread that started it is interrupted.
+# Seconds to wait for the start of a run when its thread is interrupted meanwhile.
 _STARTING: Final = 30.0
-# So many exceptions in a row, and the run is left to its stop.
+# After so many exceptions in a row, the thread no longer waits for the run, which stops by itself.
 _ATTEMPTS: Final = 3
 
 
@@ -25,11 +25,11 @@ class EventStream:
     """What `stream_async` returns: an async iterator over events, and the run behind it.
 
     The run starts with the first event that is asked for. Leaving the loop early, dropping the stream, or closing it
-    is a stop (cause: `disconnect`); so is the cancellation of the task that reads (cause: `task`), which goes on once
+    is a stop (cause: `disconnect`); so is the cancellation of the task that reads (cause: `caller`), which goes on once
     the run is at rest. After the last event, a run that failed raises its error.
 
-    A prompt that steered a run of another caller (`on_busy="steer"`) does not own that run: leaving its events early
-    leaves it running.
+    A prompt that steered a run of another caller (`on_busy="steer"`) does not own that run: leaving the loop early does
+    not stop it.
     """
 
     def __init__(self, start: Callable[[], tuple[Run, bool]]) -> None:
@@ -88,26 +88,26 @@ class EventStream:
 
 
 class Background:
-    """A run that a thread starts in the background, and that does not go on when an exception ends what it does there.
+    """A run that a thread starts in the background, and that stops when an exception is raised in that thread.
 
-    The exception may come between any two instructions, for a signal handler may raise it. So the handle is kept where
-    both threads find it, and is not only returned.
+    A signal handler may raise the exception between any two instructions. So the handle is not only returned, but also
+    kept in the request, where both threads find it.
     """
 
     def __init__(self, start: Callable[[], tuple[Run, bool]]) -> None:
         self._request: Final = Request(start)
 
     def run(self) -> tuple[Run, bool]:
-        """Start it: the run, and whether it is the caller's. Raises what starting raises."""
+        """Start the run. Returns it, and whether it is the caller's. Raises what starting it raises."""
         portal().post(self._request)
         return self._request.outcome.result()
 
     def end_with(self, error: BaseException) -> BaseException:
-        """After an exception in this thread: the run is not started any more, or stops. Returns what to raise."""
+        """After an exception in this thread: withdraw the request, or stop the run. Returns the exception to raise."""
         for _ in range(_ATTEMPTS):
             try:
                 return self._end_with(error)
-            except BaseException as further:  # one more, while the first is dealt with
+            except BaseException as further:  # another one, while the first is handled
                 error = graver(error, further)
         return error
 
@@ -126,9 +126,9 @@ class Background:
 
 
 def run_in_background(start: Callable[[], tuple[Run, bool]], use: Callable[[Run, bool], _T]) -> _T:
-    """Start a run in the background, and use its handle in this thread; the other argument is whether it is ours.
+    """Start a run in the background, and call `use` in this thread with its handle and whether it is the caller's.
 
-    An exception that is raised here stops a run that is the caller's, and goes on when that is at rest.
+    An exception in this thread stops a run that is the caller's, and is raised once that is at rest.
     """
     background = Background(start)
     try:
@@ -138,9 +138,9 @@ def run_in_background(start: Callable[[], tuple[Run, bool]], use: Callable[[Run,
 
 
 def events_in_this_thread(start: Callable[[], tuple[Run, bool]]) -> Iterator[Event]:
-    """What `stream` returns: the same for a thread that waits, with or without an event loop in it.
+    """What `stream` returns: the events, for a thread that blocks, with or without an event loop in it.
 
-    An exception while an event is waited for, such as Ctrl-C, is a stop too.
+    An exception while it waits for an event, such as Ctrl-C, is a stop too.
     """
     events: SimpleQueue[Event] = SimpleQueue()
     leave: list[Callable[[], None]] = []

@@ -3,7 +3,7 @@
 const BASE = new URL(".", document.baseURI);
 const KEY = "quiesce.key";
 
-/** What the server said when it could not do something, or why it could not be reached (`status` 0). */
+/** The error response of the server, or why the server could not be reached (`status` 0). */
 export class ApiError extends Error {
   constructor(status, code, message, todo) {
     super(message);
@@ -17,7 +17,7 @@ export class ApiError extends Error {
     return this.todo ? `${this.message} ${this.todo}` : this.message;
   }
 
-  /** Whether the same request may well work in a moment. */
+  /** Whether a retry may succeed. */
   get passing() {
     return this.status === 0 || this.status === 429 || this.status >= 502;
   }
@@ -25,7 +25,7 @@ export class ApiError extends Error {
 
 let askForKey = () => Promise.reject(new ApiError(401, "unauthorized", "A key is needed.", ""));
 
-/** Set what asks the person for a key when the server wants one. */
+/** Set the function that asks the user for an API key when the server needs one. */
 export function onKeyNeeded(ask) {
   askForKey = ask;
 }
@@ -35,7 +35,7 @@ export function useKey(key) {
   sessionStorage.setItem(KEY, key);
 }
 
-/** A request that carries the key, and that asks for one when the server does. Throws `ApiError`. */
+/** A request with the API key; the user is asked for one when the server needs it. Throws `ApiError`. */
 export async function request(path, { method = "GET", body, headers = {}, signal } = {}) {
   const all = { ...headers };
   const key = sessionStorage.getItem(KEY);
@@ -72,7 +72,7 @@ function noteClock(date) {
   if (!Number.isNaN(theirs)) skew = theirs - Date.now() / 1000;
 }
 
-/** How far the server's clock is ahead of this one, in seconds; 0 when it is too little to tell. */
+/** How far the server's clock is ahead of this one, in seconds; 0 for a difference too small to measure. */
 export function clockSkew() {
   return Math.abs(skew) > 2 ? skew : 0;
 }
@@ -82,7 +82,7 @@ async function problemOf(response) {
   try {
     error = (await response.json()).error ?? {};
   } catch {
-    // A proxy in between answered, not Quiesce.
+    // The response comes from a proxy, not from Quiesce.
   }
   const message = String(error.message ?? `The server answered ${response.status}.`);
   return new ApiError(response.status, String(error.code ?? ""), message, String(error.todo ?? ""));
@@ -117,7 +117,7 @@ function openStream(path, after, signal) {
   return request(path, { headers, signal });
 }
 
-/** Do something until it works: what fails for a passing reason is tried again, a little later each time. */
+/** Retry an action until it succeeds, with a longer delay each time. Errors that no retry can fix are thrown. */
 export async function insist(action, { signal, onRetry = () => {} }) {
   for (let attempt = 0; ; attempt++) {
     try {
@@ -131,12 +131,12 @@ export async function insist(action, { signal, onRetry = () => {} }) {
   }
 }
 
-/** How long to wait before the next attempt, in ms: a quarter of a second at first, eight at most, never quite the same. */
+/** The delay before the next retry, in ms: from a quarter of a second to eight seconds, with jitter. */
 export function backOff(attempt) {
   return Math.min(8000, 250 * 2 ** attempt) * (0.75 + Math.random() / 2);
 }
 
-/** Wait; less when the network comes back or the signal fires. */
+/** Wait; end early when the network comes back or the signal fires. */
 export function pause(milliseconds, signal) {
   return new Promise((resolve) => {
     const done = () => {

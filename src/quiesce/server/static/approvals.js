@@ -1,11 +1,11 @@
-// What the agent asks a person: to approve a tool, or to answer a question. Nothing runs until there is an answer.
+// Approvals and questions of an agent. The run waits until each has an answer.
 
 import { h, pretty, prettyArguments, say, show } from "./dom.js";
 
 /**
  * The cards for a run's interrupts. `answer(list)` sends answers, each { id, answer }: { type: "approve" },
- * { type: "deny", reason } or, for a question, any value. One question is sent at once; several together. A question
- * that has a time is closed when that is over, by the server's clock, which `now()` tells; `signal` ends the waiting.
+ * { type: "deny", reason } or, for a question, any value. A single answer is sent at once, several together. A question
+ * with a time limit is closed when it expires, by the server's clock, which `now()` returns; `signal` ends the timers.
  */
 export function approvals(interrupts, answer, { now, signal }) {
   const chosen = new Map();
@@ -27,7 +27,7 @@ export function approvals(interrupts, answer, { now, signal }) {
     if (interrupts.length === 1) deliver();
   }
 
-  /** Whatever has changed: what can be sent now, and what is still missing. */
+  /** Show after each change what can be sent and which answers are missing. */
   function look() {
     const open = cards.filter((each) => !each.closed).length;
     show(foot, interrupts.length > 1 || open === 0);
@@ -50,7 +50,7 @@ export function approvals(interrupts, answer, { now, signal }) {
 }
 
 function closeInTime(seconds, close, signal) {
-  // A timer takes no more than some days; nobody keeps a page open for longer.
+  // A browser's timer holds at most 24 days.
   const timer = setTimeout(close, Math.min(Math.max(0, seconds * 1000), 2 ** 31 - 1));
   signal.addEventListener("abort", () => clearTimeout(timer));
 }
@@ -75,7 +75,7 @@ function card(interrupt, choose) {
     h("h2", {}, isApproval ? "May " : "", h("code", {}, interrupt.tool_name), isApproval ? " run?" : " asks"),
     interrupt.reason !== null && interrupt.reason !== undefined ? h("p", { class: "words" }, pretty(interrupt.reason)) : "",
     given ? h("pre", { tabindex: 0, "aria-label": `Arguments of ${interrupt.tool_name}` }, given) : h("p", { class: "hint" }, "It is called without arguments."),
-    h("label", { for: `answer-${interrupt.id}` }, isApproval ? "Reason, if you say no (the model is told)" : "Your answer"),
+    h("label", { for: `answer-${interrupt.id}` }, isApproval ? "Reason, if you deny it (the model gets it)" : "Your answer"),
     field,
     h("div", { class: "row" },
       isApproval
@@ -93,7 +93,7 @@ function card(interrupt, choose) {
     close() {
       this.closed = true;
       element.classList.add("closed");
-      say(until, "The time to answer is over. It is not done.");
+      say(until, "The time to answer is over. The call is not run.");
       this.lock(true);
     },
   };

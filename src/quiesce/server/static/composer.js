@@ -1,14 +1,14 @@
-// Where one writes. While a run is going on, Stop stands where Send was; Escape presses it, and the draft stays.
+// The composer: the draft and its buttons. During a run, Stop replaces Send; Escape presses Stop and keeps the draft.
 
 import { h, say, show } from "./dom.js";
 
-// A press that was meant for Stop must not send a draft because the run ended under the finger.
+// A press that was meant for Stop must not send the draft when the run ends at that moment.
 const SETTLE = 600;
 
 export class Composer {
   /**
    * `place` names the draft, which survives a reload. `actions` has `send(text)`, and for a run `steer(text)`,
-   * `stop()` and `stopLater()`; `send` and `steer` resolve to whether the text was taken, and only then is it cleared.
+   * `stop()` and `stopLater()`; `send` and `steer` resolve to whether the text was accepted; only then is it cleared.
    */
   constructor(place, label, actions) {
     this.place = `quiesce.draft.${place}`;
@@ -66,7 +66,7 @@ export class Composer {
     say(this.label, label);
   }
 
-  /** Say what went wrong, and with nothing, that all is well again. */
+  /** Show an error; with no text, clear it. */
   complain(text) {
     show(this.problem, Boolean(text));
     say(this.problem, text ?? "");
@@ -123,12 +123,12 @@ export class Composer {
   }
 }
 
-/** A key that is held down presses the button again and again, and that is not a second decision either. */
+/** Ignore the repeated presses of a key that is held down: they are not a second decision. */
 function heldDown(event) {
   if (event.repeat) event.preventDefault();
 }
 
-// A browser may refuse to keep anything, or have no room: then a draft does not survive a reload, and all else works.
+// Storage may be disabled or full: then a draft does not survive a reload, and everything else works.
 
 function recall(place) {
   try {
@@ -143,15 +143,15 @@ function remember(place, draft) {
     if (draft) sessionStorage.setItem(place, draft);
     else sessionStorage.removeItem(place);
   } catch {
-    // Nothing is lost but what a reload would have brought back.
+    // Only a reload would have needed it.
   }
 }
 
 const HINTS = {
-  loading: "Esc stops the run, if it is still going on.",
+  loading: "Esc stops the run, if it is still running.",
   idle: "Enter sends, Shift+Enter starts a new line.",
   starting: "Starting. Esc stops it as soon as it has begun.",
-  running: "Esc stops. Enter steers: the run is turned to what you write.",
+  running: "Esc stops. Enter steers: the current work is cut, and the run goes on with your prompt.",
   patient: "It stops after this turn. Esc stops it now.",
   stopping: "Esc again forces the stop: tools get no more time.",
   forcing: "The stop is being forced.",

@@ -52,7 +52,7 @@ export function retold(runId, messages) {
   return whole;
 }
 
-/** What was said in the session before a run, folded away; nothing when nothing was. */
+/** The earlier messages of the session, collapsed; nothing without any. */
 export function earlier(runId, messages) {
   if (!messages.length) return [];
   const told = retold(runId, messages);
@@ -190,7 +190,7 @@ function shorten(text) {
   return text.length > LONG ? `${text.slice(0, LONG)}\n… ${text.length - LONG} more characters` : text;
 }
 
-/** How far a tool has come, from 0 to 1, in any of the ways that tools like to say it; null when it does not say. */
+/** A tool's progress from 0 to 1, from any of the common formats; null when it reports none. */
 export function shareOf(progress) {
   if (typeof progress === "number") return progress >= 0 && progress <= 1 ? progress : null;
   if (progress === null || typeof progress !== "object") return null;
@@ -201,7 +201,7 @@ export function shareOf(progress) {
   return of > 0 && done >= 0 ? Math.min(1, done / of) : null;
 }
 
-/** What a tool says about its progress, as text. */
+/** A tool's progress as text. */
 export function progressWords(progress) {
   if (typeof progress !== "object" || progress === null) return typeof progress === "number" && progress <= 1 ? `${Math.round(progress * 100)} %` : String(progress);
   const message = progress.message ?? progress.text ?? progress.line;

@@ -7,7 +7,7 @@ export function h(tag, attributes = {}, ...children) {
   return fill(document.createElement(tag), attributes, children);
 }
 
-/** The same for the parts of a picture. */
+/** The same for SVG. */
 export function s(tag, attributes = {}, ...children) {
   return fill(document.createElementNS(SVG, tag), attributes, children);
 }
@@ -24,7 +24,7 @@ function fill(element, attributes, children) {
   return element;
 }
 
-/** Set an element's text, only if it differs: what does not change is not read out again, and keeps its selection. */
+/** Set an element's text if it differs. Unchanged text keeps its selection, and screen readers do not repeat it. */
 export function say(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
@@ -34,7 +34,7 @@ export function show(element, visible) {
   if (element.hidden === visible) element.hidden = !visible;
 }
 
-/** What a tool is called with; nothing when that is nothing. */
+/** The arguments of a tool call; nothing without any. */
 export function prettyArguments(given) {
   return given && Object.keys(given).length ? pretty(given) : "";
 }

@@ -1,22 +1,22 @@
-// Following events over fetch, which unlike EventSource can send a key; goes on after a cut where it was.
+// Reads event streams with fetch, because EventSource cannot send an API key. Resumes after a lost connection.
 
 import { ApiError, backOff, getRun, openEvents, openRuns, pause } from "./api.js";
 
-// The server says something every 15 s by default. When it has been silent for three times that, the line is dead.
+// The server sends a heartbeat every 15 s by default. After three times that without data, the connection is dead.
 const SILENCE = 45_000;
-// A browser has six connections to a server, for all tabs together. A tab that nobody looks at keeps none of them for
-// long, so that there is one left for a stop; it reads on where it was when somebody looks again.
+// A browser has six connections to a server, for all tabs together. A hidden tab soon closes its connection, so that
+// one is left for a stop. It resumes when the tab is shown again.
 const UNSEEN = 5_000;
 
-/** The connection that events come over: a way to hang up on one that may be dead. Reading then goes on over a new one. */
+/** The connection of the event stream. `hangUp` closes one that may be dead; reading resumes on a new one. */
 export class Line {
   hangUp = () => {};
 }
 
 /**
- * Hand each event of a run to `onEvent(event, at)` once and in order, from the first, until the last; `at` is when it
+ * Call `onEvent(event, at)` for each event of a run, once and in order, from the first to the last; `at` is when it
  * happened, in seconds since the epoch, or null when that is not known any more. `onLine(error)` says that the connection was lost, `onLine(null)` that it is
- * there. `stay()` says whether to keep reading when nobody looks. Returns after the last event or when `signal` fires;
+ * there. `stay()` says whether to keep reading while the tab is hidden. Returns after the last event or when `signal` fires;
  * throws `ApiError` when there is no such run.
  */
 export async function follow(id, { onEvent, onLine, signal, line = new Line(), stay = () => false }) {
@@ -35,7 +35,7 @@ export async function follow(id, { onEvent, onLine, signal, line = new Line(), s
 }
 
 /**
- * Hand each change in the list of runs to `onChange`, from the list as it is now, until `signal` fires. `onLine` as
+ * Call `onChange` for each change in the list of runs, beginning with the current list, until `signal` fires. `onLine` as
  * for `follow`; throws `ApiError` when there is no such list.
  */
 export async function followRuns({ onChange, onLine, signal }) {
@@ -48,7 +48,7 @@ export async function followRuns({ onChange, onLine, signal }) {
   await readAgain({ open, place, onFrame, onLine, signal, line: new Line(), stay: () => false, isOver: () => false });
 }
 
-/** Read a stream; when it is cut, another one from where that was. */
+/** Read a stream; when its connection is lost, resume it. */
 async function readAgain({ open, place, onFrame, onLine, signal, line, stay, isOver }) {
   for (let attempt = 0; !place.ended && !signal.aborted; ) {
     await visible(stay, signal);
@@ -71,13 +71,13 @@ async function readAgain({ open, place, onFrame, onLine, signal, line, stay, isO
   }
 }
 
-/** Whether a stream that ended without an end, and had nothing new, has no more to come: so it is after a crash. */
+/** Whether a stream without a last event has no more events: it is so after a crash. */
 async function isOver(id) {
   const { run } = await getRun(id);
   return !["queued", "running", "stopping"].includes(run.state);
 }
 
-/** Read one stream to its end. Returns whether it was left on purpose, to be taken up again at once. */
+/** Read one stream to its end. Returns whether it was closed on purpose, to be resumed at once. */
 async function read(open, place, { onFrame, onLine, signal, line, stay }) {
   const connection = new AbortController();
   const timers = {};
@@ -121,7 +121,7 @@ async function read(open, place, { onFrame, onLine, signal, line, stay }) {
   }
 }
 
-/** Wait until somebody looks at this page, unless it is to be read in any case. */
+/** Wait until this tab is shown, unless it keeps reading while hidden. */
 function visible(stay, signal) {
   if (!document.hidden || stay()) return undefined;
   return new Promise((resolve) => {
@@ -145,7 +145,7 @@ function deliver(frame, place, onEvent) {
   onEvent(event, frame.at ? Number(frame.at) : null);
 }
 
-/** Server-sent events out of a text that arrives in pieces cut anywhere. */
+/** Parses server-sent events from chunks of text that may be cut anywhere. */
 export class Parser {
   constructor(onFrame) {
     this.onFrame = onFrame;

@@ -1,4 +1,4 @@
-// The shell: which page is shown, the line about the connection, and the question for a key.
+// The frame of the console: the current page, the connection status, and the dialog for the API key.
 
 import { onKeyNeeded, useKey } from "./api.js";
 import { say, show } from "./dom.js";
@@ -12,20 +12,20 @@ let leave = () => {};
 let arriving = {};
 
 const shell = {
-  /** Say that the connection is lost; null when it is there. */
+  /** Show that the connection is lost; null when it is there. */
   connection(text, tone = "warn") {
     line.dataset.tone = tone;
     say(line, text ?? "");
     show(line, Boolean(text));
   },
 
-  /** Say something once, also to those who do not see it. */
+  /** Show a message once; screen readers announce it. */
   announce(text) {
     this.connection(text, "info");
     setTimeout(() => this.connection(null), 4000);
   },
 
-  /** Go to another page. `stopAtOnce` stops the run there as soon as it is shown: it was asked to before it had an id. */
+  /** Go to another page. `stopAtOnce` stops its run as soon as it is shown: Stop was pressed before the run had an id. */
   go(hash, given = {}) {
     arriving = given;
     location.hash = hash;

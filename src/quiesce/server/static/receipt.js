@@ -3,7 +3,7 @@
 import { h } from "./dom.js";
 import { cost, count, DURING, duration, ending, MODE, OUTCOME, tokens, UNDONE, WHO } from "./words.js";
 
-/** The card for a receipt. `actions` are the buttons: [{ id, label, primary, title, run }]. `waits`: for a person, still. */
+/** The card for a receipt. `actions` are the buttons: [{ id, label, primary, title, run }]. `waits`: an approval is pending. */
 export function receiptCard(receipt, error, actions, waits) {
   const [ended, tone] = ending(receipt.stop_reason);
   const headline = receipt.stop_reason === "interrupt" ? "So far" : ended; // what it waits for stands above
@@ -12,7 +12,7 @@ export function receiptCard(receipt, error, actions, waits) {
     { class: `card receipt ${tone}`, "aria-labelledby": "receipt-title", id: "receipt" },
     h("h2", { id: "receipt-title" }, headline, receipt.latency !== null && receipt.cause ? h("span", { class: "latency" }, ` in ${duration(receipt.latency)}`) : ""),
     error ? h("p", { class: "problem" }, error) : "",
-    receipt.stop_reason === "crashed" ? h("p", {}, "The server ended in the middle of this run. What was said is kept. A tool that was running may have done its work or not.") : "",
+    receipt.stop_reason === "crashed" ? h("p", {}, "The server ended in the middle of this run. The text so far is kept. A tool that was running may have done its work or not.") : "",
     receipt.cause ? factList(stopFacts(receipt)) : "",
     factList(usageFacts(receipt.usage)),
     receipt.calls.length ? tools(receipt.calls, waits) : "",
@@ -29,7 +29,7 @@ export function lostCard(actions) {
     "section",
     { class: "card receipt bad", "aria-labelledby": "receipt-title", id: "receipt" },
     h("h2", { id: "receipt-title" }, "Crashed"),
-    h("p", {}, "The server ended in the middle of this run. What was said is kept; what its tools were doing, and what it cost, is not known."),
+    h("p", {}, "The server ended in the middle of this run. The text so far is kept; what its tools were doing, and what it cost, is not known."),
     h("div", { class: "row actions" }, ...actions.map(button)),
   );
 }
@@ -113,7 +113,7 @@ function outcome(call, waits) {
   return call.ok ? word : `${word} with an error`;
 }
 
-/** What may still be running, as far as is known: what has ended late is not among it. */
+/** What may still be running: the abandoned calls without a late outcome. */
 export function stillRunning(receipt) {
   const ended = receipt.late ?? [];
   return receipt.still_running.filter((each) => !ended.some((late) => each.includes(`(${late.call_id})`)));

@@ -14,7 +14,7 @@ import { timeline } from "./timeline.js";
 
 const TICK = 250;
 
-/** Show run `id` in `place`. Returns the way to leave the page. */
+/** Show run `id` in `place`. Returns a function that leaves the page. */
 export function runPage(place, id, shell, { stopAtOnce = false } = {}) {
   const page = new RunPage(id, shell);
   place.append(page.element);
@@ -98,7 +98,7 @@ class RunPage {
     }
   }
 
-  /** Something was left running: its end, when it comes, is in the receipt. */
+  /** A call was abandoned: its late outcome will be in the receipt. */
   async #watchTheRest() {
     clearInterval(this.ticker);
     const isLeft = () => this.lastReceipt && stillRunning(this.lastReceipt).length > 0;
@@ -114,7 +114,7 @@ class RunPage {
     await followRuns({ signal: done.signal, onChange, onLine: (problem) => this.#line(problem) });
   }
 
-  /** There is nothing to show, and nobody to send anything to. */
+  /** The run does not exist: show that, and disable the composer. */
   #notHere(error) {
     say(this.state, error.status === 404 ? "Not found" : "Not available");
     this.pill.dataset.tone = "idle";
@@ -133,7 +133,7 @@ class RunPage {
         onLine: (problem) => this.#line(problem),
       });
     } catch (error) {
-      // The events of a run that is over may be gone; the conversation and the receipt are not.
+      // The events of an ended run may have been dropped; its conversation and receipt are still there.
       if (!(error instanceof ApiError) || !this.over) throw error;
     }
   }
@@ -171,14 +171,14 @@ class RunPage {
     this.shell.connection(problem ? text : null);
   }
 
-  /** Whether the run is known to be over: the server said so, with the run's last event or after a crash. */
+  /** Whether the server has reported the end of the run, with its last event or after a crash. */
   get over() {
     return this.story.end !== null || (this.run !== null && hasEnded(this.run));
   }
 
   // --- Drawing ------------------------------------------------------------------------------------------------------
 
-  /** What changes with each event. The picture, which is dear, follows at its own pace. */
+  /** Draw what changes with each event. The timeline, which is expensive, is drawn less often. */
   #draw() {
     clearTimeout(this.drawing);
     this.drawing = 0;
@@ -217,7 +217,7 @@ class RunPage {
     say(this.meta, parts.filter(Boolean).join(" · "));
   }
 
-  /** What depends on the time: the state line and the picture. */
+  /** Draw what depends on the time: the status and the timeline. */
   #tick() {
     this.#stateLine();
     this.#picture();
@@ -242,7 +242,7 @@ class RunPage {
     return Date.now() / 1000 + clockSkew();
   }
 
-  /** The run is over: the receipt, what is asked, and what was said before. */
+  /** Show the end of the run: the receipt, pending approvals, and earlier messages. */
   #settled() {
     if (this.left.signal.aborted) return;
     this.#draw();
@@ -265,7 +265,7 @@ class RunPage {
     if (!this.earlier.childElementCount) this.earlier.append(...earlier(this.id, before(this.snapshot, this.story)));
   }
 
-  /** Events are missing: the conversation as the server has it is the better account. */
+  /** Some events are missing, so the conversation is loaded from the server. */
   #retell() {
     const whole = retold(this.id, this.snapshot);
     this.conversation.element.replaceWith(whole.element);
@@ -283,7 +283,7 @@ class RunPage {
     else this.wantedStop = true;
   }
 
-  /** Ask for the stop; asked again, for a harder one. Goes on asking while the network is away. */
+  /** Request a stop; the second time, by force. The request is retried while the network is down. */
   async stop(mode) {
     if (this.over || this.stopping?.mode === "kill") return;
     const next = mode ?? (this.#mode() === "stopping" ? "kill" : "now");
@@ -308,7 +308,7 @@ class RunPage {
     this.#draw();
   }
 
-  /** The stop found the run at its end. If that is not heard of here in a moment, the line is dead. */
+  /** The run had ended before the stop. If its last event does not arrive soon, the connection is dead. */
   #wasOver(answer) {
     this.run = answer.run;
     this.lastReceipt = answer.receipt;
@@ -340,10 +340,10 @@ class RunPage {
     return this.#go(() => startRun(wanted, crypto.randomUUID?.() ?? String(Math.random())));
   }
 
-  /** The same prompt again, whole: the run itself has only the beginning of a long one. */
+  /** Send the same prompt again, from the conversation: the run's view has only its first characters. */
   #retry() {
     const first = askedAtFirst(this.run, this.story, this.snapshot);
-    if (!first) return this.#complain(new ApiError(410, "forgotten", "What was asked is no longer known.", "Write it again."));
+    if (!first) return this.#complain(new ApiError(410, "forgotten", "The prompt is no longer known.", "Write it again."));
     const plain = first.content.every((part) => part.type === "text");
     return this.#start(plain ? textOf(first.content) : first.content);
   }
@@ -379,7 +379,7 @@ class RunPage {
     }
   }
 
-  /** Go to the run that a request starts. */
+  /** Show the run that a request has started. */
   async #go(start) {
     if (this.going) return false; // pressed twice
     this.going = true;

@@ -1,4 +1,4 @@
-// All runs, the newest first, with what each is doing right now, and the place to start one.
+// The list of runs, the newest first, with their status, and the composer for a new run.
 
 import { ApiError, listAgents, startRun } from "./api.js";
 import { Composer } from "./composer.js";
@@ -8,7 +8,7 @@ import { ago, cost, duration, stateOf, tokens } from "./words.js";
 
 // How often "just now" becomes "10 s ago".
 const TICK = 10_000;
-// More than this nobody scrolls through.
+// The list shows at most this many runs.
 const MOST = 200;
 const TAIL = 140;
 
@@ -69,7 +69,7 @@ class RunsPage {
       this.agent.append(...agents.map((agent) => h("option", { value: agent.name }, `${agent.name} (${agent.model})`)));
       show(this.agent, agents.length > 1);
     } catch {
-      // The server picks its first agent then.
+      // Without a choice, the server uses its first agent.
     }
   }
 
@@ -146,7 +146,7 @@ class Row {
   }
 }
 
-/** The end of what was said so far, from the beginning of a word. */
+/** The end of the text so far, from the beginning of a word. */
 function lastWords(tail) {
   if (tail.length <= TAIL) return tail.trim();
   const end = tail.slice(-TAIL);

@@ -1,32 +1,32 @@
-// Where a run stands, as its page knows it, and what its state line says of that: a few words, a tone, and a time that
-// is not read out.
+// The status of a run on its page: a text, a colour, and a time, which screen readers
+// do not announce.
 
 import { duration, ending, stateOf } from "./words.js";
 
 const MODES = ["after_turn", "after_tools", "now", "kill"];
 
-/** Whether the server has said that the run is over. */
+/** Whether the server has reported the end of the run. */
 export function hasEnded(run) {
   return run.state === "ended" || run.state === "crashed";
 }
 
-/** What the page of a run that goes on is in: "running", or how it is being stopped. */
+/** The composer's mode for a run that has not ended: "running", or how it is being stopped. */
 export function modeOf(known) {
   const asked = hardestStop(known);
   if (asked === null) return "running";
   return { kill: "forcing", now: "stopping" }[asked] ?? "patient";
 }
 
-/** The hardest stop that is known to have been asked for, here (`stopping`) or elsewhere; null when none was. */
+/** The most urgent stop that was requested, here (`stopping`) or elsewhere; null without one. */
 function hardestStop({ run, story, stopping }) {
   const told = run?.state === "stopping" ? run.mode : null;
   const [here, ...elsewhere] = [stopping?.mode, story.stop?.cause.mode, told].map((mode) => MODES.indexOf(mode));
-  // Force that was asked for elsewhere may be asked for again: nobody knows here whether it was delivered.
+  // A stop by force that was requested elsewhere may be requested again: it may not have arrived.
   return MODES[Math.max(here, Math.min(Math.max(...elsewhere), MODES.indexOf("now")))] ?? null;
 }
 
 /**
- * [words, tone, time] for a run as it is known: `run` as the server last showed it, `story` as its events tell it,
+ * [text, colour, time] of a run: `run` is the server's last view of it, `story` its events,
  * `stopping` if Stop was pressed here, `mode` of the composer, `now` by the server's clock.
  */
 export function stateWords({ run, story, stopping, mode, now }) {

@@ -1,10 +1,10 @@
-// A run's events, put together: the conversation as it grows, its tools, and the times for the picture.
-// Knows nothing of the page. `changed` collects what a view has to draw again.
+// The state of a run from its events: the conversation, the tools, and the times for the timeline.
+// Independent of the page. `changed` collects what a view has to draw again.
 
 const BYTES_PER_TOKEN = 4;
 const utf8 = new TextEncoder();
 
-/** One run as told by its events. */
+/** One run, built from its events. */
 export class Story {
   constructor() {
     this.entries = []; // what is said, in order: { kind: "user" | "assistant" | "notice", ... }
@@ -50,7 +50,7 @@ export class Story {
     return "Working";
   }
 
-  /** Take in one event. `at` is null when it is not known when it happened, and then there is no picture. */
+  /** Add an event. `at` is null when its time is not known; then there is no timeline. */
   apply(event, at) {
     this.timeless ||= at === null;
     at ??= this.lastAt ?? 0;
@@ -75,7 +75,7 @@ export class Story {
     return this.answer;
   }
 
-  /** The block of this kind at the end of the answer, begun if need be. */
+  /** The last block of the answer if it has this kind, else a new one. */
   block(kind) {
     const answer = this.writing();
     let block = answer.blocks.at(-1);
@@ -252,7 +252,7 @@ function settleTool(tool, result, at) {
   if (at !== null) tool.to ??= at;
 }
 
-/** The message as it is in the conversation takes the place of what was streamed. */
+/** Replace the streamed text by the message of the conversation. */
 function settleAnswer(story, message) {
   const onlyNote = message.content.every((part) => part.type === "cut_note");
   if (onlyNote) {
@@ -281,7 +281,7 @@ function settleAnswer(story, message) {
   story.answer = null;
 }
 
-/** The blocks of an answer that was not seen being written, in their order. */
+/** The blocks of an answer that was not streamed to this page, in order. */
 function layOut(story, answer, content) {
   story.answer = answer;
   for (const part of content) {
@@ -300,7 +300,7 @@ export function textOf(content) {
   return content.map((part) => (part.type === "text" ? part.text : `[${part.name ?? part.media_type ?? part.type}]`)).join("");
 }
 
-/** A finished conversation, for what was said before this run. */
+/** A finished conversation, for the messages before this run. */
 export function retell(messages) {
   const story = new Story();
   for (const message of messages) story.apply({ type: "message_added", message }, 0);
@@ -308,7 +308,7 @@ export function retell(messages) {
   return story;
 }
 
-/** The words that a run began with: from its events, or from the conversation, where only the beginning is known. */
+/** The prompt of a run: from its events, or from the conversation when the view has only its first characters. */
 export function askedAtFirst(run, story, snapshot) {
   const isUser = (message) => message.type === "user";
   return story.messages.find(isUser) ?? snapshot.findLast((message) => isUser(message) && textOf(message.content).startsWith(run.prompt));

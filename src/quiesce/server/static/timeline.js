@@ -1,4 +1,4 @@
-// One picture of a run: model calls and tools as bars over time, the output growing, and the stop with what it cut.
+// The timeline of a run: model calls and tools as bars over time, the output, and the stop with what it cut.
 
 import { s } from "./dom.js";
 import { count, duration, OUTCOME } from "./words.js";
@@ -12,7 +12,7 @@ const HATCH = 12;
 const LETTER = 6.4; // how wide a letter of a label is, roughly
 const CUT = new Set(["hung_up", "cancelled", "killed", "abandoned", "drained", "cancelled_at_provider"]);
 
-/** The picture of a story as it is at `now` (seconds since the epoch), `width` pixels wide. */
+/** The timeline of a story at `now` (seconds since the epoch), `width` pixels wide. */
 export function timeline(story, now, width) {
   const from = story.startedAt ?? now;
   const to = Math.max(story.end?.at ?? now, from + 0.001);
@@ -52,7 +52,7 @@ function bar(from, to, row, look, title) {
   return s("rect", { x: from.toFixed(1), y: top(row), width: Math.max(2, to - from).toFixed(1), height: BAR, rx: 3, class: `tl-bar ${look}` }, s("title", {}, title));
 }
 
-/** What became of a bar that was cut: at its end a hatched piece, an edge, and the word for it where there is room. */
+/** The end of a bar that was cut: a hatched piece, an edge, and the outcome where it fits. */
 function cutEnd(begin, end, row, word) {
   const at = Math.max(end, begin + HATCH);
   const wide = word.length * LETTER;
@@ -109,7 +109,7 @@ function growth(story, x, to, y, names) {
   return [...name, s("path", { d: `${steps} L${x(to).toFixed(1)} ${base} L${x(points[0].at).toFixed(1)} ${base} Z`, class: "tl-area" }), s("path", { d: steps, class: "tl-line" })];
 }
 
-/** At most some hundred points: more cannot be seen. */
+/** At most some hundred points: more would not be visible. */
 function thin(points) {
   const step = Math.ceil(points.length / 400);
   return step === 1 ? points : points.filter((point, index) => index % step === 0 || index === points.length - 1);
@@ -159,7 +159,7 @@ function tickWords(seconds) {
   return `${Number((seconds / 60).toPrecision(3))} min`;
 }
 
-/** The picture in words. */
+/** The timeline as text, for screen readers. */
 export function describe(story, to) {
   const from = story.startedAt ?? to;
   const tools = [...story.tools.values()].filter((tool) => tool.from !== null);

@@ -1,4 +1,4 @@
-// What everything cost, day by day, with how sure that is.
+// The usage by day, with its uncertainty.
 
 import { ApiError, getUsage, insist } from "./api.js";
 import { h, s, say } from "./dom.js";

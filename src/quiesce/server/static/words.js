@@ -9,7 +9,7 @@ const ESTIMATED = {
   heuristic: "estimated from the length of the text",
 };
 
-/** How sure a figure is, in one word: reported, estimated or unknown. */
+/** The certainty of a figure: reported, estimated or unknown. */
 export function certainty(figure) {
   if (!figure || figure.value === null || figure.source === "unknown") return "unknown";
   return figure.source === "reported" ? "reported" : "estimated";
@@ -55,7 +55,7 @@ export function count(value) {
   return number.format(value);
 }
 
-/** Seconds as a person says them. */
+/** A duration as text. */
 export function duration(seconds) {
   if (seconds === null || seconds === undefined) return "";
   if (seconds < 0.001) return "under 1 ms";
@@ -77,9 +77,9 @@ export function ago(at, now = Date.now() / 1000) {
 
 export const WHO = {
   user: "A person",
-  deadline: "Its time was up",
+  deadline: "Its time limit was reached",
   budget: "Its budget was used up",
-  disconnect: "Nobody was reading any more",
+  disconnect: "No client was connected",
   signal: "The process got a signal",
   parent: "The run that started it was stopped",
   shutdown: "The server is shutting down",
@@ -132,19 +132,19 @@ const ENDED = {
   refusal: ["Refused", "warn"],
   pause: ["Paused by the provider", "warn"],
   interrupt: ["Waiting for you", "ask"],
-  steered: ["Said in another run", "good"],
+  steered: ["Sent in another run", "good"],
   cancelled: ["Stopped", "stopped"],
   limit: ["Stopped at a limit", "stopped"],
   error: ["Failed", "bad"],
   crashed: ["Crashed", "bad"],
 };
 
-/** What to call the end of a run, and its colour. */
+/** The text and the colour for the end of a run. */
 export function ending(reason) {
   return ENDED[reason] ?? ["Ended", "good"];
 }
 
-/** What to call a run's state in a list, and its colour. */
+/** The text and the colour for a run's state in a list. */
 export function stateOf(run) {
   if (run.state === "ended" && run.stop_reason === "interrupt" && !run.interrupts.length) return ["No longer waiting", "stopped"];
   if (run.state === "ended") return ending(run.stop_reason);

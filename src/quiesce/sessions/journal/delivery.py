@@ -1,4 +1,4 @@
-"""Those who read a run's events, as its journal sees them: each entry is handed on once, and in order."""
+"""Delivery of a run's events to its readers: each one once, and in order."""
 
 from __future__ import annotations
 
@@ -10,21 +10,22 @@ from .rows import Commit, JournalRow, ToolIntended
 
 
 class EventDelivery:
-    """Hands entries on to the readers by `deliver`, and knows how many they have had."""
+    """Hands entries to the readers through `send`, and counts them."""
 
-    def __init__(self, deliver: Callable[[Sequence[Event]], None]) -> None:
-        self._deliver: Final = deliver
-        self._delivered = 0
+    def __init__(self, send: Callable[[Sequence[Event]], None]) -> None:
+        self._send: Final = send
+        self.delivered = 0
+        """How many entries the readers have had, with the marks, which they do not see."""
 
-    def tell(self, entries: list[JournalRow], first: int, marks: list[int] | None = None) -> None:
-        """Hand the readers what they have not had yet; `first` is the number of the first entry.
+    def deliver(self, entries: list[JournalRow], first: int, marks: list[int] | None = None) -> None:
+        """Hand the readers what they have not had yet; `first` is the index of the first entry in the run.
 
-        `marks` are those that are not for readers; they are looked for when it is None.
+        `marks` are the indexes of entries that are not for readers; when it is None, they are found by their type.
         """
-        if self._delivered > first:
-            entries = entries[self._delivered - first :]
-            first, marks = self._delivered, None
-        self._delivered = first + len(entries)
+        if self.delivered > first:
+            entries = entries[self.delivered - first :]
+            first, marks = self.delivered, None
+        self.delivered = first + len(entries)
         if marks is None:
             entries = [each for each in entries if each.__class__ is not Commit and each.__class__ is not ToolIntended]
         elif marks:
@@ -32,4 +33,4 @@ class EventDelivery:
             for mark in reversed(marks):
                 del entries[mark]
         if entries:
-            self._deliver(cast("list[Event]", entries))
+            self._send(cast("list[Event]", entries))

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 
 class SessionOpening:
-    """Runs `open_session`, which gives up waiting when the future that it gets is done. Only for the run's own loop."""
+    """Runs `open_session`, which stops waiting when the future that it gets is done. Only for the run's own loop."""
 
     def __init__(self, open_session: Callable[[asyncio.Future[None]], Coroutine[Any, Any, None]], name: str) -> None:
         loop = asyncio.get_running_loop()
@@ -16,6 +16,6 @@ class SessionOpening:
         self.task: Final = loop.create_task(open_session(self._give_up), name=f"quiesce session {name}")
 
     def stop_waiting(self) -> None:
-        """Wait no longer for a session that another process has."""
+        """Stop waiting for a session that another process holds."""
         if not self._give_up.done():
             self._give_up.set_result(None)

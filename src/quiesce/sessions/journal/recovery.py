@@ -1,4 +1,4 @@
-"""After a crash: what the journal of a run that never ended amounts to, as a turn that can stay in the conversation."""
+"""Recovery after a crash: the last turn of a run that never ended, from its journal, sealed so that it is valid."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from msgspec import Struct
 
 from ...conversation.answer import AnswerBuilder
 from ...conversation.continuation import continued
-from ...conversation.sealing import close_turn, faults, seal_answer, seal_turn, unfinished
+from ...conversation.sealing import close_turn, seal_answer, seal_turn, unfinished
+from ...conversation.validity import faults
 from ...events import (
     AnswerEnd,
     AnswerStart,
@@ -36,7 +37,7 @@ UNKNOWN_SENTENCE: Final = "No result: the program ended while this was running. 
 
 
 class Crash(Struct, frozen=True):
-    """A run that never came to its end. `unknown` are the calls that may have run, wholly, in part or not at all."""
+    """A run that never ended. `unknown` are the calls that may have run, wholly, in part or not at all."""
 
     run_id: str
     unknown: tuple[ToolCall, ...] = ()
@@ -44,7 +45,7 @@ class Crash(Struct, frozen=True):
 
 
 class CrashedRun:
-    """The turn that a crashed run was in, read from its journal, and from the turn that it had taken up again."""
+    """The turn that a crashed run was in, from its journal and from the pending turn that it had resumed."""
 
     def __init__(
         self, run_id: str, before: Sequence[Message], pending: PendingTurn | None, rows: Iterable[JournalRow]
@@ -56,7 +57,7 @@ class CrashedRun:
         self._results: Final[dict[str, ToolResult]] = {}
         self._intended: Final[set[str]] = set()
         for row in rows:
-            self._take(row)
+            self._add(row)
         answer = self._answer()
         calls = () if answer is None else answer.tool_calls
         self.unknown: Final = tuple(
@@ -73,12 +74,12 @@ class CrashedRun:
         turn = seal_turn(self._answer_builder, {})
         return turn[0] if turn and isinstance(turn[0], AssistantMessage) else None
 
-    def _take(self, row: JournalRow) -> None:
+    def _add(self, row: JournalRow) -> None:
         match row:
             case Commit() | RetryScheduled():
                 self._begin(None)
             case ModelCallStarted():
-                self._begin(AnswerBuilder(_call_ids(self._before), self._gone_on_from()))
+                self._begin(AnswerBuilder(_call_ids(self._before), self._continued_from()))
             case (
                 AnswerStart()
                 | TextDelta()
@@ -100,8 +101,8 @@ class CrashedRun:
             case _:
                 pass
 
-    def _gone_on_from(self) -> tuple[AssistantContent, ...]:
-        """What the answer began with, when the run was to go on with one that had been cut."""
+    def _continued_from(self) -> tuple[AssistantContent, ...]:
+        """The beginning of the answer, when the run was to continue one that had been cut."""
         last = self._before[-1] if self._before else None
         return (continued(last, prefill=True) or ()) if isinstance(last, AssistantMessage) else ()
 
@@ -111,26 +112,26 @@ class CrashedRun:
         self._intended.clear()
 
     def conversation(self) -> tuple[tuple[Message, ...], PendingTurn | None]:
-        """The conversation with the turn sealed, so that a prompt may follow; or with what still waits for a person."""
+        """The conversation with the turn sealed, so that a prompt may follow; or with its pending turn."""
         if self._pending is not None and not self._resumed:
             return self._before, self._pending
         answer = self._answer()
         unknown = {call.id: unfinished(call, Outcome.UNKNOWN, UNKNOWN_SENTENCE) for call in self.unknown}
         turn = () if answer is None else seal_answer(answer, {**self._results, **unknown})
-        goes_on = turn and self._before and isinstance(self._before[-1], AssistantMessage)
-        before = self._before[:-1] if goes_on else self._before  # it went on with the last answer, and stands for it
+        continues = turn and self._before and isinstance(self._before[-1], AssistantMessage)
+        before = self._before[:-1] if continues else self._before  # the turn continues the last answer, and replaces it
         return (*before, *close_turn(turn, before, CRASH_NOTE)), None
 
 
 class Sealing(NamedTuple):
-    """What becomes of a conversation when a run that never ended is sealed."""
+    """A conversation before and after a run that never ended was sealed."""
 
     crash: Crash
     before: StoredConversation
     after: StoredConversation
 
     def batch(self) -> WriteBatch:
-        """What to write for it."""
+        """The batch that saves it."""
         before, after = self.before.messages, self.after.messages
         same = 0
         while same < min(len(before), len(after)) and before[same] is after[same]:
@@ -147,9 +148,9 @@ class Sealing(NamedTuple):
 def seal_unfinished(
     name: str, found: StoredConversation, unfinished: Mapping[str, Sequence[bytes]], writer: str
 ) -> tuple[list[Sealing], str]:
-    """How the runs that never ended are sealed, in order, and what of their journals could not be read.
+    """Seal the runs that never ended, in order. Also returns what of their journals could not be read.
 
-    Only the run that wrote last may add to the conversation: what came after the others is not theirs to change.
+    Only the run that wrote last may change the conversation: after the others, another run has written to it.
     """
     sealings: list[Sealing] = []
     damage = ""

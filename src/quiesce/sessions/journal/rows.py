@@ -1,7 +1,7 @@
-"""The rows of a journal: what happened, as bytes, with what it takes to tell it again exactly as it was told.
+"""The rows of a journal: events as bytes, from which a replay gives exactly the same events.
 
-Pieces of the same text that follow each other are one row, so that a chunk costs next to nothing. A row knows the
-number of its first event and how long its pieces were, and can be taken apart again.
+Consecutive pieces of the same text are joined into one row, so that a chunk costs next to nothing. A row has the number
+of its first event and the lengths of its pieces, so that they can be separated again.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from ...receipt import LateOutcome
 
 
 class Commit(Struct, frozen=True, tag="commit"):
-    """Everything before this is settled: so many messages were put into the conversation."""
+    """So many messages were added to the conversation. They stand for all rows before this one."""
 
     messages: int
 
 
 class ToolIntended(Struct, frozen=True, tag="tool_intended"):
-    """A tool is about to run. Written down before it does, so that after a crash it is known that it may have run."""
+    """A tool is about to run. Saved before it does, so that after a crash it is known that it may have run."""
 
     call_id: str
 
@@ -36,18 +36,17 @@ class ToolIntended(Struct, frozen=True, tag="tool_intended"):
 JournalRow: TypeAlias = Event | Commit | ToolIntended
 
 A_MARK: Final = 0
-"""The number of a row that is only for recovery and was never told to anybody."""
+"""The number of a row that is only for recovery and not for readers."""
 
 LATE_ROWS: Final = 1 << 40
-"""Where rows are that were added after a run's end: out of the way of those that its own batches may yet bring."""
+"""The first index for rows that are added after a run's end, beyond those of batches that may still arrive."""
 
 
 class Row(NamedTuple):
     """A row as it is stored.
 
-    `number` is that of its first event, counted from 1 in the order in which the run's readers got them; `A_MARK` for
-    what is not for readers, and None in rows from before events were numbered. `lengths` are those of the pieces that
-    were joined, empty when nothing was.
+    `number` is that of its first event, counted from 1 in the order of delivery; `A_MARK` for a row that is not for
+    readers, and None in old rows, whose events have no numbers. `lengths` are those of the joined pieces, if any.
     """
 
     payload: bytes
@@ -61,7 +60,7 @@ class Row(NamedTuple):
 def pack(entries: Sequence[JournalRow], first: int | None = None) -> list[Row]:
     """Entries as rows; `first` is the number of the first event among them.
 
-    Mostly they are the thousands of pieces of one text, with a few others before and after: that goes fast.
+    The usual case is fast: thousands of pieces of one text, with a few other entries before and after.
     """
     begin, end = 0, len(entries)
     while begin < end and entries[begin].__class__ is not TextDelta:
@@ -88,7 +87,7 @@ def _pack(rows: list[Row], entries: Iterable[JournalRow], number: int | None) ->
         elif kind is Commit or kind is ToolIntended:
             rows.extend(Row(encode(mark), None if number is None else A_MARK) for mark in alike)
         elif kind in _JOINABLE:
-            for _, pieces in itertools.groupby(alike, _kinship):
+            for _, pieces in itertools.groupby(alike, _joining_key):
                 one, *others = pieces
                 number = _join(rows, one, [_piece(each) for each in (one, *others)], number)
         else:
@@ -120,8 +119,8 @@ _JOINABLE: Final = frozenset({ReasoningDelta, ToolCallArguments, ChildEvent})
 _text_of: Final = operator.attrgetter("text")
 
 
-def _kinship(event: Any) -> object:
-    """The same for pieces of the same text; like nothing else for what is no such piece."""
+def _joining_key(event: Any) -> object:
+    """A key that is equal for pieces of the same text, and unique for any other event."""
     match event:
         case TextDelta():
             return TextDelta
@@ -130,7 +129,7 @@ def _kinship(event: Any) -> object:
         case ToolCallArguments(call_id):
             return ToolCallArguments, call_id
         case ChildEvent(call_id, run_id, inner):
-            return call_id, run_id, _kinship(inner)
+            return call_id, run_id, _joining_key(inner)
         case _:
             return object()
 
@@ -163,7 +162,7 @@ def _with_piece(event: Any, piece: str) -> Any:
 
 
 def late_outcomes(rows: Iterable[Row]) -> list[LateOutcome]:
-    """What became of calls that had been given up, as far as it was known only after the end of the run."""
+    """The outcomes of abandoned calls that were recorded after the end of the run."""
     marks = (decode_row(row.payload) for row in rows if row.number == A_MARK)
     return [mark.outcome for mark in marks if isinstance(mark, LateOutcomeRecorded)]
 
@@ -176,9 +175,9 @@ class NumberedEvent(NamedTuple):
 
 
 def unpack(rows: Iterable[Row], after: int = 0) -> Iterator[NumberedEvent]:
-    """The events after number `after`, piece by piece as they were told. Raises `StoreDamaged`.
+    """The events after number `after`, piece by piece as they were delivered. Raises `StoreDamaged`.
 
-    Rows from before events were numbered are counted as they come, each as one event.
+    Old rows without numbers count as one event each.
     """
     last = 0
     for row in rows:
@@ -208,16 +207,16 @@ def _pieces(event: Event, lengths: bytes) -> Iterator[Event]:
 
 # --- Encoding ------------------------------------------------------------------------------------------------------
 
-# What a value that JSON has no word for looks like, at most; readers of the running run see no more of it either.
-_LONGEST_LOOK: Final = 1000
+# The longest `repr` that is stored for a value that JSON cannot express.
+_LONGEST_REPR: Final = 1000
 
 
-def _stand_in(value: Any) -> Any:
-    """What a tool reports, or a provider adds, may be anything; the journal keeps how it looks."""
-    return repr(value)[:_LONGEST_LOOK]
+def _as_repr(value: Any) -> Any:
+    """The `repr` of a value that JSON cannot express, such as the progress that a tool reports."""
+    return repr(value)[:_LONGEST_REPR]
 
 
-_encoder: Final = msgspec.json.Encoder(enc_hook=_stand_in)
+_encoder: Final = msgspec.json.Encoder(enc_hook=_as_repr)
 _rows: Final[msgspec.json.Decoder[JournalRow]] = msgspec.json.Decoder(JournalRow)
 _messages: Final[msgspec.json.Decoder[Message]] = msgspec.json.Decoder(Message)
 _lengths: Final = msgspec.msgpack.Encoder()
@@ -229,8 +228,8 @@ def encode(value: object) -> bytes:
     try:
         return _encoder.encode(value)
     except (UnicodeEncodeError, ValueError, RecursionError):
-        # Half of a character that a stream has split: plain JSON can say that, in ASCII.
-        return json.dumps(msgspec.to_builtins(value, enc_hook=_stand_in), default=_stand_in).encode()
+        # Half of a character that a stream has split: ASCII JSON can express that.
+        return json.dumps(msgspec.to_builtins(value, enc_hook=_as_repr), default=_as_repr).encode()
 
 
 def decode_row(data: bytes) -> JournalRow:
@@ -245,12 +244,12 @@ def decode_row(data: bytes) -> JournalRow:
         raise StoreDamaged(f"A row of the journal cannot be read: {error}.") from error
 
 
-# Events that had another tag in stores from before.
+# Tags of events that older stores have.
 _RENAMED: Final = {"handed_over": "handed_off"}
 
 
 def _with_present_tags(row: Any) -> Any:
-    """A row, or the event of a child in it, under the tag that its event has today."""
+    """A row, and the event of a child in it, with the present tag of its event."""
     match row:
         case {"type": str(tag), **rest} if tag in _RENAMED:
             return {"type": _RENAMED[tag], **rest}
@@ -261,7 +260,7 @@ def _with_present_tags(row: Any) -> Any:
 
 
 def decode_messages(payloads: Sequence[bytes]) -> tuple[Message, ...]:
-    """Messages from what `encode` made of them. Raises `StoreDamaged`."""
+    """Messages that `encode` has encoded. Raises `StoreDamaged`."""
     decode = _messages.decode
     try:
         return tuple([decode(data) for data in payloads])

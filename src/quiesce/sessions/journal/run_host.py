@@ -1,4 +1,4 @@
-"""What a journal needs of its run."""
+"""The part of a run that its journal uses."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ class RunHost(Protocol):
 
     @property
     def busy_policy(self) -> BusyPolicy:
-        """What to do when another process has the session."""
+        """What to do while another process holds the session."""
         ...
 
     @property
     def prompt_receiver(self) -> PromptReceiver:
-        """Where prompts of other processes go."""
+        """Receives the prompts of other processes."""
         ...
 
     def deliver(self, events: Sequence[Event]) -> None:
         """Hand events to the readers, now."""
 
     def fail(self, error: StoreError) -> None:
-        """End the run, because it cannot be saved."""
+        """End the run, because the store has failed."""

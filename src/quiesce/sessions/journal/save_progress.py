@@ -20,7 +20,7 @@ class SaveProgress:
         return bool(self._waiters)
 
     def wait_for(self, count: int) -> asyncio.Future[None]:
-        """A future that is done when so many entries are saved, or it is known that they cannot be."""
+        """A future that is done when `count` entries are saved, or it is known that they cannot be."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters.append((count, done))
         return done

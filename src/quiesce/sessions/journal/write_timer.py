@@ -34,10 +34,9 @@ class WriteTimer:
         return self._timer is not None
 
     def schedule(self, write: Callable[[], None]) -> None:
-        """Write when the time between two writes is over: in this step of the loop, if that was a while ago."""
+        """Write when the pause between two writes is over: in the next step of the loop, if it is over already."""
         pause = self._wrote_at + self._linger - self._loop.time()
-        later = self._loop.call_later
-        self._timer = self._loop.call_soon(write) if pause <= 0 else later(pause, write)
+        self._timer = self._loop.call_soon(write) if pause <= 0 else self._loop.call_later(pause, write)
 
     def schedule_retry(self, write: Callable[..., None], *args: Any) -> None:
         """Write again after a pause, which gets longer with each failure."""
@@ -45,7 +44,7 @@ class WriteTimer:
         self._timer = self._loop.call_later(self._pause, write, *args)
 
     def cancel(self) -> None:
-        """Schedule nothing, or forget the timer that has just fired."""
+        """Cancel the timer, or clear the one that has just fired."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

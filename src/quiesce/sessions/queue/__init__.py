@@ -1,1 +1,1 @@
-"""Waiting for a session that another process holds, and speaking to the run that holds it."""
+"""The queue of a session that another process holds: waiting for the lease, and prompts for the run that has it."""

@@ -1,4 +1,4 @@
-"""What the holder of a session is told by those who want it, in whichever process they are."""
+"""The inbox of a run that holds a session: prompts that other processes have queued for it."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import msgspec
 
 from ...messages import UserMessage
 from ..records import Lease
-from ..store import Store
+from ..store import SessionStore
 from .prompts import QueuedPrompt
 
 _decoder: Final = msgspec.json.Decoder(UserMessage)
 
 
 class PromptReceiver(Protocol):
-    """A run that can be spoken to."""
+    """A run that receives prompts from other processes."""
 
     @property
     def run_id(self) -> str:
@@ -27,18 +27,18 @@ class PromptReceiver(Protocol):
         ...
 
     def steer_remotely(self, message: UserMessage, position: int) -> None:
-        """Say this, if it is not too late; the letter at this place is answered when it is said."""
+        """Send this message to the model, unless it is too late; then mark the queued prompt at `position` as sent."""
         ...
 
     def stop_remotely(self) -> None:
-        """A newer prompt wants everything before it to stop."""
+        """Stop, because a newer prompt has `on_busy="cancel_previous"`."""
         ...
 
 
 class SessionInbox:
-    """Brings the letters for the holder of a lease to its run. Only for the run's own loop."""
+    """Hands queued prompts to the run that holds the lease. Only for the run's own loop."""
 
-    def __init__(self, store: Store, lease: Lease, receiver: PromptReceiver) -> None:
+    def __init__(self, store: SessionStore, lease: Lease, receiver: PromptReceiver) -> None:
         self._store: Final = store
         self._lease: Final = lease
         self._receiver: Final = receiver
@@ -50,22 +50,22 @@ class SessionInbox:
         self._unsubscribe: Final = store.subscribe(lease.session, self._on_change)
 
     def close(self) -> None:
-        """Nothing more is brought."""
+        """Hand over no more prompts."""
         self._closed = True
         self._unsubscribe()
 
     def _on_change(self) -> None:
-        """There may be a letter. From whichever thread."""
+        """The queue may have changed. From any thread."""
         with suppress(RuntimeError):  # the loop has closed
             self._loop.call_soon_threadsafe(self.fetch)
 
     def fetch(self) -> None:
-        """Look whether there is a letter."""
+        """Read the queue."""
         if not self._closed:
             self._store.queued_prompts(self._lease).add_done_callback(self._on_queued_prompts)
 
     def _on_queued_prompts(self, future: Future[list[QueuedPrompt]]) -> None:
-        if future.exception() is None:  # a store that is away shows that elsewhere; those who wait ask again
+        if future.exception() is None:  # a store that fails is noticed by the next write
             with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._handle_prompts, future.result())
 
@@ -75,20 +75,20 @@ class SessionInbox:
                 continue
             self._read.add(prompt.position)
             if prompt.position <= self._lease.since or prompt.is_withdrawn:
-                continue  # from before, and its sender was not there when it was their turn; or they have left
+                continue  # queued before this lease, so its process did not answer in time; or withdrawn
             if prompt.kind == "cancel":
                 self._receiver.stop_remotely()
             elif prompt.kind == "steer" and prompt.fence == self._lease.fence:
                 self._take(prompt)
 
     def _take(self, prompt: QueuedPrompt) -> None:
-        """Once the words are taken, their sender cannot take them back; so they are said once, or not at all."""
+        """Take a prompt. From then on its process cannot withdraw it, so that it is sent at most once."""
         if self._returning:
             return
         try:
             message = _decoder.decode(prompt.body)
         except (msgspec.MsgspecError, UnicodeError):
-            return  # from another version, say: its sender waits for its turn
+            return  # from another version, perhaps: the prompt stays in the queue
 
         def on_taken(future: Future[bool]) -> None:
             if future.exception() is None and future.result():
@@ -103,19 +103,19 @@ class SessionInbox:
         if not self._returning:
             self._receiver.steer_remotely(message, position)
 
-    def stop_taking(self, said: Collection[int]) -> bool:
-        """Take nothing more. Whether something was taken that is not said."""
+    def stop_taking(self, sent: Collection[int]) -> bool:
+        """Take no more prompts. Returns whether a prompt was taken that is not among those `sent`."""
         self._returning = True
-        return any(position not in said for position in self._taken)
+        return any(position not in sent for position in self._taken)
 
-    async def return_unsent(self, said: Collection[int]) -> tuple[UserMessage, ...]:
-        """Give back what was taken and is not said; the words of those who have left since are the run's to tell.
+    async def return_unsent(self, sent: Collection[int]) -> tuple[UserMessage, ...]:
+        """Put prompts back into the queue that were taken and not sent. Raises a `StoreError`.
 
-        Raises a `StoreError`.
+        Returns the messages whose process has left the queue meanwhile: only this run can still report them.
         """
-        left = {position: taken for position, taken in self._taken.items() if position not in said}
+        left = {position: taken for position, taken in self._taken.items() if position not in sent}
         gone = await asyncio.wrap_future(self._store.return_prompts(self._lease, tuple(left)))
-        # The store works in order, so it is known by now which were really taken.
+        # The store works in order, so the requests to take prompts have been answered by now.
         return tuple(left[position][0] for position in gone if _is_true(left[position][1]))
 
 

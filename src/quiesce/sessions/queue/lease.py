@@ -1,4 +1,4 @@
-"""Holding a session while a run goes on: its lease is renewed, and its letters are read."""
+"""The lease of a session while its run goes on: it is renewed, and queued prompts are read."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from ...events import LateOutcomeRecorded
 from ...receipt import LateOutcome
 from ..journal.rows import encode
 from ..records import Lease
-from ..store import Store
+from ..store import SessionStore
 from .inbox import PromptReceiver, SessionInbox
 
 _log: Final = logging.getLogger("quiesce")
 
 
 class HeldLease:
-    """A lease, from when it was taken until it is let go. Only for the run's own loop.
+    """A lease, from its acquisition to its release. Only for the run's own loop.
 
-    `on_lost` is called when another process has taken the session.
+    `on_lost` is called when another process has acquired the session.
     """
 
     def __init__(
-        self, store: Store, lease: Lease, receiver: PromptReceiver, on_lost: Callable[[LeaseLost], None]
+        self, store: SessionStore, lease: Lease, receiver: PromptReceiver, on_lost: Callable[[LeaseLost], None]
     ) -> None:
         self.lease: Final = lease
         self._store: Final = store
@@ -37,33 +37,33 @@ class HeldLease:
         self._written_at = 0.0
         self._timer = self._loop.call_later(lease.seconds / 3, self._renew)
 
-    def written(self) -> None:
-        """Something was written, which renews the lease."""
+    def on_write(self) -> None:
+        """Note a write, which renews the lease."""
         self._written_at = self._loop.time()
 
     def _renew(self) -> None:
-        """Renew the lease, if nothing was written for a while."""
+        """Renew the lease, unless a write has renewed it."""
         if self._loop.time() - self._written_at > self.lease.seconds / 4:
             self._store.renew(self.lease).add_done_callback(self._on_renewed)
         self._timer = self._loop.call_later(self.lease.seconds / 3, self._renew)
 
     def _on_renewed(self, future: Future[None]) -> None:
         error = future.exception()
-        if isinstance(error, LeaseLost):  # any other failure will show with the next write
+        if isinstance(error, LeaseLost):  # any other failure is noticed by the next write
             with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._on_lost, error)
 
     def close(self) -> None:
-        """Renew no more, and read no more letters."""
+        """Stop renewing the lease and reading prompts."""
         self._timer.cancel()
         self.inbox.close()
 
-    def let_go(self) -> None:
-        """Give the session back."""
+    def release(self) -> None:
+        """Release the lease."""
         self._store.release(self.lease)
 
     def save_late(self, run_id: str, outcome: LateOutcome) -> None:
-        """Note what became of a call that was given up, after the end of the run. From any thread."""
+        """Save the outcome of an abandoned call after the end of the run. From any thread."""
 
         def check(future: Future[bool]) -> None:
             error = future.exception()

@@ -14,9 +14,9 @@ from msgspec import Struct, field
 from ...errors import SessionBusy
 from ..records import Holder, SessionInfo
 
-# queue    waits for its turn
-# steer    is for the run that holds the session, and waits for its turn in case that run does not send it
-# cancel   asks all runs before it to stop, and waits until they are at rest
+# queue    waits for the session
+# steer    is for the run that holds the session, and waits for the session in case that run does not send it
+# cancel   asks all runs before it to stop, and waits for the session
 PromptKind: TypeAlias = Literal["queue", "steer", "cancel"]
 
 # A position that was not renewed in time is skipped; so many seconds later it is deleted.
@@ -71,8 +71,8 @@ class QueuedPrompt(Struct, frozen=True):
 class LeaseDecision(NamedTuple):
     """What a store answers a process that wants a session. `busy` is None when it may have it.
 
-    `sent_in` is the run that has said their words, so that they need it no longer. `orphaned` is to be thrown away, and
-    `since` is the `Lease.since` for them.
+    `sent_in` is the run that has sent its prompt already, so that it needs no session. `orphaned` are the positions to
+    delete, and `since` is the `Lease.since` of the new lease.
     """
 
     busy: SessionBusy | None

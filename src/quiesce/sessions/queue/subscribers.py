@@ -1,4 +1,4 @@
-"""Who wants to know when a session changes hands, or gets a letter."""
+"""Subscribers of a session: called when its holder or its queue changes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 
 
 class Subscribers:
-    """Functions to call when something about a session has changed. For any thread."""
+    """Functions to call when a session has changed. For any thread."""
 
     def __init__(self) -> None:
         self._lock: Final = threading.Lock()
@@ -24,7 +24,7 @@ class Subscribers:
             return tuple(self._of)
 
     def add(self, session: str, function: Callable[[], None]) -> Callable[[], None]:
-        """Call `function`, in whichever thread, when something changes. Returns the way to end that."""
+        """Call `function`, in any thread, when the session changes. Returns the function that unsubscribes it."""
         with self._lock:
             self._of.setdefault(session, []).append(function)
 
@@ -39,13 +39,13 @@ class Subscribers:
         return end
 
     def tell(self, session: str) -> None:
-        """Something about this session has changed."""
+        """Call the subscribers of a session."""
         with self._lock:
             functions = tuple(self._of.get(session, ()))
         for function in functions:
             function()
 
     def tell_all(self) -> None:
-        """Anything may have changed."""
+        """Call all subscribers: any session may have changed."""
         for session in self.sessions:
             self.tell(session)

@@ -45,45 +45,45 @@ class SessionWaiter:
         self._session: Final = session
         self._holder: Final = holder(owner)
         self._known: Final = known
-        # Without words of its own, as when a question is answered, a run neither waits for ever nor disturbs anybody.
+        # A run without a prompt, such as the answer to a question, does not queue: it refuses after `session.wait`.
         self._on_busy: Final[OnBusy] = "refuse" if busy_policy.prompt is None else busy_policy.on_busy
         body = encode(busy_policy.prompt) if self._on_busy == "steer" else b""
         self._request: Final = QueueRequest(_KINDS[self._on_busy], self._holder, session.lease, body)
         self._loop: Final = asyncio.get_running_loop()
         self._changed: Final = asyncio.Event()
-        # From before it is asked for, so that no letter can come unseen between getting it and looking at its letters.
+        # Before the session is requested, so that no prompt is missed between the acquisition and the first read.
         self._unsubscribe: Final = session.store.subscribe(session.name, self._on_change)
         self.position: int | None = None
         self.is_queued = False
-        """Whether this may have a place in the line: others may have read what came with it."""
+        """Whether this may have a position in the queue, where the holder can read its prompt."""
 
     async def get(self, give_up: asyncio.Future[None]) -> AcquiredSession | SentElsewhere:
-        """Take the session, or wait for it as long as is wanted and `give_up` is not done.
+        """Acquire the session, or wait for it until the time limit or until `give_up` is done.
 
-        Raises `SessionBusy` or another `StoreError`; the place in the line is given up then.
+        Raises `SessionBusy` or another `StoreError`, after leaving the queue.
         """
         now = self._loop.time()
         busy_until = now + self._session.wait if self._on_busy == "refuse" else float("inf")
         away_until = now + journal.STORE_TIMEOUT
-        wants_place = False
+        joins_queue = False
         try:
             while True:
                 self._changed.clear()
                 try:
-                    if wants_place and self.position is None:
+                    if joins_queue and self.position is None:
                         await self._enqueue()
-                    return await self._ask()
+                    return await self._acquire()
                 except StoreError as error:
                     busy = isinstance(error, SessionBusy)
-                    if busy:  # the store is there
+                    if busy:  # so the store can be reached
                         away_until = self._loop.time() + journal.STORE_TIMEOUT
                     left = (busy_until if busy else away_until) - self._loop.time()
                     if not (busy or error.retryable) or getattr(error, "overtaken", False):
                         raise
                     if give_up.done() or left <= 0:
                         return await self._leave_queue(error)
-                if busy and not wants_place:
-                    wants_place = True
+                if busy and not joins_queue:
+                    joins_queue = True
                     continue
                 await self._wait(give_up, min(RETRY_INTERVAL, left))
         except BaseException:
@@ -94,50 +94,50 @@ class SessionWaiter:
                 self._session.store.withdraw(self._session.name, self.position)
 
     def stop_watching(self) -> bool:
-        """Look at the session no more. Whether something about it has changed since it was asked for last."""
+        """Unsubscribe from the session. Returns whether it has changed since it was last requested."""
         self._unsubscribe()
         return self._changed.is_set()
 
-    async def _ask(self) -> AcquiredSession | SentElsewhere:
-        """Ask for the session. A lease that arrives after a cancellation is given back."""
+    async def _acquire(self) -> AcquiredSession | SentElsewhere:
+        """Request the session once. A lease that arrives after a cancellation or a timeout is released."""
         session = self._session
         store, seconds, known = session.store, session.lease, self._known
-        asked: Future[Any]
+        requested: Future[Any]
         if self.position is None:
-            asked = store.acquire(session.name, self._holder, seconds=seconds, known=known)
+            requested = store.acquire(session.name, self._holder, seconds=seconds, known=known)
         else:
-            asked = store.acquire_queued(session.name, self._holder, self.position, seconds=seconds, known=known)
+            requested = store.acquire_queued(session.name, self._holder, self.position, seconds=seconds, known=known)
         try:
             async with asyncio.timeout(journal.STORE_TIMEOUT):
-                taken: AcquiredSession | SentElsewhere = await asyncio.shield(asyncio.wrap_future(asked))
+                acquired: AcquiredSession | SentElsewhere = await asyncio.shield(asyncio.wrap_future(requested))
         except asyncio.CancelledError:
-            asked.add_done_callback(self._release_unwanted)
+            requested.add_done_callback(self._release_unwanted)
             raise
         except TimeoutError:
-            asked.add_done_callback(self._release_unwanted)
+            requested.add_done_callback(self._release_unwanted)
             raise StoreUnavailable(f"The store did not answer within {journal.STORE_TIMEOUT:g} s.") from None
-        if isinstance(taken, AcquiredSession):  # else the place is given up in the end, now that this is known
+        if isinstance(acquired, AcquiredSession):  # else the position is withdrawn at the end of `get`
             self.position = None
         self.is_queued = False
-        return taken
+        return acquired
 
     async def _enqueue(self) -> None:
         self.is_queued = True
-        posted = self._session.store.enqueue(self._session.name, self._request)
+        enqueued = self._session.store.enqueue(self._session.name, self._request)
         try:
-            self.position = await asyncio.shield(asyncio.wrap_future(posted))
+            self.position = await asyncio.shield(asyncio.wrap_future(enqueued))
         except asyncio.CancelledError:
-            posted.add_done_callback(self._withdraw_unwanted)
+            enqueued.add_done_callback(self._withdraw_unwanted)
             raise
 
     async def _leave_queue(self, why: StoreError) -> SentElsewhere:
-        """Leave the line. What was said for this one in the meantime is said; else the reason is raised."""
+        """Leave the queue. Returns the run that has sent the prompt meanwhile; else raises the reason."""
         position, self.position = self.position, None
         if position is not None:
-            is_withdrawn = asyncio.wrap_future(self._session.store.withdraw(self._session.name, position))
-            said = await asyncio.shield(is_withdrawn)
-            if said is not None:
-                return said
+            withdrawn = asyncio.wrap_future(self._session.store.withdraw(self._session.name, position))
+            sent = await asyncio.shield(withdrawn)
+            if sent is not None:
+                return sent
         raise why
 
     async def _wait(self, give_up: asyncio.Future[None], seconds: float) -> None:
@@ -148,17 +148,17 @@ class SessionWaiter:
             changed.cancel()
 
     def _on_change(self) -> None:
-        """Something about the session has changed. From whichever thread."""
+        """The session has changed. From any thread."""
         with suppress(RuntimeError):  # the loop has closed
             self._loop.call_soon_threadsafe(self._changed.set)
 
-    def _release_unwanted(self, asked: Future[Any]) -> None:
-        """Give back a lease that is no longer waited for."""
-        if not asked.cancelled() and asked.exception() is None:
-            taken = asked.result()
-            if isinstance(taken, AcquiredSession):
-                self._session.store.release(taken.lease)
+    def _release_unwanted(self, requested: Future[Any]) -> None:
+        """Release a lease that is no longer wanted."""
+        if not requested.cancelled() and requested.exception() is None:
+            acquired = requested.result()
+            if isinstance(acquired, AcquiredSession):
+                self._session.store.release(acquired.lease)
 
-    def _withdraw_unwanted(self, posted: Future[int]) -> None:
-        if not posted.cancelled() and posted.exception() is None:
-            self._session.store.withdraw(self._session.name, posted.result())
+    def _withdraw_unwanted(self, enqueued: Future[int]) -> None:
+        if not enqueued.cancelled() and enqueued.exception() is None:
+            self._session.store.withdraw(self._session.name, enqueued.result())

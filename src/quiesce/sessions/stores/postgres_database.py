@@ -1,14 +1,15 @@
-"""One Postgres database as a store uses it: one connection, one transaction at a time, errors in plain words."""
+"""The Postgres database of a store: one connection, one transaction at a time, its errors as `StoreError`s."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
 from ...errors import MissingExtra, StoreDamaged, StoreError, StoreFull, StoreReadOnly, StoreUnavailable
+from .dialect import CHANNEL, Access, Operation, Repeated, Rows, Statement, for_postgres
 from .schema import POSTGRES_MIGRATIONS
 
 _T = TypeVar("_T")
@@ -16,12 +17,12 @@ _T = TypeVar("_T")
 # How long to wait for a connection, and for the answer to one statement.
 CONNECT_TIMEOUT: Final = 5.0
 STATEMENT_TIMEOUT: Final = 10.0
-# Any number will do that no other program uses for something else: two processes must not migrate at once.
+# Two processes must not migrate at once. Any number that no other program uses will do.
 _MIGRATION_LOCK: Final = 7_164_200_526
 
 
 class PostgresDatabase:
-    """The database at `url`, and the connection to it. Only for one thread, on a loop that runs when it is needed."""
+    """The database at `url`, and the connection to it. Only for one thread, on a loop that runs when needed."""
 
     def __init__(self, url: str) -> None:
         try:
@@ -41,36 +42,38 @@ class PostgresDatabase:
         user = host[0].partition(":")[0]
         return urlunsplit(parts._replace(netloc=f"{user}{host[1]}{host[2]}", query="", fragment=""))
 
-    def _run(self, work: Callable[[Any], Awaitable[_T]], *, urgent: bool) -> _T:
-        """In the store's thread: one transaction, on a loop that runs only for it."""
-        return self._get_loop().run_until_complete(self._perform(work, urgent=urgent))
+    def run(self, access: Access, operation: Callable[[], Operation[_T]]) -> _T:
+        """Carry an operation out in one transaction, on a loop that runs only for it."""
+        return self.loop().run_until_complete(self._perform(access, operation))
 
-    def _get_loop(self) -> asyncio.AbstractEventLoop:
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The loop of the store's thread."""
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
         return self._loop
 
-    async def _reach(self) -> Any:
+    async def connect(self) -> Any:
+        """The connection, opened when there is none. Raises a `StoreError`."""
         async with self._explained():
             return await self._connected()
 
-    async def _perform(self, work: Callable[[Any], Awaitable[_T]], *, urgent: bool) -> _T:
-        """Do it; once more when a connection that was opened earlier turns out to be gone. All work may be repeated."""
+    async def _perform(self, access: Access, operation: Callable[[], Operation[_T]]) -> _T:
+        """Try once more when a connection that was opened earlier turns out to be lost. Operations may be repeated."""
         used_before = self._connection is not None
         try:
-            return await self._attempt(work, urgent=urgent)
+            return await self._attempt(access, operation())
         except StoreUnavailable:
             if not used_before:
                 raise
-        return await self._attempt(work, urgent=urgent)
+        return await self._attempt(access, operation())
 
-    async def _attempt(self, work: Callable[[Any], Awaitable[_T]], *, urgent: bool) -> _T:
+    async def _attempt(self, access: Access, operation: Operation[_T]) -> _T:
         async with self._explained():
             db = await self._connected()
             async with db.transaction():
-                if not urgent:
+                if access == "relaxed":
                     await db.execute("SET LOCAL synchronous_commit TO OFF")
-                return await work(db)
+                return await _carry_out(db, operation)
 
     async def _connected(self) -> Any:
         if self._connection is None or self._connection.is_closed():
@@ -100,7 +103,7 @@ class PostgresDatabase:
 
     @asynccontextmanager
     async def _explained(self) -> AsyncGenerator[None]:
-        """What asyncpg says becomes a `StoreError`; after a failure of the connection, the next call opens another."""
+        """An error of asyncpg becomes a `StoreError`; after one of the connection, the next call opens another."""
         try:
             yield
         except StoreError:
@@ -118,26 +121,26 @@ class PostgresDatabase:
             raise kind(f"{self.url}: {type(error).__name__}: {error}.") from error
 
     def _explain(self, error: Any) -> StoreError:
-        said = f"{self.url}: {error}."
+        text = f"{self.url}: {error}."
         match str(error.sqlstate or "")[:2], error.sqlstate:
             case _, "53100" | "54000":
-                return StoreFull(said)
+                return StoreFull(text)
             case _, "25006" | "42501":
-                return StoreReadOnly(said)
+                return StoreReadOnly(text)
             case "08" | "57" | "53" | "40" | "55", _:
-                return StoreUnavailable(said)
+                return StoreUnavailable(text)
             case "XX", _:
-                return StoreDamaged(said)
+                return StoreDamaged(text)
             case _:
-                return StoreError(said)
+                return StoreError(text)
 
     def _drop_connection(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.terminate()
 
-    def _shut(self) -> None:
-        """Let go of the connection and of the loop."""
+    def close(self) -> None:
+        """Close the connection and the loop. The next operation opens others."""
         loop, self._loop = self._loop, None
         connection, self._connection = self._connection, None
         if loop is not None:
@@ -145,3 +148,21 @@ class PostgresDatabase:
                 with suppress(OSError, TimeoutError, self._asyncpg.PostgresError, self._asyncpg.InterfaceError):
                     loop.run_until_complete(connection.close(timeout=1))
             loop.close()
+
+
+async def _carry_out(db: Any, operation: Operation[_T]) -> _T:
+    rows: Rows = ()
+    try:
+        step = next(operation)
+        while True:
+            match step:
+                case Statement(text, parameters):
+                    rows = await db.fetch(for_postgres(text), *parameters)
+                case Repeated(text, given):
+                    await db.executemany(for_postgres(text), given)
+                    rows = ()
+                case _:  # sent by the server when the transaction is committed
+                    rows = await db.fetch("SELECT pg_notify($1, $2)", CHANNEL, step.session)
+            step = operation.send(rows)
+    except StopIteration as done:
+        return done.value

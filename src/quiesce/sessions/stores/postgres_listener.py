@@ -1,4 +1,4 @@
-"""Listening to Postgres between jobs: the store's thread sits in its event loop, and the database speaks up."""
+"""Notifications of Postgres: between jobs, the store's thread runs its event loop and receives them."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Any, Final
 
 from ...errors import StoreError
 from ..queue.subscribers import Subscribers
-from .postgres_queue import CHANNEL
+from .dialect import CHANNEL
 from .store_thread import Job, Jobs
 
-# How long to leave a database alone that could not be reached.
+# Seconds between attempts to reach a database that is away.
 _TRY_AGAIN: Final = 1.0
 
 
 class PostgresListener:
-    """Waits for jobs and for what the database says, on the store's own connection."""
+    """Waits for jobs and for notifications, on the store's own connection."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class PostgresListener:
 
     @property
     def is_listening(self) -> bool:
-        """Whether the database has been asked to speak up, on a connection that is still there."""
+        """Whether notifications come, on a connection that is still open."""
         return self._listening_on is not None and not self._listening_on.is_closed()
 
     def wake(self) -> None:
@@ -51,11 +51,11 @@ class PostgresListener:
                 loop.call_soon_threadsafe(woken.set)
 
     def wait(self, jobs: Jobs) -> Job | None:
-        """Wait for a job, and hear what the database says."""
+        """Wait for a job, and pass notifications on meanwhile."""
         loop = self._get_loop()
         if loop is not self._loop:
             self._loop, self._woken = loop, asyncio.Event()
-        with suppress(queue.Empty):  # it came when there was nothing yet to poke
+        with suppress(queue.Empty):  # it came before the event was there to be set
             return jobs.get_nowait()
         loop.run_until_complete(self._listen())
         with suppress(queue.Empty):
@@ -66,21 +66,24 @@ class PostgresListener:
         assert self._woken is not None
         timeout = None
         try:
-            await self.begin()
+            await self._begin()
         except StoreError:
             timeout = _TRY_AGAIN
         with suppress(TimeoutError):
             await asyncio.wait_for(self._woken.wait(), timeout)
         self._woken.clear()
 
-    async def begin(self) -> None:
+    def listen(self) -> None:
         """Listen on the current connection. Raises a `StoreError`."""
+        self._get_loop().run_until_complete(self._begin())
+
+    async def _begin(self) -> None:
         connection = await self._connected()
         if connection is not self._listening_on:
             await connection.add_listener(CHANNEL, self._on_notification)
             connection.add_termination_listener(self._on_termination)
-            again, self._listening_on = self._listening_on is not None, connection
-            if again:
+            is_another, self._listening_on = self._listening_on is not None, connection
+            if is_another:
                 self._subscribers.tell_all()  # notifications in between were missed
 
     def _on_termination(self, _connection: object) -> None:

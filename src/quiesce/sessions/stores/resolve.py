@@ -5,16 +5,22 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
+from weakref import WeakValueDictionary
 
 from ...errors import ConfigurationError
-from ..store import Store
+from ..store import SessionStore, Store
 
-_known: Final[dict[str, Store]] = {}
+if TYPE_CHECKING:
+    from .local import LocalStore
+
+_by_url: Final[dict[str, SessionStore]] = {}
+# By the id of the user's store, which lives as long as its entry.
+_local: Final[WeakValueDictionary[int, LocalStore]] = WeakValueDictionary()
 
 
-def resolve_store(where: object = None) -> Store:
-    """A `Store`, from itself, a path, or a URL; None is the user's own file. The same place gives the same store.
+def resolve_store(where: object = None) -> SessionStore:
+    """A store from itself, a path, or a URL; None is the user's own file. The same place gives the same store.
 
     Raises `ConfigurationError` for anything else.
     """
@@ -27,8 +33,12 @@ def resolve_store(where: object = None) -> Store:
             return _shared(where)
         case str():
             return _shared(f"sqlite:///{Path(where).expanduser().absolute()}")
-        case Store():
+        case SessionStore():
             return where
+        case Store():
+            from .local import LocalStore
+
+            return _local.get(id(where)) or _local.setdefault(id(where), LocalStore(where))
         case _:
             raise ConfigurationError(
                 f"store={where!r} is not a store.", todo='Use a path, a URL such as "postgresql://...", or a Store.'
@@ -40,24 +50,23 @@ def default_path() -> Path:
     home = os.environ.get("QUIESCE_HOME")
     if home:
         return Path(home).expanduser().absolute() / "sessions.db"
-    match sys.platform:
-        case "win32":
-            data = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
-        case "darwin":
-            data = Path.home() / "Library" / "Application Support"
-        case _:
-            data = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
-    return data / "quiesce" / "sessions.db"
+    from platformdirs import user_data_path
+
+    path = user_data_path("quiesce", appauthor=False) / "sessions.db"
+    if sys.platform == "darwin" and not path.exists():  # it was always here when XDG_DATA_HOME did not count
+        before = Path.home() / "Library/Application Support/quiesce/sessions.db"
+        return before if before.exists() else path
+    return path
 
 
-def _shared(url: str) -> Store:
-    store = _known.get(url)
+def _shared(url: str) -> SessionStore:
+    store = _by_url.get(url)
     if store is None:
-        store = _known.setdefault(url, _make(url))
+        store = _by_url.setdefault(url, _make(url))
     return store
 
 
-def _make(url: str) -> Store:
+def _make(url: str) -> SessionStore:
     scheme, _, rest = url.partition("://")
     match scheme:
         case "memory":

@@ -1,16 +1,20 @@
-"""One SQLite file as a store uses it: opened when it is needed, one transaction at a time, errors in plain words."""
+"""The SQLite file of a store: opened when needed, one transaction at a time, its errors as `StoreError`s."""
 
 from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Generator
+import time
+from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from ...errors import StoreDamaged, StoreError, StoreFull, StoreReadOnly, StoreUnavailable
+from .dialect import Access, Operation, Repeated, Rows, Statement, for_sqlite
 from .schema import SQLITE_MIGRATIONS
+
+_T = TypeVar("_T")
 
 # How long a transaction waits for one of another process.
 _LOCK_TIMEOUT: Final = 5.0
@@ -19,21 +23,38 @@ _LOCK_TIMEOUT: Final = 5.0
 class SQLiteFile:
     """The file at `path`, and the connection to it. Only for one thread."""
 
-    def __init__(self, path: str | os.PathLike[str], *, power_safe: bool = False) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], notify: Callable[[str], None], *, power_safe: bool = False
+    ) -> None:
         self.path: Final = Path(path).expanduser().absolute()
+        self._notify: Final = notify
         self._power_safe: Final = power_safe
         self._connection: sqlite3.Connection | None = None
         self._process = 0
         self._relaxed = False
 
+    @property
+    def url(self) -> str:
+        """Where this is."""
+        return f"sqlite:///{self.path}"
+
+    def run(self, access: Access, operation: Callable[[], Operation[_T]]) -> _T:
+        """Carry an operation out in one transaction, then notify this process; others see that the file has changed."""
+        notified: list[str] = []
+        with self._transaction(access) as db:
+            outcome = _carry_out(db, operation(), notified)
+        for session in notified:
+            self._notify(session)
+        return outcome
+
     @contextmanager
-    def _transaction(self, *, durable: bool = True, reading: bool = False) -> Generator[sqlite3.Connection]:
-        """One transaction. Anything that goes wrong undoes it, and what SQLite says becomes a `StoreError`."""
+    def _transaction(self, access: Access) -> Generator[sqlite3.Connection]:
+        """One transaction. Anything that goes wrong undoes it; an error of SQLite becomes a `StoreError`."""
         try:
-            db = self._connected()
-            if not reading:
-                self._relax(db, relaxed=not durable)
-            db.execute("BEGIN" if reading else "BEGIN IMMEDIATE")
+            db = self.connected()
+            if access != "read":
+                self._relax(db, relaxed=access == "relaxed")
+            db.execute("BEGIN" if access == "read" else "BEGIN IMMEDIATE")
             try:
                 yield db
                 db.execute("COMMIT")
@@ -42,16 +63,17 @@ class SQLiteFile:
                     db.execute("ROLLBACK")
                 raise
         except sqlite3.Error as error:
-            self._drop_connection()
+            self.close()
             raise self._explain(error) from error
 
     def _relax(self, db: sqlite3.Connection, *, relaxed: bool) -> None:
-        """A lease need not survive a power cut, so taking one need not wait for the disk."""
+        """A lease need not survive a power cut, so acquiring one need not wait for the disk."""
         if self._power_safe and relaxed is not self._relaxed:
             db.execute(f"PRAGMA synchronous = {'NORMAL' if relaxed else 'FULL'}")
             self._relaxed = relaxed
 
-    def _connected(self) -> sqlite3.Connection:
+    def connected(self) -> sqlite3.Connection:
+        """The connection, opened when there is none in this process. Raises a `StoreError` or a `sqlite3.Error`."""
         if self._connection is None or self._process != os.getpid():
             self._process = os.getpid()
             self._connection = self._connect()
@@ -65,6 +87,7 @@ class SQLiteFile:
             raise StoreReadOnly(f"The folder of {self.path} cannot be made: {error.strerror}.") from error
         db = sqlite3.connect(self.path, timeout=_LOCK_TIMEOUT, isolation_level=None, check_same_thread=False)
         try:
+            db.create_function("quiesce_now", 0, time.time)
             db.execute("PRAGMA journal_mode = WAL")
             db.execute(f"PRAGMA synchronous = {'FULL' if self._power_safe else 'NORMAL'}")
             self._migrate(db)
@@ -95,28 +118,51 @@ class SQLiteFile:
                     db.execute("ROLLBACK")
                 raise
 
-    def _drop_connection(self) -> None:
+    def close(self) -> None:
+        """Close the connection. The next operation opens another."""
         db, self._connection = self._connection, None
         if db is not None:
             with suppress(sqlite3.Error):
                 db.close()
 
     def _explain(self, error: sqlite3.Error) -> StoreError:
-        said = f"{self.path}: {error}."
+        text = f"{self.path}: {error}."
         match getattr(error, "sqlite_errorcode", 0) & 0xFF:
             case sqlite3.SQLITE_FULL:
-                return StoreFull(said)
+                return StoreFull(text)
             case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_PERM | sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_AUTH:
-                return StoreReadOnly(said)
+                return StoreReadOnly(text)
             case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
-                return StoreUnavailable(said)
+                return StoreUnavailable(text)
             case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
-                return StoreDamaged(said)
+                return StoreDamaged(text)
             case sqlite3.SQLITE_IOERR:
-                return StoreFull(said, todo="Check the disk: it is full, over quota, or broken. Then prompt again.")
+                return StoreFull(text, todo="Check the disk: it is full, over quota, or broken. Then prompt again.")
             case _:
-                return StoreError(said)
+                return StoreError(text)
 
 
 def _version(db: sqlite3.Connection) -> int:
     return int(db.execute("PRAGMA user_version").fetchone()[0])
+
+
+def _carry_out(db: sqlite3.Connection, operation: Operation[_T], notified: list[str]) -> _T:
+    rows: Rows = ()
+    try:
+        step = next(operation)
+        while True:
+            match step:
+                case Statement(text, parameters):
+                    text, order = for_sqlite(text)
+                    given = parameters if order is None else [parameters[at] for at in order]
+                    rows = db.execute(text, given).fetchall()
+                case Repeated(text, given):
+                    text, order = for_sqlite(text)
+                    db.executemany(text, given if order is None else [[row[at] for at in order] for row in given])
+                    rows = ()
+                case _:
+                    notified.append(step.session)
+                    rows = ()
+            step = operation.send(rows)
+    except StopIteration as done:
+        return done.value

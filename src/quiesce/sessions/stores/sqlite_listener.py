@@ -10,15 +10,14 @@ from typing import Final
 
 from ...errors import StoreError
 from ..queue.subscribers import Subscribers
-from .sqlite_queue import queue_version
 from .store_thread import Job, Jobs
 
-# While a session is held or waited for, one number in shared memory is looked at this often.
+# While a session is held or waited for, one number in shared memory is read this often.
 CHECK_EVERY: Final = 0.05
 
 
 class SQLiteListener:
-    """Looks now and then whether another process has written, while a session has subscribers here."""
+    """Checks whether another process has written, while a session has subscribers here."""
 
     def __init__(self, subscribers: Subscribers, connected: Callable[[], sqlite3.Connection]) -> None:
         self._subscribers: Final = subscribers
@@ -33,7 +32,7 @@ class SQLiteListener:
         return bool(self._subscribers)
 
     def wait(self, jobs: Jobs) -> Job | None:
-        """Wait for a job; look when none comes."""
+        """Wait for a job; check when none comes."""
         try:
             return jobs.get(timeout=CHECK_EVERY)
         except queue.Empty:
@@ -45,16 +44,27 @@ class SQLiteListener:
         """The queue wakes the thread by itself."""
 
     def check(self) -> None:
-        """Tell those who watch a session that has changed hands, or whose line has changed."""
+        """Notify the subscribers of each session whose holder or queue has changed."""
         db = self._connected()
-        # Another number whenever another connection has written: a look at shared memory, nothing is read.
+        # It changes whenever another connection has written. It is in shared memory: the file is not read.
         version = db.execute("PRAGMA data_version").fetchone()[0]
         sessions = self._subscribers.sessions
         known = db is self._connection and version == self._version
         if known and all(session in self._seen for session in sessions):
             return
         self._connection, self._version = db, version
-        before, self._seen = self._seen, {session: queue_version(db, session) for session in sessions}
+        before, self._seen = self._seen, {session: _queue_version(db, session) for session in sessions}
         for session, now in self._seen.items():
             if now != before.get(session):
                 self._subscribers.tell(session)
+
+
+def _queue_version(db: sqlite3.Connection, session: str) -> tuple[object, ...] | None:
+    """A value that differs when the holder of the session, or its queue, has changed."""
+    return db.execute(
+        "SELECT id, fence, holder IS NULL,"
+        " (SELECT count(*) || ' ' || max(place) || ' ' || sum(said_in <> '') || ' ' || sum(expires > 0)"
+        " FROM letters WHERE session = id)"
+        " FROM sessions WHERE name = ?",
+        (session,),
+    ).fetchone()

@@ -1,4 +1,4 @@
-"""A thread that works for a store: jobs in order, one at a time, and gone again when there is nothing to do."""
+"""The thread of a store: it runs jobs in order, one at a time, and ends when it has been idle for a while."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ Jobs: TypeAlias = "queue.SimpleQueue[Job]"
 IDLE: Final = 1.0
 
 busy_threads: Final[dict[int, StoreThread]] = {}
-"""The workers that have something to do right now, in this process. Virtual time waits for them."""
+"""The threads that have a job right now, in this process. Virtual time waits for them."""
 
 
 class StoreListener(Protocol):
-    """What a store's thread does between its jobs, while sessions have subscribers."""
+    """Watches for changes between the jobs of a store's thread, while sessions have subscribers."""
 
     @property
     def wanted(self) -> bool:
@@ -28,7 +28,7 @@ class StoreListener(Protocol):
         ...
 
     def wait(self, jobs: Jobs) -> Job | None:
-        """In the worker's thread: wait for a job and look out meanwhile. May return without one, to be called again."""
+        """In the store's thread: wait for a job and watch meanwhile. Called again when it returns without one."""
         ...
 
     def wake(self) -> None:
@@ -37,7 +37,7 @@ class StoreListener(Protocol):
 
 
 class StoreThread:
-    """Carries out functions in a thread of its own."""
+    """Runs functions in a thread of its own."""
 
     def __init__(self, name: str, listener: StoreListener | None = None) -> None:
         self.name: Final = name
@@ -50,7 +50,7 @@ class StoreThread:
         self.identity: int | None = None
 
     def submit(self, function: Callable[..., _T], *args: Any) -> Future[_T]:
-        """Have a function called after all those before it; the future has what it returns or raises."""
+        """Call a function after those that were submitted before; the future has what it returns or raises."""
         outcome: Future[_T] = Future()
 
         def job() -> None:
@@ -86,7 +86,7 @@ class StoreThread:
                     self._thread = None
                 return
             job()
-            del job  # or what it refers to would live on until the next one comes
+            del job  # or it would keep its objects alive until the next one comes
             with self._lock:
                 self._waiting -= 1
                 if not self._waiting:

@@ -22,7 +22,7 @@ from ...run_context import RunContext
 from ..policy import EXIT_GRACE
 from ..questions import CallQuestions
 from .environment import CallEnvironment
-from .function_transfer import pickled
+from .function_pickler import pickled
 from .main import CallFrame
 from .pool import Worker, pool
 
@@ -109,11 +109,11 @@ class WorkerCall:
 
     def _on_cancel(self, cause: Cause) -> None:
         with suppress(RuntimeError):  # the loop has closed
-            self._loop.call_soon_threadsafe(self._tell, cause)
+            self._loop.call_soon_threadsafe(self._send_stop, cause)
 
-    def _tell(self, cause: Cause) -> None:
+    def _send_stop(self, cause: Cause) -> None:
         if self._worker is not None and not self.settled:
-            self._worker.tell(cause)
+            self._worker.send_stop(cause)
 
     def stop(self, grace: float) -> None:
         """End the process and everything that it started: TERM now, KILL after `grace` seconds."""
@@ -149,13 +149,14 @@ class WorkerCall:
             context_parameter=tool.context_parameter,
             asking=pickle.dumps(request.asking.pending(None)) if wants_context else b"",
             state=_picklable(request.context.state) if wants_context else b"",
+            context=_run_context(request.context) if wants_context else b"",
             environment=CallEnvironment.here(inherit_env=tool.policy.inherit_env),
             limits=ResourceLimits(tool.policy.max_memory, tool.policy.max_cpu),
         )
 
     def _fitted(self, frame: CallFrame, worker: Worker) -> CallFrame:
         """The call without what this worker has already."""
-        by_value = self._transferred.how != "name"
+        by_value = bool(self._transferred.body)
         transferred = self._transferred.key if by_value and self._transferred.key in worker.known else self._transferred
         environment = None if frame.environment == worker.environment else frame.environment
         worker.known.add(self._transferred.key)
@@ -167,13 +168,13 @@ class WorkerCall:
         while more:
             try:
                 for message in self._decoder.feed(data):
-                    self._take(message)
+                    self._on_message(message)
                 more = False
-            except Exception:  # what a tool reports may not come apart here as it went together there
+            except Exception:  # what a tool reports may be unpicklable here
                 logging.getLogger("quiesce").exception("A message from a worker process could not be read.")
                 data = b""
 
-    def _take(self, message: tuple[Any, ...]) -> None:
+    def _on_message(self, message: tuple[Any, ...]) -> None:
         match message:
             case ("report", progress):
                 self._request.on_report(progress)
@@ -201,7 +202,7 @@ class WorkerCall:
             return
         if self._stopping:  # it is over; its grace is not needed
             worker.supervised.stop(0.0)
-        elif clean and not worker.told and not worker.supervised.has_leftovers():
+        elif clean and not worker.stop_sent and not worker.supervised.has_leftovers():
             worker.stdout.drain(self.stdout.add)
             worker.stderr.drain(self.stderr.add)
             worker.take_begun()
@@ -232,11 +233,11 @@ class WorkerCall:
         self._made_again = self.begun = True
         try:
             self._send_to(pool.lease_new())
-        except OSError:  # there is none: the end of the first one is what is told
+        except OSError:  # no other worker: the end of the first one is reported
             return False
         cause = self._request.token.cause
         if cause is not None:
-            self._tell(cause)
+            self._send_stop(cause)
         return True
 
     def _settle(self) -> None:
@@ -281,6 +282,15 @@ def _rebuilt(line: str, trace: str, body: bytes | None) -> BaseException:
                 error = loaded
     error.__cause__ = RemoteTraceback(trace)
     return error
+
+
+def _run_context(context: RunContext[Any]) -> bytes:
+    """The deps of the run and what else its context says; the reason why not, for deps that cannot be sent."""
+    names = {"agent": context.agent, "session": context.session, "owner": context.owner}
+    try:
+        return pickled((names, context.deps, ""))
+    except Exception as error:  # whatever a type of the user's own raises
+        return pickled((names, None, f"{type(context.deps).__name__} cannot be sent to a process: {error}"))
 
 
 def _picklable(state: dict[str, Any]) -> bytes:

@@ -8,7 +8,6 @@ always ends.
 from __future__ import annotations
 
 import functools
-import logging
 import os
 import pickle
 import signal
@@ -24,7 +23,8 @@ from ...processes.frames import encode, receive
 from ...processes.limits import ResourceLimits
 from ...processes.loaded_types import is_a
 from .environment import CallEnvironment, lasting
-from .function_transfer import TransferredFunction, unpack
+from .function_transfer import TransferredFunction, import_modules, unpack
+from .log_forwarding import LogForwarding
 from .output import redirect_output
 from .stop_channel import StopChannel
 
@@ -34,7 +34,9 @@ if TYPE_CHECKING:
 
 
 class CallFrame(NamedTuple):
-    """A call as it is sent to a worker. `arguments`, `asking` and `state` are pickled, so that a fault can be told."""
+    """A call as it is sent to a worker. `arguments`, `asking`, `state` and `context` are pickled apart, so that a fault
+    in one of them can be reported.
+    """
 
     transferred: TransferredFunction | str
     arguments: bytes
@@ -45,15 +47,16 @@ class CallFrame(NamedTuple):
     context_parameter: str | None
     asking: bytes
     state: bytes
+    context: bytes
     environment: CallEnvironment | None
     """None when they are those of the call before."""
     limits: ResourceLimits
 
 
 class WarmFrame(NamedTuple):
-    """A function that will be called soon: time to import its module."""
+    """The modules of a function that will be called soon, each with its file: time to import them."""
 
-    transferred: TransferredFunction
+    origins: tuple[tuple[str, str], ...]
 
 
 class Terminated(SystemExit):
@@ -71,7 +74,7 @@ def serve(channel: int, stop_channel: int, stdout: int, stderr: int) -> NoReturn
         os._exit(0)
 
 
-class _Traces:
+class _ProcessState:
     """What this process looked like before a call: its streams, its threads, and what lasts in its modules."""
 
     def __init__(self) -> None:
@@ -84,7 +87,7 @@ class _Traces:
         """Take what the modules of a tool have changed while they were imported as what belongs there."""
         self._lasting = lasting()
 
-    def none(self) -> bool:
+    def is_unchanged(self) -> bool:
         """Whether the next call finds this process as the last one did."""
         stdout, stderr = self._streams
         try:
@@ -97,9 +100,9 @@ class _Traces:
 
 
 class _Worker:
-    def __init__(self, channel: socket.socket, line: StopChannel) -> None:
+    def __init__(self, channel: socket.socket, stop_channel: StopChannel) -> None:
         self.channel: Final = channel
-        self.line: Final = line
+        self.stop_channel: Final = stop_channel
         self.pid: Final = os.getpid()
         self._functions: Final[dict[str, Any]] = {}
         self._sending: Final = threading.Lock()
@@ -112,10 +115,10 @@ class _Worker:
         self._terminated = False
         self._raised = False
         self._shields = 0
-        self._forward: Final = _Forward(self)
+        self._log_forwarding: Final = LogForwarding(self.send)
         signal.signal(signal.SIGTERM, self.on_term)
         self._forks: Final = Forks(self)
-        self._traces: Final = _Traces()
+        self._state: Final = _ProcessState()
 
     # --- Being stopped ------------------------------------------------------------------------------------------
 
@@ -145,7 +148,7 @@ class _Worker:
             raise Terminated("stopped")
 
     def shield(self, name: str) -> Shield:
-        """A part of the tool that is not to be interrupted. The host is told, for the receipt."""
+        """A part of the tool that is not to be interrupted. The host notes it for the receipt."""
         from ..context import Shield
 
         return Shield(name, lambda: self._enter_shield(name), lambda: self._leave_shield(name))
@@ -155,7 +158,7 @@ class _Worker:
         self._shields += 1
 
     def _leave_shield(self, name: str) -> None:
-        """A TERM that came meanwhile is raised now, after the host has been told of the end of the shield."""
+        """A TERM that came meanwhile is raised now, after the host has learnt that the shield has ended."""
         self.send("unshield", name)
         self._shields -= 1
         self.raise_if_terminated()
@@ -165,40 +168,40 @@ class _Worker:
     def answer(self, frame: CallFrame | WarmFrame) -> None:
         """Do what the host asks for."""
         if isinstance(frame, WarmFrame):
-            self._warm(frame.transferred)
+            self._warm(frame)
             return
         reply = self._reply(frame)
         if os.getpid() != self.pid:  # a child that the tool forked, and that came out here
             os._exit(0)
-        clean = self._traces.none() and not self._terminated
+        clean = self._state.is_unchanged() and not self._terminated
         try:
             self.send(*reply, clean)
         except (MemoryError, ValueError) as error:
             self.send("unsendable", f"{type(error).__name__}: {error}", clean)
         if self._terminated:
-            self._leave(reply)
+            if reply[0] == "terminated":  # it ends by that signal when it was what ended the call
+                _end_by_term()
+            os._exit(0)
         self.begun = False
         if self._terminated:  # it came between the two lines above
             os._exit(0)
         if clean and self._environment_of_call is not None:  # now, rather than when the next call is waiting for it
             self._environment_of_call.restore()
 
-    def _leave(self, reply: tuple[Any, ...]) -> NoReturn:
-        """End after TERM: by that signal, when it was what ended the call, so that everybody can see it."""
-        if reply[0] == "terminated":
-            _end_by_term()
-        os._exit(0)
-
-    def _warm(self, transferred: TransferredFunction) -> None:
+    def _warm(self, frame: WarmFrame) -> None:
         try:
-            self._load(transferred)
+            import_modules(frame.origins)
         except BaseException:  # the call itself will say what is wrong
             return
+        self._accept_imports()
 
     def _load(self, transferred: TransferredFunction) -> None:
         self._functions[transferred.key] = unpack(transferred)
+        self._accept_imports()
+
+    def _accept_imports(self) -> None:
         signal.signal(signal.SIGTERM, self.on_term)  # whatever a module did that was imported
-        self._traces.renew()
+        self._state.renew()
 
     def _reply(self, frame: CallFrame) -> tuple[Any, ...]:
         try:
@@ -213,7 +216,7 @@ class _Worker:
             if not returned or isinstance(returned[0], CoroutineType | AsyncGeneratorType):
                 return ("terminated",)
         except BaseException as error:
-            return _told_of(error)
+            return _error_reply(error)
         try:
             return ("value", pickle.dumps(returned[0], pickle.HIGHEST_PROTOCOL))
         except BaseException as error:
@@ -225,7 +228,7 @@ class _Worker:
             self._environment_of_call.restore()
         assert self._environment_of_call is not None
         self._environment_of_call.go_there()
-        self._forward.install()
+        self._log_forwarding.install()
         transferred = frame.transferred
         if isinstance(transferred, TransferredFunction):
             if transferred.key not in self._functions:
@@ -242,13 +245,15 @@ class _Worker:
         from ...cancellation import TokenView
         from ..context import ToolContext
 
+        names, deps, fault = pickle.loads(frame.context)
         return ToolContext(
             run_id=frame.run_id,
             call_id=frame.call_id,
             idempotency_key=frame.idempotency_key,
             tool_name=frame.name,
-            token=TokenView(self.line),
-            deps=None,
+            token=TokenView(self.stop_channel),
+            deps=_MissingDeps(fault) if fault else deps,
+            **names,
             state=pickle.loads(frame.state),
             questions=_LazyQuestions(frame.asking),
             report=lambda progress: self.send("report", progress),
@@ -273,9 +278,17 @@ class _Worker:
             self._sending_now = False
         self.raise_if_terminated()
 
-    def report(self, value: Any) -> None:
-        """What an async generator yields is progress."""
-        self.send("report", value)
+
+class _MissingDeps:
+    """Stands for `deps` that could not be sent here: each use says why."""
+
+    def __init__(self, fault: str) -> None:
+        self.__dict__["_fault"] = fault
+
+    def __getattr__(self, name: str) -> Any:
+        from ...errors import ToolError
+
+        raise ToolError(f"ctx.deps is not available in a tool with on_stop='kill': {self.__dict__['_fault']}.")
 
 
 def _call(function: Any, arguments: dict[str, Any], worker: _Worker, returned: list[Any]) -> None:
@@ -287,7 +300,7 @@ def _call(function: Any, arguments: dict[str, Any], worker: _Worker, returned: l
     worker.begun = worker.inside = True
     try:
         worker.raise_if_terminated()
-        worker.line.mark_begun()
+        worker.stop_channel.mark_begun()
         call()
     finally:
         worker.inside = False
@@ -309,8 +322,8 @@ async def _await(work: Any, worker: _Worker, returned: list[Any]) -> None:
         returned.append(await work)
         return
     last: Any = None
-    async for last in work:
-        worker.report(last)
+    async for last in work:  # what an async generator yields is progress
+        worker.send("report", last)
     returned.append(last)
 
 
@@ -339,23 +352,18 @@ class _LazyQuestions:
         return self._asking.ask(name, reason, expires_in=expires_in)
 
 
-def _told_of(error: Any) -> tuple[Any, ...]:
-    """What the host is told of an exception."""
+def _error_reply(error: Any) -> tuple[Any, ...]:
+    """The answer for an exception: as a line, as a traceback, and as itself where that is possible."""
     if is_a(error, "quiesce.interrupts", "InterruptSignal"):  # a person is asked there; then the call is made again
         return ("interrupt", error.interrupts, error.kept)
-    return ("error", *_described(error))
-
-
-def _described(error: BaseException) -> tuple[str, str, bytes | None]:
-    """An exception as a line, as a traceback, and as itself where that is possible."""
     trace = "".join(traceback.format_exception(error))
     line = type(error).__name__
     try:
         text = str(error)
         line = f"{line}: {text}" if text else line
-        return line, trace, pickle.dumps(error)
+        return ("error", line, trace, pickle.dumps(error))
     except BaseException:
-        return line, trace, None
+        return ("error", line, trace, None)
 
 
 def _end_by_term() -> NoReturn:
@@ -375,36 +383,3 @@ def _has_children() -> bool:
     except ChildProcessError:
         return False
     return True
-
-
-class _Forward(logging.Handler):
-    """Sends log records to the host, where the program's own handlers take them."""
-
-    def __init__(self, worker: _Worker) -> None:
-        super().__init__()
-        self._worker = worker
-
-    def install(self) -> None:
-        """Be the root's handler; again, when a tool has put its own in place of it."""
-        if self not in logging.root.handlers:
-            logging.root.handlers[:] = [self]
-
-    def emit(self, record: logging.LogRecord) -> None:
-        try:
-            if os.getpid() == self._worker.pid:
-                self._send(record)
-            else:  # a child that the tool forked has only its output
-                sys.stderr.write(f"{record.levelname}:{record.name}:{self.format(record)}\n")
-        except Exception:  # a record that cannot be put into words is no reason for a tool to fail
-            self.handleError(record)
-
-    def _send(self, record: logging.LogRecord) -> None:
-        plain = dict(record.__dict__, msg=record.getMessage(), args=None, exc_info=None)
-        if record.exc_info and record.exc_info[0] is not None:
-            plain["exc_text"] = record.exc_text or "".join(traceback.format_exception(*record.exc_info)).rstrip()
-        try:
-            self._worker.send("log", plain)
-        except (OSError, EOFError):
-            raise
-        except Exception:
-            self._worker.send("log", {key: value for key, value in plain.items() if isinstance(value, str | int)})

@@ -40,19 +40,21 @@ class Worker:
     def __init__(self) -> None:
         with DescriptorPairs() as ends:
             ours, theirs = ends.sockets()
-            line, their_line = ends.sockets()
+            stop_socket, their_stop_socket = ends.sockets()
             out_reader, out_writer = ends.output()
             err_reader, err_writer = ends.output()
-            self.supervised: Final = SupervisedProcess(_SERVE, (theirs, their_line, out_writer, err_writer))
-        os.set_blocking(line.fileno(), False)
-        self._line: Final = line
+            self.supervised: Final = SupervisedProcess(_SERVE, (theirs, their_stop_socket, out_writer, err_writer))
+        os.set_blocking(stop_socket.fileno(), False)
+        self._stop_socket: Final = stop_socket
         self.supervised.begin()
         self.channel: Final = StreamEnd(ours)
         self.stdout: Final = StreamEnd(out_reader)
         self.stderr: Final = StreamEnd(err_reader)
+        self._streams: Final = (self.channel, self.stdout, self.stderr)
         self.known: Final[set[str]] = set()
         self.environment: CallEnvironment | None = None
-        self._told = False
+        self.stop_sent = False
+        """Whether the tool can see a stop, which cannot be taken back: the worker is not used again."""
 
     @property
     def usable(self) -> bool:
@@ -61,55 +63,49 @@ class Worker:
         return not self.supervised.has_exited
 
     def warm(self, transferred: TransferredFunction) -> None:
-        """Have it import what a call will need."""
-        if transferred.how == "name":
+        """Import the modules of a function that will be called soon."""
+        if not transferred.body:
             self.known.add(transferred.key)
-            self.channel.post(encode(WarmFrame(transferred)))
+        self.channel.post(encode(WarmFrame(transferred.origins)))
 
-    def tell(self, cause: Cause) -> None:
+    def send_stop(self, cause: Cause) -> None:
         """Let the tool see that a stop was asked for."""
-        if not self._told:
-            self._told = True
+        if not self.stop_sent:
+            self.stop_sent = True
             short = structs.replace(cause, reason=cause.reason[:_LONGEST_REASON], origin=None)
             with suppress(OSError):
-                self._line.send(pickle.dumps(short))
+                self._stop_socket.send(pickle.dumps(short))
 
     def take_begun(self) -> bool:
         """Whether the function of the call was begun. To be asked once for each call, when it is over."""
         try:
-            return bool(self._line.recv(1))
+            return bool(self._stop_socket.recv(1))
         except OSError:
             return False
 
-    @property
-    def told(self) -> bool:
-        """Whether its token is closed, for good."""
-        return self._told
-
     def detach(self) -> None:
         """Leave the loop of the call that has ended."""
-        for link in (self.channel, self.stdout, self.stderr):
-            link.detach()
+        for stream in self._streams:
+            stream.detach()
         self.supervised.detach()
 
     def close(self) -> None:
-        """Let go of it. If it is still there, it ends now."""
-        for link in (self.channel, self.stdout, self.stderr):
-            link.close()
+        """Close all handles. A process that is still there ends now."""
+        for stream in self._streams:
+            stream.close()
         self.supervised.close()
-        self._line.close()
+        self._stop_socket.close()
 
     @property
     def handles(self) -> set[int]:
-        """What it keeps open in this process."""
-        links = (self.channel, self.stdout, self.stderr, self.supervised)
-        return {self._line.fileno(), *(link.handle for link in links)}
+        """The handles that are open in this process."""
+        return {self._stop_socket.fileno(), *(each.handle for each in (*self._streams, self.supervised))}
 
     def drop(self) -> None:
         """After a fork of the host, in the child: this worker belongs to the parent."""
-        for link in (self.channel, self.stdout, self.stderr, self.supervised):
-            link.drop()
-        self._line.close()
+        for each in (*self._streams, self.supervised):
+            each.drop()
+        self._stop_socket.close()
 
 
 class Pool:
@@ -124,8 +120,8 @@ class Pool:
         """A worker: one that knows the function, if possible; a new one, if need be."""
         with self._lock:
             while self._idle:
-                place = next((n for n, idle in enumerate(self._idle) if key in idle.known), len(self._idle) - 1)
-                worker = self._idle.pop(place)
+                index = next((n for n, idle in enumerate(self._idle) if key in idle.known), len(self._idle) - 1)
+                worker = self._idle.pop(index)
                 if worker.usable:
                     break
                 worker.close()
@@ -169,14 +165,14 @@ class Pool:
     def shut_down(self) -> None:
         """End every idle worker and the fork server. Calls that run go on; the next one starts new workers."""
         with self._lock:
-            leaving = [*self._idle]
+            idle = [*self._idle]
             self._idle.clear()
-        for worker in leaving:
+        for worker in idle:
             worker.close()
         fork_server.close()
 
     def kept(self) -> set[int]:
-        """The handles that stay open for the next call. For those who look for leaks."""
+        """The handles that stay open for the next call. A search for leaks leaves them out."""
         with self._lock:
             return fork_server.handles.union(*(worker.handles for worker in self._idle))
 

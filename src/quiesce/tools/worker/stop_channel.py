@@ -26,11 +26,11 @@ class StopChannel:
         self._handle: Final = handle
         self._lock: Final = threading.RLock()
         self._watching = False
-        self._told = False
+        self._stopped = False
         self._made: CancellationToken | None = None
 
     def mark_begun(self) -> None:
-        """From here on, the call has had an effect for all that anybody knows."""
+        """Note that the function begins: from here on, the call may have had an effect."""
         os.write(self._handle, b"!")
 
     @property
@@ -47,21 +47,21 @@ class StopChannel:
 
     def look(self, timeout: float | None = 0.0) -> None:
         """Take what the host has written, waiting for it up to `timeout` seconds."""
-        if self._told:
+        if self._stopped:
             return
         readable, _, _ = select.select((self._handle,), (), (), timeout)
         if readable:
-            self._take()
+            self._read_cause()
 
-    def _take(self) -> None:
+    def _read_cause(self) -> None:
         with self._lock:
-            if self._told:
+            if self._stopped:
                 return
             data = os.read(self._handle, 65536)
             if data:
                 cause: Cause = pickle.loads(data)
                 self.token.cancel(cause.reason, mode=cause.mode, source=cause.source)
-                self._told = True
+                self._stopped = True
 
     def _watch(self) -> None:
         """Have a thread wait for the stop, so that the token's callbacks are called."""
@@ -69,7 +69,7 @@ class StopChannel:
             if self._watching:
                 return
             self._watching = True
-        threading.Thread(target=self.look, args=(None,), name="quiesce-stop-line", daemon=True).start()
+        threading.Thread(target=self.look, args=(None,), name="quiesce-stop-channel", daemon=True).start()
 
     # --- As a token ---------------------------------------------------------------------------------------------
 
@@ -77,7 +77,7 @@ class StopChannel:
     def cancelled(self) -> bool:
         """Whether a stop was asked for, in whatever mode."""
         self.look()
-        return self._told
+        return self._stopped
 
     @property
     def cause(self) -> Cause | None:
@@ -97,7 +97,7 @@ class StopChannel:
     def wait_sync(self, timeout: float | None = None) -> bool:
         """Block this thread until a stop is asked for, or for `timeout` seconds. Whether it was."""
         self.look(timeout)
-        return self._told
+        return self._stopped
 
     async def wait(self) -> Cause:
         """Wait until a stop is asked for; returns the first cause."""
@@ -115,4 +115,4 @@ class StopChannel:
         return self.token.child()
 
     def __repr__(self) -> str:
-        return f"<line to a token, {'closed' if self._told else 'open'}>"
+        return f"<stop channel, {'closed' if self._stopped else 'open'}>"

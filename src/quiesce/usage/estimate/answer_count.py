@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from .content import Kind, kind_of
-from .counting import ByteCounter, VocabularyCounter, byte_length, counter_in
+from .counting import ByteCounter, VocabularyCounter, counter_in
 from .vocabulary import Vocabulary
 
 BlockKind: TypeAlias = Literal["text", "reasoning", "arguments"]
@@ -71,16 +71,7 @@ class AnswerCounter:
 
 def count_blocks(vocabulary: Vocabulary | None, blocks: Iterable[Block]) -> list[Counted]:
     """Every block of an answer that was not counted while it was streamed."""
-    if vocabulary is not None:
-        return AnswerCounter(vocabulary).counted(blocks)
-    counted: list[Counted] = []
-    for block in blocks:
-        text = "".join(block.parts)
-        whole = block.name + text
-        size = len(whole) if whole.isascii() else byte_length(whole)
-        kind = _KINDS.get(block.kind) or kind_of(text)
-        counted.append(Counted(kind, size, whole, block.kind == "arguments"))
-    return counted
+    return AnswerCounter(vocabulary).counted(blocks)
 
 
 def _counted(block: Block, counter: ByteCounter | VocabularyCounter) -> Counted:

@@ -1,6 +1,6 @@
-"""What completed calls teach about the next ones: tokens per byte, and what messages cost beside their text.
+"""The calibration of estimates by completed calls: tokens per byte, and the cost of messages beside their text.
 
-Keyed by model and by kind of content. A session keeps it; `dump()` and `load()` are for those who keep it themselves.
+Keyed by model and by kind of content. A session saves it; `dump()` and `load()` are for programs that do so themselves.
 """
 
 from __future__ import annotations
@@ -18,20 +18,33 @@ _T = TypeVar("_T")
 
 # Below this a sample says more about what surrounds the text than about the text.
 _LEAST_SAMPLE: Final = 24
-# Older calls count for less: a model's habits change with the task.
+# The share that what was known keeps at each new sample.
 _MEMORY: Final = 0.9
 # What an agent's instructions cost is kept for so many of them: some agents have new ones each time.
 _MOST_PREAMBLES: Final = 32
 PREAMBLE: Final = "preamble "
 
 
-class Ratio(Struct, frozen=True):
-    """Tokens for each unit of text (a byte, or a token of a vocabulary that may not be quite the model's)."""
+class _Samples(Struct, frozen=True):
+    """The mean and the extremes of what was seen. Older calls count for less: a model's habits change with the task."""
 
     samples: int
     mean: float
     low: float
     high: float
+
+    @classmethod
+    def after(cls, old: Self | None, seen: float) -> Self:
+        """What is known after one more sample."""
+        if old is None:
+            return cls(1, seen, seen, seen)
+        weight = max(1 / (old.samples + 1), 1 - _MEMORY)
+        mean = old.mean + (seen - old.mean) * weight
+        return cls(old.samples + 1, mean, min(old.low, seen), max(old.high, seen))
+
+
+class Ratio(_Samples, frozen=True):
+    """Tokens for each unit of text (a byte, or a token of a vocabulary that may not be quite the model's)."""
 
     @property
     def margin(self) -> float:
@@ -39,17 +52,12 @@ class Ratio(Struct, frozen=True):
         return 0.08 + 0.35 / math.sqrt(self.samples)
 
 
-class Spread(Struct, frozen=True):
+class Spread(_Samples, frozen=True):
     """A number of tokens that varies: its mean and its extremes."""
-
-    samples: int
-    mean: float
-    low: float
-    high: float
 
     @property
     def margin(self) -> float:
-        """How far the next one may lie outside what was seen, in tokens."""
+        """How far the next sample may lie outside what was seen, in tokens."""
         return 2 + 6 / self.samples
 
 
@@ -73,14 +81,7 @@ class Calibration:
         """A text of `units` cost `tokens`."""
         if units <= 0 or tokens < _LEAST_SAMPLE:
             return
-        seen = tokens / units
-        old = self.ratio(model, key)
-        learnt = Ratio(1, seen, seen, seen)
-        if old is not None:
-            weight = max(1 / (old.samples + 1), 1 - _MEMORY)
-            mean = old.mean + (seen - old.mean) * weight
-            learnt = Ratio(old.samples + 1, mean, min(old.low, seen), max(old.high, seen))
-        self.ratios.setdefault(model, {})[key] = learnt
+        self.ratios.setdefault(model, {})[key] = Ratio.after(self.ratio(model, key), tokens / units)
         self.updates += 1
 
     def ratio(self, model: str, key: str) -> Ratio | None:
@@ -90,15 +91,10 @@ class Calibration:
     def learn_spread(self, model: str, key: str, tokens: float) -> None:
         """Something cost `tokens` this time."""
         old = self.spread(model, key)
-        learnt = Spread(1, tokens, tokens, tokens)
-        if old is not None:
-            weight = max(1 / (old.samples + 1), 1 - _MEMORY)
-            mean = old.mean + (tokens - old.mean) * weight
-            learnt = Spread(old.samples + 1, mean, min(old.low, tokens), max(old.high, tokens))
         spreads = self.spreads.setdefault(model, {})
         if old is None and key.startswith(PREAMBLE):
             _forget_oldest(spreads)
-        spreads[key] = learnt
+        spreads[key] = Spread.after(old, tokens)
         self.updates += 1
 
     def spread(self, model: str, key: str) -> Spread | None:
@@ -134,7 +130,7 @@ class Calibration:
         return calibration
 
     def add(self, other: Calibration) -> None:
-        """Learn what another one has seen more of."""
+        """Add what another calibration has more samples of."""
         for model, ratios in other.ratios.items():
             _take_better(self.ratios.setdefault(model, {}), ratios, lambda ratio: ratio.samples)
         for model, spreads in other.spreads.items():

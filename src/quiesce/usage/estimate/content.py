@@ -13,16 +13,7 @@ from typing import Any
 
 import msgspec
 
-from ...messages import (
-    CutNote,
-    Document,
-    Image,
-    Message,
-    Reasoning,
-    Text,
-    ToolCall,
-    ToolMessage,
-)
+from ...messages import CutNote, Document, Image, Message, Reasoning, Text, ToolCall, ToolMessage
 
 _SAMPLE = 2048
 _WORDY = re.compile(r"[^\W\d_]|\s", re.UNICODE)
@@ -113,8 +104,3 @@ class Preamble:
         return blake2b(
             f"{self.instructions}\0{self.declarations}".encode("utf-8", "replace"), digest_size=8
         ).hexdigest()
-
-    @property
-    def has_tools(self) -> bool:
-        """Whether there are tools."""
-        return bool(self._tools)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Final, Protocol
+from typing import Final
 
 from .vocabulary import Vocabulary
 
@@ -14,18 +14,6 @@ _BYTES_PER_TOKEN: Final = 4
 _SEAM: Final = re.compile(r"[A-Za-z] (?=[A-Za-z])")
 # How much must have arrived since the last look before the uncommitted rest is counted again.
 _STEP: Final = 64
-
-
-class Counter(Protocol):
-    """Takes a text piece by piece and says at any moment how many tokens it has."""
-
-    def add(self, text: str) -> None:
-        """Take some more."""
-
-    @property
-    def tokens(self) -> int:
-        """How many there are; at least 1 once there was any text."""
-        ...
 
 
 class ByteCounter:

@@ -42,14 +42,14 @@ class UsageEstimator:
         self._message_sizers: Final[WeakKeyDictionary[object, MessageSizer]] = WeakKeyDictionary()
 
     def recall(self, values: Mapping[str, bytes]) -> None:
-        """Learn what a session has kept about this model. What cannot be read is learnt anew."""
+        """Add the calibration that a session has saved for this model. One that cannot be read is ignored."""
         kept = values.get(self._kept_as)
         if kept is not None:
             with suppress(msgspec.MsgspecError, UnicodeError):
                 self.calibration.add(Calibration.load(kept))
 
     def unsaved_calibration(self, conversation: object) -> tuple[str, bytes] | None:
-        """What was learnt about this model, for the session to keep, by name; None when it has kept that already."""
+        """The name and the calibration of this model, for the session to save; None when it has saved it already."""
         learnt = self.calibration.updates
         if self._kept.get(conversation, 0) == learnt:
             return None
@@ -62,7 +62,7 @@ class UsageEstimator:
 
     @property
     def counts_slowly(self) -> bool:
-        """Whether an answer should be counted while it is streamed, because afterwards it would be felt."""
+        """Whether an answer should be counted while it is streamed, because counting it later would delay the end."""
         return self._ratio.vocabulary is not None and self._ratio.vocabulary.slow
 
     def message_sizer(self, conversation: object) -> MessageSizer:
@@ -81,7 +81,7 @@ class UsageEstimator:
         return self._figures.usage(sent, received, self._anchors.get(conversation))
 
     def record(self, conversation: object, sent: SentRequest, received: ReceivedAnswer) -> TokenUsage:
-        """The figures of one call that has ended. What was reported teaches the next estimates."""
+        """The figures of one call that has ended. What was reported improves the next estimates."""
         anchor = self._anchors.get(conversation)
         usage = self._figures.usage(sent, received, anchor)
         report = received.report

@@ -1,8 +1,8 @@
-"""From what a provider said, and what was seen, to the figures of one call.
+"""The figures of one call, from what the provider reported and what was received.
 
 What the provider reported stands. For the rest: the input starts from the last call of the same conversation whose
 input was reported, since the loop sends its prefix again, and only what is new is estimated; the output is counted in
-the model's vocabulary, or scaled by what earlier calls have taught. Reasoning that is billed but never streamed leaves
+the model's vocabulary, or scaled by the calibration. Reasoning that is billed but never streamed leaves
 the interval open above, unless the request itself limits the answer.
 """
 
@@ -42,32 +42,27 @@ _SUMS_UP_REASONING: Final = re.compile(r"claude-(?:[a-z]+-)?[4-9]|claude-3-7")
 
 
 class UsageReport(Protocol):
-    """What a provider has said of a request so far; None where it has not."""
+    """What a provider has reported of a request so far; None where it has not."""
 
     @property
     def input(self) -> int | None:
         """Input tokens."""
-        ...
 
     @property
     def output(self) -> int | None:
         """Output tokens."""
-        ...
 
     @property
     def cache_read(self) -> int | None:
         """Cache read tokens."""
-        ...
 
     @property
     def cache_write(self) -> int | None:
         """Cache write tokens."""
-        ...
 
     @property
     def reasoning(self) -> int | None:
         """Reasoning tokens."""
-        ...
 
     @property
     def final(self) -> bool:
@@ -96,7 +91,7 @@ class ReceivedAnswer:
     since: tuple[Block, ...] | None = None
     counter: AnswerCounter | None = None
     complete: bool = False
-    # Whether the provider may bill more than was received: it goes on after the hang-up, or broke off by itself.
+    # Whether the provider may bill more than was received: it continues after the hang-up, or ended the stream early.
     bill_goes_on: bool = False
     # Tokens that the provider is known to write after the hang-up, before it notices.
     in_flight: float = 0.0
@@ -202,8 +197,8 @@ class FigureEstimator:
         else:
             counted = received.counter.counted(received.blocks)
         if not any(block.units for block in counted) and (report is None or not report.output):
-            high = sent.max_tokens
-            return Figure(None, 0, high, Provenance.UNKNOWN), self._unstreamed(counted, high)
+            unseen = Figure(None, 0, sent.max_tokens, Provenance.UNKNOWN)
+            return unseen, unseen if self._hides(bool(counted)) else NONE
         words, thought = self._visible(counted, received.counted_output), self._thought(counted)
         span = words if thought is NOTHING else words.plus(thought)
         if report is not None and report.output is not None:
@@ -235,14 +230,10 @@ class FigureEstimator:
 
     def _hides(self, streamed: bool) -> bool:  # noqa: FBT001
         model = self._ratio.model.lower()
-        spreads = self._ratio.calibration.spreads.get(self._ratio.model)
-        learnt = None if spreads is None else spreads.get("unseen reasoning")
+        learnt = self._ratio.calibration.spread(self._ratio.model, "unseen reasoning")
         if learnt is not None and learnt.high > learnt.margin:
             return True
         return bool(_HIDES_REASONING.search(model)) or (streamed and bool(_SUMS_UP_REASONING.search(model)))
-
-    def _unstreamed(self, counted: list[Counted], high: int | None) -> Figure:
-        return Figure(None, 0, high, Provenance.UNKNOWN) if self._hides(bool(counted)) else NONE
 
     def _onward(self, seen: int, since: tuple[Block, ...] | None, whole: Span) -> Span:
         """From a report in the middle of the answer on: that much is certain, and only what came since is counted."""
@@ -302,7 +293,7 @@ def _capped(span: Span, most: int | None) -> Span:
 
 
 def refused() -> TokenUsage:
-    """The usage of a request that the provider turned away: nothing, and that is known."""
+    """The usage of a request that the provider refused: none, for certain."""
     return TokenUsage(NONE, NONE)
 
 

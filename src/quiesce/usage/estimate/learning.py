@@ -1,4 +1,4 @@
-"""What one completed call, whose usage was reported, teaches the calibration."""
+"""Updates the calibration from a completed call whose usage was reported."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from .figures import Anchor, ReceivedAnswer, SentRequest
 from .framing import Sample
 from .ratio import Span, TokenRatio
 
-# A count this close to what was reported is the same count: ends of answers cost a token or two.
+# A count this close to the reported one is the same count: ends of answers cost a token or two.
 _SAME: Final = 4
 _SAME_SHARE: Final = 0.02
-# What surrounds a text can only be told from it when the text itself is known this well.
+# The cost of what surrounds a text is known only when that of the text is known this well.
 _CLEAR: Final = 12
-# An answer longer than this teaches nothing that shorter ones do not, and counting it would be felt at its end.
-_LONGEST_LESSON: Final = 65_536
+# A longer answer adds nothing to the calibration, and counting it would delay the end of the run.
+_LONGEST_SAMPLE: Final = 65_536
 
 
 def learn(ratio: TokenRatio, sent: SentRequest, received: ReceivedAnswer, anchor: Anchor | None) -> None:
@@ -38,7 +38,7 @@ def _too_long(ratio: TokenRatio, received: ReceivedAnswer) -> bool:
     """Whether an answer would have to be counted now, and is too long for that. Bytes cost nothing to count."""
     if received.counter is not None or ratio.vocabulary is None:
         return False
-    return sum(len(part) for block in received.blocks for part in block.parts) > _LONGEST_LESSON
+    return sum(len(part) for block in received.blocks for part in block.parts) > _LONGEST_SAMPLE
 
 
 def _learn_output(ratio: TokenRatio, counted: list[Counted], output: int, reasoning: int | None) -> None:
@@ -82,7 +82,7 @@ def _learn_unseen(ratio: TokenRatio, thought: list[Counted], reasoning: int) -> 
 
 def _learn_calls(ratio: TokenRatio, words: list[Counted], calls: int, tokens: int) -> None:
     span = _sum(ratio, words)
-    if span.source is Provenance.HEURISTIC:  # then what the calls add cannot be told from what the text costs
+    if span.source is Provenance.HEURISTIC:  # then the cost of the calls cannot be separated from that of the text
         written = [block for block in words if block.is_call]
         if len(written) == len(words):
             _learn_ratio(ratio, Kind.JSON, words, tokens)

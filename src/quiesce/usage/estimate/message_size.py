@@ -12,12 +12,12 @@ from .ratio import TokenRatio
 # What providers add around each message and each call.
 _PER_MESSAGE: Final = 4.0
 _PER_CALL: Final = 10.0
-# Reading a vocabulary over a text longer than this would be felt, where that is slow.
+# A longer text is not counted in a slow vocabulary: it would delay the request.
 _SLOW_TEXT: Final = 4096
 
 
 class _Counted(NamedTuple):
-    """A message, and what was counted of it: that stays the same, whatever is learnt about the model later."""
+    """A message and its counts, which do not depend on the calibration."""
 
     message: Message
     tokens: dict[Kind, int]
@@ -29,8 +29,8 @@ class _Counted(NamedTuple):
 class MessageSizer:
     """Estimates the tokens of the messages of one conversation, without pictures and files. Each is read once.
 
-    In the model's own vocabulary where there is one, corrected by what its calls have taught; else by the ratio of
-    bytes to tokens that they have taught; else by rule of thumb.
+    In the model's own vocabulary where there is one, corrected by the calibration; else by the calibrated ratio of
+    bytes to tokens; else by rule of thumb.
     """
 
     def __init__(self, ratio: TokenRatio) -> None:

@@ -179,8 +179,7 @@ class TokenRatio:
         """What something costs `times` times; `otherwise` is value, low and high where nothing was learnt."""
         if not times:
             return NOTHING
-        spreads = self.calibration.spreads.get(self.model)
-        learnt = None if spreads is None else spreads.get(key)
+        learnt = self.calibration.spread(self.model, key)
         if learnt is None:
             value, low, high = otherwise
             # A few tokens around a text do not make the count of the text itself any worse.

@@ -19,7 +19,7 @@ Count = Callable[[str], int]
 class Vocabulary:
     """Counts the tokens of a text as one model would.
 
-    `slow` says that counting a long answer takes long enough to be felt, so that it is counted while it is streamed.
+    `slow` says that counting a long answer takes noticeably long, so that it is counted while it is streamed.
     """
 
     def __init__(self, name: str, count: Count, *, slow: bool = False) -> None:
@@ -42,7 +42,7 @@ class Vocabulary:
             return self._count(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
 
     def count_on(self, text: str) -> int:
-        """The number of tokens of a text that goes on, with a space and a letter, where a letter ended another one."""
+        """The number of tokens of a continuation: a text that begins with a space and a letter, after a letter."""
         return self.count(text[1:] if self._adds_space else text)
 
 
