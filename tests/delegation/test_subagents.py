@@ -75,12 +75,13 @@ def test_an_answer_that_was_too_long_is_not_passed_off_as_whole(said: list[Any],
 @pytest.mark.promise("P3")
 def test_memory_keeps_one_conversation_for_all_calls():
     async def main():
-        child = Agent(ScriptedModel("one", "two"), name="sage")
-        parent = Agent(ScriptedModel(asks("sage", "sage"), "done"), tools=[child.as_tool(memory=True)])
+        model = ScriptedModel("one", "two")
+        parent = Agent(
+            ScriptedModel(asks("sage", "sage"), "done"), tools=[Agent(model, name="sage").as_tool(memory=True)]
+        )
         result = await parent.invoke_async("go")
         assert [line.ok for line in result.receipt.calls] == [True, True]
-        assert [m.text for m in child.messages if hasattr(m, "cut")] == ["one", "two"]
-        assert child.conversation.holder is None
+        assert "one" in str(model.requests[1].messages)
 
     asyncio.run(main())
 
