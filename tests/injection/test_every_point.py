@@ -28,7 +28,7 @@ def test_stop_at_every_point_from_every_source(name: str) -> None:
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_stop_between_lines(name: str) -> None:
     """A stop as a signal handler makes it, between two lines of the core: some of them here, all in `make proof`."""
-    print(stop_everywhere(WORKLOADS[name], sources=["line"], stride=211, name=name))
+    print(stop_everywhere(WORKLOADS[name], sources=["line"], stride=499, name=name))
 
 
 @pytest.mark.proof

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from quiesce import Agent
-from quiesce.conversation.sealing import faults
+from quiesce.conversation.validity import faults
 from quiesce.errors import LeaseLost, StoreDamaged, StoreError, StoreUnavailable
 from quiesce.models.scripted import ScriptedModel
 from quiesce.sessions import Coordination, Session, SessionStore, Store, resolve_store
