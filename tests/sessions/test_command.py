@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from quiesce import Agent, tool
+from quiesce import Agent, Session, tool
 from quiesce.cli import main
 from quiesce.sessions.stores.sqlite import SQLiteStore
 from quiesce.testing import Call, Say, ScriptedModel, Think
@@ -29,7 +29,7 @@ def path(tmp_path: Path) -> str:
         store = SQLiteStore(tmp_path / "s.db")
         model = ScriptedModel([Think("hm"), Say("I look. "), Call("look", {"where": "here"})], "There is nothing.")
         await Agent(model, tools=[look], session="first one", store=store, name="seeker").invoke_async("Where is it?")
-        await Agent(ScriptedModel("Hello."), session="second", store=store).invoke_async("Hi")
+        await Agent(ScriptedModel("Hello."), session=Session("second", store)).invoke_async("Hi")
         store.close().result()
 
     asyncio.run(talk())

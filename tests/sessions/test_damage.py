@@ -127,7 +127,7 @@ def test_recovery_does_not_touch_what_a_later_run_has_saved() -> None:
         later.values = {"conversation.writer": b"two"}
         store.write(lease, later).result()
         store.release(lease).result()
-        result = await Agent(ScriptedModel("A3"), session="s", store=store).invoke_async("Q3")
+        result = await Agent(ScriptedModel("A3"), session=Session("s", store)).invoke_async("Q3")
         assert [message.text for message in result.messages] == ["Q one", "A", "Q2", "A2", "Q3", "A3"]
         assert {run.run_id: run.status for run in store.runs("s").result()}["one"] == "crashed"
 
@@ -142,7 +142,7 @@ def test_a_conversation_that_sealing_would_spoil_is_not_written() -> None:
         before = store.load("s").result()
         for _ in range(2):
             with pytest.raises(StoreDamaged):
-                await Agent(ScriptedModel("No."), session="s", store=store).invoke_async("Q3")
+                await Agent(ScriptedModel("No."), session=Session("s", store)).invoke_async("Q3")
         after = store.load("s").result()
         assert (after.messages, after.unfinished) == (before.messages, before.unfinished)
 

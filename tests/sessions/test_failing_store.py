@@ -64,7 +64,7 @@ def test_a_run_that_goes_on_in_memory_delivers_each_chunk_without_copying_those_
 
     async def main() -> None:
         model = ScriptedModel(Say("word " * 300, chunk=5))
-        agent = Agent(model, session="s", store=Failing(0, StoreFull("no room")), on_store_failure="continue")
+        agent = Agent(model, session=Session("s", Failing(0, StoreFull("no room")), on_store_failure="continue"))
         events = [event async for event in agent.stream_async("Go")]
         assert sum(isinstance(event, TextDelta) for event in events) == 300
         assert sum(handled) < 10 * len(events)
@@ -76,7 +76,7 @@ def test_a_run_that_goes_on_in_memory_delivers_each_chunk_without_copying_those_
 def test_a_store_that_is_full_stops_the_run_with_a_typed_error(at: int) -> None:
     async def main() -> None:
         store = Failing(at, StoreFull("no room"))
-        agent = Agent(script(), tools=[echo], session="s", store=store)
+        agent = Agent(script(), tools=[echo], session=Session("s", store))
         events: list[Any] = []
         with pytest.raises(StoreFull) as failure:
             async for event in agent.stream_async("Go"):
@@ -125,7 +125,7 @@ def test_or_goes_on_in_memory_and_says_so(at: int) -> None:
 def test_a_store_that_heals_in_time_is_not_noticed() -> None:
     async def main() -> None:
         store = Failing(2, StoreUnavailable("restarting"), times=4)
-        agent = Agent(script(), tools=[echo], session="s", store=store)
+        agent = Agent(script(), tools=[echo], session=Session("s", store))
         events = [event async for event in agent.stream_async("Go")]
         assert events[-1].receipt.saved
         assert stored(store) == agent.messages
@@ -157,7 +157,7 @@ def test_a_run_that_went_on_in_memory_is_saved_when_the_store_is_back() -> None:
 def test_a_stop_waits_for_a_hung_store_no_longer_than_its_bound(at: int) -> None:
     async def main() -> None:
         store = Failing(at, None)
-        run = Agent(script(), tools=[echo], session="s", store=store).start("Go")
+        run = Agent(script(), tools=[echo], session=Session("s", store)).start("Go")
         await asyncio.sleep(5)
         loop = asyncio.get_running_loop()
         asked = loop.time()
@@ -198,7 +198,7 @@ def test_a_prompt_that_was_accepted_is_returned_when_the_last_save_fails(at: int
     async def main() -> None:
         store = Failing(10**9, StoreFull("no room"))
         model = ScriptedModel([Say("One two three.", pause=0.1), Pause(60)], then="Later.")
-        run = Agent(model, session="s", store=store).start("Go")
+        run = Agent(model, session=Session("s", store)).start("Go")
         async for event in run:
             if isinstance(event, TextDelta) and run.enqueue("And this"):
                 store.left = at
@@ -214,7 +214,7 @@ def test_a_prompt_that_was_accepted_is_returned_when_the_last_save_fails(at: int
 def test_after_a_write_that_was_repeated_readers_get_what_comes_at_once() -> None:
     async def main() -> None:
         store = Failing(0, StoreUnavailable("away"), times=1)
-        run = Agent(ScriptedModel([Say("One "), Stall()]), session="s", store=store).start("Go")
+        run = Agent(ScriptedModel([Say("One "), Stall()]), session=Session("s", store)).start("Go")
         async with asyncio.timeout(60):
             async for event in run:
                 if isinstance(event, TextDelta):

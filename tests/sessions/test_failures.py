@@ -72,7 +72,7 @@ def test_a_file_that_may_not_be_written(folder: Path) -> None:
         else:
             store = SQLiteStore(path)
             with pytest.raises(StoreReadOnly):
-                Agent(ScriptedModel(then="x"), session="s", store=store)("Go")
+                Agent(ScriptedModel(then="x"), session=Session("s", store))("Go")
             store.close().result()
         folder.chmod(0o755)
         path.chmod(0o644)
@@ -88,7 +88,7 @@ def test_a_place_that_does_not_exist(tmp_path: Path) -> None:
 
     async def main() -> None:
         with pytest.raises(StoreError) as failure:
-            await Agent(ScriptedModel(then="x"), session="s", store=store).invoke_async("Go")
+            await Agent(ScriptedModel(then="x"), session=Session("s", store)).invoke_async("Go")
         assert failure.value.result is not None
         assert failure.value.result.receipt.saved is False
 
@@ -139,7 +139,7 @@ def test_a_database_that_is_restarted_is_waited_for(postgres: Postgres, how: str
 
     async def main() -> None:
         store = PostgresStore(url)
-        agent = Agent(talk(), tools=[look], session="s", store=store)
+        agent = Agent(talk(), tools=[look], session=Session("s", store))
         events = await meanwhile(agent, restart)
         assert isinstance(events[-1], RunEnded)
         assert events[-1].receipt.saved, events[-1].receipt.unsaved
@@ -154,9 +154,9 @@ def test_a_database_that_is_away_when_a_run_begins_is_waited_for(postgres: Postg
 
     async def main() -> None:
         store = PostgresStore(url)
-        await Agent(talk(), tools=[look], session="s", store=store).invoke_async("First")
+        await Agent(talk(), tools=[look], session=Session("s", store)).invoke_async("First")
         postgres.stop()
-        run = Agent(ScriptedModel("Here."), session="s", store=store).start("Anybody there?")
+        run = Agent(ScriptedModel("Here."), session=Session("s", store)).start("Anybody there?")
         await asyncio.to_thread(postgres.start)
         assert (await run.result()).receipt.saved
         store.close().result()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from quiesce import Agent, ToolContext, tool
+from quiesce import Agent, Session, ToolContext, tool
 from quiesce.conversation.validity import faults
 from quiesce.events import ModelCallStarted, TextDelta
 from quiesce.interrupts import PendingCall, PendingTurn
@@ -42,10 +42,10 @@ def test_an_approval_is_given_in_another_process(new_store: StoreMaker) -> None:
 
     async def main() -> None:
         model = ScriptedModel([Say("I pay. "), Call("pay", {"amount": 7})])
-        asked = await Agent(model, tools=[pay], session="s", store=new_store()).invoke_async("Pay")
+        asked = await Agent(model, tools=[pay], session=Session("s", new_store())).invoke_async("Pay")
         assert asked.stop_reason == "interrupt"
         assert asked.receipt.saved
-        later = Agent(ScriptedModel("Done."), tools=[pay], session="s", store=new_store())
+        later = Agent(ScriptedModel("Done."), tools=[pay], session=Session("s", new_store()))
         assert later.session is not None
         await later.session.load()
         (interrupt,) = later.conversation.interrupts
@@ -54,7 +54,7 @@ def test_an_approval_is_given_in_another_process(new_store: StoreMaker) -> None:
         assert [amount for amount, _ in paid] == [7]
         assert faults(result.messages) == ()
         assert stored(new_store()) == result.messages
-        again = await Agent(ScriptedModel("Yes."), session="s", store=new_store()).invoke_async("And now?")
+        again = await Agent(ScriptedModel("Yes."), session=Session("s", new_store())).invoke_async("And now?")
         assert len(again.messages) == len(result.messages) + 2
 
     asyncio.run(main())
@@ -67,14 +67,14 @@ def test_a_question_that_is_dropped_is_dropped_everywhere(new_store: StoreMaker)
         raise AssertionError
 
     async def main() -> None:
-        agent = Agent(ScriptedModel([Call("pay")], then="Fine."), tools=[pay], session="s", store=new_store())
+        agent = Agent(ScriptedModel([Call("pay")], then="Fine."), tools=[pay], session=Session("s", new_store()))
         await agent.invoke_async("Pay")
         assert agent.conversation.cancel_pending()
         result = await agent.invoke_async("Never mind")
         assert result.text == "Fine."
         assert faults(result.messages) == ()
         assert stored(new_store()) == result.messages
-        other = Agent(ScriptedModel("Yes."), session="s", store=new_store())
+        other = Agent(ScriptedModel("Yes."), session=Session("s", new_store()))
         await other.invoke_async("And?")
         assert other.conversation.interrupts == ()
 
@@ -83,13 +83,13 @@ def test_a_question_that_is_dropped_is_dropped_everywhere(new_store: StoreMaker)
 
 def test_a_cut_answer_goes_on_in_another_process(new_store: StoreMaker) -> None:
     async def main() -> None:
-        run = Agent(Prefilled([Say("One two "), Stall()]), session="s", store=new_store()).start("Count")
+        run = Agent(Prefilled([Say("One two "), Stall()]), session=Session("s", new_store())).start("Count")
         async for event in run:
             if isinstance(event, TextDelta):
                 break
         run.cancel("enough")
         await run.stopped()
-        later = Agent(Prefilled("three four."), session="s", store=new_store())
+        later = Agent(Prefilled("three four."), session=Session("s", new_store()))
         result = await later.continue_async()
         assert [type(each) for each in result.messages] == [UserMessage, AssistantMessage]
         assert "".join(result.messages[-1].text.split()) == "Onetwothreefour."
@@ -100,7 +100,7 @@ def test_a_cut_answer_goes_on_in_another_process(new_store: StoreMaker) -> None:
 
 def test_what_is_said_meanwhile_is_saved(new_store: StoreMaker) -> None:
     async def main() -> None:
-        agent = Agent(ScriptedModel([Say("Well, "), Stall()], then="Short."), session="s", store=new_store())
+        agent = Agent(ScriptedModel([Say("Well, "), Stall()], then="Short."), session=Session("s", new_store()))
         run = agent.start("Tell me")
         async for event in run:
             if isinstance(event, TextDelta):

@@ -71,12 +71,12 @@ def test_a_late_outcome_is_in_the_stored_receipt(new_store: StoreMaker) -> None:
     async def main() -> None:
         store, stubborn = new_store(), Stubborn()
         model = ScriptedModel([Call("plough", id="c1")], then="Yes.")
-        agent = Agent(model, tools=[stubborn.tool()], session="s", store=store)
+        agent = Agent(model, tools=[stubborn.tool()], session=Session("s", store))
         run_id = await give_up(agent)
         told = await Session("s", store).events(run_id)
         before = (await asyncio.wrap_future(store.load("s"))).info
         # Somebody else goes on with the session: neither is in the other's way.
-        other = await Agent(ScriptedModel("Go on."), session="s", store=new_store()).invoke_async("And now?")
+        other = await Agent(ScriptedModel("Go on."), session=Session("s", new_store())).invoke_async("And now?")
         stubborn.let_go()
         receipt = await late_receipt(new_store(), run_id)
         (late,) = receipt.late
@@ -115,7 +115,7 @@ def test_a_server_that_comes_back_shows_it(tmp_path: Path) -> None:
 
 def test_it_is_said_once_and_of_a_session_that_is_there(store: SessionStore) -> None:
     async def main() -> None:
-        agent = Agent(ScriptedModel("Yes."), session="s", store=store)
+        agent = Agent(ScriptedModel("Yes."), session=Session("s", store))
         run = agent.start("Go")
         await run.result()
         session_id = (await asyncio.wrap_future(store.load("s"))).info.id
@@ -142,7 +142,7 @@ def test_when_it_cannot_be_saved_it_is_logged(how: str, caplog: pytest.LogCaptur
 
     async def main() -> None:
         store, stubborn = Away(), Stubborn()
-        agent = Agent(ScriptedModel([Call("plough")]), tools=[stubborn.tool()], session="s", store=store)
+        agent = Agent(ScriptedModel([Call("plough")]), tools=[stubborn.tool()], session=Session("s", store))
         await give_up(agent)
         if how == "deleted":
             await asyncio.wrap_future(store.delete("s"))
@@ -159,7 +159,7 @@ def test_when_it_cannot_be_saved_it_is_logged(how: str, caplog: pytest.LogCaptur
 
 def test_a_loop_that_has_closed_does_not_lose_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     store, stubborn = SQLiteStore(tmp_path / "s.db"), Stubborn()
-    agent = Agent(ScriptedModel([Call("plough")]), tools=[stubborn.tool()], session="s", store=store)
+    agent = Agent(ScriptedModel([Call("plough")]), tools=[stubborn.tool()], session=Session("s", store))
     run_id = asyncio.run(give_up(agent))
     stubborn.let_go()
     receipt = asyncio.run(late_receipt(store, run_id))

@@ -44,7 +44,7 @@ async def is_queued(run: Any) -> None:
 
 
 def agent(store: SessionStore, *answers: Any, **options: Any) -> Agent:
-    return Agent(ScriptedModel(*answers, then="Yes."), session="s", store=store, **options)
+    return Agent(ScriptedModel(*answers, then="Yes."), session=Session("s", store), **options)
 
 
 def test_queue_waits_for_the_other_process_and_keeps_the_order(new_store: StoreMaker) -> None:
@@ -115,7 +115,7 @@ def test_steer_that_comes_too_late_is_queued(new_store: StoreMaker) -> None:
     async def main() -> None:
         nonlocal holding, release
         holding, release = asyncio.Event(), asyncio.Event()
-        first = Agent(ScriptedModel([Call("hold")]), tools=[hold], session="s", store=new_store()).start("One")
+        first = Agent(ScriptedModel([Call("hold")]), tools=[hold], session=Session("s", new_store())).start("One")
         await holding.wait()
         second = agent(new_store(), on_busy="steer").start("Two")
         await is_queued(second)

@@ -148,7 +148,7 @@ def test_a_lock_while_a_run_is_stopped_destroys_nothing(place: Place) -> None:
     async def main() -> None:
         store = place.make()
         model = Gated([Say(WORDS), Stall()], "Second.", "Third.")
-        agent = Agent(model, session="s", store=store)
+        agent = Agent(model, session=Session("s", store))
         run = agent.start("Go")
         reading = asyncio.create_task(read(run, model, place.lock))
         await model.said.wait()
@@ -193,7 +193,7 @@ def test_the_end_of_a_run_waits_for_a_store_that_is_locked(
     async def main() -> None:
         store = place.make()
         model = Gated(WORDS)
-        agent = Agent(model, session="s", store=store)
+        agent = Agent(model, session=Session("s", store))
         if hooked:
             from quiesce.hooks import AfterRun
 
@@ -213,7 +213,7 @@ def test_a_run_whose_end_cannot_be_saved_does_not_look_successful(place: Place) 
     async def main() -> None:
         store = place.make()
         model = Gated(WORDS, "Second.")
-        agent = Agent(model, session="s", store=store)
+        agent = Agent(model, session=Session("s", store))
         run = agent.start("Go")
         seen = await read(run, model, place.lock)
         with pytest.raises(StoreUnavailable) as raised:
@@ -270,7 +270,7 @@ def test_a_stop_ends_the_wait_for_a_store_at_the_end(place: Place) -> None:
     async def main() -> None:
         store = place.make()
         model = Gated(WORDS)
-        agent = Agent(model, session="s", store=store)
+        agent = Agent(model, session=Session("s", store))
         run = agent.start("Go")
         reading = asyncio.create_task(read(run, model, place.lock))
         await model.said.wait()

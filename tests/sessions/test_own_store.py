@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from quiesce import Agent
+from quiesce import Agent, Session
 from quiesce.conversation.validity import faults
 from quiesce.errors import LeaseLost, StoreDamaged, StoreError, StoreUnavailable
 from quiesce.models.scripted import ScriptedModel
@@ -79,7 +79,7 @@ def test_a_write_that_fails_is_tried_again_and_is_there_once(lands: bool) -> Non
     records.lands = lands
 
     async def main() -> None:
-        agent = Agent(ScriptedModel("One.", "Two."), session="s", store=records)
+        agent = Agent(ScriptedModel("One.", "Two."), session=Session("s", records))
         await agent.invoke_async("First")
         records.failures = [TimeoutError("away"), TimeoutError("away")] if not lands else [TimeoutError("unheard")]
         result = await agent.invoke_async("Second")

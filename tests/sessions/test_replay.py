@@ -67,7 +67,7 @@ def test_a_run_is_told_again_as_it_was_told(new_store: StoreMaker) -> None:
             ],
             Say("That was all. ", chunk=1, pause=0.001),
         )
-        run = Agent(model, tools=[echo, helper], session="s", store=new_store()).start("Go")
+        run = Agent(model, tools=[echo, helper], session=Session("s", new_store())).start("Go")
         live = await told(run)
         stored = await told_again(new_store(), run.id)
         assert stored == live
@@ -84,7 +84,9 @@ def test_a_run_is_told_again_as_it_was_told(new_store: StoreMaker) -> None:
 
 def test_a_run_that_failed_is_told_again_with_its_error(new_store: StoreMaker) -> None:
     async def main() -> None:
-        run = Agent(ScriptedModel([Say("Well. "), Fail(ValueError("no"))]), session="s", store=new_store()).start("Go")
+        run = Agent(ScriptedModel([Say("Well. "), Fail(ValueError("no"))]), session=Session("s", new_store())).start(
+            "Go"
+        )
         live = await told(run)
         stored = await told_again(new_store(), run.id)
         assert stored == live
@@ -96,7 +98,7 @@ def test_a_run_that_failed_is_told_again_with_its_error(new_store: StoreMaker) -
 def test_what_is_told_of_a_run_that_goes_on_is_a_beginning_of_it(new_store: StoreMaker) -> None:
     async def main() -> None:
         model = ScriptedModel([Say("One two three. ", chunk=1), Stall()])
-        run = Agent(model, session="s", store=new_store()).start("Go")
+        run = Agent(model, session=Session("s", new_store())).start("Go")
         live: list[tuple[int, bytes]] = []
         words = ""
         async for event in run:
@@ -115,7 +117,7 @@ def test_a_long_run_is_read_in_steps(new_store: StoreMaker) -> None:
     async def main() -> None:
         store = new_store()
         model = ScriptedModel([Say("word " * 30, chunk=5), Call("echo", {"word": "w"})], Say("end " * 30, chunk=4))
-        run = Agent(model, tools=[echo], session="s", store=store).start("Go")
+        run = Agent(model, tools=[echo], session=Session("s", store)).start("Go")
         live = await told(run)
         for most in (1, 2, 7):
             stored: list[tuple[int, bytes]] = []
@@ -129,7 +131,7 @@ def test_a_long_run_is_read_in_steps(new_store: StoreMaker) -> None:
 def test_export_and_import_keep_the_numbers(new_store: StoreMaker) -> None:
     async def main() -> None:
         store = new_store()
-        run = Agent(ScriptedModel(Say("word " * 9, chunk=3)), session="s", store=store).start("Go")
+        run = Agent(ScriptedModel(Say("word " * 9, chunk=3)), session=Session("s", store)).start("Go")
         live = await told(run)
         lines = list(export_session(store, "s"))
         await asyncio.wrap_future(store.delete("s"))
@@ -199,7 +201,7 @@ def _check_old(store: SessionStore) -> None:
 
     async def main() -> None:
         assert await told_again(store, "r1") == [(1, encode(TextDelta("Hi")))]
-        run = Agent(ScriptedModel("And now."), session="s", store=store).start("Go")
+        run = Agent(ScriptedModel("And now."), session=Session("s", store)).start("Go")
         live = await told(run)
         assert await told_again(store, run.id) == live
         assert [row.number for row in store.rows("s", "r1", marks=True).result()] == [None, None]
@@ -280,7 +282,7 @@ def test_what_comes_after_the_end_was_written_down_is_not_told() -> None:
     async def main() -> None:
         nonlocal run
         store = Tardy()
-        run = Agent(ScriptedModel("Well."), session="s", store=store).start("Go")
+        run = Agent(ScriptedModel("Well."), session=Session("s", store)).start("Go")
         live = await told(run)
         assert await told_again(store, run.id) == live
 

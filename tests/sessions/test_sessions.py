@@ -31,8 +31,8 @@ pytestmark = pytest.mark.promise("P9")
 def test_a_conversation_goes_on_in_another_agent(new_store: StoreMaker) -> None:
     async def main() -> None:
         model = ScriptedModel([Say("Look. "), Call("echo", {"word": "w"})], "Done.", then="Again.")
-        first = await Agent(model, tools=[echo], session="s", store=new_store()).invoke_async("One")
-        second = await Agent(model, tools=[echo], session="s", store=new_store()).invoke_async("Two")
+        first = await Agent(model, tools=[echo], session=Session("s", new_store())).invoke_async("One")
+        second = await Agent(model, tools=[echo], session=Session("s", new_store())).invoke_async("Two")
         assert first.receipt.saved
         assert second.messages[: len(first.messages)] == first.messages
         assert [type(each) for each in second.new_messages] == [UserMessage, AssistantMessage]
@@ -44,7 +44,7 @@ def test_a_conversation_goes_on_in_another_agent(new_store: StoreMaker) -> None:
 
 def test_two_agents_take_turns_and_each_sees_what_the_other_said(new_store: StoreMaker) -> None:
     async def main() -> None:
-        agents = [Agent(ScriptedModel(then=f"I am {n}."), session="s", store=new_store()) for n in range(2)]
+        agents = [Agent(ScriptedModel(then=f"I am {n}."), session=Session("s", new_store())) for n in range(2)]
         for turn in range(4):
             result = await agents[turn % 2].invoke_async(f"Turn {turn}")
             assert len(result.messages) == 2 * (turn + 1)
@@ -98,12 +98,12 @@ def test_lessons_that_cannot_be_read_are_learnt_anew(store: SessionStore) -> Non
 
 def test_the_other_process_gets_a_clear_error_or_waits(new_store: StoreMaker) -> None:
     async def main() -> None:
-        busy = Agent(ScriptedModel([Say("Well"), Stall()], then="Yes."), session="s", store=new_store())
+        busy = Agent(ScriptedModel([Say("Well"), Stall()], then="Yes."), session=Session("s", new_store()))
         run = busy.start("One")
         async for event in run:
             if isinstance(event, TextDelta):
                 break
-        other = Agent(ScriptedModel(then="No."), session="s", store=new_store())
+        other = Agent(ScriptedModel(then="No."), session=Session("s", new_store()))
         with pytest.raises(SessionBusy, match="held by process") as refused:
             await other.invoke_async("Two")
         assert isinstance(refused.value, ConversationBusy)
@@ -165,7 +165,7 @@ def test_everything_is_saved_before_the_outside_sees_it() -> None:
 
     async def main() -> None:
         model = Watching([Say("Words. "), Call("effect"), Call("effect")], "The end.")
-        agent = Agent(model, tools=[effect], session="s", store=store, hooks=[after])
+        agent = Agent(model, tools=[effect], session=Session("s", store), hooks=[after])
         text = ""
         async for event in agent.stream_async("Go"):
             if isinstance(event, TextDelta):
@@ -216,7 +216,7 @@ def test_a_crash_is_sealed_and_said(new_store: StoreMaker) -> None:
 
         store = new_store()
         model = ScriptedModel([Say("Both: "), Call("echo", {"word": "w"}), Call("hang")], then="Never.")
-        agent = Agent(model, tools=[echo, hang], session="s", store=store)
+        agent = Agent(model, tools=[echo, hang], session=Session("s", store))
         run = agent.start("Go")
         async for event in run:
             if isinstance(event, ToolEnded) and event.result.name == "echo" and started.is_set():
@@ -236,7 +236,7 @@ def test_a_crash_is_sealed_and_said(new_store: StoreMaker) -> None:
         if lease is None:
             session = run.conversation
             lease = other.acquire("s", holder(session._owner), seconds=-1).result().lease  # type: ignore[attr-defined]
-        successor = Agent(ScriptedModel(then="I see."), session="s", store=other)
+        successor = Agent(ScriptedModel(then="I see."), session=Session("s", other))
         events = [event async for event in successor.stream_async("What happened?")]
         (recovered,) = [event for event in events if isinstance(event, SessionRecovered)]
         assert recovered.run_id == run.id
@@ -286,13 +286,13 @@ def test_what_makes_no_sense_is_refused() -> None:
         with pytest.raises(ConfigurationError):
             Session("s", store, **wrong)  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError):
-        Agent(ScriptedModel(then="x"), session="s", store=store).clear()
+        Agent(ScriptedModel(then="x"), session=Session("s", store)).clear()
 
 
 def test_the_sync_api_and_a_session_that_is_only_read(new_store: StoreMaker) -> None:
     from quiesce._background_loop import close_portals
 
-    agent = Agent(ScriptedModel(then="Yes."), session="s", store=new_store())
+    agent = Agent(ScriptedModel(then="Yes."), session=Session("s", new_store()))
     assert agent("One").text == "Yes."
     assert list(agent.stream("Two"))[-1].receipt.saved
     reader = Session("s", new_store())

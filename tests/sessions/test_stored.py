@@ -155,7 +155,7 @@ def test_a_pending_approval_is_given(old: OldStore) -> None:
         return f"paid {amount}"
 
     async def main() -> None:
-        agent = Agent(ScriptedModel("Done."), tools=[pay], session="approval", store=old.store)
+        agent = Agent(ScriptedModel("Done."), tools=[pay], session=Session("approval", old.store))
         assert agent.session is not None
         await agent.session.load()
         (interrupt,) = agent.conversation.interrupts
@@ -174,7 +174,7 @@ def test_a_late_outcome(old: OldStore) -> None:
 
 def test_a_crash_is_recovered(old: OldStore) -> None:
     async def main() -> None:
-        agent = Agent(ScriptedModel("Go on."), session="crashed", store=old.store)
+        agent = Agent(ScriptedModel("Go on."), session=Session("crashed", old.store))
         run = agent.start("And now?")
         events = [event async for event in run]
         (recovered,) = [event for event in events if isinstance(event, SessionRecovered)]
