@@ -39,7 +39,7 @@ from .run.argument_checks import (
 )
 from .run.config import OnBusy, OnPrompt, RunConfig, open_estimator
 from .run.events.stream import EventStream, events_in_this_thread, run_in_background
-from .run.handle import Run
+from .run.handle import Run, joined
 from .run.instructions import Instruction, checked_instructions
 from .run.launch import Launch, RunDefaults
 from .run.options import RunOptions, check_options
@@ -340,14 +340,13 @@ class Agent(Generic[DepsT, OutT]):
         checked = self._checked(options)
         return run_in_background(
             lambda: self._start_or_join(given, checked, output_type),
-            lambda run, is_mine: run.wait() if is_mine else run.wait_joined(),
+            lambda run, _: run.wait(),
         )
 
     async def _run_in_loop(
         self, given: UserMessage | Answers | None, options: RunOptions[Any], output_type: Any = None
     ) -> Any:
-        run, mine = self._start_or_join(given, self._checked(options), output_type)
-        return await (run.owned() if mine else run.result())
+        return await self._start_or_join(given, self._checked(options), output_type)[0]
 
     def _start(
         self, given: UserMessage | Answers | None, options: RunOptions[Any], output_type: Any = None
@@ -373,7 +372,7 @@ class Agent(Generic[DepsT, OutT]):
         state = launch.state(given)
         steered = claim_or_queue(state)
         if isinstance(steered, Run):
-            return steered, False  # pyright: ignore[reportUnknownVariableType]
+            return joined(steered), False  # pyright: ignore[reportUnknownVariableType]
         run: Run[Any] = Run(state, timeout=launch.timeout, on_end=self._on_run_end)
         self._active[run.id] = launch.conversation.runs[run.id] = run
         self._usage.open(state.spending.bill.ledger)

@@ -110,7 +110,7 @@ async def test_a_reader_that_was_dropped_does_not_hold_the_run():
         if isinstance(event, TextDelta):
             break
     del event
-    result = await asyncio.wait_for(run.result(), 20)
+    result = await asyncio.wait_for(run, 20)
     assert result.stop_reason == "end_turn"
 
 

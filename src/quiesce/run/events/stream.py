@@ -10,7 +10,8 @@ from typing import Final, Self, TypeVar
 
 from ..._background_loop import Request, portal
 from ...events import Event, RunEnded
-from ..handle import Run, graver
+from ..handle import Run
+from ..waiting import end_with_caller, end_with_thread, graver, outcome, raise_failure, wait_in_thread
 from .fanout import Reader
 
 _T = TypeVar("_T")
@@ -55,13 +56,13 @@ class EventStream:
         try:
             return await self._reader.__anext__()
         except StopAsyncIteration:
-            await run.result()  # raises the failure of a run that failed
+            raise_failure(await outcome(run.state))
             raise
         except asyncio.CancelledError:
             if not self._is_mine:
                 raise
             run.cancel("The task that read the events was cancelled", source="caller")
-            await run.end_with_caller()
+            await end_with_caller(run.state)
             raise
 
     async def aclose(self) -> None:
@@ -122,7 +123,7 @@ class Background:
                 return error
             run, is_mine = request.outcome.result()
         stops = is_mine or isinstance(error, KeyboardInterrupt)
-        return run.end_with_thread(error) if stops and not run.done else error
+        return end_with_thread(run.state, error) if stops and not run.done else error
 
 
 def run_in_background(start: Callable[[], tuple[Run, bool]], use: Callable[[Run, bool], _T]) -> _T:
@@ -160,7 +161,7 @@ def events_in_this_thread(start: Callable[[], tuple[Run, bool]]) -> Iterator[Eve
         except GeneratorExit:
             if is_mine:
                 run.cancel("The reader left", source="disconnect")
-                run.wait_for_rest()
+                wait_in_thread(run.state)
             raise
         run.wait()
     except GeneratorExit:
