@@ -267,9 +267,15 @@ class Agent(Generic[DepsT, OutT]):
         message, checked = user_message(prompt), self._checked(options)
         return events_in_this_thread(lambda: self._start_or_join(message, checked, output_type))
 
+    @overload
+    def stream_async(self, prompt: Prompt, **options: Unpack[RunOptions[DepsT]]) -> EventStream[OutT]: ...
+    @overload
+    def stream_async(
+        self, prompt: Prompt, *, output_type: type[_T], **options: Unpack[RunOptions[DepsT]]
+    ) -> EventStream[_T]: ...
     def stream_async(
         self, prompt: Prompt, *, output_type: Any = None, **options: Unpack[RunOptions[DepsT]]
-    ) -> EventStream:
+    ) -> EventStream[Any]:
         """Run and iterate over the events. Leaving the loop early is a stop. Options as for `start`."""
         message = user_message(prompt)
         return EventStream(lambda: self._start_or_join(message, self._checked(options), output_type))
@@ -372,7 +378,7 @@ class Agent(Generic[DepsT, OutT]):
         state = launch.state(given)
         steered = claim_or_queue(state)
         if isinstance(steered, Run):
-            return joined(steered), False  # pyright: ignore[reportUnknownVariableType]
+            return joined(steered), False  # pyright: ignore[reportUnknownArgumentType]
         run: Run[Any] = Run(state, timeout=launch.timeout, on_end=self._on_run_end)
         self._active[run.id] = launch.conversation.runs[run.id] = run
         self._usage.open(state.spending.bill.ledger)

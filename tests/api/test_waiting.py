@@ -143,3 +143,31 @@ def test_a_wait_in_a_thread_that_times_out_leaves_the_run_running() -> None:
 )
 def test_there_are_no_other_ways_to_wait(name: str) -> None:
     assert not hasattr(Run, name)
+
+
+@pytest.mark.promise("P7")
+def test_a_cancellation_while_a_block_that_was_left_waits_for_its_run_is_not_swallowed() -> None:
+    @tool(grace=10)
+    async def slow() -> str:
+        try:
+            await asyncio.sleep(1000)
+        finally:
+            await asyncio.sleep(5)
+        return ""
+
+    async def main() -> None:
+        run = Agent(ScriptedModel([Call("slow")]), tools=[slow]).start("go")
+
+        async def leave() -> None:
+            async with run:
+                await asyncio.sleep(1)
+
+        leaving = asyncio.create_task(leave())
+        await asyncio.sleep(2)
+        leaving.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await leaving
+        assert run.done
+        assert (await run).receipt.cause.source == "disconnect"
+
+    run_virtual(main())

@@ -21,6 +21,7 @@ from ..sessions import Conversation
 from ..tools.current_run import current_run
 from ..usage.ledger import Ledger
 from ..usage.live import LiveUsage
+from .events.answers import PartialOutputs, TextStream
 from .events.fanout import Reader
 from .inspection import RunInspection
 from .loop import run_phases
@@ -244,17 +245,35 @@ class Run(Generic[OutT]):
 
     # --- Reading ------------------------------------------------------------------------------------------------
 
-    def events(self) -> Reader:
-        """A reader of the events from now on, the last one included. The run waits for a reader that is slow.
+    def events(self, *, history: bool = True) -> Reader:
+        """A reader of the events from the first one to the last, however late it comes. The run waits for a slow one.
 
-        Raises `ConfigurationError` in any other event loop than the run's.
+        What happened before comes with adjacent deltas joined. The run keeps 10,000 such events and a million
+        characters of text; a reader that is too late for the oldest gets an `EventsDropped` first. `history=False`
+        begins with what happens from now on. A reader is for one task. Raises `ConfigurationError` in any other event
+        loop than the run's.
         """
         if asyncio.get_running_loop() is not self._state.progress.loop:
             raise ConfigurationError("Events can be read only in the event loop that the run was started in.")
-        return self._state.events.reader()
+        return self._state.events.reader(history=history)
 
     def __aiter__(self) -> Reader:
         return self.events()
+
+    def text_stream(self) -> TextStream:
+        """The text of the answers, from the first word on, as an async iterator that ends with the run.
+
+        Raises the `RunError` of a run that failed. Leaving it, or being cancelled in it, does not stop the run.
+        """
+        return TextStream(self._state, self.events())
+
+    def partial_output(self) -> PartialOutputs[OutT]:
+        """The structured output while it is written: an async iterator of objects, the last of which is the output.
+
+        A pydantic model has the fields that were written so far; other types come as soon as what is there is valid.
+        Raises like `text_stream()`, and `ConfigurationError` for a run without an `output_type`.
+        """
+        return PartialOutputs(self._state, self.events())
 
     def tap(self, function: Callable[[Event], None]) -> Callable[[], None]:
         """Call `function` with each event, in the run's loop, as it happens. Returns the way to take it off again."""
@@ -268,8 +287,10 @@ class Run(Generic[OutT]):
     ) -> None:
         if not self.done and self._is_mine:
             outside = isinstance(error, asyncio.CancelledError)
-            self.cancel("its block was left", source="caller" if outside else "disconnect")
-            await end_with_caller(self._state)
+            if not self._state.progress.ended:
+                self.cancel("its block was left", source="caller" if outside else "disconnect")
+            if await end_with_caller(self._state) and not outside:
+                raise asyncio.CancelledError
 
     # --- Living -------------------------------------------------------------------------------------------------
 
@@ -324,5 +345,5 @@ class Run(Generic[OutT]):
 def joined(run: Run[_T]) -> Run[_T]:
     """A handle for a prompt that steered this run of another caller: waiting on it, or leaving it, does not stop it."""
     twin = copy.copy(run)
-    twin._is_mine = False
+    twin._is_mine = False  # pyright: ignore[reportPrivateUsage]
     return twin

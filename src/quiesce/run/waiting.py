@@ -39,11 +39,15 @@ async def owned_outcome(state: RunState) -> RunResult[Any]:
         raise
 
 
-async def end_with_caller(state: RunState) -> None:
-    """Wait for the end although the caller is being cancelled. The caller re-raises the cancellation."""
+async def end_with_caller(state: RunState) -> bool:
+    """Wait for the end although the caller is being cancelled. The caller re-raises the cancellation.
+
+    Whether it was cancelled, or cancelled again, while it waited here.
+    """
     shield = BoundedShield(f"caller of run {state.run_id}")
     with anyio.CancelScope(shield=True):
         await shield.wait((state.progress.at_rest.future(),), seconds=_SLACK + _longest_grace(state))
+    return shield.interrupted
 
 
 def wait_in_thread(state: RunState, timeout: float | None = None, *, owned: bool = True) -> RunResult[Any]:
