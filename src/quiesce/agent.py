@@ -19,7 +19,7 @@ from .conversation.validity import user_message
 from .errors import ConfigurationError, ConversationBusy, UnknownMode
 from .events import Event
 from .hooks import Hook, HookEvent, Hooks
-from .interrupts import Answers, Interrupt
+from .interrupts import Answers, Interrupt, checked_answers
 from .limits import Limits
 from .messages import Message, Prompt, UserMessage
 from .models.base import Model
@@ -176,13 +176,16 @@ class Agent(Generic[DepsT, OutT]):
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        """The settled part of the own conversation: always valid. What a person has not answered is not approved."""
-        return self._own.conversation.sealed(self.config.cut_note)
+        """The settled part of the own conversation: always valid. What a person has not answered is not approved.
+
+        A session that was not used here yet is loaded. Raises `ConfigurationError` when that would block an event loop.
+        """
+        return self._own.loaded().sealed(self.config.cut_note)
 
     @property
     def interrupts(self) -> tuple[Interrupt, ...]:
-        """What a person is asked in the own conversation; see `answer`."""
-        return self._own.conversation.interrupts
+        """What a person is asked in the own conversation; see `answer`. A session is loaded, as for `messages`."""
+        return self._own.loaded().interrupts
 
     @property
     def config(self) -> RunConfig:
@@ -303,15 +306,15 @@ class Agent(Generic[DepsT, OutT]):
         answered stays pending; the tools that finished before are not run again. Raises an `InterruptError` when the
         answers do not fit what is asked, and what `__call__` raises.
         """
-        return self._run_here({**answers}, options)
+        return self._run_here(checked_answers(answers), options)
 
     async def answer_async(self, answers: Answers, **options: Unpack[RunOptions[DepsT]]) -> RunResult[OutT]:
         """`answer`, for a running event loop."""
-        return await self._run_in_loop({**answers}, options)
+        return await self._run_in_loop(checked_answers(answers), options)
 
     def start_answer(self, answers: Answers, **options: Unpack[RunOptions[DepsT]]) -> Run[OutT]:
         """`answer`, as a handle that is returned at once."""
-        return self._start({**answers}, options)
+        return self._start(checked_answers(answers), options)
 
     def continue_(self, **options: Unpack[RunOptions[DepsT]]) -> RunResult[OutT]:
         """Let the model go on with its last answer, after a stop or at the limit of its length. Options as for `start`.

@@ -11,7 +11,7 @@ from typing import Any, Final, Generic, Self, TypeVar
 from ..cancellation import Cause, Mode, ModeName, Source, StopScope, TokenView
 from ..cancellation.cause import parse_mode
 from ..conversation.validity import user_message
-from ..errors import ConfigurationError, RunError
+from ..errors import ConfigurationError, InterruptError, NothingToContinue, RunError
 from ..events import Event
 from ..messages import Message, Prompt
 from ..phases import Phase
@@ -308,7 +308,7 @@ class Run(Generic[OutT]):
         except asyncio.CancelledError:
             state.shield.interrupted = True
             state.token.cancel("The task was cancelled from outside", source="caller")
-        except RunError as error:
+        except (RunError, InterruptError, NothingToContinue) as error:
             state.progress.error = error
         except Exception as error:
             state.progress.error = RunError(f"The run failed: {type(error).__name__}: {error}.")

@@ -159,7 +159,7 @@ class EventFanout:
             buffer.ended = True
 
     def reader(self, *, history: bool = True) -> Reader:
-        """A reader of all events from the first one; without `history` from now on, or of the last one after the end."""
+        """A reader of all events from the first one; without `history` from now on; after the end, of the last one."""
         buffer = _Buffer()
         if self._last is None:
             self._buffers.append(buffer)
