@@ -107,7 +107,7 @@ def test_the_other_process_gets_a_clear_error_or_waits(new_store: StoreMaker) ->
         with pytest.raises(SessionBusy, match="held by process") as refused:
             await other.invoke_async("Two")
         assert isinstance(refused.value, ConversationBusy)
-        assert other.messages == ()
+        assert other.conversation.messages == ()
         waiter = Agent(ScriptedModel(then="Now."), session=Session("s", new_store(), wait=60))
         waiting = waiter.start("Three")
         await asyncio.sleep(0.05)
