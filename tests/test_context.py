@@ -144,7 +144,7 @@ def test_a_summary_can_be_stopped() -> None:
         while not model.open_streams:
             await asyncio.sleep(0)
         run.cancel("enough")
-        result = await run.result()
+        result = await run
         assert result.stop_reason == "cancelled"
         assert [entry.ended for entry in result.usage.entries] == ["hung_up"]
         assert model.open_streams == 0

@@ -19,7 +19,7 @@ from .conversation.validity import user_message
 from .errors import ConfigurationError, ConversationBusy, UnknownMode
 from .events import Event
 from .hooks import Hook, HookEvent, Hooks
-from .interrupts import Answers, Interrupt
+from .interrupts import Answers, Interrupt, checked_answers
 from .limits import Limits
 from .messages import Message, Prompt, UserMessage
 from .models.base import Model
@@ -39,7 +39,7 @@ from .run.argument_checks import (
 )
 from .run.config import OnBusy, OnPrompt, RunConfig, open_estimator
 from .run.events.stream import EventStream, events_in_this_thread, run_in_background
-from .run.handle import Run
+from .run.handle import Run, joined
 from .run.instructions import Instruction, checked_instructions
 from .run.launch import Launch, RunDefaults
 from .run.options import RunOptions, check_options
@@ -176,13 +176,16 @@ class Agent(Generic[DepsT, OutT]):
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        """The settled part of the own conversation: always valid. What a person has not answered is not approved."""
-        return self._own.conversation.sealed(self.config.cut_note)
+        """The settled part of the own conversation: always valid. What a person has not answered is not approved.
+
+        A session that was not used here yet is loaded. Raises `ConfigurationError` when that would block an event loop.
+        """
+        return self._own.loaded().sealed(self.config.cut_note)
 
     @property
     def interrupts(self) -> tuple[Interrupt, ...]:
-        """What a person is asked in the own conversation; see `answer`."""
-        return self._own.conversation.interrupts
+        """What a person is asked in the own conversation; see `answer`. A session is loaded, as for `messages`."""
+        return self._own.loaded().interrupts
 
     @property
     def config(self) -> RunConfig:
@@ -267,9 +270,15 @@ class Agent(Generic[DepsT, OutT]):
         message, checked = user_message(prompt), self._checked(options)
         return events_in_this_thread(lambda: self._start_or_join(message, checked, output_type))
 
+    @overload
+    def stream_async(self, prompt: Prompt, **options: Unpack[RunOptions[DepsT]]) -> EventStream[OutT]: ...
+    @overload
+    def stream_async(
+        self, prompt: Prompt, *, output_type: type[_T], **options: Unpack[RunOptions[DepsT]]
+    ) -> EventStream[_T]: ...
     def stream_async(
         self, prompt: Prompt, *, output_type: Any = None, **options: Unpack[RunOptions[DepsT]]
-    ) -> EventStream:
+    ) -> EventStream[Any]:
         """Run and iterate over the events. Leaving the loop early is a stop. Options as for `start`."""
         message = user_message(prompt)
         return EventStream(lambda: self._start_or_join(message, self._checked(options), output_type))
@@ -297,15 +306,15 @@ class Agent(Generic[DepsT, OutT]):
         answered stays pending; the tools that finished before are not run again. Raises an `InterruptError` when the
         answers do not fit what is asked, and what `__call__` raises.
         """
-        return self._run_here({**answers}, options)
+        return self._run_here(checked_answers(answers), options)
 
     async def answer_async(self, answers: Answers, **options: Unpack[RunOptions[DepsT]]) -> RunResult[OutT]:
         """`answer`, for a running event loop."""
-        return await self._run_in_loop({**answers}, options)
+        return await self._run_in_loop(checked_answers(answers), options)
 
     def start_answer(self, answers: Answers, **options: Unpack[RunOptions[DepsT]]) -> Run[OutT]:
         """`answer`, as a handle that is returned at once."""
-        return self._start({**answers}, options)
+        return self._start(checked_answers(answers), options)
 
     def continue_(self, **options: Unpack[RunOptions[DepsT]]) -> RunResult[OutT]:
         """Let the model go on with its last answer, after a stop or at the limit of its length. Options as for `start`.
@@ -340,14 +349,13 @@ class Agent(Generic[DepsT, OutT]):
         checked = self._checked(options)
         return run_in_background(
             lambda: self._start_or_join(given, checked, output_type),
-            lambda run, is_mine: run.wait() if is_mine else run.wait_joined(),
+            lambda run, _: run.wait(),
         )
 
     async def _run_in_loop(
         self, given: UserMessage | Answers | None, options: RunOptions[Any], output_type: Any = None
     ) -> Any:
-        run, mine = self._start_or_join(given, self._checked(options), output_type)
-        return await (run.owned() if mine else run.result())
+        return await self._start_or_join(given, self._checked(options), output_type)[0]
 
     def _start(
         self, given: UserMessage | Answers | None, options: RunOptions[Any], output_type: Any = None
@@ -373,7 +381,7 @@ class Agent(Generic[DepsT, OutT]):
         state = launch.state(given)
         steered = claim_or_queue(state)
         if isinstance(steered, Run):
-            return steered, False  # pyright: ignore[reportUnknownVariableType]
+            return joined(steered), False  # pyright: ignore[reportUnknownArgumentType]
         run: Run[Any] = Run(state, timeout=launch.timeout, on_end=self._on_run_end)
         self._active[run.id] = launch.conversation.runs[run.id] = run
         self._usage.open(state.spending.bill.ledger)

@@ -24,6 +24,7 @@ from .run.handle import Run
 from .run.handoff import Successor, request_handoff
 from .run.settle import KILL_SLACK, SETTLING_SLACK
 from .run.state import RunState
+from .run.waiting import end_with_caller, outcome
 from .sessions import Conversation, ConversationState
 from .tools.context import ToolContext
 from .tools.current_run import run_of_call
@@ -133,11 +134,11 @@ async def _end_of(run: Run) -> RunResult:
     The call then returns instead of raising `CancelledError`: it has something true to say, and says it in time.
     """
     try:
-        return await run.outcome()
+        return await outcome(run.state)
     except asyncio.CancelledError:
         run.cancel("The call that it answers was stopped", source="parent")
-        await run.end_with_caller()
-        return await run.outcome()
+        await end_with_caller(run.state)
+        return await outcome(run.state)
 
 
 def _report(name: str, context: ToolContext, result: RunResult) -> ToolResult:

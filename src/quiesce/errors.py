@@ -181,7 +181,7 @@ class UnknownInterrupt(InterruptError):
     def __init__(self, interrupt_id: object, known: Iterable[str]) -> None:
         asked = ", ".join(known)
         super().__init__(
-            f"No interrupt {interrupt_id!r} is pending.",
+            "No interrupt is pending." if interrupt_id is None else f"No interrupt {interrupt_id!r} is pending.",
             todo=f"Asked right now: {asked}." if asked else "Nothing is asked right now; send a plain prompt.",
         )
 

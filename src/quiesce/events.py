@@ -241,6 +241,12 @@ class StoreFailed(Struct, frozen=True, tag="store_failed"):
     error: str
 
 
+class EventsDropped(Struct, frozen=True, tag="events_dropped"):
+    """The first event of a reader that came too late for the `count` oldest events: the run no longer has them."""
+
+    count: int
+
+
 class RunEnded(Struct, frozen=True, tag="run_ended"):
     """The run is at rest. Exactly one of these, always the last."""
 
@@ -274,5 +280,6 @@ Event: TypeAlias = (
     | ContextReduced
     | SessionRecovered
     | StoreFailed
+    | EventsDropped
     | RunEnded
 )

@@ -132,6 +132,16 @@ def pass_on(interrupts: Iterable[Interrupt], call_id: str) -> tuple[Interrupt, .
     return tuple(replace(each, id=f"{call_id}:{each.id}", name=each.id, call_id=call_id) for each in interrupts)
 
 
+def checked_answers(answers: Answers) -> Answers:
+    """A copy of the answers. Raises `InvalidAnswer` for what is not a dict."""
+    if not isinstance(answers, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidAnswer(
+            f"Answers are a dict, not {answers!r:.100}.",
+            todo="Use the id of each interrupt: answer({interrupt.id: True}).",
+        )
+    return {**answers}
+
+
 def answer_turn(pending: PendingTurn, answers: Answers, *, taken_by: str, now: float | None = None) -> PendingTurn:
     """The turn with the answers in it, ready to go on; what was not answered in time is answered as such.
 

@@ -117,7 +117,7 @@ async def test_an_agent_that_is_stopped_goes_on_with_this_server() -> None:
         async for event in run:
             if getattr(event, "text", "") == prompts.WORDS[-1]:
                 run.cancel()
-        assert (await run.result()).stop_reason == "cancelled"
+        assert (await run).stop_reason == "cancelled"
         assert (await agent.invoke_async(prompts.NEXT)).text == "Well."
         async with httpx2.AsyncClient(trust_env=False) as client:
             report = (await client.get(f"{address}/x/report")).json()

@@ -42,7 +42,7 @@ async def test_a_model_that_sends_garbage(deltas):
     assert end.reason == "error"
     assert isinstance(end.result.error, ModelProtocolError)
     with pytest.raises(ModelProtocolError) as caught:
-        await end.record.run.result()
+        await end.record.run
     assert caught.value.result is end.result
     assert "conversation" in str(caught.value)
     assert (await agent.invoke_async("again")).stop_reason == "end_turn"
@@ -61,7 +61,7 @@ async def test_a_model_that_sends_nothing_is_asked_again_and_then_it_is_an_error
     agent = Agent(ScriptedModel(then=answer), retry=NO_WAIT)
     run = agent.start("go")
     await run.stopped()
-    result = run._ended.result()
+    result = run.state.progress.at_rest.result()
     assert isinstance(result.error, EmptyAnswer)
     assert result.usage.calls == 4
     assert faults(result.messages) == ()
@@ -140,7 +140,7 @@ async def test_a_stop_between_two_halves_of_a_character():
     agent = Agent(scripted([Raw(TextDelta("x \ud83d")), Stall()]))
     run = agent.start("go")
     run.tap(lambda event: run.cancel() if isinstance(event, TextDelta) else None)
-    result = await run.result()
+    result = await run
     assert faults(result.messages) == ()
     assert result.text == "x \ufffd"
 

@@ -264,7 +264,7 @@ async def test_a_prompt_that_is_refused_does_not_use_up_the_arming():
 async def test_handles_and_tokens_never_arm():
     agent, token = Agent(scripted()), CancellationToken()
     run = agent.start("go", token=token)
-    await run.result()
+    await run
     assert run.cancel() is False
     token.cancel()
     await answers(agent)
@@ -275,7 +275,7 @@ async def test_an_unknown_mode_is_an_error_and_still_a_stop():
     run = agent.start("go")
     with pytest.raises(UnknownMode, match="There is no stop mode 'softly'"):
         agent.cancel("please", mode="softly")
-    result = await run.result()
+    result = await run
     assert (result.stop_reason, result.receipt.mode, result.receipt.cause.reason) == ("cancelled", "now", "please")
     with pytest.raises(UnknownMode):
         agent.cancel("please", mode="softly")
@@ -296,7 +296,7 @@ async def test_two_runs_of_one_agent_on_branches_are_stopped_apart():
     assert not second.done
     assert model.open_streams == 1
     assert agent.cancel() == (second,)
-    assert (await second.result()).stop_reason == "cancelled"
+    assert (await second).stop_reason == "cancelled"
     assert [message.text for message in agent.messages if isinstance(message, UserMessage)] == ["a"]
 
 
@@ -311,7 +311,7 @@ async def test_a_busy_conversation_refuses_and_is_not_harmed():
     with pytest.raises(ConversationBusy):
         agent.clear()
     run.cancel()
-    result = await run.result()
+    result = await run
     assert [type(message) for message in result.messages] == [UserMessage, AssistantMessage]
     await answers(agent)
     agent.clear()
@@ -332,7 +332,7 @@ async def test_a_fork_shares_nothing_that_a_stop_touches():
     assert not run.done
     agent.cancel()
     twin.cancel()
-    assert (await run.result()).stop_reason == "cancelled"
+    assert (await run).stop_reason == "cancelled"
     assert len(agent.messages) == 2
     assert (await agent.invoke_async("x")).stop_reason == "cancelled"
     await answers(twin)
@@ -358,7 +358,7 @@ async def test_a_parent_token_stops_all_its_runs_and_a_run_does_not_stop_its_par
     await runs[0].stopped()
     assert not parent.cancelled
     parent.cancel("everybody")
-    found = [await run.result() for run in runs]
+    found = [await run for run in runs]
     assert [result.receipt.cause.source for result in found] == ["user", "parent", "parent"]
     assert found[1].receipt.cause.origin is parent.cause
 

@@ -24,14 +24,14 @@ async def test_every_reader_gets_every_event_in_order():
         assert [event.text async for event in reader] == ["0", "1", "2", "3", "4", "last"]
 
 
-async def test_a_late_reader_gets_what_comes_and_one_after_the_end_the_last_event():
+async def test_a_reader_without_history_gets_what_comes_and_one_after_the_end_the_last_event():
     broadcast = EventFanout()
     broadcast.push(TextDelta("early"))
-    late = broadcast.reader()
+    late = broadcast.reader(history=False)
     broadcast.push(TextDelta("later"))
     broadcast.close(LAST)
     assert [event.text async for event in late] == ["later", "last"]
-    assert [event.text async for event in broadcast.reader()] == ["last"]
+    assert [event.text async for event in broadcast.reader(history=False)] == ["last"]
 
 
 async def test_a_waiting_reader_is_woken_once_for_a_batch():
@@ -110,7 +110,7 @@ async def test_a_reader_that_was_dropped_does_not_hold_the_run():
         if isinstance(event, TextDelta):
             break
     del event
-    result = await asyncio.wait_for(run.result(), 20)
+    result = await asyncio.wait_for(run, 20)
     assert result.stop_reason == "end_turn"
 
 

@@ -49,7 +49,7 @@ def test_a_run_that_cannot_even_settle_lets_its_waiters_go(monkeypatch: pytest.M
         agent = Agent(ScriptedModel("Hello."))
         run = agent.start("Go")
         with pytest.raises(RuntimeError, match="a bug in settling"):
-            await asyncio.wait_for(run.result(), 5)
+            await asyncio.wait_for(run, 5)
         assert not agent.active_runs
         assert agent.conversation.holder is None
 
@@ -66,7 +66,7 @@ def test_a_tap_that_raises_harms_nobody(caplog: pytest.LogCaptureFixture) -> Non
         run = Agent(ScriptedModel("Hello.")).start("Go")
         run.tap(bad)
         run.tap(heard.append)
-        assert (await run.result()).text == "Hello."
+        assert (await run).text == "Hello."
 
     with caplog.at_level(logging.CRITICAL, "quiesce"):
         asyncio.run(main())
@@ -124,7 +124,7 @@ def test_a_model_that_fails_after_its_last_word_has_answered() -> None:
     async def main() -> str:
         run = Agent(model).start("Go")
         run.tap(heard.append)
-        return (await run.result()).text
+        return (await run).text
 
     assert asyncio.run(main()) == "Hello."
     assert "".join(event.text for event in heard if isinstance(event, TextDelta)) == "Hello."

@@ -74,13 +74,13 @@ async def test_an_anyio_task_group_that_is_cancelled_waits_for_the_run():
     await answers(agent)
 
 
-async def test_waiting_for_a_result_is_not_owning_the_run():
+async def test_waiting_for_the_receipt_is_not_owning_the_run():
     agent, model = stalled()
     run = agent.start("go")
     await until(lambda: model.open_streams)
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0):
-            await run.result()
+            await run.stopped()
     assert not run.done
     run.cancel()
     assert (await run).stop_reason == "cancelled"
@@ -103,7 +103,7 @@ async def test_cancelling_inside_the_block_of_a_run():
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.01), agent.start("go") as run:
             await asyncio.get_running_loop().create_future()
-    assert run._ended.result().receipt.cause.source == "caller"
+    assert run.state.progress.at_rest.result().receipt.cause.source == "caller"
 
 
 # --- The run's own task is cancelled ---------------------------------------------------------------------------------
@@ -184,6 +184,6 @@ def test_a_loop_that_shuts_down_settles_its_runs(steps):
     assert run.done
     assert [type(event) for event in record.events].count(RunEnded) == 1
     assert faults(agent.messages) == ()
-    assert run._ended.result().stop_reason == "cancelled"
+    assert run.state.progress.at_rest.result().stop_reason == "cancelled"
     if model.requests:  # or else the answer with the tool is still to come
         assert agent("and now?").stop_reason == "end_turn"

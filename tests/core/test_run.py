@@ -36,7 +36,7 @@ async def test_events_can_be_read_only_in_the_runs_own_loop():
     with pytest.raises(ConfigurationError, match="only in the event loop"):
         run.events()
     run.cancel()
-    assert (await asyncio.to_thread(run.wait_for_rest)).stop_reason == "cancelled"
+    assert (await asyncio.to_thread(run.wait)).stop_reason == "cancelled"
     await asyncio.get_running_loop().shutdown_default_executor()
 
 
@@ -81,7 +81,7 @@ def interrupt_once_it_waits() -> None:
         while frame is not None:
             names.append(frame.f_code.co_name)
             frame = frame.f_back
-        return names[0] == "wait" and "_wait_with_interrupts" in names
+        return names[0] == "wait" and "wait_in_thread" in names
 
     def work() -> None:
         tick = threading.Event()

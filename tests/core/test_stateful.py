@@ -171,7 +171,7 @@ class Conversations(RuleBasedStateMachine):
         ends = len(self.record.of(RunEnded))
         assert ends == int(self.run.phase is Phase.ENDED)
         if self.run.done:
-            check_end(Ended(self.run._ended.result(), self.record), self.agent)
+            check_end(Ended(self.run.state.progress.at_rest.result(), self.record), self.agent)
             assert self.model.open_streams == 0
 
     def teardown(self):

@@ -96,7 +96,7 @@ async def test_inside_a_sync_tool_that_does_not_stop():
     run = agent.start("go")
     record = Record(run, is_a(ToolStarted), run.cancel)
     await run.stopped()
-    result = await run.result()
+    result = await run
     assert outcomes(result) == {"stubborn": "abandoned"}
     assert result.receipt.still_running == ("tool stubborn (s)",)
     release.set()

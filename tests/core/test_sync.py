@@ -180,7 +180,7 @@ INTERRUPTED = textwrap.dedent(
             while frame is not None:
                 names.append(frame.f_code.co_name)
                 frame = frame.f_back
-            return names[0] == "wait" and "_wait_with_interrupts" in names
+            return names[0] == "wait" and "wait_in_thread" in names
 
         def work():
             import time

@@ -23,7 +23,7 @@ def test_no_child_is_stopped_silently_and_none_survives_unseen():
         while [child.phase for child in run.children] != ["streaming", "streaming"]:
             await until(run, TextDelta, depth=1)
         run.cancel("Esc")
-        result = await run.result()
+        result = await run
         assert [child.agent for child in result.children] == ["left", "right"]
         for child in result.children:
             assert child.stop_reason == "cancelled"

@@ -44,7 +44,7 @@ async def check_children(harness: Harness, agent: Agent) -> None:
     """The run, and then what it left below."""
     run = harness.start(agent, "Go.")
     try:
-        await run.owned()
+        await run
     finally:
         result = run.state.result
         if result is not None:

@@ -82,7 +82,7 @@ def test_a_stop_after_the_handoff_reaches_the_other_agent():
         async for event in run:
             if isinstance(event, TextDelta):
                 run.cancel()
-        result = await run.result()
+        result = await run
         assert model.open_streams == 0
         assert result.stop_reason == "cancelled"
         assert result.text == "Bon"
@@ -180,7 +180,7 @@ def test_who_asked_a_person_goes_on_when_they_have_answered(another_process, tmp
             await agent.session.load()
         run = agent.start_answer({"p:approval": True})
         seen = [type(event) async for event in run]
-        result = await run.result()
+        result = await run
         assert result.text == "Paid."
         assert result.messages[6].results[0].text == "paid"
         assert seen[0] is RunStarted
@@ -206,7 +206,7 @@ def test_a_handoff_counts_although_its_turn_was_steered_away_from():
         async for event in run:
             if isinstance(event, ToolStarted) and event.call.name == "slow":
                 run.steer("Quicker.")
-        result = await run.result()
+        result = await run
         assert (result.text, result.agent) == ("Bonjour.", "french")
         assert model.requests[0].messages[-1].content[0].text == "Quicker."
         assert not faults(triage.messages)
@@ -245,7 +245,7 @@ def test_a_parent_waits_for_the_tools_of_whom_its_child_has_handed_over_to():
         run = parent.start("go")
         await asyncio.sleep(1)
         run.cancel()
-        result = await run.result()
+        result = await run
         assert result.receipt.still_running == ()
         assert result.children[0].receipt.calls[-1].outcome is Outcome.COMPLETED
 
@@ -264,7 +264,7 @@ def test_there_and_back_again():
         triage.add_tools(handoff(french))
         run = triage.start("Salut")
         moves = [(event.previous, event.agent) async for event in run if isinstance(event, HandedOff)]
-        result = await run.result()
+        result = await run
         assert (result.text, result.agent) == ("It is me again.", "triage")
         assert moves == [("triage", "french"), ("french", "triage")]
         assert heard == ["triage", "triage", "french", "triage", "french"], "each hook once for each call"

@@ -40,7 +40,7 @@ async def test_a_child_that_nobody_waited_for_ends_with_a_parent_that_finished()
     parent = Agent(ScriptedModel([Call("send")], "Done."), tools=[sends(child)])
     run = parent.start("go")
     ends = [event async for event in run if isinstance(getattr(event, "event", event), RunEnded)]
-    result = await run.result()
+    result = await run
     assert result.stop_reason == "end_turn"
     assert (child.active_runs, model.open_streams) == ((), 0)
     assert [child.receipt.cause.reason for child in result.children] == ["The run above has ended"]
@@ -58,7 +58,7 @@ async def test_a_stop_waits_for_it_too(mode: str):
     async for event in run:
         if isinstance(event, TextDelta):
             run.cancel("Esc", mode=mode)
-    result = await run.result()
+    result = await run
     assert (child.active_runs, model.open_streams) == ((), 0)
     (below,) = result.children
     assert below.receipt.cause.origin.reason == "Esc"
@@ -159,7 +159,7 @@ async def test_a_late_outcome_below_is_on_every_receipt_that_named_it():
     run = parent.start("go")
     await asyncio.to_thread(started.wait)
     run.cancel()
-    result = await run.result()
+    result = await run
     assert result.receipt.still_running == ("tool slow (call_1)",)
     gate.set()
     while len(told) < 2:

@@ -29,7 +29,7 @@ def test_stopping_the_parent_stops_the_child_and_keeps_what_it_said():
         assert model.open_streams == 0
         assert receipt.calls[0].outcome is Outcome.CANCELLED
         assert "Half of" in receipt.calls[0].detail
-        (below,) = (await run.result()).children
+        (below,) = (await run).children
         assert below.stop_reason == "cancelled"
         assert below.receipt.cause is not None
         assert below.receipt.cause.source == "parent"
@@ -52,7 +52,7 @@ def test_stopping_the_child_alone_is_the_parents_tool_result():
         await until(run, TextDelta, depth=1)
         (below,) = run.children
         below.cancel("not this one")
-        result = await run.result()
+        result = await run
         assert result.stop_reason == "end_turn"
         assert result.text == "I went on."
         (line,) = result.receipt.calls
@@ -72,7 +72,7 @@ def test_stopping_only_the_call_stops_the_child():
         run = parent.start("go")
         await until(run, TextDelta, depth=1)
         run.cancel_tool("call_1", "not this one")
-        result = await run.result()
+        result = await run
         assert model.open_streams == 0
         assert result.text == "I went on."
         assert result.receipt.calls[0].outcome is Outcome.CANCELLED
@@ -101,7 +101,7 @@ def test_a_stop_that_becomes_more_urgent_still_waits_for_the_child():
                 run.cancel("stop")
             if isinstance(event, ChildEvent) and isinstance(event.event, StopRequested):
                 run.cancel("at once", mode="kill")
-        result = await run.result()
+        result = await run
         assert result.receipt.still_running == ()
         assert "Half of" in result.receipt.calls[0].detail
         assert result.children[0].receipt.calls[0].outcome is Outcome.CANCELLED
@@ -135,7 +135,7 @@ def test_ten_levels_come_to_rest_from_the_leaves_up(mode: str):
         assert leaf_model.open_streams == 0
         assert receipt.still_running == ()
         assert receipt.usage.calls == 11
-        result = await run.result()
+        result = await run
         for _ in range(10):
             assert not faults(result.messages)
             (result,) = result.children
@@ -159,7 +159,7 @@ def test_a_hundred_children_stop_together():
                 speaking.add(event.run_id)
                 if len(speaking) == 100:
                     run.cancel("enough")
-        result = await run.result()
+        result = await run
         assert [line.outcome for line in result.receipt.calls] == [Outcome.CANCELLED] * 100
         assert sum(model.open_streams for model in models) == 0
         assert len(result.children) == 100
@@ -192,7 +192,7 @@ def test_what_a_child_leaves_running_is_on_the_parents_receipt():
         receipt = await run.stopped()
         assert any("stubborn" in name for name in receipt.still_running)
         assert receipt.calls[0].outcome is Outcome.ABANDONED
-        (below,) = (await run.result()).children
+        (below,) = (await run).children
         release.set()
         while not below.receipt.late:
             await asyncio.sleep(0)

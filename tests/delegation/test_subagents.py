@@ -25,7 +25,7 @@ def test_a_child_answers_its_parent_and_is_on_the_bill():
         seen: list[Event] = []
         run = parent.start("What is it?")
         run.tap(seen.append)
-        result = await run.result()
+        result = await run
         assert result.text == "42!"
         (tool_message,) = [m for m in result.messages if hasattr(m, "results")]
         assert tool_message.results[0].text == "It is 42."
@@ -114,6 +114,6 @@ def test_events_of_a_child_make_room_for_slow_readers_of_the_parent():
         assert len(reader._buffer.events) < 2000
         async for _ in reader:
             pass
-        assert (await run.result()).text == "done"
+        assert (await run).text == "done"
 
     asyncio.run(main())

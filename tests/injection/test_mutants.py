@@ -181,10 +181,10 @@ def test_two_ends_are_one_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_swallowed_cancellation_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     async def owned(self: Run) -> Any:
         try:
-            return await self.result()
+            return await self
         except asyncio.CancelledError:
             self.cancel(source="caller")
-            return await self.result()
+            return await self
 
     monkeypatch.setattr(Run, "owned", owned)
     caught("P7", "text", sources=["task"])

@@ -219,7 +219,7 @@ async def continue_after_a_stop(harness: Harness) -> None:
     agent = Agent(model, tools=[slow, quick])
     first = harness.start(agent, "Go", target=False)
     asyncio.get_running_loop().call_later(1, first.cancel, "first stop")
-    await first.result()
+    await first
     await harness.invoke(agent, "Go on", target=True)
 
 
@@ -229,7 +229,7 @@ async def second_stop_while_settling(harness: Harness) -> None:
     run = harness.start(Agent(model, tools=[slow_to_stop]), "Go")
     harness.expect_cause("user")
     asyncio.get_running_loop().call_later(2, run.cancel, "the first stop")
-    await run.owned()
+    await run
 
 
 @workload

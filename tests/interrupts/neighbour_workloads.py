@@ -61,7 +61,7 @@ async def second_is_stopped(harness: Harness, on_busy: OnBusy) -> None:
     await asyncio.sleep(0.3)
     second = both.start(both.agent(), "Two", target=True, on_busy=on_busy)
     for run in (first, second):
-        await run.owned()
+        await run
 
 
 @workload

@@ -126,7 +126,7 @@ async def test_a_process_that_died_while_an_approved_tool_ran_does_not_run_it_ag
     await agent.invoke_async("Go")
     run = agent.start_answer({"call_2:approval": True})
     stored = msgspec.json.encode(agent.conversation.snapshot())  # what a store would hold when the lights go out
-    await run.result()
+    await run
     again = Agent(
         ScriptedModel(then="Yes."),
         tools=till.tools(),

@@ -29,7 +29,7 @@ async def test_refuse_is_the_default_and_changes_nothing() -> None:
     run = agent.start("One")
     with pytest.raises(ConversationBusy):
         agent.start("Two")
-    assert (await run.result()).text == "One."
+    assert (await run).text == "One."
     assert prompts(agent) == ["One"]
     with pytest.raises(ConfigurationError):
         Agent(ScriptedModel(), on_busy="shout")  # pyright: ignore[reportArgumentType]
@@ -42,7 +42,7 @@ async def test_queue_says_each_prompt_once_and_in_order() -> None:
     assert [run.phase.value for run in runs] == ["created", "waiting", "waiting"]
     assert prompts(agent) == ["One"]
     for run in runs:
-        assert (await run.result()).stop_reason == "end_turn"
+        assert (await run).stop_reason == "end_turn"
     assert prompts(agent) == ["One", "Two", "Three"]
     assert agent.conversation.holder is None
 
@@ -54,8 +54,8 @@ async def test_a_stop_of_the_running_run_swallows_no_queued_prompt() -> None:
     first, second, third = (agent.start(word) for word in ("One", "Two", "Three"))
     await asyncio.sleep(1)
     first.cancel("stop")
-    assert (await first.result()).stop_reason == "cancelled"
-    assert [(await run.result()).stop_reason for run in (second, third)] == ["end_turn", "end_turn"]
+    assert (await first).stop_reason == "cancelled"
+    assert [(await run).stop_reason for run in (second, third)] == ["end_turn", "end_turn"]
     assert prompts(agent) == ["One", "Two", "Three"]
     assert not faults(agent.messages)
 
@@ -68,7 +68,7 @@ async def test_one_stop_of_the_agent_stops_the_queue_too_and_hands_the_prompts_b
     first, second, third = (agent.start(word) for word in ("One", "Two", "Three"))
     await asyncio.sleep(1)
     assert set(agent.cancel()) == {first, second, third}
-    handed_back = [(await run.result()).unsent for run in (first, second, third)]
+    handed_back = [(await run).unsent for run in (first, second, third)]
     assert [[each.text for each in unsent] for unsent in handed_back] == [[], ["Two"], ["Three"]]
     assert prompts(agent) == ["One"]
     assert len(model.requests) == 1
@@ -82,12 +82,12 @@ async def test_a_queued_run_can_be_stopped_alone() -> None:
     first, second, third = (agent.start(word) for word in ("One", "Two", "Three"))
     await asyncio.sleep(0.5)
     second.cancel()
-    stopped = await second.result()
+    stopped = await second
     assert asyncio.get_running_loop().time() == pytest.approx(0.5)
     assert (stopped.stop_reason, stopped.new_messages, stopped.unsent[0].text) == ("cancelled", (), "Two")
     assert not faults(stopped.messages)
-    await first.result()
-    await third.result()
+    await first
+    await third
     assert prompts(agent) == ["One", "Three"]
 
 
@@ -96,8 +96,8 @@ async def test_steer_says_it_in_the_running_run() -> None:
     agent = Agent(ScriptedModel([Say("The train"), Stall()], then="The bus."), on_busy="steer")
     run = agent.start("How?")
     await asyncio.sleep(1)
-    assert agent.start("By bus") is run
-    assert (await run.result()).text == "The bus."
+    assert agent.start("By bus") == run
+    assert (await run).text == "The bus."
     assert prompts(agent) == ["How?", "By bus"]
 
 
@@ -108,7 +108,7 @@ async def test_whoever_steered_and_leaves_does_not_stop_the_run() -> None:
     await asyncio.sleep(1)
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(agent.invoke_async("By bus"), 1)
-    assert (await run.result()).stop_reason == "end_turn"
+    assert (await run).stop_reason == "end_turn"
 
 
 @virtual
@@ -117,7 +117,7 @@ async def test_whoever_reads_a_run_that_they_steered_and_leaves_does_not_stop_it
     run = agent.start("How?")
     await asyncio.sleep(1)
     async with agent.stream_async("By bus") as events:
-        assert events.run is run
+        assert events.run == run
         async for event in events:
             if isinstance(event, TextDelta):
                 break
@@ -147,7 +147,7 @@ def test_whoever_reads_it_in_a_thread_and_leaves_does_not_stop_it_either() -> No
     events.close()  # type: ignore[attr-defined]
     assert not run.done
     run.cancel()
-    assert run.wait_for_rest().cause.source == "user"
+    assert run.wait().receipt.cause.source == "user"
 
 
 @virtual
@@ -157,7 +157,7 @@ async def test_cancel_previous_stops_what_came_before_queued_ones_too() -> None:
     second = agent.start("Two", on_busy="queue")
     await asyncio.sleep(1)
     last = agent.start("Three", on_busy="cancel_previous")
-    assert [(await run.result()).stop_reason for run in (first, second, last)] == ["cancelled", "cancelled", "end_turn"]
+    assert [(await run).stop_reason for run in (first, second, last)] == ["cancelled", "cancelled", "end_turn"]
     assert prompts(agent) == ["One", "Three"]
     assert not faults(agent.messages)
 
@@ -170,11 +170,11 @@ async def test_the_queue_waits_for_the_person_who_is_asked() -> None:
 
     agent = Agent(ScriptedModel([Pause(1), Call("pay")], "Paid.", then="Yes."), tools=[pay], on_busy="queue")
     first, second = agent.start("Pay"), agent.start("Thanks")
-    assert (await first.result()).stop_reason == "interrupt"
+    assert (await first).stop_reason == "interrupt"
     await asyncio.sleep(100)
     assert second.phase.value == "waiting"
     assert (await agent.answer_async({"call_1:approval": True})).text == "Paid."
-    assert (await second.result()).text == "Yes."
+    assert (await second).text == "Yes."
     assert prompts(agent) == ["Pay", "Thanks"]
 
 
@@ -186,9 +186,9 @@ async def test_dropping_what_is_asked_lets_the_queue_move_in_order() -> None:
 
     agent = Agent(ScriptedModel([Pause(1), Call("pay")], then="Yes."), tools=[pay], on_busy="queue")
     first, second = agent.start("Pay"), agent.start("Two")
-    await first.result()
+    await first
     third = agent.start("Three")  # a plain prompt: it drops the question, and gets in line
-    assert [(await run.result()).stop_reason for run in (second, third)] == ["end_turn", "end_turn"]
+    assert [(await run).stop_reason for run in (second, third)] == ["end_turn", "end_turn"]
     assert prompts(agent) == ["Pay", "Two", "Three"]
 
 
@@ -214,14 +214,14 @@ async def test_a_holder_that_was_started_by_a_twin_of_the_agent_is_steered_and_s
     agent = Agent(ScriptedModel(*answers, then="Yes."))
     run = agent.fork().start("How?", conversation=agent.conversation)
     await asyncio.sleep(1)
-    assert agent.fork().start("By bus", conversation=agent.conversation, on_busy="steer") is run
+    assert agent.fork().start("By bus", conversation=agent.conversation, on_busy="steer") == run
     await asyncio.sleep(1)
     with pytest.raises(TimeoutError):  # whoever steered does not own the run
         await asyncio.wait_for(agent.invoke_async("Or on foot", on_busy="steer"), 1)
     assert not run.done
     waiting = agent.fork().start("Later", conversation=agent.conversation, on_busy="queue")
     last = agent.start("Stop", on_busy="cancel_previous")
-    assert [(await each.result()).stop_reason for each in (run, waiting, last)] == [
+    assert [(await each).stop_reason for each in (run, waiting, last)] == [
         "cancelled",
         "cancelled",
         "end_turn",

@@ -51,7 +51,7 @@ async def test_words_already_spoken_stay_and_the_run_goes_on() -> None:
         events.append(event)
         if isinstance(event, TextDelta) and event.text.endswith("train"):
             assert run.steer("No, the bus")
-    result = await run.result()
+    result = await run
     assert (result.stop_reason, result.text, run.id) == ("end_turn", "The bus, then.", result.run_id)
     assert roles(result.messages) == "user assistant user assistant"
     cut = result.messages[1]
@@ -70,7 +70,7 @@ async def test_running_tools_follow_their_policy() -> None:
     agent = Agent(ScriptedModel(calls, "All right."), tools=[slow, must_finish])
     run = agent.start("Go")
     asyncio.get_running_loop().call_later(1, run.steer, "Stop that")
-    result = await run.result()
+    result = await run
     assert result.text == "All right."
     (outcomes,) = [message for message in result.messages if isinstance(message, ToolMessage)]
     assert [(each.outcome, each.text) for each in outcomes.results][1:] == [
@@ -95,7 +95,7 @@ async def test_a_sync_tool_hears_of_it_through_its_token() -> None:
     run = agent.start("Go")
     await asyncio.to_thread(begun.wait)
     await asyncio.to_thread(run.steer, "Enough")  # from another thread
-    result = await run.result()
+    result = await run
     assert result.stop_reason == "end_turn"
     assert "heard: steered" in str(result.messages)
 
@@ -106,7 +106,7 @@ async def test_patient_steering_lets_tools_finish_and_starts_no_more() -> None:
     agent = Agent(ScriptedModel(calls, "All right."), tools=[slow], tool_execution="sequential")
     run = agent.start("Go")
     asyncio.get_running_loop().call_later(1, lambda: run.steer("Only that", mode="after_tools"))
-    result = await run.result()
+    result = await run
     (outcomes,) = [message for message in result.messages if isinstance(message, ToolMessage)]
     assert [each.outcome for each in outcomes.results] == [Outcome.COMPLETED, Outcome.NEVER_STARTED]
     assert asyncio.get_running_loop().time() == pytest.approx(2)
@@ -119,7 +119,7 @@ async def test_patient_steering_lets_tools_finish_and_starts_no_more() -> None:
 async def test_too_late_is_said_so_and_says_nothing() -> None:
     agent = Agent(ScriptedModel("One.", then="Two."))
     run = agent.start("Go")
-    await run.result()
+    await run
     assert not run.steer("Hello?")
     assert not run.enqueue("Hello?")
     assert not run.pause()
@@ -135,7 +135,7 @@ async def test_what_cannot_be_said_is_refused_at_once() -> None:
             run.steer(bad)
     with pytest.raises(UnknownMode):
         run.steer("Go", mode="gently")
-    assert (await run.result()).stop_reason == "end_turn"
+    assert (await run).stop_reason == "end_turn"
 
 
 @pytest.mark.case("claude-code#20648")
@@ -148,7 +148,7 @@ async def test_what_a_stopped_run_did_not_say_is_handed_back_and_left_nowhere() 
     run.enqueue("And this")
     run.enqueue("And that")
     run.cancel()
-    result = await run.result()
+    result = await run
     assert [each.text for each in result.unsent] == ["And this", "And that"]
     after = await agent.invoke_async("Next")
     assert "And th" not in str(after.messages)
@@ -182,7 +182,7 @@ async def test_fifty_threads_speak_while_the_run_ends() -> None:
         threads = [threading.Thread(target=speak, args=(number,)) for number in range(50)]
         for thread in threads:
             thread.start()
-        result = await run.result()
+        result = await run
         await asyncio.to_thread(lambda threads=threads: [thread.join() for thread in threads])
         said = [part.text for m in result.messages if isinstance(m, UserMessage) for part in m.content]
         unsent = [message.text for message in result.unsent]
@@ -202,7 +202,7 @@ async def test_queued_words_wait_for_the_end_of_the_turn_tools_included() -> Non
     await asyncio.sleep(1)
     assert run.enqueue("Look there")
     assert run.enqueue("And there")
-    result = await run.result()
+    result = await run
     assert roles(result.messages) == "user assistant tool assistant user assistant"
     assert "slept 2" in str(result.messages[2])
     between, words = result.messages[3:5]
@@ -218,7 +218,7 @@ async def test_queued_words_are_said_after_a_final_answer_in_the_same_run() -> N
     model = ScriptedModel([Pause(1), Say("First.")], "Second.")
     run = Agent(model).start("One")
     assert run.enqueue("Two")
-    result = await run.result()
+    result = await run
     assert (result.text, roles(result.messages)) == ("Second.", "user assistant user assistant")
 
 
@@ -239,7 +239,7 @@ async def test_a_pause_cuts_nothing_and_holds_the_next_step() -> None:
     assert not any(isinstance(event, ToolStarted) for event in seen)
     assert sum(isinstance(event, RunPaused) for event in seen) == 1
     run.resume()
-    result = await run.result()
+    result = await run
     assert sum(isinstance(event, RunResumed) for event in seen) == 1
     assert result.text == "Done."
     assert not run.paused
@@ -255,7 +255,7 @@ def test_a_stop_ends_a_pause_at_once(mode: str) -> None:
         run.pause()
         await asyncio.sleep(10)
         run.cancel(mode=mode)
-        result = await run.result()
+        result = await run
         assert result.stop_reason == "cancelled"
         assert asyncio.get_running_loop().time() == pytest.approx(10)
 
@@ -268,7 +268,7 @@ async def test_after_turn_in_a_pause_before_the_tools_still_runs_the_tools() -> 
     asyncio.get_running_loop().call_soon(run.pause)
     await asyncio.sleep(10)
     run.cancel(mode="after_turn")
-    result = await run.result()
+    result = await run
     assert result.stop_reason == "cancelled"
     assert "slept 1" in str(result.messages)
 
@@ -284,7 +284,7 @@ async def cut_after(agent: Agent, text: str) -> None:
             said += event.text
             if said == text:
                 run.cancel()
-    assert (await run.result()).text == text
+    assert (await run).text == text
 
 
 @virtual
@@ -326,7 +326,7 @@ async def test_a_run_that_was_cut_in_its_tools_is_simply_asked_again() -> None:
     agent = Agent(model, tools=[slow])
     run = agent.start("Go")
     asyncio.get_running_loop().call_later(1, run.cancel)
-    assert roles((await run.result()).messages) == "user assistant tool assistant"
+    assert roles((await run).messages) == "user assistant tool assistant"
     result = await agent.continue_async()
     assert roles(result.messages) == "user assistant tool assistant"
     assert result.text == "So be it."
@@ -395,5 +395,5 @@ async def test_steering_shows_when_each_request_is_made() -> None:
     run.tap(lambda event: calls.append(event.turn) if isinstance(event, ModelCallStarted) else None)
     await asyncio.sleep(1)
     run.steer("B!")
-    await run.result()
+    await run
     assert calls == [1, 2]

@@ -152,7 +152,7 @@ async def test_a_stop_works_in_a_resumed_run() -> None:
     async for event in run:
         if getattr(event, "text", None) == "Thinking":
             run.cancel("enough")
-    result = await run.result()
+    result = await run
     assert (result.stop_reason, result.text) == ("cancelled", "Thinking")
     assert results(result)["call_1"].text == "paid 1"
     assert till.paid == [1]

@@ -61,7 +61,7 @@ async def asking_in_a_hook(harness: Harness) -> None:
     model = ScriptedModel([Call("quick"), Call("slow", {"seconds": 1})], "Done.", then="Yes.")
     agent = Agent(model, tools=[quick, slow], hooks=[check])
     await asked(agent, harness)
-    await harness.start_answer(agent, {"call_2:may it?": "yes"}, target=True).owned()
+    await harness.start_answer(agent, {"call_2:may it?": "yes"}, target=True)
 
 
 @workload
@@ -69,14 +69,14 @@ async def all_answered(harness: Harness) -> None:
     agent = mixed_agent()
     await asked(agent, harness)
     answers = {"call_5:name": "Ada", "call_1:approval": True, "call_4:approval": Approve(arguments={"amount": 11})}
-    await harness.start_answer(agent, answers, target=True).owned()
+    await harness.start_answer(agent, answers, target=True)
 
 
 @workload
 async def some_answered(harness: Harness) -> None:
     agent = mixed_agent()
     await asked(agent, harness)
-    await harness.start_answer(agent, {"call_4:approval": True}, target=True).owned()
+    await harness.start_answer(agent, {"call_4:approval": True}, target=True)
 
 
 @workload
@@ -84,15 +84,15 @@ async def answered_bit_by_bit(harness: Harness) -> None:
     agent = mixed_agent()
     await asked(agent, harness)
     for answers in ({"call_5:name": "Ada"}, {"call_4:approval": Deny("too much")}, {"call_5:sure": False}):
-        await harness.start_answer(agent, answers, target=False).owned()
-    await harness.start_answer(agent, {"call_1:approval": True}, target=True).owned()
+        await harness.start_answer(agent, answers, target=False)
+    await harness.start_answer(agent, {"call_1:approval": True}, target=True)
 
 
 @workload
 async def all_denied(harness: Harness) -> None:
     agent = mixed_agent()
     await asked(agent, harness)
-    await harness.start_answer(agent, {each.id: Deny("no") for each in agent.interrupts}, target=True).owned()
+    await harness.start_answer(agent, {each.id: Deny("no") for each in agent.interrupts}, target=True)
 
 
 @workload
@@ -100,7 +100,7 @@ async def asked_again_in_the_next_turn(harness: Harness) -> None:
     model = ScriptedModel([Call("pay")], [Say("Again. "), Call("pay", {"amount": 2})], "Done.", then="Yes.")
     agent = Agent(model, tools=[pay])
     await asked(agent, harness)
-    await harness.start_answer(agent, {"call_1:approval": True}, target=True).owned()
+    await harness.start_answer(agent, {"call_1:approval": True}, target=True)
 
 
 @workload
@@ -109,7 +109,7 @@ async def one_by_one(harness: Harness) -> None:
     model = ScriptedModel(calls, "Done.", then="Yes.")
     agent = Agent(model, tools=[pay, quick, slow], tool_execution="sequential")
     await asked(agent, harness)
-    await harness.start_answer(agent, {"call_2:approval": True}, target=True).owned()
+    await harness.start_answer(agent, {"call_2:approval": True}, target=True)
 
 
 @workload
@@ -121,7 +121,7 @@ async def after_a_restart(harness: Harness) -> None:
     model = ScriptedModel(Say("I am back.", pause=0.1), then="Yes.")
     agent = Agent(model, tools=[pay, tip, quick, ask], conversation=conversation)
     answers = {"call_5:name": Deny(), "call_1:approval": True, "call_4:approval": False}
-    await harness.start_answer(agent, answers, target=True).owned()
+    await harness.start_answer(agent, answers, target=True)
 
 
 @workload
@@ -138,7 +138,7 @@ async def asking_below(harness: Harness) -> None:
     model = ScriptedModel([Call("inner", {"prompt": "pay"}), Call("quick")], "Done.", then="Yes.")
     agent = Agent(model, tools=[inner, quick])
     await asked(agent, harness)
-    await harness.start_answer(agent, {"call_1:call_1:approval": True}, target=True).owned()
+    await harness.start_answer(agent, {"call_1:call_1:approval": True}, target=True)
 
 
 # --- Steering --------------------------------------------------------------------------------------------------------
@@ -156,7 +156,7 @@ async def steered_while_speaking(harness: Harness) -> None:
     model = ScriptedModel(
         Say("One two three four five six.", chunk=4, pause=0.1), Say("As you like.", pause=0.1), then="Y."
     )
-    await steered(Agent(model), harness, 0.35).owned()
+    await steered(Agent(model), harness, 0.35)
 
 
 @workload
@@ -164,7 +164,7 @@ async def steered_while_tools_run(harness: Harness) -> None:
     calls = [Call("slow"), Call("must_finish"), Call("slow_to_stop"), Call("quick"), Call("may_be_left")]
     model = ScriptedModel([Say("Working. "), *calls], Say("As you like.", pause=0.1), then="Yes.")
     tools = [slow, must_finish, slow_to_stop, quick, may_be_left]
-    await steered(Agent(model, tools=tools), harness, 1).owned()
+    await steered(Agent(model, tools=tools), harness, 1)
 
 
 @workload
@@ -172,15 +172,13 @@ async def steered_after_the_tools(harness: Harness) -> None:
     model = ScriptedModel(
         [Say("Working. "), Call("slow", {"seconds": 2}), Call("quick")], Say("As you like.", pause=0.1), then="Yes."
     )
-    await steered(
-        Agent(model, tools=[slow, quick], tool_execution="sequential"), harness, 1, mode="after_tools"
-    ).owned()
+    await steered(Agent(model, tools=[slow, quick], tool_execution="sequential"), harness, 1, mode="after_tools")
 
 
 @workload
 async def steered_at_the_end(harness: Harness) -> None:
     model = ScriptedModel([Say("Short."), Pause(1)], Say("As you like.", pause=0.1), then="Yes.")
-    await steered(Agent(model), harness, 1, mode="after_turn").owned()
+    await steered(Agent(model), harness, 1, mode="after_turn")
 
 
 @workload
@@ -191,7 +189,7 @@ async def steered_twice(harness: Harness) -> None:
         Say("As you like.", pause=0.1),
         then="Yes.",
     )
-    await steered(Agent(model, tools=[slow]), harness, 0.25, 1.5, 1.5).owned()
+    await steered(Agent(model, tools=[slow]), harness, 0.25, 1.5, 1.5)
 
 
 @workload
@@ -204,7 +202,7 @@ async def steered_before_anything(harness: Harness) -> None:
     model = ScriptedModel(Say("As you like.", pause=0.1), then="Yes.")
     run = harness.start(Agent(model, hooks=[wait]), "Go")
     run.steer("Wait, no!")
-    await run.owned()
+    await run
 
 
 @workload
@@ -213,7 +211,7 @@ async def steered_in_a_resumed_run(harness: Harness) -> None:
     await asked(agent, harness)
     run = harness.start_answer(agent, {"call_1:approval": True, "call_5:name": "Ada"}, target=True)
     later(0.15, run.steer, "Do not pay!")
-    await run.owned()
+    await run
 
 
 @workload
@@ -225,7 +223,7 @@ async def queued_words(harness: Harness) -> None:
     later(0.5, run.enqueue, "And this.")
     later(0.6, run.enqueue, "And that.")
     later(1.25, run.enqueue, "And then this.")
-    await run.owned()
+    await run
 
 
 # --- Pausing ---------------------------------------------------------------------------------------------------------
@@ -243,7 +241,7 @@ async def paused(harness: Harness) -> None:
     later(5, run.resume)
     later(5.5, run.pause)
     later(9, run.resume)
-    await run.owned()
+    await run
 
 
 @workload
@@ -253,7 +251,7 @@ async def steered_while_paused(harness: Harness) -> None:
     later(0, run.pause)
     later(2, run.steer, "Not that!")
     later(3, run.resume)
-    await run.owned()
+    await run
 
 
 # --- Going on --------------------------------------------------------------------------------------------------------
@@ -263,7 +261,7 @@ async def cut(agent: Agent, harness: Harness, seconds: float) -> None:
     """Stop the agent after a while."""
     run = harness.start(agent, "Go", target=False)
     later(seconds, run.cancel)
-    assert (await run.result()).stop_reason == "cancelled"
+    assert (await run).stop_reason == "cancelled"
 
 
 def talking_agent(*, supports_prefill: bool) -> Agent:
@@ -275,7 +273,7 @@ def talking_agent(*, supports_prefill: bool) -> Agent:
 async def prefilled(harness: Harness) -> None:
     agent = talking_agent(supports_prefill=True)
     await cut(agent, harness, 0.35)
-    await harness.start_continue(agent, target=True).owned()
+    await harness.start_continue(agent, target=True)
 
 
 @workload
@@ -284,7 +282,7 @@ async def prefilled_and_steered(harness: Harness) -> None:
     await cut(agent, harness, 0.35)
     run = harness.start_continue(agent, target=True)
     later(0.25, run.steer, "Enough.")
-    await run.owned()
+    await run
 
 
 @workload
@@ -298,14 +296,14 @@ async def prefilled_then_tools(harness: Harness) -> None:
     )
     model_agent = Agent(model, tools=[pay, quick])
     await cut(model_agent, harness, 0.1)
-    await harness.start_continue(model_agent, target=True).owned()
+    await harness.start_continue(model_agent, target=True)
 
 
 @workload
 async def asked_to_go_on(harness: Harness) -> None:
     agent = talking_agent(supports_prefill=False)
     await cut(agent, harness, 0.35)
-    await harness.start_continue(agent, target=True).owned()
+    await harness.start_continue(agent, target=True)
 
 
 @workload
@@ -313,7 +311,7 @@ async def cut_in_its_tools_and_continued(harness: Harness) -> None:
     model = ScriptedModel([Say("Look. "), Call("slow"), Call("quick")], Say("So be it.", pause=0.1), then="Yes.")
     agent = Agent(model, tools=[slow, quick])
     await cut(agent, harness, 1)
-    await harness.start_continue(agent, target=True).owned()
+    await harness.start_continue(agent, target=True)
 
 
 # --- A second prompt -------------------------------------------------------------------------------------------------
@@ -330,7 +328,7 @@ async def a_queued_run_is_stopped(harness: Harness) -> None:
     second = harness.start(agent, "Two", target=True, on_busy="queue")
     third = harness.start(agent, "Three", target=False, on_busy="queue")
     for run in (first, second, third):
-        await run.owned()
+        await run
 
 
 @workload
@@ -339,7 +337,7 @@ async def the_run_before_queued_ones_is_stopped(harness: Harness) -> None:
     runs = [harness.start(agent, "One", target=True)]
     runs += [harness.start(agent, each, target=False, on_busy="queue") for each in ("Two", "Three")]
     for run in runs:
-        await run.owned()
+        await run
 
 
 @workload

@@ -178,7 +178,7 @@ async def ask_and_answer(harness: Harness, server: MCPServer, target: int = 0) -
     for number, answer in enumerate(("Astoria", {"nights": 2, "breakfast": True}), 1):
         if result.interrupts:
             answers = {each.id: answer for each in result.interrupts}
-            result = await harness.start_answer(agent, answers, target=target == number).owned()
+            result = await harness.start_answer(agent, answers, target=target == number)
 
 
 @KINDS

@@ -116,7 +116,7 @@ def test_stopping_one_call_tells_the_server_and_the_run_goes_on(kind: str):
             async for event in run:
                 if isinstance(event, ToolProgress):
                     run.cancel_tool(event.call_id)
-            result = await run.result()
+            result = await run
             assert result.text == "done"
             assert [line.outcome for line in result.receipt.calls] == [Outcome.UNKNOWN, Outcome.COMPLETED]
 

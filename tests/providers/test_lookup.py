@@ -38,7 +38,7 @@ async def test_a_cut_request_is_looked_up_by_its_id() -> None:
         run.cancel()
         receipt = await run.stopped()
         assert receipt.usage.output.source is not Provenance.REPORTED
-        usage = await (await run.result()).usage.final()
+        usage = await (await run).usage.final()
         assert (usage.input.value, usage.output.value) == (31, 17)
         assert usage.output.source is Provenance.REPORTED
         assert [request.path.split("?")[0] for request in server.requests[1:]] == ["/generation"] * 2
@@ -52,7 +52,7 @@ async def _cut(agent: Agent) -> Usage:
     run.cancel()
     receipt = await run.stopped()
     assert receipt.usage.output.source not in (Provenance.REPORTED, Provenance.COUNTED)
-    return await (await run.result()).usage.final()
+    return await (await run).usage.final()
 
 
 async def test_a_response_in_the_background_is_cancelled_at_the_provider() -> None:

@@ -12,6 +12,7 @@ from quiesce import Agent, Session
 from quiesce.conversation.validity import faults
 from quiesce.errors import LeaseLost, StoreError, StoreFull, StoreUnavailable
 from quiesce.events import RunEnded, StoreFailed, TextDelta
+from quiesce.run.waiting import outcome
 from quiesce.sessions.journal.delivery import EventDelivery
 from quiesce.sessions.journal.rows import decode_row
 from quiesce.sessions.records import Lease, WriteBatch, holder
@@ -162,7 +163,7 @@ def test_a_stop_waits_for_a_hung_store_no_longer_than_its_bound(at: int) -> None
         loop = asyncio.get_running_loop()
         asked = loop.time()
         run.cancel("enough")
-        result = await run.result()
+        result = await run
         assert loop.time() - asked <= 4.5
         assert result.receipt.saved is False
         assert "did not answer" in result.receipt.unsaved
@@ -181,7 +182,7 @@ def test_a_writer_that_was_fenced_off_ends_with_lease_lost() -> None:
         store._sessions["s"].expires = 0.0
         thief = store.acquire("s", holder("thief"), seconds=1000).result()
         with pytest.raises(LeaseLost):
-            await run.result()
+            await run
         assert store.load("s").result().info.fence == thief.lease.fence
         rows = [decode_row(row.payload) for row in store.rows("s", run.id).result()]
         texts = [row.text for row in rows if isinstance(row, TextDelta)]
@@ -203,7 +204,7 @@ def test_a_prompt_that_was_accepted_is_returned_when_the_last_save_fails(at: int
             if isinstance(event, TextDelta) and run.enqueue("And this"):
                 store.left = at
                 run.cancel("enough")
-        result = await run.outcome()
+        result = await outcome(run.state)
         said = [message.text for message in result.messages]
         unsent = [message.text for message in result.unsent]
         assert [*said, *unsent].count("And this") == 1
@@ -220,6 +221,6 @@ def test_after_a_write_that_was_repeated_readers_get_what_comes_at_once() -> Non
                 if isinstance(event, TextDelta):
                     break
         run.cancel("enough")
-        await run.result()
+        await run
 
     run_virtual(main())

@@ -158,7 +158,7 @@ def test_a_database_that_is_away_when_a_run_begins_is_waited_for(postgres: Postg
         postgres.stop()
         run = Agent(ScriptedModel("Here."), session=Session("s", store)).start("Anybody there?")
         await asyncio.to_thread(postgres.start)
-        assert (await run.result()).receipt.saved
+        assert (await run).receipt.saved
         store.close().result()
 
     asyncio.run(main())

@@ -106,7 +106,7 @@ def test_what_is_said_meanwhile_is_saved(new_store: StoreMaker) -> None:
             if isinstance(event, TextDelta):
                 run.steer("Be short")
                 break
-        result = await run.result()
+        result = await run
         assert result.text == "Short."
         assert faults(result.messages) == ()
         assert stored(new_store()) == result.messages

@@ -52,7 +52,7 @@ async def give_up(agent: Agent) -> str:
     async for event in run:
         if isinstance(event, ToolStarted):
             run.cancel("enough")
-    result = await run.result()
+    result = await run
     assert [call.outcome for call in result.receipt.calls] == [Outcome.ABANDONED]
     return run.id
 
@@ -117,7 +117,7 @@ def test_it_is_said_once_and_of_a_session_that_is_there(store: SessionStore) -> 
     async def main() -> None:
         agent = Agent(ScriptedModel("Yes."), session=Session("s", store))
         run = agent.start("Go")
-        await run.result()
+        await run
         session_id = (await asyncio.wrap_future(store.load("s"))).info.id
         for _ in range(2):
             assert await asyncio.wrap_future(store.add_late(session_id, run.id, b'{"type":"turn_started","turn":1}'))

@@ -59,7 +59,7 @@ def test_queue_waits_for_the_other_process_and_keeps_the_order(new_store: StoreM
             await agent(new_store()).invoke_async("Refused")
         assert not any(run.done for run in others)
         first.cancel("enough")
-        assert [(await run.result()).stop_reason for run in others] == ["end_turn"] * 3
+        assert [(await run).stop_reason for run in others] == ["end_turn"] * 3
         assert prompts(new_store()) == ["One", "Two", "Three", "Four"]
 
     asyncio.run(main())
@@ -74,11 +74,11 @@ def test_cancel_previous_stops_the_other_process_and_those_in_line(new_store: St
         second = agent(new_store(), on_busy="queue").start("Two")
         await is_queued(second)
         third = agent(new_store(), on_busy="cancel_previous").start("Three")
-        stopped = [await run.result() for run in (first, unsaved, second)]
+        stopped = [await run for run in (first, unsaved, second)]
         assert [each.stop_reason for each in stopped] == ["cancelled"] * 3
         assert {each.receipt.cause.source for each in stopped} == {"remote"}
         assert [[each.text for each in result.unsent] for result in stopped] == [[], ["Behind"], ["Two"]]
-        assert (await third.result()).stop_reason == "end_turn"
+        assert (await third).stop_reason == "end_turn"
         assert prompts(new_store()) == ["One", "Three"]
 
     asyncio.run(main())
@@ -94,7 +94,7 @@ def test_steer_is_said_in_the_run_of_the_other_process(new_store: StoreMaker) ->
         assert result.receipt.saved
         # It was said when that was reported, not only promised.
         assert prompts(new_store()) == ["How?", "By bus"]
-        done = await first.result()
+        done = await first
         assert done.text == "The bus."
         assert done.unsent == ()
         assert (await steering.invoke_async("And?")).messages[:4] == done.messages
@@ -121,9 +121,9 @@ def test_steer_that_comes_too_late_is_queued(new_store: StoreMaker) -> None:
         await is_queued(second)
         first.cancel("enough")
         release.set()
-        stopped = await first.result()
+        stopped = await first
         assert (stopped.stop_reason, stopped.unsent) == ("cancelled", ())
-        assert (await second.result()).stop_reason == "end_turn"
+        assert (await second).stop_reason == "end_turn"
         assert prompts(new_store()) == ["One", "Two"]
 
     holding = release = asyncio.Event()
@@ -139,10 +139,10 @@ def test_a_stop_of_one_that_waits_gives_its_place_up(new_store: StoreMaker) -> N
         await is_queued(second)
         await is_queued(third)
         second.cancel("changed my mind")
-        stopped = await asyncio.wait_for(second.result(), 10)
+        stopped = await asyncio.wait_for(second, 10)
         assert (stopped.stop_reason, [each.text for each in stopped.unsent]) == ("cancelled", ["Two"])
         first.cancel("enough")
-        assert (await third.result()).stop_reason == "end_turn"
+        assert (await third).stop_reason == "end_turn"
         assert prompts(store) == ["One", "Three"]
 
     asyncio.run(main())
@@ -160,13 +160,13 @@ def test_a_steer_that_was_said_is_not_handed_back_by_a_stop(new_store: StoreMake
             for _ in range(steps):
                 await asyncio.sleep(0.001)
             second.cancel("never mind")
-            result = await second.result()
+            result = await second
             assert bool(result.unsent) != (result.stop_reason == "steered")
             if result.stop_reason == "steered":
                 break
             assert "By bus" not in prompts(store)
         first.cancel()
-        handed_back = [each.text for each in (await first.result()).unsent]
+        handed_back = [each.text for each in (await first).unsent]
         assert (prompts(store) + handed_back).count("By bus") == int(result.stop_reason == "steered")
 
     asyncio.run(main())
@@ -180,7 +180,7 @@ def test_answers_to_a_question_do_not_disturb_another_process(new_store: StoreMa
             await agent(new_store(), on_busy="cancel_previous").answer_async({"x": True})
         assert not first.done
         first.cancel()
-        await first.result()
+        await first
 
     asyncio.run(main())
 

@@ -153,7 +153,7 @@ def test_a_lock_while_a_run_is_stopped_destroys_nothing(place: Place) -> None:
         reading = asyncio.create_task(read(run, model, place.lock))
         await model.said.wait()
         run.cancel("enough")
-        result = await run.result()
+        result = await run
         seen = await reading
         assert result.stop_reason == "cancelled"
         assert result.receipt.saved is False
@@ -217,7 +217,7 @@ def test_a_run_whose_end_cannot_be_saved_does_not_look_successful(place: Place) 
         run = agent.start("Go")
         seen = await read(run, model, place.lock)
         with pytest.raises(StoreUnavailable) as raised:
-            await run.result()
+            await run
         assert isinstance(seen[-1], RunEnded)
         assert seen[-1].stop_reason == "error"
         assert seen[-1].receipt.saved is False
@@ -242,7 +242,7 @@ def test_what_went_on_in_memory_is_saved_by_the_next_run_first(place: Place) -> 
         agent = Agent(model, session=Session("s", store, on_store_failure="continue"))
         run = agent.start("Go")
         seen = await read(run, model, place.lock)
-        result = await run.result()
+        result = await run
         assert result.stop_reason == "end_turn"
         assert result.receipt.saved is False
         assert text_of(seen) == WORDS
@@ -279,7 +279,7 @@ def test_a_stop_ends_the_wait_for_a_store_at_the_end(place: Place) -> None:
             await asyncio.sleep(0)
         run.cancel("enough")
         with pytest.raises(StoreUnavailable, match=r"within 0\.2 s"):
-            await asyncio.wait_for(run.result(), 0.6)
+            await asyncio.wait_for(run, 0.6)
         seen = await reading
         assert len(text_of(seen)) < len(WORDS)
         await place.unlock()

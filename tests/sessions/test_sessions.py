@@ -107,13 +107,13 @@ def test_the_other_process_gets_a_clear_error_or_waits(new_store: StoreMaker) ->
         with pytest.raises(SessionBusy, match="held by process") as refused:
             await other.invoke_async("Two")
         assert isinstance(refused.value, ConversationBusy)
-        assert other.messages == ()
+        assert other.conversation.messages == ()
         waiter = Agent(ScriptedModel(then="Now."), session=Session("s", new_store(), wait=60))
         waiting = waiter.start("Three")
         await asyncio.sleep(0.05)
         assert not waiting.done
         run.cancel("enough")
-        assert (await waiting.result()).text == "Now."
+        assert (await waiting).text == "Now."
         assert [each.text for each in stored(new_store()) if isinstance(each, UserMessage)] == ["One", "Three"]
 
     asyncio.run(main())
@@ -125,7 +125,7 @@ def test_a_stop_does_not_wait_for_a_session_that_is_busy(new_store: StoreMaker) 
         run = Agent(ScriptedModel(then="No."), session=Session("s", new_store(), wait=500)).start("Two")
         await asyncio.sleep(0.05)
         run.cancel("changed my mind")
-        result = await asyncio.wait_for(run.result(), 10)
+        result = await asyncio.wait_for(run, 10)
         assert result.stop_reason == "cancelled"
         assert result.receipt.saved is False
         assert "before its session was open" in result.receipt.unsaved

@@ -184,7 +184,7 @@ def test_a_crash_is_recovered(old: OldStore) -> None:
             ("c1", Outcome.COMPLETED),
             ("c2", Outcome.UNKNOWN),
         ]
-        await run.result()
+        await run
 
     asyncio.run(main())
     assert [run.status for run in old.store.runs("crashed").result()] == ["ended", "crashed", "ended"]

@@ -126,7 +126,7 @@ def child(job: dict[str, Any]) -> None:
                         kind = "ended" if receipt.saved else "unsaved"
                         note(acks, kind, label, reason, encode(agent.messages).decode(), receipt.unsaved)
                 fuse("delivered")
-            await run.result()
+            await run
 
     try:
         asyncio.run(main())

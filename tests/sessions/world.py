@@ -16,6 +16,7 @@ from quiesce.messages import AssistantMessage
 from quiesce.models.base import ModelRequest
 from quiesce.result import RunResult
 from quiesce.run.handle import Run
+from quiesce.run.waiting import outcome
 from quiesce.sessions.journal.rows import decode_messages
 from quiesce.sessions.store import SessionStore
 from quiesce.testing import ScriptedModel
@@ -97,7 +98,7 @@ class World:
     async def _notice_end(self) -> None:
         process = self.now
         if process.run is not None and process.run.done:
-            self._note(await process.run.at_rest())
+            self._note(await outcome(process.run.state))
 
     def _note(self, result: RunResult) -> None:
         process = self.now
@@ -114,12 +115,12 @@ class World:
     async def stop(self) -> None:
         if self.now.run is not None:
             self.now.run.cancel("enough")
-            self._note(await asyncio.wait_for(self.now.run.at_rest(), A_STOP))
+            self._note(await asyncio.wait_for(outcome(self.now.run.state), A_STOP))
 
     async def end(self) -> None:
         if self.now.run is not None:
             self.now.model.words.put_nowait(None)
-            self._note(await asyncio.wait_for(self.now.run.at_rest(), AN_END))
+            self._note(await asyncio.wait_for(outcome(self.now.run.state), AN_END))
 
     async def lock(self) -> None:
         """The store takes nothing more; or does so again."""
@@ -149,7 +150,7 @@ class World:
             seen = self.seen[process.run.id]
             self.seen[process.run.id] = list(seen)  # what the dead process says is not heard
             process.run.cancel("gone")
-            await asyncio.wait_for(process.run.at_rest(), A_STOP)
+            await asyncio.wait_for(process.run.stopped(), A_STOP)
         for run_id in self.seen:
             self._excuse(run_id)
         self._let_lease_expire()
@@ -236,4 +237,4 @@ class World:
         for process in self.processes:
             if process.run is not None and not process.run.done:
                 process.run.cancel("over")
-                await process.run.at_rest()
+                await process.run.stopped()

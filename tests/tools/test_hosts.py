@@ -141,7 +141,7 @@ async def main():
             ready.add(event.name)
         if len(ready) == 2:
             run.cancel()
-    print([str(call.outcome) for call in (await run.result()).receipt.calls])
+    print([str(call.outcome) for call in (await run).receipt.calls])
 
 asyncio.run(main())
 """,

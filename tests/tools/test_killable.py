@@ -195,7 +195,7 @@ def test_an_outside_cancellation_kills_too(tmp_path: Path) -> None:
 
     async def _wait_within(run) -> None:
         async with run:
-            await run.result()
+            await run
 
     run_async(main())
 

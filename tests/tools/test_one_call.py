@@ -51,7 +51,7 @@ def test_one_call_is_stopped_and_the_turn_goes_on() -> None:
         run = agent.start("go")
         cancel_first_started(run, "endless")
         events = [event async for event in run]
-        outcome = await run.result()
+        outcome = await run
         found = results(outcome)
         assert outcome.stop_reason == "end_turn"
         assert outcome.text == "done"
@@ -101,7 +101,7 @@ def test_a_call_that_has_not_begun_never_does() -> None:
         tools = [Tool(brief), Tool(endless, name="second"), Tool(brief, name="third")]
         run = agent_with(*tools, calls=calls, tool_execution="sequential").start("go")
         run.tap(lambda event: isinstance(event, ToolStarted) and event.call.id == "a" and run.cancel_tool("b", "no"))
-        outcome = await run.result()
+        outcome = await run
         found = results(outcome)
         assert found["second"].outcome is Outcome.NEVER_STARTED
         assert found["second"].text == "Not run. This call was stopped on request (no)."
@@ -119,7 +119,7 @@ def test_a_call_that_waits_for_a_hook_never_begins() -> None:
 
         agent = agent_with(Tool(endless), Tool(brief), hooks=[ask])
         run = agent.start("go")
-        outcome = await run.result()
+        outcome = await run
         assert results(outcome)["endless"].outcome is Outcome.NEVER_STARTED
         assert results(outcome)["brief"].text == "brief"
         assert outcome.stop_reason == "end_turn"
@@ -139,7 +139,7 @@ def test_a_call_that_does_not_stop_is_left_behind_and_the_turn_goes_on() -> None
     async def main() -> None:
         run = agent_with(Tool(deaf, grace=1), Tool(brief)).start("go")
         cancel_first_started(run, "deaf")
-        outcome = await run.result()
+        outcome = await run
         assert results(outcome)["deaf"].outcome is Outcome.ABANDONED
         assert results(outcome)["deaf"].text.startswith("This call was stopped on request (not needed). No result: it")
         assert outcome.text == "done"
@@ -169,7 +169,7 @@ def test_a_thread_is_told_and_then_left_behind() -> None:
         agent = agent_with(Tool(waits), Tool(brief), hooks=[on_late])
         run = agent.start("go")
         cancel_first_started(run, "waits")
-        outcome = await run.result()
+        outcome = await run
         assert results(outcome)["waits"].outcome is Outcome.ABANDONED
         assert outcome.stop_reason == "end_turn"
         gate.open()
@@ -191,7 +191,7 @@ def test_too_late_or_unknown_is_false() -> None:
         answers: list[bool] = []
         run.tap(lambda event: answers.append(run.cancel_tool("c1")) if isinstance(event, ToolEnded) else None)
         run.tap(lambda event: answers.append(run.cancel_tool("other")) if isinstance(event, ToolStarted) else None)
-        outcome = await run.result()
+        outcome = await run
         assert results(outcome)["brief"].text == "brief"
         assert answers == [False, False]
         assert run.cancel_tool("c1") is False
@@ -210,7 +210,7 @@ def test_a_call_that_waits_for_a_person_waits_no_longer(tool_execution: str) -> 
         run = agent.start("go")
         answers: list[bool] = []
         run.tap(lambda event: answers.append(run.cancel_tool("p", "no")) if isinstance(event, InterruptRaised) else 0)
-        outcome = await run.result()
+        outcome = await run
         assert (answers, outcome.stop_reason) == ([True], "end_turn")
         assert results(outcome)["pay"].text == "Not run. This call was stopped on request (no)."
         assert results(outcome)["brief"].text == "brief"
@@ -228,7 +228,7 @@ def test_what_a_call_that_waited_for_a_person_held_up_goes_on_when_it_is_stopped
         calls = [Call("pay", id="p"), Call("held"), Call("brief")]
         run = agent_with(asks, held, Tool(brief), calls=calls).start("go")
         asyncio.get_running_loop().call_later(0.5, run.cancel_tool, "p")
-        found = results(await run.result())
+        found = results(await run)
         assert {name: each.text for name, each in found.items()} == {
             "pay": "Not run. This call was stopped on request.",
             "held": "brief",
@@ -249,7 +249,7 @@ def test_one_of_two_that_wait_for_a_person_is_stopped_when_the_other_is_answered
         assert (await agent.invoke_async("go")).stop_reason == "interrupt"
         run = agent.start_answer({"p:approval": True})
         run.tap(lambda event: isinstance(event, ToolStarted) and run.cancel_tool("q"))
-        outcome = await run.result()
+        outcome = await run
         assert outcome.stop_reason == "end_turn"
         texts = [result.text for result in outcome.messages[2].results]
         assert texts == ["paid", "Not run. This call was stopped on request."]
@@ -268,7 +268,7 @@ def test_a_result_that_came_all_the_same_is_kept() -> None:
     async def main() -> None:
         run = agent_with(Tool(insists)).start("go")
         cancel_first_started(run, "insists")
-        outcome = await run.result()
+        outcome = await run
         assert results(outcome)["insists"].text == "finished all the same"
         assert outcome.stop_reason == "end_turn"
 
@@ -287,7 +287,7 @@ def test_a_stop_of_the_run_while_one_call_is_being_stopped() -> None:
         run = agent_with(Tool(stubborn, grace=5), Tool(endless)).start("go")
         cancel_first_started(run, "stubborn")
         asyncio.get_running_loop().call_later(1, run.cancel)
-        outcome = await run.result()
+        outcome = await run
         assert outcome.stop_reason == "cancelled"
         assert {name: each.outcome for name, each in results(outcome).items()} == {
             "stubborn": Outcome.CANCELLED,
@@ -346,7 +346,7 @@ def test_what_ends_programs_ends_only_the_call(error: BaseException) -> None:
         agent = agent_with(Tool(in_a_task), Tool(in_a_thread))
         run = agent.start("go")
         events = [event async for event in run]
-        outcome = await run.result()
+        outcome = await run
         for result in results(outcome).values():
             assert result.outcome is Outcome.COMPLETED
             assert result.is_error
@@ -382,7 +382,7 @@ def test_an_abandoned_call_is_recorded_when_it_ends() -> None:
         started: list[object] = []
         run.tap(lambda event: started.append(event) if isinstance(event, ToolStarted) else None)
         run.tap(lambda event: run.cancel() if len(started) == 2 and not run.state.token.cancelled else None)
-        outcome = await run.result()
+        outcome = await run
         assert {each.outcome for each in results(outcome).values()} == {Outcome.ABANDONED}
         assert len(outcome.receipt.still_running) == 2
         before = outcome.messages
@@ -414,7 +414,7 @@ def test_progress_of_a_call_that_was_left_behind_is_not_told() -> None:
         run.tap(
             lambda event: told.append(asyncio.get_running_loop().time()) if isinstance(event, ToolProgress) else None
         )
-        await run.result()
+        await run
         stop.append(True)
         await asyncio.sleep(5)
         assert told

@@ -125,7 +125,7 @@ async def one_call_cancelled(harness: Harness) -> None:
             isinstance(event, ToolStarted) and event.call.name == "endless" and run.cancel_tool(event.call.id, "test")
         )
     )
-    await run.result()
+    await run
 
 
 def timed_out() -> Agent:

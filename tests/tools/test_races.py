@@ -65,7 +65,7 @@ class Race:
         run.tap(lambda event: announced.append(event) if isinstance(event, ToolEnded) else None)
         loop = asyncio.get_running_loop()
         run.tap(lambda event: self._arm(event, loop, offset, lambda: stop(run)))
-        outcome = await run.result()
+        outcome = await run
         result = results(outcome)["racer"]
         assert len(announced) == 1
         assert announced[0].result == result

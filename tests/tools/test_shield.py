@@ -44,7 +44,7 @@ def stop_at(progress: str, account: Account, *, grace: float = 5.0, mode: str = 
         run.tap(
             lambda event: run.cancel(mode=mode) if isinstance(event, ToolProgress) and event.progress == progress else 0
         )
-        return await run.result(), asyncio.get_running_loop().time()
+        return await run, asyncio.get_running_loop().time()
 
     return run_virtual(main())
 
@@ -100,7 +100,7 @@ def test_shields_nest_and_an_error_inside_passes() -> None:
     async def main() -> None:
         run = agent_with(Tool(nested, grace=9), calls=[Call("nested")]).start("go")
         run.tap(lambda event: run.cancel() if isinstance(event, ToolProgress) else None)
-        outcome = await run.result()
+        outcome = await run
         assert results(outcome)["nested"].text == "ValueError: whole"
         assert outcome.receipt.waited_for == ("nested (outer, inner)",)
 
@@ -120,7 +120,7 @@ def test_shields_side_by_side_are_told_apart() -> None:
     async def main() -> None:
         run = agent_with(Tool(both, grace=9), calls=[Call("both")]).start("go")
         asyncio.get_running_loop().call_later(3, run.cancel)
-        assert (await run.result()).receipt.waited_for == ("both (long)",)
+        assert (await run).receipt.waited_for == ("both (long)",)
 
     run_virtual(main())
 

@@ -255,7 +255,7 @@ def test_an_idle_worker_that_is_killed_from_outside_costs_no_call() -> None:
         async for event in run:
             if isinstance(event, ToolStarted):
                 os.kill(supervisor, signal.SIGCONT)
-        result = results(await run.result())["process_id"]
+        result = results(await run)["process_id"]
         assert (result.outcome, result.is_error) == (Outcome.COMPLETED, False), result.text
         assert int(result.text) != worker
         assert stray_processes() == []
@@ -333,7 +333,7 @@ def test_a_call_is_not_made_again_when_nobody_can_say_that_it_has_not_begun() ->
         async for event in run:
             if isinstance(event, ToolStarted):
                 os.kill(supervisor, signal.SIGKILL)  # and who could say so is gone
-        assert [call.outcome for call in (await run.result()).receipt.calls] == [Outcome.KILLED]
+        assert [call.outcome for call in (await run).receipt.calls] == [Outcome.KILLED]
 
     run_async(main())
 

@@ -69,7 +69,7 @@ def test_output_logging_progress_and_context_come_back(caplog: pytest.LogCapture
         assert {"step": 1} in progress
         assert "".join(part.get("stdout", "") for part in progress) == "on stdout\n"
         assert "".join(part.get("stderr", "") for part in progress) == "on stderr\n"
-        assert results(await run.result())[each.name].text == "state False log_and_report True call_1"
+        assert results(await run)[each.name].text == "state False log_and_report True call_1"
         assert "changed" not in state
 
     run_async(main())
@@ -132,7 +132,7 @@ def test_a_record_that_cannot_be_put_into_words_is_no_failure_of_the_tool() -> N
         run = agent_with(killable(careless)).start("go")
         printed = "".join([event.progress["stderr"] async for event in run if isinstance(event, ToolProgress)])
         assert "--- Logging error ---" in printed
-        assert results(await run.result())["careless"].text == "done"
+        assert results(await run)["careless"].text == "done"
 
     run_async(main())
 
@@ -210,7 +210,7 @@ def test_async_functions_and_generators_run_in_a_process_too() -> None:
         run = agent.start("go")
         progress = [event.progress async for event in run if isinstance(event, ToolProgress)]
         assert progress == [1, 2]
-        assert results(await run.result())["steps"].text == "2"
+        assert results(await run)["steps"].text == "2"
 
     run_async(main())
 

@@ -55,7 +55,7 @@ async def stop_when(
             acted = True
             act(run)
     assert acted, events
-    return await run.result(), events
+    return await run, events
 
 
 def stray_processes() -> list[int]:

@@ -52,7 +52,7 @@ def stop_with_undo(loop: Stopping, parallel: bool) -> tuple[World, RunResult]:
         agent = five(world, parallel)
         run = agent.start("go")
         loop.watch(run)
-        result = await run.result()
+        result = await run
         loop.before_step = None
         assert not faults(agent.messages)
         return result

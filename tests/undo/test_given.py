@@ -14,6 +14,7 @@ from quiesce import Agent, RunResult, ToolContext, tool
 from quiesce.errors import InvalidTool
 from quiesce.models.scripted import Call, Say, ScriptedModel, Stall
 from quiesce.receipt import Undone
+from quiesce.run.waiting import outcome
 from quiesce.tools.tool import Tool
 
 pytestmark = pytest.mark.promise("P4")
@@ -179,7 +180,7 @@ async def test_a_run_that_undoes_as_it_stops_fills_in_defaults_too():
     async for event in run:
         if type(event).__name__ == "TextDelta":
             run.cancel(undo=True)
-    result = await run.outcome()
+    result = await outcome(run.state)
     assert (result.stop_reason, result.error) == ("cancelled", None)
     assert [line.outcome for line in result.receipt.undo] == [Undone.UNDONE]
     assert (await agent.invoke_async("again")).text == "Fresh."

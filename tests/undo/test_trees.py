@@ -40,7 +40,7 @@ class Hotel:
         async for event in run:
             if isinstance(event, ChildEvent) and isinstance(event.event, kind):
                 stop(run, **options)
-        return await run.result()
+        return await run
 
 
 def stop(run: Run, **options) -> None:

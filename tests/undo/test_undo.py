@@ -15,6 +15,7 @@ from quiesce.events import ToolEnded
 from quiesce.messages import Outcome
 from quiesce.models.scripted import Call, Say, ScriptedModel, Stall
 from quiesce.receipt import Undone
+from quiesce.run.waiting import outcome
 
 from .world import World, done, undone
 
@@ -51,7 +52,7 @@ def test_a_stop_with_undo_takes_back_what_was_done_and_tells_the_model():
         async for event in run:
             if type(event).__name__ == "TextDelta":
                 run.cancel("changed my mind", undo=True)
-        result = await run.result()
+        result = await run
         assert undone(world.log) == done(world.log)[::-1] == ["4:4", "3:3", "2:2", "1:1", "0:0"]
         note = agent.messages[-1].content[-1].text
         assert "Undone since: make4" in note
@@ -66,7 +67,7 @@ def test_a_stop_that_comes_too_late_undoes_nothing():
     async def main():
         world = World()
         run = world.agent("all made").start("make them")
-        await run.result()
+        await run
         assert run.cancel(undo=True) is False
         assert undone(world.log) == []
 
@@ -83,7 +84,7 @@ def test_undo_reaches_down_the_tree():
         async for event in run:
             if type(event).__name__ == "TextDelta":
                 run.cancel(undo=True)
-        result = await run.result()
+        result = await run
         assert undone(world.log) == done(world.log)[::-1]
         assert len(undone(world.log)) == 5
         assert await result.children[0].undo() == ()
@@ -153,7 +154,7 @@ def test_an_abandoned_call_that_completes_later_can_be_undone_then():
         run = Agent(ScriptedModel([Call("make")]), tools=[make]).start("go")
         await asyncio.to_thread(started.wait)
         run.cancel(undo=True)
-        result = await run.result()
+        result = await run
         assert [line.outcome for line in result.receipt.undo] == [Undone.NOT_UNDONE]
         gate.set()
         while not result.receipt.late:
@@ -176,7 +177,7 @@ def test_a_thread_that_ends_as_it_is_given_up_has_one_effect():
         while not done(world.log) or any(thread.name.startswith("quiesce-make1") for thread in threading.enumerate()):
             time.sleep(0.001)  # the loop stands still meanwhile
         record.abandon()
-        result = await run.result()
+        result = await run
         assert result.receipt.calls[0].outcome is Outcome.COMPLETED
         assert len(await result.undo()) == 1
         assert undone(world.log) == ["1:1"]
@@ -215,7 +216,7 @@ def test_no_undo_after_a_failure_unless_asked_for():
         ended = 0
         async for event in run:
             ended += isinstance(event, ToolEnded)
-        result = await run.outcome()
+        result = await outcome(run.state)
         assert result.error is not None
         assert undone(world.log) == []
         assert len(await result.undo()) == 5

@@ -48,7 +48,7 @@ async def stop_when_it_speaks(agent: Agent, answers: dict[str, bool]) -> RunResu
     async for event in run:
         if isinstance(event.event if isinstance(event, ChildEvent) else event, TextDelta):
             run.cancel("no", undo=True)
-    return await run.result()
+    return await run
 
 
 def told(result: RunResult) -> list[tuple[str, str]]:

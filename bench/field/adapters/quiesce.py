@@ -29,7 +29,7 @@ class Quiesce(Subject):
         async for event in self._run.events():
             if isinstance(event, TextDelta):
                 show(event.text)
-        await self._run.result()
+        await self._run
 
     def stop(self) -> None:
         assert self._run is not None

@@ -41,7 +41,7 @@ class QuiesceKill(Quiesce):
                     self.tools.slow_began.set()
                 case _:
                     pass
-        await self._run.result()
+        await self._run
 
 
 if __name__ == "__main__":

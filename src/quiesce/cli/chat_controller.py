@@ -17,6 +17,7 @@ from ..messages import Outcome
 from ..receipt import LateOutcome, Receipt, Undone, UndoReceipt
 from ..result import RunResult
 from ..run.handle import Run
+from ..run.waiting import outcome
 from ..sessions import Conversation
 from ..tools.policy import ToolStopPolicy
 from .chat_sessions import ChatSession, ChatSessions, SentPrompt
@@ -188,7 +189,7 @@ class ChatController:
     async def wait_for_end(self) -> str | None:
         """Wait until the run is at rest; returns the queued prompt to send next, or None."""
         assert self.run is not None
-        result = await self.run.outcome()
+        result = await outcome(self.run.state)
         self.session.prompts[-1].results.append(result)
         # Messages that the run accepted and did not send go to the head of the queue.
         self.queue.extendleft(message.text for message in reversed(result.unsent))

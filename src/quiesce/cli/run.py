@@ -21,6 +21,7 @@ from ..cancellation import CancellationToken, Mode, ModeName, Source, stop_on_si
 from ..errors import ConfigurationError
 from ..events import Event, RunEnded, TextDelta, ToolEnded, ToolStarted, TurnStarted
 from ..run.handle import Run
+from ..run.waiting import wait_in_thread
 from .agent_options import add_options, chosen_agent
 from .main import Subparsers
 from .pipe_watch import watch_pipe
@@ -79,7 +80,7 @@ def _run(agent: AnyAgent, prompt: str, options: argparse.Namespace) -> int:
         out = _Output(running, as_json=options.json)
         with watch_pipe(sys.stdout.fileno(), out.reader_left):
             end = _follow(events, out)
-        receipt = running.wait_for_rest()
+        receipt = wait_in_thread(running.state).receipt
         if not options.quiet:  # in here, so that another Ctrl-C does not suppress the receipt
             print(clean(str(receipt)), file=sys.stderr)
         if end.stop_reason == "error":

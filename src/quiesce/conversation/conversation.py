@@ -187,7 +187,7 @@ class Conversation:
         """The pending turn with answers in it, for the run that goes on with it. Raises an `InterruptError`."""
         pending = self.pending
         if pending is None:
-            raise UnknownInterrupt(next(iter(answers), "(nothing)"), ())
+            raise UnknownInterrupt(next(iter(answers), None), ())
         taken = answer_turn(pending, answers, taken_by=run_id)
         self._state = ConversationState(self._state.messages, taken)
         return taken

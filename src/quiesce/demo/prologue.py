@@ -30,7 +30,7 @@ async def real_model(screen: Screen) -> None:
         run = Agent(MODEL, instructions="You tell short stories.", timeout=_TIMEOUT).start(_PROMPT)
         screen.prompt(_PROMPT)
         await _read_some(run, screen)
-        await run.result()
+        await run
     except QuiesceError as error:
         screen.notice(f"The small local model cannot be had here ({error.what}): the scripted one plays on.")
     else:

@@ -34,6 +34,7 @@ from ..messages import AssistantMessage
 from ..processes.environment import hide_environment
 from ..result import RunResult
 from ..run.handle import Run
+from ..run.waiting import end_with_caller, outcome
 from ..sessions import Conversation
 
 # The number of conversations that a server keeps; the least recently used one is dropped first.
@@ -180,13 +181,13 @@ async def _follow(run: Run, context: Any) -> RunResult:
             if text:
                 steps += 1
                 await context.session.report_progress(steps, message=text)
-        return await run.outcome()
+        return await outcome(run.state)
     except BaseException as error:
         if isinstance(error, asyncio.CancelledError):
             run.cancel("The client cancelled the call", source="remote")
         else:  # progress cannot be sent any more: the client is gone
             run.cancel("The client cannot be reached", source="disconnect")
-        await run.end_with_caller()
+        await end_with_caller(run.state)
         raise
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
@@ -24,10 +23,6 @@ class ChildRun(Protocol):
 
     def cancel(self, reason: str = "", *, source: Source = "user") -> bool:
         """Ask the child to stop."""
-        ...
-
-    def at_rest(self) -> asyncio.Future[RunResult]:
-        """A future that is done when the child is at rest."""
         ...
 
 

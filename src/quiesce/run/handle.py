@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import functools
+import copy
 from collections.abc import Callable, Generator
 from types import TracebackType
 from typing import Any, Final, Generic, Self, TypeVar
 
-import anyio
-
-from .._background_loop import running_loop
-from .._latch import Latch
-from ..cancellation import BoundedShield, Cause, Mode, ModeName, Source, StopScope, TokenView
+from ..cancellation import Cause, Mode, ModeName, Source, StopScope, TokenView
 from ..cancellation.cause import parse_mode
 from ..conversation.validity import user_message
-from ..errors import ConfigurationError, RunError
+from ..errors import ConfigurationError, InterruptError, NothingToContinue, RunError
 from ..events import Event
 from ..messages import Message, Prompt
 from ..phases import Phase
@@ -25,30 +21,30 @@ from ..sessions import Conversation
 from ..tools.current_run import current_run
 from ..usage.ledger import Ledger
 from ..usage.live import LiveUsage
+from .events.answers import PartialOutputs, TextStream
 from .events.fanout import Reader
 from .inspection import RunInspection
 from .loop import run_phases
 from .settle import settle, settle_at_once
 from .state import RunState
 from .steer import steer_aside
+from .waiting import end_with_caller, outcome, owned_outcome, raise_failure, wait_in_thread
 
 _T = TypeVar("_T")
-
-# Settling is bounded by the graces of the tools; this is for the machine to be slow in.
-_SLACK: Final = 30.0
 
 
 class Run(Generic[OutT]):
     """A run that has been started. Its methods are safe from any thread, except for reading events.
 
-    Await it, or `result()`, for the result. Iterate over it for its events, in the loop it was started in. As an async
-    context manager it does not outlive the block: leaving early is a stop (cause: `disconnect`).
+    Await it for the result: when the task that awaits is cancelled, the run is stopped. Iterate over it for its events,
+    in the loop it was started in. As an async context manager it does not outlive the block: leaving early is a stop
+    (cause: `disconnect`).
     """
 
     def __init__(self, state: RunState, *, timeout: float | None, on_end: Callable[[RunState], None]) -> None:
         self._state: Final = state
         self._on_end: Final = on_end
-        self._ended: Final[Latch[RunResult[OutT]]] = Latch()
+        self._is_mine = True
         loop = state.progress.loop
         self._deadline: Final = None if timeout is None else loop.call_later(timeout, self.deadline_passed, timeout)
         self._task: Final = loop.create_task(self._live(), name=f"quiesce run {state.run_id}")
@@ -67,7 +63,7 @@ class Run(Generic[OutT]):
     @property
     def done(self) -> bool:
         """Whether the run is at rest."""
-        return self._ended.done()
+        return self._state.progress.at_rest.done()
 
     @property
     def phase(self) -> Phase:
@@ -106,7 +102,7 @@ class Run(Generic[OutT]):
 
     @property
     def state(self) -> RunState:
-        """The state of the run: for the modules of `quiesce.run`, in the run's own loop. Others use `inspect()`."""
+        """The state of the run: for Quiesce's own modules, in the run's own loop. Others use `inspect()`."""
         return self._state
 
     def inspect(self) -> RunInspection:
@@ -148,7 +144,7 @@ class Run(Generic[OutT]):
         `undo=False` withdraws that, and stops an undo that is under way, as does a stop that becomes `kill`.
         Raises `UnknownMode` for a mode that does not exist; the stop is then made in mode `now`.
         """
-        if self._ended.done():
+        if self._state.progress.at_rest.done():
             return False
         if undo is not None:
             self._state.tools.undo_wanted = undo
@@ -162,7 +158,7 @@ class Run(Generic[OutT]):
         Returns at once; False when no such call is waiting or running. From any thread or task. A call that ends in the
         same instant keeps its result.
         """
-        return not self._ended.done() and self._state.tools.cancel_call(call_id, reason)
+        return not self._state.progress.at_rest.done() and self._state.tools.cancel_call(call_id, reason)
 
     def deadline_passed(self, timeout: float) -> None:
         """What the timer of `timeout=` calls."""
@@ -199,129 +195,85 @@ class Run(Generic[OutT]):
         when the run has ended.
         """
         self._state.progress.pause.pause()
-        return not self._ended.done()
+        return not self._state.progress.at_rest.done()
 
     def resume(self) -> bool:
-        """Go on after `pause()`. Not for answering a person's questions: that is `agent.resume()`."""
+        """Go on after `pause()`. Not for answering a person's questions: that is `agent.answer()`."""
         self._state.progress.pause.resume()
-        return not self._ended.done()
+        return not self._state.progress.at_rest.done()
 
     @property
     def paused(self) -> bool:
         """Whether the run waits, or will wait, before its next step."""
-        return self._state.progress.pause.wanted and not self._ended.done()
+        return self._state.progress.pause.wanted and not self._state.progress.at_rest.done()
 
     # --- Waiting ------------------------------------------------------------------------------------------------
 
-    async def result(self) -> RunResult[OutT]:
-        """Wait for the run to end. Raises the `RunError` of a run that failed; its `result` holds what was kept.
+    def __await__(self) -> Generator[Any, None, RunResult[OutT]]:
+        """Wait for the result. Raises the `RunError` of a run that failed; its `result` holds what was kept.
 
-        Being cancelled here does not stop the run.
+        Being cancelled here stops the run (cause: `caller`), as it does in `invoke_async`: the run settles, and then
+        the cancellation goes on. A handle whose prompt steered a run of another caller does not stop that run.
         """
-        return _raise_failure(await self.at_rest())
+        return self._result().__await__()
 
-    async def outcome(self) -> RunResult[OutT]:
-        """Wait for the run to end, like `result()`, and never raise its failure: that is in `error` then."""
-        return await self.at_rest()
+    async def _result(self) -> RunResult[OutT]:
+        return raise_failure(await (owned_outcome(self._state) if self._is_mine else outcome(self._state)))
 
     async def stopped(self) -> Receipt:
-        """Wait until the run is at rest; returns the receipt. Does not stop the run, and never raises its failure."""
-        return (await self.at_rest()).receipt
+        """Wait until the run is at rest; returns the receipt. Being cancelled here does not stop the run.
+
+        Never raises the run's failure. After it, `await run` returns the result, or raises the failure, at once.
+        """
+        return (await outcome(self._state)).receipt
 
     def wait(self, timeout: float | None = None) -> RunResult[OutT]:
         """Block this thread until the run has ended. Not in the run's own loop.
 
         Raises `TimeoutError` when it has not ended by then, and the `RunError` of a run that failed. Any other
         exception that is raised in this thread meanwhile, such as Ctrl-C or the time limit of a task queue, stops the
-        run and goes on when it is at rest; each further one is more urgent.
+        run and goes on when it is at rest; each further one is more urgent. A run of another caller, which this
+        handle's prompt steered, is stopped by Ctrl-C alone.
         """
-        return _raise_failure(self._wait_with_interrupts(timeout))
+        return raise_failure(wait_in_thread(self._state, timeout, owned=self._is_mine))
 
-    def wait_joined(self) -> RunResult[OutT]:
-        """`wait()` for a thread whose prompt steered a run of another caller: an exception leaves that run running."""
-        return _raise_failure(self._ended.result())
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Run) and other._state is self._state  # pyright: ignore[reportUnknownMemberType]
 
-    def wait_for_rest(self) -> Receipt:
-        """Block this thread until the run is at rest; returns the receipt. Never raises the run's failure."""
-        return self._wait_with_interrupts(None).receipt
-
-    def _wait_with_interrupts(self, timeout: float | None) -> RunResult[OutT]:
-        try:
-            in_own_loop = running_loop() is self._state.progress.loop
-            ended = not in_own_loop and self._ended.wait(timeout)
-        except BaseException as error:
-            raise self.end_with_thread(error)  # noqa: B904  # most often this one itself
-        if in_own_loop:
-            raise ConfigurationError("Run.wait() in the run's own loop would wait for ever.", todo="Use await.")
-        return self._ended.result(None if ended else 0)
-
-    def end_with_thread(self, error: BaseException) -> BaseException:
-        """Stop because an exception was raised in the thread that waits, and wait for the rest. Returns what to raise.
-
-        A second exception meanwhile is a `kill`, a third ends the wait. The first one is raised, unless a later one is
-        graver: a Ctrl-C after a time limit.
-        """
-        raised = error
-        for mode, grace in ((Mode.NOW, self._longest_grace()), (Mode.KILL, 0.0)):
-            try:
-                self._cancel_in_loop(error, mode)
-                self._ended.wait(_SLACK + grace)
-                break
-            except BaseException as further:
-                error, raised = further, graver(raised, further)
-        return raised
-
-    def _cancel_in_loop(self, error: BaseException, mode: Mode) -> None:
-        """`cancel()` where no signal handler raises: in the middle of it, one more would keep the stop from the run."""
-        cancel = functools.partial(self.cancel, f"{type(error).__name__} in the thread that waited", source="caller")
-        if isinstance(error, KeyboardInterrupt):
-            cancel = functools.partial(self.cancel, "Ctrl-C" if mode is Mode.NOW else "Ctrl-C again", source="signal")
-        try:
-            self._state.progress.loop.call_soon_threadsafe(functools.partial(cancel, mode=mode))
-        except RuntimeError:  # it has closed
-            cancel(mode=mode)
-
-    def __await__(self) -> Generator[Any, None, RunResult[OutT]]:
-        return self.result().__await__()
-
-    async def owned(self) -> RunResult[OutT]:
-        """Wait for the result as the owner of the run: being cancelled here stops it.
-
-        The run settles (cause: `task`), and then the cancellation goes on. Raises what `result()` raises.
-        """
-        try:
-            return await self.result()
-        except asyncio.CancelledError:
-            self.cancel("The task that waited was cancelled", source="caller")
-            await self.end_with_caller()
-            raise
-
-    def at_rest(self) -> asyncio.Future[RunResult[OutT]]:
-        """A future that is done when the run is at rest, to wait for several. Cancelling it does nothing."""
-        return self._ended.future()
-
-    async def end_with_caller(self) -> None:
-        """Wait for the end although the caller is being cancelled. The caller re-raises the cancellation."""
-        shield = BoundedShield(f"caller of run {self.id}")
-        with anyio.CancelScope(shield=True):
-            await shield.wait((self.at_rest(),), seconds=_SLACK + self._longest_grace())
-
-    def _longest_grace(self) -> float:
-        return max((tool.policy.grace for tool in self._state.config.tools.values()), default=0.0)
+    def __hash__(self) -> int:
+        return hash(self.id)
 
     # --- Reading ------------------------------------------------------------------------------------------------
 
-    def events(self) -> Reader:
-        """A reader of the events from now on, the last one included. The run waits for a reader that is slow.
+    def events(self, *, history: bool = True) -> Reader:
+        """A reader of the events from the first one to the last, however late it comes. The run waits for a slow one.
 
-        Raises `ConfigurationError` in any other event loop than the run's.
+        What happened before comes with adjacent deltas joined. The run keeps 10,000 such events and a million
+        characters of text; a reader that is too late for the oldest gets an `EventsDropped` first. `history=False`
+        begins with what happens from now on. A reader is for one task. Raises `ConfigurationError` in any other event
+        loop than the run's.
         """
         if asyncio.get_running_loop() is not self._state.progress.loop:
             raise ConfigurationError("Events can be read only in the event loop that the run was started in.")
-        return self._state.events.reader()
+        return self._state.events.reader(history=history)
 
     def __aiter__(self) -> Reader:
         return self.events()
+
+    def text_stream(self) -> TextStream:
+        """The text of the answers, from the first word on, as an async iterator that ends with the run.
+
+        Raises the `RunError` of a run that failed. Leaving it, or being cancelled in it, does not stop the run.
+        """
+        return TextStream(self._state, self.events())
+
+    def partial_output(self) -> PartialOutputs[OutT]:
+        """The structured output while it is written: an async iterator of objects, the last of which is the output.
+
+        A pydantic model has the fields that were written so far; other types come as soon as what is there is valid.
+        Raises like `text_stream()`, and `ConfigurationError` for a run without an `output_type`.
+        """
+        return PartialOutputs(self._state, self.events())
 
     def tap(self, function: Callable[[Event], None]) -> Callable[[], None]:
         """Call `function` with each event, in the run's loop, as it happens. Returns the way to take it off again."""
@@ -333,10 +285,12 @@ class Run(Generic[OutT]):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if not self.done:
+        if not self.done and self._is_mine:
             outside = isinstance(error, asyncio.CancelledError)
-            self.cancel("its block was left", source="caller" if outside else "disconnect")
-            await self.end_with_caller()
+            if not self._state.progress.ended:
+                self.cancel("its block was left", source="caller" if outside else "disconnect")
+            if await end_with_caller(self._state) and not outside:
+                raise asyncio.CancelledError
 
     # --- Living -------------------------------------------------------------------------------------------------
 
@@ -354,7 +308,7 @@ class Run(Generic[OutT]):
         except asyncio.CancelledError:
             state.shield.interrupted = True
             state.token.cancel("The task was cancelled from outside", source="caller")
-        except RunError as error:
+        except (RunError, InterruptError, NothingToContinue) as error:
             state.progress.error = error
         except Exception as error:
             state.progress.error = RunError(f"The run failed: {type(error).__name__}: {error}.")
@@ -373,11 +327,11 @@ class Run(Generic[OutT]):
         except Exception as error:  # a bug of ours: waiters get it rather than wait for ever
             self._state.claim.conversation.release(self.id)
             self._on_end(self._state)
-            self._ended.set_exception(error)
+            self._state.progress.at_rest.set_exception(error)
         else:
             result = self._state.result
             assert result is not None
-            self._ended.set_result(result)
+            self._state.progress.at_rest.set_result(result)
 
     def _end_anyway(self, error: BaseException | None) -> None:
         """The task was cancelled before its first step, or is broken: the run must come to rest all the same."""
@@ -388,14 +342,8 @@ class Run(Generic[OutT]):
         settle_at_once(self._state)
 
 
-def graver(first: BaseException, second: BaseException) -> BaseException:
-    """Which of two exceptions in the thread that waits is raised: the first, or a Ctrl-C after a time limit."""
-    return second if isinstance(first, Exception) and not isinstance(second, Exception) else first
-
-
-def _raise_failure(result: RunResult[_T]) -> RunResult[_T]:
-    if result.error is None:
-        return result
-    if isinstance(result.error, RunError):
-        result.error.result = result
-    raise result.error
+def joined(run: Run[_T]) -> Run[_T]:
+    """A handle for a prompt that steered this run of another caller: waiting on it, or leaving it, does not stop it."""
+    twin = copy.copy(run)
+    twin._is_mine = False  # pyright: ignore[reportPrivateUsage]
+    return twin

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Callable
 from typing import Any, Final
 
 from ..errors import ConfigurationError
 
 _FENCE: Final = re.compile(r"^\s*```(?:json)?\s*\n(.*?)\n?\s*```\s*$", re.DOTALL)
+
+_OPENED: Final = re.compile(r"^\s*```(?:json)?\s*\n")
 
 
 class OutputMismatch(ValueError):
@@ -25,6 +28,7 @@ class OutputSpec:
         from pydantic import TypeAdapter
         from pydantic.errors import PydanticUserError
 
+        self._type: Final = output_type
         try:
             self._adapter: Final[TypeAdapter[Any]] = TypeAdapter(output_type)
             self._adapter.json_schema()
@@ -49,3 +53,18 @@ class OutputSpec:
         except ValidationError as error:
             faults = (f"{'.'.join(map(str, fault['loc'])) or 'answer'}: {fault['msg']}" for fault in error.errors())
             raise OutputMismatch("; ".join(faults)) from None
+
+    def parse_partial(self, text: str) -> Any:
+        """The answer as far as it was written. Raises `OutputMismatch` while there is nothing that fits."""
+        from pydantic import ValidationError
+
+        try:
+            return self._partial(_OPENED.sub("", text, count=1).removesuffix("```"))
+        except ValidationError as error:
+            raise OutputMismatch(str(error)) from None
+
+    @functools.cached_property
+    def _partial(self) -> Callable[[str], Any]:
+        from .partial_output import partial_parser
+
+        return partial_parser(self._type, self._adapter)

@@ -7,14 +7,15 @@ import itertools
 import sys
 import threading
 import warnings
+from contextlib import suppress
 from contextvars import ContextVar
 from typing import Any, Final
 from weakref import ref
 
 from .._background_loop import running_loop
 from ..cancellation import Cause
-from ..errors import SharedConversationWarning
-from ..sessions import Conversation
+from ..errors import ConfigurationError, SessionNotFound, SharedConversationWarning
+from ..sessions import Conversation, Session
 
 _numbers: Final = itertools.count()
 # The conversations that were used in this context. Tasks inherit it from the task that starts them: one user.
@@ -31,6 +32,22 @@ class OwnConversation:
         self._number: Final = next(_numbers)
         self._used_in: ref[Any] | None = None
         self._may_warn = not (hasattr(sys, "ps1") or hasattr(builtins, "__IPYTHON__"))  # there, each cell is a task
+
+    def loaded(self) -> Conversation:
+        """The conversation, read from its store first when it is a session that was not used here yet.
+
+        That blocks. Raises `ConfigurationError` in a running event loop, which must not be blocked, and a `StoreError`.
+        """
+        conversation = self.conversation
+        if isinstance(conversation, Session) and not conversation.loaded and conversation.holder is None:
+            if running_loop() is not None:
+                raise ConfigurationError(
+                    f"{conversation!r} is not loaded yet, and to load it here would block the event loop.",
+                    todo="Use `await session.load()` first, or run a prompt.",
+                )
+            with suppress(SessionNotFound):  # there is nothing in it yet
+                conversation.load_sync()
+        return conversation
 
     def note_use(self) -> None:
         """A prompt comes. Warns, once, when neither its task nor one above it has sent any of the prompts before.

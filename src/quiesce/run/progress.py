@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final
 
+from .._latch import Latch
 from ..cancellation import CancellationToken, StopScope
 from ..phases import LEGAL, STOPS_AT, Phase
-from ..result import StopReason
+from ..result import RunResult, StopReason
 from .pause import PauseSwitch
 
 
@@ -29,6 +30,8 @@ class Progress:
         """The phase in which a stop was first asked for. Written from any thread."""
         self.finished: tuple[StopReason, tuple[Any, ...]] | None = None
         self.error: Exception | None = None
+        self.at_rest: Final[Latch[RunResult[Any]]] = Latch()
+        """Set with the result when the run is at rest. Waited for from any thread."""
         token.watch(self._note_request)
 
     def enter(self, phase: Phase) -> bool:

@@ -150,7 +150,7 @@ async def _stop_children(state: RunState, urgent: asyncio.Future[None]) -> None:
     }
     waiting = [child for child in children if id(child) not in given_up]
     tools = [tool for child in waiting for tool in child.state.config.tools.values()]
-    at_rest = [child.at_rest() for child in waiting]
+    at_rest = [child.state.progress.at_rest.future() for child in waiting]
     grace = SETTLING_SLACK + max((tool.policy.grace for tool in tools), default=0.0)
     await state.shield.wait(at_rest, seconds=grace, unless=urgent)
     await state.shield.wait(at_rest, seconds=KILL_SLACK + max((tool.final_grace for tool in tools), default=0.0))

@@ -51,6 +51,7 @@ class _StoredState(msgspec.Struct):
 
     messages: tuple[Message, ...] = ()
     session_id: str | None = None
+    missing: bool = False
     revision: int | None = None
     writer: bytes | None = None
 
@@ -120,18 +121,33 @@ class Session(Conversation):
 
     # --- Reading without holding --------------------------------------------------------------------------------
 
+    @property
+    def loaded(self) -> bool:
+        """Whether it was read from its store here, by `load()` or by a run. Before, it shows no messages."""
+        return self._stored.session_id is not None or self._stored.missing
+
     async def load(self) -> tuple[Message, ...]:
         """Read the conversation as it is stored now. The turn of an unfinished run is shown as if sealed.
 
         A damaged conversation is shown up to the damage, which `damage` describes. Changes nothing in the store, and
-        nothing here while a run of this process holds the session. Raises a `StoreError`.
+        nothing here while a run of this process holds the session. Raises a `StoreError`: `SessionNotFound` for one
+        that was never saved.
         """
-        snapshot = await asyncio.wrap_future(self.store.load(self.name))
+        try:
+            snapshot = await asyncio.wrap_future(self.store.load(self.name))
+        except SessionNotFound:
+            self._stored.missing = True
+            raise
         return self._show(snapshot, await asyncio.wrap_future(self.store.runs(self.name)))
 
     def load_sync(self) -> tuple[Message, ...]:
         """`load()`, for code without an event loop. It blocks."""
-        return self._show(self.store.load(self.name).result(), self.store.runs(self.name).result())
+        try:
+            snapshot = self.store.load(self.name).result()
+        except SessionNotFound:
+            self._stored.missing = True
+            raise
+        return self._show(snapshot, self.store.runs(self.name).result())
 
     async def events(self, run_id: str, *, after: int = 0) -> list[NumberedEvent]:
         """The stored events of a run after number `after`, each with the number that live readers got.

@@ -88,7 +88,7 @@ class Harness:
 
     async def invoke(self, agent: AnyAgent, prompt: Prompt, *, target: bool | None = None, **options: Any) -> RunResult:
         """`agent.invoke_async`, watched."""
-        return await self.start(agent, prompt, target=target, **options).owned()
+        return await self.start(agent, prompt, target=target, **options)
 
     async def read(self, agent: AnyAgent, prompt: Prompt, *, target: bool | None = None, **options: Any) -> RunResult:
         """Read `agent.stream_async` to its end, watched."""
@@ -101,7 +101,7 @@ class Harness:
         watched = self._watch(agent, begin, target=target)
         async for _ in streams[0]:
             pass
-        return await watched.run.result()
+        return await watched.run
 
     def on_close(self, clean_up: Callable[[], object]) -> None:
         """Call `clean_up` after the last check: to open gates, for example."""

@@ -68,7 +68,9 @@ class Trial:
         injected = self._injector.injected_at is not None
         if self._injection is None or injected:
             self._faults.extend(f"P2: while running: {fault}" for fault in faults(target.run.messages))
-            self._faults.extend(f"P2: the settled part: {fault}" for fault in faults(target.agent.messages))
+            self._faults.extend(
+                f"P2: the settled part: {fault}" for fault in faults(target.agent.conversation.sealed())
+            )
         if injected and not self._run_knows:
             # A cancellation of the task reaches the run some steps later; a tool that starts in between has its grace.
             self._on_inject(target)

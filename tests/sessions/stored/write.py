@@ -105,7 +105,7 @@ async def late(store: Any) -> None:
     async for event in run:
         if isinstance(event, ToolStarted):
             run.cancel("enough")
-    await run.result()
+    await run
     gate.set()
     receipt = None
     while receipt is None or not receipt.late:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, Final, Protocol, Self
 
+from ...errors import ConfigurationError
 from ...events import Event
+from .history import EventHistory
 
 _log: Final = logging.getLogger("quiesce")
 
@@ -16,6 +18,8 @@ _log: Final = logging.getLogger("quiesce")
 HIGH_WATER: Final = 1024
 # After so many events the run lets the loop run other tasks, which a model that never waits would starve.
 CHECKPOINT_EVERY: Final = 256
+# So many events are kept for late readers before they are joined.
+_COMPACT_EVERY: Final = 2 * CHECKPOINT_EVERY
 # With so many events queued, the barrier is flushed; with twice as many unsaved, the run waits for it.
 BARRIER_FULL: Final = 16_384
 
@@ -55,6 +59,8 @@ class EventFanout:
         self._loop: Final = asyncio.get_running_loop()
         self._buffers: Final[list[_Buffer]] = []
         self._taps: Final[list[Callable[[Event], None]]] = []
+        self._history: Final = EventHistory()
+        self._keep: Final = self._history.recent.append
         self._last: Event | None = None
         self._room: asyncio.Future[None] | None = None
         self.barrier: SaveBarrier | None = None
@@ -73,6 +79,9 @@ class EventFanout:
         if barrier is not None:
             barrier.add(event)
             return
+        self._keep(event)
+        if self.since_checkpoint > _COMPACT_EVERY:
+            self._compact()
         for buffer in self._buffers:
             buffer.events.append(event)
             wake = buffer.wake
@@ -93,6 +102,9 @@ class EventFanout:
 
     def deliver(self, events: Sequence[Event]) -> None:
         """Hand out events that were held back at the barrier."""
+        self._history.recent.extend(events)
+        if len(self._history.recent) > _COMPACT_EVERY:
+            self._compact()
         for buffer in self._buffers:
             buffer.events.extend(events)
             wake = buffer.wake
@@ -107,8 +119,14 @@ class EventFanout:
                 self._above.push(self._wrap(event))
         self.make_room()
 
+    def _compact(self) -> None:
+        self._history.compact()
+        self.since_checkpoint = min(self.since_checkpoint, CHECKPOINT_EVERY)
+
     async def checkpoint(self) -> None:
         """Let others run, and wait until neither a reader nor the barrier is too far behind."""
+        if len(self._history.recent) > CHECKPOINT_EVERY:
+            self._history.compact()
         self.since_checkpoint = 0
         await asyncio.sleep(0)
         fanout: EventFanout | None = self
@@ -136,18 +154,20 @@ class EventFanout:
         self.barrier = None
         self.push(last)
         self._last = last
+        self._history.compact()
         for buffer in self._buffers:
             buffer.ended = True
 
-    def reader(self) -> Reader:
-        """A reader of all events from now on; after the end, of the last event alone."""
+    def reader(self, *, history: bool = True) -> Reader:
+        """A reader of all events from the first one; without `history` from now on; after the end, of the last one."""
         buffer = _Buffer()
         if self._last is None:
             self._buffers.append(buffer)
         else:
-            buffer.events.append(self._last)
             buffer.ended = True
-        return Reader(self, buffer)
+        if history:
+            return Reader(self, buffer, self._history.events())
+        return Reader(self, buffer, () if self._last is None else (self._last,))
 
     def tap(self, function: Callable[[Event], None]) -> Callable[[], None]:
         """Call `function` with each event, synchronously. Returns the function that removes it."""
@@ -190,15 +210,16 @@ class _Buffer:
 class Reader:
     """An async iterator over a run's events, which ends after the last one.
 
-    The run does not wait for a reader that was dropped or closed.
+    The run does not wait for a reader that was dropped or closed. A reader is for one task: a second one that reads
+    from it while the first waits gets a `ConfigurationError`.
     """
 
     __slots__ = ("_buffer", "_fanout", "_next")
 
-    def __init__(self, fanout: EventFanout, buffer: _Buffer) -> None:
+    def __init__(self, fanout: EventFanout, buffer: _Buffer, earlier: Iterable[Event] = ()) -> None:
         self._fanout: Final = fanout
         self._buffer: Final = buffer
-        self._next: Iterator[Event] = iter(())
+        self._next: Iterator[Event] = iter(earlier)  # not in the buffer: the run does not wait until these are read
 
     def __aiter__(self) -> Self:
         return self
@@ -210,6 +231,11 @@ class Reader:
         while not buffer.events:
             if buffer.ended:
                 raise StopAsyncIteration
+            if buffer.wake is not None:
+                raise ConfigurationError(
+                    "Another task waits for an event of this reader already, and each event goes to one of them only.",
+                    todo="Give each task a reader of its own, with run.events().",
+                )
             buffer.wake = asyncio.get_running_loop().create_future()
             try:
                 await buffer.wake

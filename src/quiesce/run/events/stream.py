@@ -6,11 +6,14 @@ import asyncio
 from collections.abc import Callable, Iterator
 from queue import SimpleQueue
 from types import TracebackType
-from typing import Final, Self, TypeVar
+from typing import Final, Generic, Self, TypeVar
 
 from ..._background_loop import Request, portal
 from ...events import Event, RunEnded
-from ..handle import Run, graver
+from ...result import OutT
+from ..handle import Run
+from ..waiting import end_with_caller, end_with_thread, graver, outcome, raise_failure, wait_in_thread
+from .answers import PartialOutputs, TextStream
 from .fanout import Reader
 
 _T = TypeVar("_T")
@@ -21,7 +24,7 @@ _STARTING: Final = 30.0
 _ATTEMPTS: Final = 3
 
 
-class EventStream:
+class EventStream(Generic[OutT]):
     """What `stream_async` returns: an async iterator over events, and the run behind it.
 
     The run starts with the first event that is asked for. Leaving the loop early, dropping the stream, or closing it
@@ -32,22 +35,30 @@ class EventStream:
     not stop it.
     """
 
-    def __init__(self, start: Callable[[], tuple[Run, bool]]) -> None:
+    def __init__(self, start: Callable[[], tuple[Run[OutT], bool]]) -> None:
         self._start: Final = start
         self._reader: Reader | None = None
-        self._run: Run | None = None
+        self._run: Run[OutT] | None = None
         self._is_mine = False
 
     @property
-    def run(self) -> Run:
+    def run(self) -> Run[OutT]:
         """The run, which is started by the first read."""
         if self._run is None:
             self._run, self._is_mine = self._start()
-            self._reader = self._run.events()
+            self._reader = self._run.events(history=self._is_mine)
         return self._run
 
-    def __aiter__(self) -> EventStream:
+    def __aiter__(self) -> Self:
         return self
+
+    def text_stream(self) -> TextStream:
+        """The text of the answers: `async for text in agent.stream_async(...).text_stream()`. Leaving it is a stop."""
+        return TextStream(self.run.state, self)
+
+    def partial_output(self) -> PartialOutputs[OutT]:
+        """The structured output while it is written, see `Run.partial_output`. Leaving it is a stop."""
+        return PartialOutputs(self.run.state, self)
 
     async def __anext__(self) -> Event:
         run = self.run
@@ -55,13 +66,13 @@ class EventStream:
         try:
             return await self._reader.__anext__()
         except StopAsyncIteration:
-            await run.result()  # raises the failure of a run that failed
+            raise_failure(await outcome(run.state))
             raise
         except asyncio.CancelledError:
             if not self._is_mine:
                 raise
             run.cancel("The task that read the events was cancelled", source="caller")
-            await run.end_with_caller()
+            await end_with_caller(run.state)
             raise
 
     async def aclose(self) -> None:
@@ -122,7 +133,7 @@ class Background:
                 return error
             run, is_mine = request.outcome.result()
         stops = is_mine or isinstance(error, KeyboardInterrupt)
-        return run.end_with_thread(error) if stops and not run.done else error
+        return end_with_thread(run.state, error) if stops and not run.done else error
 
 
 def run_in_background(start: Callable[[], tuple[Run, bool]], use: Callable[[Run, bool], _T]) -> _T:
@@ -160,7 +171,7 @@ def events_in_this_thread(start: Callable[[], tuple[Run, bool]]) -> Iterator[Eve
         except GeneratorExit:
             if is_mine:
                 run.cancel("The reader left", source="disconnect")
-                run.wait_for_rest()
+                wait_in_thread(run.state)
             raise
         run.wait()
     except GeneratorExit:
