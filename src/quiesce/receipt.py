@@ -71,8 +71,8 @@ class Receipt(Struct):
     `cause` is None when the run ended by itself. `phase` is where the stop took effect, `asked_during` where it was
     asked for: a patient stop waits in between. `latency` is the time in seconds from the request to the end.
     `still_running` names what could not be proved to have stopped; empty means that nothing is left. Late outcomes of
-    abandoned calls are appended to `late` when they land, and what became of each undo to `undo`. `limits` are the run's
-    limits, with what it has used. `saved` says whether the conversation is in its store (None: it has none), and
+    abandoned calls are appended to `late` when they land, and what became of each undo to `undo`. `limits` are those of
+    the run, with what it has used. `saved` says whether the conversation is in its store (None: it has none), and
     `unsaved` why not.
     """
 

@@ -91,7 +91,7 @@ def test_the_limits_of_a_parent_count_for_the_runs_below() -> None:
     assert "with those of the runs below" in str(result.receipt.cause)
 
 
-# --- Repeated calls ----------------------------------------------------------------------------------------------------
+# --- Repeated calls --------------------------------------------------------------------------------------------------
 
 
 def test_the_same_call_with_the_same_result_ten_times_in_a_row_stops_the_run() -> None:
@@ -150,7 +150,7 @@ async def test_a_prompt_in_between_starts_the_count_anew() -> None:
     assert (await run).output == "Done."
 
 
-# --- on_limit="answer" -------------------------------------------------------------------------------------------------
+# --- on_limit="answer" -----------------------------------------------------------------------------------------------
 
 
 def check_answered(result: Any, model: ScriptedModel, text: str) -> None:
@@ -239,7 +239,7 @@ def test_a_limit_of_the_parent_that_a_child_reaches_stops_the_child_and_lets_the
     assert result.children[0].receipt.cause is not None
 
 
-# --- on_limit="ask" ------------------------------------------------------------------------------------------------------
+# --- on_limit="ask" --------------------------------------------------------------------------------------------------
 
 
 def only(agent: Agent) -> str:

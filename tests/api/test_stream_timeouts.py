@@ -107,7 +107,7 @@ def test_none_switches_them_off(where: str) -> None:
 
 def test_one_of_them_alone() -> None:
     agent = Agent(ScriptedModel([Pause(5000), Say("Hm"), Stall()]), first_token_timeout=None, retry=ONCE)
-    error, took = failure(agent)
+    _, took = failure(agent)
     assert took == pytest.approx(5120)
     agent = Agent(ScriptedModel([Pause(5), Say("Hm"), Pause(5000), Say("m.")]), stream_gap_timeout=None, retry=ONCE)
     result, _ = in_virtual_time(lambda: agent.invoke_async("go", first_token_timeout=10))
