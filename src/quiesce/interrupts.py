@@ -120,8 +120,9 @@ class UsedBudget(Struct, frozen=True):
 class PendingLimit(Struct, frozen=True):
     """A limit that waits to be raised by a person.
 
-    `used` is what the run had used, which the run that goes on counts from. `raised` are the limits that were raised,
-    with their new values; `steps` is what True adds to each. `refused` says that the person said no.
+    `used` is what the run had used, which the run that goes on counts from; `limits` are the limits that it had.
+    `raised` are those that were raised, with their new values; `steps` is what True adds to each. `refused` says that
+    the person said no.
     """
 
     interrupt: Interrupt
@@ -130,6 +131,7 @@ class PendingLimit(Struct, frozen=True):
     steps: dict[str, Decimal]
     words: str
     used: UsedBudget = UsedBudget()
+    limits: dict[str, Decimal] = {}
     raised: dict[str, Decimal] = {}
     refused: bool = False
 

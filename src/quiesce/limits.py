@@ -68,11 +68,14 @@ class Limits:
 
     def raised(self, to: Mapping[str, Decimal]) -> Limits:
         """The same limits, where each one that `to` names is at least so high. One that is off stays off."""
-        values: dict[str, Any] = {"turns": None, "repeated_calls": None, **self.values}
-        for name, least in to.items():
-            if values.get(name) is not None:
-                values[name] = max(values[name], least if name == "cost" else int(least))
-        return Limits(**values)
+        raised = {name: max(value, to.get(name, value)) for name, value in self.values.items()}
+        return Limits.of(raised)
+
+    @classmethod
+    def of(cls, values: Mapping[Any, int | Decimal]) -> Limits:
+        """The limits with these values; the others are off."""
+        given: dict[str, Any] = {name: value if name == "cost" else int(value) for name, value in values.items()}
+        return cls(**{"turns": None, "repeated_calls": None, **given})
 
     def __repr__(self) -> str:
         shown: dict[str, Any] = {"turns": None, "repeated_calls": None, **self.values}

@@ -279,6 +279,20 @@ def test_a_number_says_how_much_more() -> None:
     assert (result.interrupts[0].reason["allowed"], len(model.requests)) == (10, 10)
 
 
+def test_limits_of_the_call_stay_when_it_goes_on() -> None:
+    agent = busy()
+    agent("go", limits=Limits(turns=2, tool_calls=50), on_limit="ask")
+    result = agent.answer({only(agent): 3})
+    assert result.interrupts[0].reason["allowed"] == 5
+    assert [(limit.name, limit.allowed) for limit in result.receipt.limits] == [
+        ("turns", "5"),
+        ("repeated_calls", "10"),
+        ("tool_calls", "50"),
+    ]
+    result = agent.answer({only(agent): 1}, limits=Limits(turns=8), on_limit="stop")
+    assert str(result.receipt.cause) == "budget: The limit of 8 turns is reached"
+
+
 @pytest.mark.parametrize("no", [False, Deny("enough")])
 def test_no_ends_the_run_and_keeps_everything(no: Any) -> None:
     agent = busy(limits=Limits(turns=2), on_limit="ask")

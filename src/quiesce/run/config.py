@@ -119,3 +119,6 @@ class RunInput:
     on_busy: OnBusy = "refuse"
     deps: Any = None
     owner: str = ""
+    limits: Limits | None = None
+    """The limits that this call names; a run that goes on at a raised limit keeps the earlier ones without them."""
+    on_limit: OnLimit | None = None

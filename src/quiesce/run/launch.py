@@ -110,6 +110,8 @@ class Launch:
             on_busy=options.get("on_busy") or self._defaults.on_busy,
             deps=deps,
             owner=options.get("owner", "" if above is None else above.owner),
+            limits=options.get("limits"),
+            on_limit=options.get("on_limit"),
         )
 
 

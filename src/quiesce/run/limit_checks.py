@@ -18,7 +18,7 @@ from ..cancellation import Cause, Mode
 from ..conversation.continuation import continued
 from ..events import InterruptRaised, MessageAdded
 from ..interrupts import Interrupt, PendingLimit, PendingTurn, UsedBudget
-from ..limits import ReachedLimit
+from ..limits import Limits, ReachedLimit
 from ..messages import AssistantMessage, Text, UserMessage
 from ..phases import Phase
 from ..receipt import LimitUse
@@ -232,17 +232,23 @@ def _pending_limit(state: RunState, reached: ReachedLimit) -> PendingLimit:
         {reached.name: allowed} | ({} if before is None else before.steps),  # what it was before it was ever raised
         reached.words,
         UsedBudget(used.turns, used.tool_calls, used.input, used.output, used.cost),
+        {name: Decimal(value) for name, value in state.config.limits.values.items()},
         {} if before is None else before.raised,
     )
 
 
 def resume_at_limit(state: RunState, limit: PendingLimit) -> None:
-    """Count from what the earlier run has used, with the raised limits; or stop, when the person said no."""
+    """Count from what the earlier run has used, with the raised limits; or stop, when the person said no.
+
+    The limits are those of the earlier run, and a person is asked again, unless the call says otherwise.
+    """
     used, now = limit.used, state.spending.budget_use
     now.turns, now.tool_calls = used.turns, used.tool_calls
     now.input, now.output, now.cost = used.input, used.output, used.cost
     state.spending.resumed = limit
-    state.config = replace(state.config, limits=state.config.limits.raised(limit.raised))
+    given = state.claim.input
+    limits = (given.limits or Limits.of(limit.limits)).raised(limit.raised)
+    state.config = replace(state.config, limits=limits, on_limit=given.on_limit or "ask")
     if limit.refused:
         state.token.cancel(limit.words, source="budget")
 
