@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from quiesce import Agent, Limits, Retry, ToolContext, tool
 from quiesce.errors import RunError
 from quiesce.testing import Call, Harness, Pause, Say, ScriptedModel, Stall, Used
 from tests.injection.registry import Workloads
+from tests.injection.saved_workloads import saved_agent
 from tests.injection.tools import quick, slow
 
 WORKLOADS = Workloads()
@@ -21,11 +23,11 @@ async def tick(ctx: ToolContext) -> int:
     return int(ctx.state["ticks"])
 
 
-async def raised(agent: Agent, harness: Harness, answer: object = True, limits: Limits | None = None) -> None:
+async def raised(agent: Agent, harness: Harness, answer: object = True, **options: Any) -> None:
     """Bring the agent to where a limit is asked about, and answer."""
-    assert (await harness.invoke(agent, "Go", target=False, limits=limits)).stop_reason == "interrupt"
+    assert (await harness.invoke(agent, "Go", target=False, **options)).stop_reason == "interrupt"
     (interrupt,) = agent.interrupts
-    await harness.start_answer(agent, {interrupt.id: answer}, target=True, limits=limits).owned()
+    await harness.start_answer(agent, {interrupt.id: answer}, target=True).owned()
 
 
 # --- One last answer -------------------------------------------------------------------------------------------------
@@ -144,6 +146,27 @@ async def refused(harness: Harness) -> None:
     harness.expect_cause("budget")
     model = ScriptedModel([Call("tick")], then="Yes.")
     await raised(Agent(model, tools=[tick], limits=Limits(turns=1), on_limit="ask"), harness, False)
+
+
+@workload
+async def more_turns_in_a_session(harness: Harness) -> None:
+    model = ScriptedModel([Call("tick")], [Call("slow")], Say("Done at last.", pause=0.1), then="Yes.")
+    await raised(saved_agent(harness, model, [tick, slow]), harness, 5, limits=Limits(turns=1), on_limit="ask")
+
+
+@workload
+async def more_tokens_in_a_session(harness: Harness) -> None:
+    long = Say("so many words that the budget is gone before the end", pause=0.1)
+    agent = saved_agent(harness, ScriptedModel(long, Say("and a few more words", pause=0.1), then="Yes."))
+    await raised(agent, harness, 1000, limits=Limits(output_tokens=8), on_limit="ask")
+
+
+@workload
+async def refused_in_a_session(harness: Harness) -> None:
+    harness.expect_cause("budget")
+    model = ScriptedModel([Say("Both: "), Call("tick"), Call("slow")], then="Yes.")
+    agent = saved_agent(harness, model, [tick, slow])
+    await raised(agent, harness, False, limits=Limits(tool_calls=1), on_limit="ask")
 
 
 # --- Repeated calls --------------------------------------------------------------------------------------------------
