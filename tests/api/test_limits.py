@@ -420,3 +420,38 @@ def test_a_limit_that_a_child_reaches_for_its_parent_is_asked_by_the_parent() ->
     asked = parent("go")
     assert asked.interrupts[0].reason["limit"] == "turns"
     assert parent.answer({only(parent): True}).output == "Done."
+
+
+# --- Receipts --------------------------------------------------------------------------------------------------------
+
+
+def test_equal_calls_in_a_row_share_a_line_of_the_receipt() -> None:
+    calls = [*[Call("tick")] * 25, Call("look"), Call("tick")]
+    receipt = str(Agent(ScriptedModel(calls, "Done."), tools=[tick, look])("go").receipt)
+    assert "tools     tick x25: completed (" in receipt
+    assert "\n            look: completed (" in receipt
+    assert "\n            tick: completed (" in receipt
+    assert "limits" not in receipt
+
+
+def test_calls_that_ended_in_another_way_have_a_line_of_their_own() -> None:
+    @tool
+    async def fails(number: int) -> str:
+        if number > 2:
+            raise ValueError("no")
+        return "yes"
+
+    calls = [Call("fails", {"number": number}) for number in range(5)]
+    receipt = str(Agent(ScriptedModel(calls, "Done."), tools=[fails])("go").receipt)
+    assert "fails x3: completed (" in receipt
+    assert "fails x2: completed with an error (" in receipt
+
+
+def test_the_receipt_has_the_limits_and_what_was_used() -> None:
+    result = busy()("go", limits=Limits(turns=3, tool_calls=9))
+    assert [(limit.name, limit.allowed, limit.used, limit.reached) for limit in result.receipt.limits] == [
+        ("turns", "3", "3", True),
+        ("repeated_calls", "10", "0", False),
+        ("tool_calls", "9", "3", False),
+    ]
+    assert "limits    turns 3 of 3 (reached), repeated calls 10, tool calls 9" in str(result.receipt)

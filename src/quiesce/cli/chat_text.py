@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from ..cancellation import Mode
 from ..errors import QuiesceError
@@ -257,8 +257,7 @@ def _answer(controller: ChatController, how: str, text: str) -> str:
 
 
 def _limit_message(interrupt: Interrupt) -> str:
-    reason = interrupt.reason
-    return str(reason.get("message", reason)) if isinstance(reason, dict) else str(reason)
+    return str(cast("dict[str, Any]", interrupt.reason)["message"])
 
 
 def _is_amount(text: str) -> bool:
