@@ -13,12 +13,18 @@ OnLimit: TypeAlias = Literal["stop", "answer", "ask"]
 
 
 class ReachedLimit(NamedTuple):
-    """A limit that a run has reached: what was allowed, what was used, and a sentence for people."""
+    """A limit that a run has reached: what was allowed, what was used, a sentence, and advice for people."""
 
     name: LimitName
     allowed: int | Decimal
     used: int | Decimal
     words: str
+    todo: str = ""
+
+    @property
+    def reason(self) -> str:
+        """The sentence and the advice."""
+        return f"{self.words}. {self.todo}" if self.todo else self.words
 
 
 class Limits:

@@ -383,18 +383,30 @@ def test_it_can_be_answered_after_a_restart() -> None:
     assert second.answer({only(second): 1}).output == "Done."
 
 
-async def test_it_can_be_answered_in_another_process_with_a_session(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("limits", "answer", "ticks"),
+    [
+        (Limits(tool_calls=2), [Say("Two: "), Call("tick"), Call("tick")], 3),
+        (Limits(turns=1), [], 1),
+        (Limits(output_tokens=50), [Say("word " * 200, chunk=5)], 1),
+    ],
+    ids=["tool_calls", "turns", "output_tokens"],
+)
+async def test_it_can_be_answered_in_another_process_with_a_session(
+    tmp_path: Path, limits: Limits, answer: list[Any], ticks: int
+) -> None:
     path = tmp_path / "store.db"
-    model = ScriptedModel([Call("tick")], [Say("Two: "), Call("tick"), Call("tick")])
-    first = Agent(model, tools=[tick], limits=Limits(tool_calls=2), on_limit="ask", store=path)
+    first = Agent(ScriptedModel([Call("tick")], answer), tools=[tick], limits=limits, on_limit="ask", store=path)
     asked = await first.invoke_async("go", session="one")
-    second = Agent(ScriptedModel("Three."), tools=[tick], limits=Limits(tool_calls=2), on_limit="ask")
+    second = Agent(ScriptedModel("The end."), tools=[tick])
     session = Session("one", path)
     await session.load()
     assert session.interrupts == asked.interrupts
-    result = await second.answer_async({asked.interrupts[0].id: True}, conversation=session)
-    assert result.output == "Three."
-    assert session.state["ticks"] == 3
+    assert not faults(session.sealed())
+    result = await second.answer_async({asked.interrupts[0].id: 1000}, conversation=session)
+    assert result.output.endswith("The end.")
+    assert session.state["ticks"] == ticks
+    assert not faults(result.messages)
 
 
 def test_a_child_asks_through_its_parent() -> None:

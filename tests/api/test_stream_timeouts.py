@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from quiesce import Agent, Retry
+from quiesce import Agent, Retry, Summarise
 from quiesce.errors import ConfigurationError, ModelTimeout, StreamBroken
 from quiesce.events import RetryScheduled
 from quiesce.messages import AssistantMessage
@@ -135,3 +135,19 @@ def test_timeouts_that_make_no_sense_are_refused(name: str, wrong: object) -> No
         Agent(ScriptedModel("x"), **{name: wrong})  # pyright: ignore[reportArgumentType]
     with pytest.raises(ConfigurationError, match=name):
         Agent(ScriptedModel("x"))("go", **{name: wrong})  # pyright: ignore[reportArgumentType]
+
+
+def test_a_summary_on_the_side_is_watched_too() -> None:
+    agent = Agent(
+        ScriptedModel("long " * 2000, "Fine."),
+        context=Summarise(500, model=ScriptedModel([Say("It was"), Stall()])),
+        retry=ONCE,
+    )
+
+    async def main() -> Any:
+        await agent.invoke_async("tell")
+        return await agent.invoke_async("and now?")
+
+    result, took = in_virtual_time(main)
+    assert took == pytest.approx(120)
+    assert result.output == "Fine."

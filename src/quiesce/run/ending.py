@@ -49,7 +49,9 @@ def write_ending(state: RunState, phase: Phase, waited_for: tuple[str, ...]) -> 
     """The ending of a run whose turn is sealed. Takes what was not sent, so it is called once."""
     reason, output = _verdict(state)
     stopped = reason in ("cancelled", "limit")
-    cause = state.spending.cause if state.spending.cause is not None and reason == "limit" else state.token.cause
+    cause, mode = state.token.cause, state.token.mode
+    if state.spending.cause is not None and reason == "limit":  # it ended with the last answer that a limit allowed
+        cause, mode = state.spending.cause, state.spending.cause.mode
     claim, saving = state.claim, state.saving
     messages = state.turn.view.settled if claim.held else last_complete_turn(claim.conversation.messages)
     unsent = state.prompts.unsent()
@@ -60,7 +62,7 @@ def write_ending(state: RunState, phase: Phase, waited_for: tuple[str, ...]) -> 
         output=output,
         error=state.progress.error,
         cause=cause if stopped else None,
-        mode=(state.token.mode if cause is state.token.cause or cause is None else cause.mode) if stopped else None,
+        mode=mode if stopped else None,
         phase=phase,
         asked_during=state.progress.asked_during if stopped else None,
         messages=messages,

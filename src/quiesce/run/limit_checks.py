@@ -81,11 +81,9 @@ def within_repetitions(state: RunState) -> bool:
     if found.times < limit:
         return True
     tools = f"{'The tool' if len(found.tools) == 1 else 'The tools'} {', '.join(found.tools)}"
-    words = (
-        f"{tools} gave the same result to the same call {limit} times in a row: the run makes no progress. "
-        "Change the prompt or the tool, or raise Limits(repeated_calls=...)"
-    )
-    reach(state, state, ReachedLimit("repeated_calls", limit, found.times, words))
+    words = f"{tools} gave the same result to the same call {limit} times in a row: the run makes no progress"
+    todo = "Change the prompt or the tool, or raise Limits(repeated_calls=...)"
+    reach(state, state, ReachedLimit("repeated_calls", limit, found.times, words, todo))
     return False
 
 
@@ -148,12 +146,12 @@ def reach(limited: RunState, state: RunState, reached: ReachedLimit) -> None:
     if limited.spending.reached is None:
         limited.spending.reached = reached
     if limited.config.on_limit == "stop":
-        limited.token.cancel(reached.words, source="budget", mode=Mode.NOW)
+        limited.token.cancel(reached.reason, source="budget", mode=Mode.NOW)
     elif limited is not state:
         for child in limited.family.living:
-            child.cancel(reached.words, source="budget")
+            child.cancel(reached.reason, source="budget")
     elif state.progress.phase in (Phase.CALLING, Phase.STREAMING):
-        state.progress.work_token.cancel(reached.words, source="budget", mode=Mode.NOW)
+        state.progress.work_token.cancel(reached.reason, source="budget", mode=Mode.NOW)
 
 
 def _begin_last_answer(state: RunState) -> bool:
@@ -180,7 +178,7 @@ def last_answer_note(state: RunState, instructions: str | None) -> str:
 def finish_last_answer(state: RunState) -> None:
     """End the run with its last answer. A stop from now on comes too late."""
     assert state.spending.reached is not None
-    state.spending.cause = Cause("budget", state.spending.reached.words, Mode.AFTER_TURN)
+    state.spending.cause = Cause("budget", state.spending.reached.reason, Mode.AFTER_TURN)
     state.progress.finish("limit")
 
 
@@ -220,7 +218,7 @@ def _pending_limit(state: RunState, reached: ReachedLimit) -> PendingLimit:
             "limit": reached.name,
             "allowed": str(reached.allowed) if reached.name == "cost" else reached.allowed,
             "used": str(reached.used) if reached.name == "cost" else reached.used,
-            "message": reached.words,
+            "message": reached.reason,
         },
         asked_at=time.time(),
     )
@@ -230,7 +228,7 @@ def _pending_limit(state: RunState, reached: ReachedLimit) -> PendingLimit:
         reached.name,
         allowed,
         {reached.name: allowed} | ({} if before is None else before.steps),  # what it was before it was ever raised
-        reached.words,
+        reached.reason,
         UsedBudget(used.turns, used.tool_calls, used.input, used.output, used.cost),
         {name: Decimal(value) for name, value in state.config.limits.values.items()},
         {} if before is None else before.raised,

@@ -48,7 +48,7 @@ async def _cut_at_limit(state: RunState) -> bool:
     wants_tools = bool(builder.torn_calls()) or (answer is not None and bool(answer.tool_calls))
     is_final = answer is not None and not wants_tools and (builder.complete or state.config.on_limit == "answer")
     if is_final:  # the answer that reached the limit is the last one, as far as it came
-        state.token.cancel(reached.words, source="budget")
+        state.token.cancel(reached.reason, source="budget")
         return False
     if state.config.on_limit == "ask":
         state.progress.finish("interrupt")
