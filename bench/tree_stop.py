@@ -13,7 +13,7 @@ from typing import NamedTuple
 import httpx2
 from tests.support.sse_server import HttpModel, sse_process
 
-from quiesce import Agent, Run
+from quiesce import Agent, Limits, Run
 from quiesce.events import ChildEvent, TextDelta
 from quiesce.models.scripted import Call, ScriptedModel
 
@@ -25,7 +25,8 @@ async def start_tree(client: httpx2.AsyncClient, url: str, children: int) -> Run
     """A parent whose children are all streaming."""
     agents = [Agent(HttpModel(client, url), name=f"child{number}") for number in range(children)]
     asks = [Call(agent.name, {"prompt": "Talk."}) for agent in agents]
-    run = Agent(ScriptedModel(asks), tools=[agent.as_tool() for agent in agents], name="parent").start("All of you.")
+    tools = [agent.as_tool() for agent in agents]
+    run = Agent(ScriptedModel(asks), tools=tools, name="parent", limits=Limits(turns=None)).start("All of you.")
     speaking: set[str] = set()
     async for event in run.events():
         if isinstance(event, ChildEvent) and isinstance(event.event, TextDelta):

@@ -20,7 +20,7 @@ from .errors import ConfigurationError, ConversationBusy, UnknownMode
 from .events import Event
 from .hooks import Hook, HookEvent, Hooks
 from .interrupts import Answers, Interrupt, checked_answers
-from .limits import Limits
+from .limits import Limits, OnLimit
 from .messages import Message, Prompt, UserMessage
 from .models.base import Model
 from .models.resolve import resolve_model
@@ -28,6 +28,7 @@ from .result import RunResult
 from .retry import Retry
 from .run.argument_checks import (
     ToolSource,
+    check_choice,
     check_instance,
     checked_cut_note,
     checked_output_retries,
@@ -47,6 +48,7 @@ from .run.output import OutputSpec
 from .run.own_conversation import OwnConversation
 from .run.start import claim_or_queue
 from .run.state import RunState
+from .run.stream_timeouts import FIRST_TOKEN_TIMEOUT, STREAM_GAP_TIMEOUT, checked_timeouts
 from .sessions import Conversation, Session, SessionStore, Store
 from .telemetry import Telemetry
 from .tools.tool import Tool
@@ -89,7 +91,11 @@ class Agent(Generic[DepsT, OutT]):
     tools          functions, `@tool`s, other agents, or sets of tools such as an `MCPServer`
     instructions   the system prompt: text, a function of the `RunContext`, or a list of both
     timeout        seconds that a run may take; then it is stopped (cause: `deadline`)
-    limits         budgets; see `Limits`
+    limits         budgets; see `Limits`. Without: 100 turns, 10 repeated calls
+    on_limit       what happens at a limit: "stop", "answer" (the model gives one last answer, without tools) or "ask"
+                   (the run ends with an interrupt; `answer` raises the limit and goes on)
+    first_token_timeout   seconds until the model's first word; then `ModelTimeout`, which is retried
+    stream_gap_timeout    seconds between two parts of an answer; then the answer is cut, and the run fails
     hooks          callbacks; see `quiesce.hooks`
     state          what the state of each new conversation begins with: a copy
     cut_note       the note for the model where an answer was stopped
@@ -117,6 +123,9 @@ class Agent(Generic[DepsT, OutT]):
         name: str = "agent",
         timeout: float | None = None,
         limits: Limits | None = None,
+        on_limit: OnLimit = "stop",
+        first_token_timeout: float | None = FIRST_TOKEN_TIMEOUT,
+        stream_gap_timeout: float | None = STREAM_GAP_TIMEOUT,
         hooks: Iterable[Hook] = (),
         retry: Retry | None = None,
         output_retries: int = 2,
@@ -137,6 +146,7 @@ class Agent(Generic[DepsT, OutT]):
         check_instance("limits", limits, Limits, "Limits(...)")
         check_instance("retry", retry, Retry, "Retry(...)")
         check_instance("settings", settings, Mapping, "a dict of the provider's settings")
+        check_choice("on_limit", on_limit, OnLimit)
         own = own_conversation(conversation, session, store)
         resolved = resolve_model(model)
         run = RunConfig(
@@ -144,7 +154,8 @@ class Agent(Generic[DepsT, OutT]):
             limits or Limits(), retry or Retry(), None if output_type is None else OutputSpec(output_type),
             checked_output_retries(output_retries), is_sequential(tool_execution), checked_cut_note(cut_note),
             state=checked_state(state), settings=settings, context=context, deps_type=deps_type,
-            estimator=open_estimator(resolved, calibration),
+            estimator=open_estimator(resolved, calibration), on_limit=on_limit,
+            stream_timeouts=checked_timeouts(first_token_timeout, stream_gap_timeout),
             stop_policy=policy_for(resolved.name, getattr(resolved, "stop_policy", None), stop_policy),
         )  # fmt: skip
         defaults = RunDefaults(checked_seconds(timeout), on_busy, on_prompt, store)
@@ -302,9 +313,10 @@ class Agent(Generic[DepsT, OutT]):
     def answer(self, answers: Answers, **options: Unpack[RunOptions[DepsT]]) -> RunResult[OutT]:
         """Go on after `stop_reason == "interrupt"`, with answers by the id of the interrupt. Options as for `start`.
 
-        An approval is answered with True, False, `Approve` or `Deny`; a question with any JSON-like value. What is not
-        answered stays pending; the tools that finished before are not run again. Raises an `InterruptError` when the
-        answers do not fit what is asked, and what `__call__` raises.
+        An approval is answered with True, False, `Approve` or `Deny`; a question with any JSON-like value; a limit with
+        True (as much again), how much more is allowed, or False (the run ends). What is not answered stays pending; the
+        tools that finished before are not run again. Raises an `InterruptError` when the answers do not fit what is
+        asked, and what `__call__` raises.
         """
         return self._run_here(checked_answers(answers), options)
 

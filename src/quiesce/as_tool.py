@@ -17,7 +17,7 @@ import msgspec
 from .conversation.sealing import SENTENCES
 from .errors import ToolError
 from .interrupts import Answers, InterruptSignal, pass_on
-from .messages import Outcome, Text, ToolResult
+from .messages import AssistantMessage, Outcome, Text, ToolResult
 from .receipt import undo_note
 from .result import RunResult
 from .run.handle import Run
@@ -145,7 +145,7 @@ def _report(name: str, context: ToolContext, result: RunResult) -> ToolResult:
     """The tool result for a run of the child. Raises `ToolError` for one that failed."""
     if result.error is not None:
         raise ToolError(f"The agent {name} failed: {getattr(result.error, 'what', result.error)}") from result.error
-    if result.receipt.cause is None:
+    if result.receipt.cause is None or _has_last_answer(result):
         answer = as_json(result.parsed[0]) if result.parsed else result.text
         if result.stop_reason == "max_tokens" and not result.parsed:
             answer = f"{answer}\n{_CUT_SHORT}".lstrip()
@@ -159,6 +159,12 @@ def _report(name: str, context: ToolContext, result: RunResult) -> ToolResult:
         sentences.append(f"Until then {name} had said: {result.text[-_EXCERPT:]}")
     report = " ".join(sentences) + undo_note(result.receipt.undo)
     return ToolResult(context.call_id, context.tool_name, (Text(report),), outcome, is_error=True)
+
+
+def _has_last_answer(result: RunResult) -> bool:
+    """Whether the child reached a limit and gave its last answer, which is whole (on_limit="answer")."""
+    last = result.new_messages[-1] if result.new_messages else None
+    return result.stop_reason == "limit" and isinstance(last, AssistantMessage) and not last.cut
 
 
 # --- Handing over --------------------------------------------------------------------------------------------------

@@ -319,7 +319,7 @@ class ModelTimeout(ModelError):
     """The provider did not answer in the time allowed for one request. Retried."""
 
     retryable = True
-    todo = "Raise the model's timeout, or try again later."
+    todo = "Raise first_token_timeout, stream_gap_timeout or the model's own timeout, or try again later."
 
 
 class StreamBroken(ModelError):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
+from decimal import Decimal, InvalidOperation
 from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
@@ -33,15 +34,16 @@ EXPIRED: Final[Mapping[bool, str]] = {
 
 
 class Interrupt(Struct, frozen=True):
-    """A question to a person, asked by or about one tool call.
+    """A question to a person, asked by or about one tool call, or about a limit.
 
-    `kind` is `approval` for a tool that must be approved, and `question` for what a tool or a hook asked with
-    `interrupt()`. `expires_at` is in seconds since the epoch; an answer after that is not accepted.
+    `kind` is `approval` for a tool that must be approved, `question` for what a tool or a hook asked with
+    `interrupt()`, and `limit` for a limit that the run has reached: `reason` then has the keys `limit`, `allowed`,
+    `used` and `message`. `expires_at` is in seconds since the epoch; an answer after that is not accepted.
     """
 
     id: str
     name: str
-    kind: Literal["approval", "question"]
+    kind: Literal["approval", "question", "limit"]
     call_id: str
     tool_name: str
     arguments: dict[str, Any]
@@ -68,7 +70,8 @@ class Deny(Struct, frozen=True, tag="deny"):
 
 Answers: TypeAlias = Mapping[str, Any]
 """Answers by the id of the interrupt. For an approval: True, False, `Approve` or `Deny`. For a question: any JSON-like
-value, which `interrupt()` then returns, or `Approve(arguments=...)` or `Deny`."""
+value, which `interrupt()` then returns, or `Approve(arguments=...)` or `Deny`. For a limit: True (as much again), how
+much more is allowed, or False, which ends the run."""
 
 
 class InterruptSignal(BaseException):
@@ -104,11 +107,41 @@ class PendingCall(Struct, frozen=True):
     kept: Any = None
 
 
+class UsedBudget(Struct, frozen=True):
+    """What a run has used of its limits."""
+
+    turns: int = 0
+    tool_calls: int = 0
+    input: int = 0
+    output: int = 0
+    cost: Decimal = Decimal(0)
+
+
+class PendingLimit(Struct, frozen=True):
+    """A limit that waits to be raised by a person.
+
+    `used` is what the run had used, which the run that goes on counts from; `limits` are the limits that it had.
+    `raised` are those that were raised, with their new values; `steps` is what True adds to each. `refused` says that
+    the person said no.
+    """
+
+    interrupt: Interrupt
+    name: str
+    allowed: Decimal
+    steps: dict[str, Decimal]
+    words: str
+    used: UsedBudget = UsedBudget()
+    limits: dict[str, Decimal] = {}
+    raised: dict[str, Decimal] = {}
+    refused: bool = False
+
+
 class PendingTurn(Struct, frozen=True):
-    """An answer whose tools wait for a person, with the results that are there already.
+    """An answer whose tools wait for a person, with the results that are there already; or a turn that waits for more.
 
     `taken_by` is the run that goes on with it. Found in a stored conversation, it means that this run never ended.
-    `handed` are the handoffs by which the agent whose turn it is came to have the conversation.
+    `handed` are the handoffs by which the agent whose turn it is came to have the conversation. `limit` is the limit
+    that is to be raised first; the answer is empty when it was reached before the model was called.
     """
 
     run_id: str
@@ -116,10 +149,13 @@ class PendingTurn(Struct, frozen=True):
     calls: tuple[PendingCall, ...]
     taken_by: str | None = None
     handed: tuple[str, ...] = ()
+    limit: PendingLimit | None = None
 
     @property
     def interrupts(self) -> tuple[Interrupt, ...]:
         """What is asked, in the order of the calls."""
+        if self.limit is not None:
+            return (self.limit.interrupt,)
         return tuple(interrupt for call in self.calls for interrupt in call.interrupts)
 
     def call(self, call_id: str) -> PendingCall | None:
@@ -156,8 +192,37 @@ def answer_turn(pending: PendingTurn, answers: Answers, *, taken_by: str, now: f
             raise InterruptExpired(interrupt_id)
     if not answers and not any(interrupt.expired(clock) for interrupt in asked.values()):
         raise InvalidAnswer("No answer was given.", todo=f"Answer at least one of: {', '.join(asked)}.")
+    if pending.limit is not None:
+        limit = _answer_limit(pending.limit, answers[pending.limit.interrupt.id])
+        return replace(pending, limit=limit, taken_by=taken_by)
     calls = tuple(_answer_call(call, answers, clock) for call in pending.calls)
     return replace(pending, calls=calls, taken_by=taken_by)
+
+
+def _answer_limit(limit: PendingLimit, answer: Any) -> PendingLimit:
+    """The limit with the answer in it: raised above what was used, or refused."""
+    if answer is False or isinstance(answer, Deny):
+        return replace(limit, refused=True)
+    more = limit.steps[limit.name] if answer is True or isinstance(answer, Approve) else _amount(limit, answer)
+    used = limit.used
+    spent = {"tokens": used.input + used.output, "output_tokens": used.output, "cost": used.cost}
+    base = max(limit.allowed, Decimal(spent.get(limit.name, 0)))
+    return replace(limit, raised={**limit.raised, limit.name: base + more})
+
+
+def _amount(limit: PendingLimit, answer: Any) -> Decimal:
+    """How much more is allowed. Raises `InvalidAnswer` unless it is a positive number, whole except for money."""
+    try:
+        amount = Decimal(str(answer)) if isinstance(answer, int | float | str | Decimal) else Decimal("NaN")
+    except InvalidOperation:
+        amount = Decimal("NaN")
+    whole = limit.name == "cost" or (amount.is_finite() and amount == int(amount))
+    if not amount.is_finite() or amount <= 0 or not whole:
+        raise InvalidAnswer(
+            f"{limit.interrupt.id!r} asks whether a limit is raised, and {answer!r} is no answer to that.",
+            todo="Answer with True (as much again), with how much more is allowed, or with False.",
+        )
+    return amount
 
 
 def _answer_call(call: PendingCall, answers: Answers, now: float) -> PendingCall:

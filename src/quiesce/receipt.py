@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import StrEnum
+from itertools import groupby
 
 from msgspec import Struct, field
 
@@ -42,6 +43,15 @@ class UndoReceipt(Struct, frozen=True):
     seconds: float | None = None
 
 
+class LimitUse(Struct, frozen=True):
+    """A limit of the run, what it has used of it, and whether that is why it did not go on."""
+
+    name: str
+    allowed: str
+    used: str = ""
+    reached: bool = False
+
+
 class CallReceipt(Struct, frozen=True):
     """What became of one tool call of the run."""
 
@@ -61,8 +71,9 @@ class Receipt(Struct):
     `cause` is None when the run ended by itself. `phase` is where the stop took effect, `asked_during` where it was
     asked for: a patient stop waits in between. `latency` is the time in seconds from the request to the end.
     `still_running` names what could not be proved to have stopped; empty means that nothing is left. Late outcomes of
-    abandoned calls are appended to `late` when they land, and what became of each undo to `undo`. `saved` says whether
-    the conversation is in its store (None: it has none), and `unsaved` why not.
+    abandoned calls are appended to `late` when they land, and what became of each undo to `undo`. `limits` are those of
+    the run, with what it has used. `saved` says whether the conversation is in its store (None: it has none), and
+    `unsaved` why not.
     """
 
     run_id: str
@@ -79,6 +90,7 @@ class Receipt(Struct):
     asked_during: Phase | None = None
     saved: bool | None = None
     unsaved: str = ""
+    limits: tuple[LimitUse, ...] = ()
     late: list[LateOutcome] = field(default_factory=list)
     undo: list[UndoReceipt] = field(default_factory=list)
 
@@ -126,11 +138,10 @@ def _lines(receipt: Receipt) -> list[str]:
             lines.append(f"  waited    for {', '.join(receipt.waited_for)}")
         if receipt.kept_text:
             lines.append(f"  kept      {receipt.kept_text:,} characters of the answer that was cut")
-    for index, call in enumerate(receipt.calls):
-        word = "waits for a person" if call.waits else _PLAIN[call.outcome]
-        word = word if call.ok else f"{word} with an error"
-        took = "" if call.seconds is None else f" ({_duration(call.seconds)})"
-        lines.append(f"  {'tools' if index == 0 else '':<9} {call.name}: {word}{took}")
+    if any(limit.reached for limit in receipt.limits):
+        lines.append(f"  limits    {', '.join(map(_limit_text, receipt.limits))}")
+    for index, text in enumerate(call_lines(receipt.calls)):
+        lines.append(f"  {'tools' if index == 0 else '':<9} {text}")
     for index, each in enumerate(receipt.undo):
         why = f": {each.detail}" if each.detail else ""
         lines.append(f"  {'undo' if index == 0 else '':<9} {each.name} ({each.call_id}): {_UNDONE[each.outcome]}{why}")
@@ -146,6 +157,28 @@ def _lines(receipt: Receipt) -> list[str]:
         lines.append(f"  NOT SAVED {receipt.unsaved}")
     lines.extend(late_line(late) for late in receipt.late)
     return lines
+
+
+def call_lines(calls: Iterable[CallReceipt]) -> list[str]:
+    """The calls for people, one line each. Calls in a row with the same outcome share one: `search x25: completed`."""
+    lines: list[str] = []
+    for (name, word), group in groupby(calls, lambda call: (call.name, _outcome_text(call))):
+        same = list(group)
+        times = f" x{len(same)}" if len(same) > 1 else ""
+        known = [call.seconds for call in same if call.seconds is not None]
+        took = f" ({_duration(sum(known))})" if known else ""
+        lines.append(f"{name}{times}: {word}{took}")
+    return lines
+
+
+def _outcome_text(call: CallReceipt) -> str:
+    word = "waits for a person" if call.waits else _PLAIN[call.outcome]
+    return word if call.ok else f"{word} with an error"
+
+
+def _limit_text(limit: LimitUse) -> str:
+    name = limit.name.replace("_", " ")
+    return f"{name} {limit.used} of {limit.allowed} (reached)" if limit.reached else f"{name} {limit.allowed}"
 
 
 def late_line(late: LateOutcome) -> str:

@@ -7,11 +7,11 @@ from typing import Any, get_args
 
 import pytest
 
-from quiesce import Agent
+from quiesce import Agent, Limits, ToolContext, tool
 from quiesce.cli.chat_controller import ChatController, RunningTool
-from quiesce.cli.chat_text import ENDINGS, answer_command, bar, fraction, hint, progress_text
+from quiesce.cli.chat_text import ENDINGS, answer_command, bar, fraction, hint, progress_text, question
 from quiesce.cli.sanitize import clean, one_line
-from quiesce.models.scripted import Say, ScriptedModel, Stall
+from quiesce.models.scripted import Call, Say, ScriptedModel, Stall
 from quiesce.result import StopReason
 from quiesce.tools.policy import OnStop, ToolStopPolicy
 
@@ -98,3 +98,28 @@ def test_every_way_to_end_has_a_word() -> None:
     in_the_console = (files("quiesce.server") / "static" / "words.js").read_text()
     for reason in get_args(StopReason):
         assert f"\n  {reason}: [" in in_the_console
+
+
+@pytest.mark.parametrize(
+    ("given", "reply"),
+    [("/approve", "Approved: The limit"), ("/answer 3", "Answered: The limit"), ("/deny", "Denied: The limit")],
+)
+async def test_a_limit_is_raised_in_the_chat(given: str, reply: str) -> None:
+    @tool
+    async def tick(ctx: ToolContext) -> int:
+        ctx.state["n"] = ctx.state.get("n", 0) + 1
+        return int(ctx.state["n"])
+
+    model = ScriptedModel([Call("tick")], [Call("tick")], "Done.")
+    controller = ChatController(Agent(model, tools=[tick], limits=Limits(turns=2), on_limit="ask"))
+    controller.say("go").tap(controller.on_event)
+    await controller.wait_for_end()
+    says = question(controller)
+    assert says.startswith("The limit of 2 turns is reached. /approve allows as much again")
+    assert await answer_command(controller, "/answer many") == says
+    assert (await answer_command(controller, given) or "").startswith(reply)
+    run = controller.say(controller.complete_answers() or {})
+    run.tap(controller.on_event)
+    result = await run
+    assert (result.stop_reason, result.text) == (("limit", "") if given == "/deny" else ("end_turn", "Done."))
+    await controller.wait_for_end()

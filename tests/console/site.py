@@ -84,6 +84,7 @@ SCRIPTS: dict[str, list[Answer]] = {
         ],
         [Say("That is settled."), Used(input=240, output=5)],
     ],
+    "again": [*[[Call("write", {"path": "notes.txt"})]] * 12, "It is written."],
     "ask": [
         [
             Say("I would like to deploy, and to tell everybody."),
@@ -199,7 +200,7 @@ TOOLS = [search, measure, write, deploy, announce, build, stubborn, lagging, flo
 
 def application(*, with_keys: bool) -> Application:
     model = ByPrompt(name="scripted", price=PRICE)
-    agent = Agent(model, name="writer", tools=TOOLS)
+    agent = Agent(model, name="writer", tools=TOOLS, on_limit="ask")
     other = Agent(model, name=f"other {NASTY}")
     keys = Keys({"tests": hash_key(KEY)}) if with_keys else None
     return create_app(agent, other, keys=keys)

@@ -92,3 +92,23 @@ def test_a_question_that_was_answered_is_nowhere_shown_as_waiting(page: Page, si
     expect(page.locator(f"a[href='#/runs/{run_id}'] .pill")).to_have_text("No longer waiting")
     page.locator(f"a[href='#/runs/{run_id}']").click()
     run_state(page, "No longer waiting")
+
+
+@pytest.mark.parametrize(
+    ("button", "given"), [("Go on", {"type": "approve"}), ("End the run", {"type": "deny", "reason": ""})]
+)
+def test_a_limit_is_raised_or_not(page: Page, site: Site, button: str, given: object) -> None:
+    page.goto(site.url)
+    run_id = prompt(page, "again and again")
+    card = page.get_by_role("article", name="Raise the limit?")
+    expect(card).to_contain_text("The tool write gave the same result to the same call 10 times in a row")
+    expect(page.locator("#receipt .tool-name")).to_have_text(["write x10"])
+    expect(page.locator('#receipt [data-fact="Limits"]')).to_contain_text("repeated calls 10 of 10 (reached)")
+    with page.expect_request("**/resume") as resumed:
+        card.get_by_role("button", name=button).click()
+    assert [each["answer"] for each in json.loads(resumed.value.post_data or "")["answers"]] == [given]
+    wait_for_run_after(page, run_id)
+    if button == "Go on":
+        answer(page, "It is written.")
+    else:
+        run_state(page, "Stopped at a limit")

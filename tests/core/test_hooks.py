@@ -294,7 +294,7 @@ def test_limits_that_make_no_sense(wrong):
 
 
 def test_limits_print_what_is_limited():
-    assert repr(Limits(turns=3, cost=0.5)) == "Limits(cost=Decimal('0.5'), turns=3)"
+    assert repr(Limits(turns=3, cost=0.5)) == "Limits(turns=3, repeated_calls=10, cost='0.5')"
     assert not Limits(turns=3, tool_calls=0).inside_answers
 
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from quiesce import Agent, tool
+from quiesce import Agent, Limits, tool
 from quiesce.conversation.validity import faults
 from quiesce.events import ChildEvent, Event, RunEnded, StopRequested, TextDelta, ToolEnded, ToolStarted
 from quiesce.messages import Outcome
@@ -150,7 +150,9 @@ def test_a_hundred_children_stop_together():
         models = [ScriptedModel([Say("word "), Stall()], name=f"m{number}") for number in range(100)]
         children = [Agent(model, name=f"child{number}") for number, model in enumerate(models)]
         parent = Agent(
-            ScriptedModel(asks(*(child.name for child in children))), tools=[child.as_tool() for child in children]
+            ScriptedModel(asks(*(child.name for child in children))),
+            tools=[child.as_tool() for child in children],
+            limits=Limits(turns=101),  # the turns of the children count too
         )
         run = parent.start("all of you")
         speaking: set[str] = set()

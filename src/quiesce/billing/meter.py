@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from decimal import Decimal
 from typing import Final, Literal, NamedTuple, Protocol
 
-from ..cancellation import CancellationToken, Mode
-from ..limits import Limits
+from ..limits import Limits, ReachedLimit
 from ..usage.budget import BudgetUse, Spending
 from ..usage.estimate.answer_count import AnswerCounter, Block
 from ..usage.estimate.figures import UsageReport
@@ -28,11 +27,11 @@ class MeteredAnswer(Protocol):
 
 
 class Budget(NamedTuple):
-    """The limits of a run, what it and its children have used, and the token that stops it."""
+    """The limits of a run, what it and its children have used, and what to call when one is reached."""
 
     limits: Limits
     used: BudgetUse
-    token: CancellationToken
+    reach: Callable[[ReachedLimit], None]
     owner: str
     """The subject of the stop's reason: "The run", or "The run and its children"."""
 
@@ -73,19 +72,21 @@ class Meter:
         now = Spending(sent, output, cost)
         for budget in self._budgets:
             budget.used.note(self._entry_id, now)
-            exceeded = self._exceeded(budget.limits, budget.used)
+            exceeded = self._exceeded(budget.limits, budget.used, f"{budget.owner} would use more than")
             if exceeded is not None:
-                reason = f"{budget.owner} would use more than {exceeded}"
-                budget.token.cancel(reason, source="budget", mode=Mode.NOW)
+                budget.reach(exceeded)
 
-    def _exceeded(self, limits: Limits, used: BudgetUse) -> str | None:
-        """The limit that is exceeded, in words."""
-        if limits.output_tokens is not None and used.output > limits.output_tokens:
-            return f"{limits.output_tokens:,} output tokens"
-        if limits.tokens is not None and used.input + used.output > limits.tokens:
-            return f"{limits.tokens:,} tokens"
+    def _exceeded(self, limits: Limits, used: BudgetUse, words: str) -> ReachedLimit | None:
+        """The limit that is exceeded."""
+        allowed = limits.output_tokens
+        if allowed is not None and used.output > allowed:
+            return ReachedLimit("output_tokens", allowed, used.output, f"{words} {allowed:,} output tokens")
+        allowed = limits.tokens
+        if allowed is not None and used.input + used.output > allowed:
+            return ReachedLimit("tokens", allowed, used.input + used.output, f"{words} {allowed:,} tokens")
         if limits.cost is not None and used.cost > limits.cost:
-            return f"{limits.cost} {self._price.currency if self._price else ''}".rstrip()
+            amount = f"{limits.cost} {self._price.currency if self._price else ''}".rstrip()
+            return ReachedLimit("cost", limits.cost, used.cost, f"{words} {amount}")
         return None
 
 

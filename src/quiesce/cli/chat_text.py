@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from ..cancellation import Mode
 from ..errors import QuiesceError
-from ..interrupts import Approve, Deny
+from ..interrupts import Approve, Deny, Interrupt
 from ..phases import Phase
 from ..receipt import LateOutcome, Undone, UndoReceipt
 from .chat_controller import ChatController, RunningTool
@@ -222,9 +222,16 @@ def _stop(controller: ChatController, what: str) -> str:
     return "It is already being stopped as urgently as possible." if mode is None else f"Stop requested, mode {mode}."
 
 
+_LIMIT_CHOICES: Final = (
+    "/approve allows as much again, /answer with a number allows so much more, /deny ends the run."
+)
+
+
 def question(controller: ChatController) -> str:
     """The text of the first pending question."""
     first = controller.pending_questions[0]
+    if first.kind == "limit":
+        return f"{clean(_limit_message(first))}. {_LIMIT_CHOICES}"
     call = call_line(first.tool_name, first.arguments)
     reason = f"\n{clean(str(first.reason))}" if first.reason is not None else ""
     if first.kind == "approval":
@@ -238,12 +245,26 @@ def _answer(controller: ChatController, how: str, text: str) -> str:
     first = controller.pending_questions[0]
     if how == "answer" and (first.kind == "approval" or not text):
         return question(controller)
-    if how == "approve" and first.kind != "approval":
+    if how == "approve" and first.kind == "question":
+        return question(controller)
+    if how == "answer" and first.kind == "limit" and not _is_amount(text):
         return question(controller)
     controller.answer(Deny(text) if how == "deny" else Approve() if how == "approve" else text)
     word = {"deny": "Denied", "approve": "Approved", "answer": "Answered"}[how]
-    reply = f"{word}: {call_line(first.tool_name, first.arguments)}."
+    about = _limit_message(first) if first.kind == "limit" else call_line(first.tool_name, first.arguments)
+    reply = f"{word}: {clean(about)}."
     return f"{reply}\n{question(controller)}" if controller.pending_questions else reply
+
+
+def _limit_message(interrupt: Interrupt) -> str:
+    return str(cast("dict[str, Any]", interrupt.reason)["message"])
+
+
+def _is_amount(text: str) -> bool:
+    try:
+        return float(text) > 0
+    except ValueError:
+        return False
 
 
 async def _undo(controller: ChatController) -> str:

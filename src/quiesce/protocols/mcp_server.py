@@ -221,7 +221,7 @@ def _call_result(result: RunResult, key: str) -> Any:
     elif result.receipt.cause is not None:
         text = f"Stopped ({result.receipt.cause}). {text}".strip()
     elif result.interrupts:
-        questions = "; ".join(f"{each.tool_name} ({each.kind})" for each in result.interrupts)
+        questions = "; ".join(f"{each.tool_name or each.name} ({each.kind})" for each in result.interrupts)
         text = f"{text}\nNot finished: a person has to answer first: {questions}. That cannot be done over MCP.".strip()
     return mcp_types.CallToolResult(
         content=[mcp_types.TextContent(text=text or "(no output)")],

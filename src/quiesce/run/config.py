@@ -13,7 +13,7 @@ from ..conversation.sealing import DEFAULT_CUT_NOTE, DEFAULT_FAILED_NOTE
 from ..errors import ConfigurationError
 from ..hooks import Hooks
 from ..interrupts import Answers
-from ..limits import Limits
+from ..limits import Limits, OnLimit
 from ..messages import UserMessage
 from ..models.base import Model
 from ..retry import Retry
@@ -26,6 +26,7 @@ from ..usage.prices import Price
 from ..usage.stop_policy import RequestStopPolicy, policy_for
 from .instructions import Instruction
 from .output import OutputSpec
+from .stream_timeouts import StreamTimeouts
 
 OnPrompt: TypeAlias = Literal["refuse", "cancel_pending"]
 __all__ = [
@@ -63,6 +64,8 @@ class RunConfig:
     stop_policy: RequestStopPolicy | None = None
     drain_pool: DrainPool = field(default_factory=DrainPool)
     deps_type: Any = None
+    on_limit: OnLimit = "stop"
+    stream_timeouts: StreamTimeouts = field(default_factory=StreamTimeouts)
     handoffs: tuple[str, ...] = ()
     """The tools by which the conversation has come to this agent."""
 
@@ -116,3 +119,6 @@ class RunInput:
     on_busy: OnBusy = "refuse"
     deps: Any = None
     owner: str = ""
+    limits: Limits | None = None
+    """The limits that this call names; a run that goes on at a raised limit keeps the earlier ones without them."""
+    on_limit: OnLimit | None = None

@@ -17,8 +17,8 @@ from ..models.base import Model, ModelRequest
 from ..tools.current_run import current_run
 from ..usage.ledger import HowItEnded
 from .config import RunConfig, billing_terms
-from .foreign_tasks import ForeignTasks
 from .state import RunState
+from .stream_timeouts import StreamWatch
 
 _SUMMARY: Final = "context.summary"
 
@@ -72,9 +72,7 @@ class RequestWindow:
         ended: HowItEnded = "hung_up"
         failure: ModelError | None = None
         try:
-            await state.foreign_tasks.run(
-                _collect(asked, request, builder, state.foreign_tasks), "model call on the side"
-            )
+            await state.foreign_tasks.run(_collect(asked, request, builder, state), "model call on the side")
             ended = "completed" if builder.complete else "failed"
         except ModelError as error:
             ended, failure = "failed", error
@@ -87,18 +85,23 @@ class RequestWindow:
         return builder
 
 
-async def _collect(model: Model, request: ModelRequest, builder: AnswerBuilder, foreign_tasks: ForeignTasks) -> None:
+async def _collect(model: Model, request: ModelRequest, builder: AnswerBuilder, state: RunState) -> None:
     """Read a whole answer that is not shown to readers."""
     current_run.set(None)  # a connection that is kept for later keeps its context, and would keep the run
     try:
-        async with model.stream(request) as deltas:
+        async with (
+            StreamWatch(state.config.stream_timeouts, builder, lambda: not builder.is_open) as watch,
+            model.stream(request) as deltas,
+        ):
             try:
                 async for delta in deltas:
                     if not builder.is_open:
                         return
                     builder.add(delta)
+                    watch.last = watch.clock()
             finally:
-                foreign_tasks.note_closing()
+                watch.stop()
+                state.foreign_tasks.note_closing()
     except ModelError:
         raise
     except Exception as error:

@@ -15,6 +15,7 @@ from ..phases import Phase
 from ..receipt import CallReceipt, Receipt
 from ..result import RunResult, StopReason
 from ..usage.live import LiveUsage
+from .limit_checks import limit_uses
 from .state import RunState
 
 
@@ -48,6 +49,9 @@ def write_ending(state: RunState, phase: Phase, waited_for: tuple[str, ...]) -> 
     """The ending of a run whose turn is sealed. Takes what was not sent, so it is called once."""
     reason, output = _verdict(state)
     stopped = reason in ("cancelled", "limit")
+    cause, mode = state.token.cause, state.token.mode
+    if state.spending.cause is not None and reason == "limit":  # it ended with the last answer that a limit allowed
+        cause, mode = state.spending.cause, state.spending.cause.mode
     claim, saving = state.claim, state.saving
     messages = state.turn.view.settled if claim.held else last_complete_turn(claim.conversation.messages)
     unsent = state.prompts.unsent()
@@ -57,8 +61,8 @@ def write_ending(state: RunState, phase: Phase, waited_for: tuple[str, ...]) -> 
         reason=reason,
         output=output,
         error=state.progress.error,
-        cause=state.token.cause if stopped else None,
-        mode=state.token.mode if stopped else None,
+        cause=cause if stopped else None,
+        mode=mode if stopped else None,
         phase=phase,
         asked_during=state.progress.asked_during if stopped else None,
         messages=messages,
@@ -99,6 +103,7 @@ def build_receipt(state: RunState, ending: Ending) -> Receipt:
         undo=state.tools.undo_log.receipts,
         late=state.tools.late,
         asked_during=ending.asked_during,
+        limits=limit_uses(state),
         saved=ending.saved,
         unsaved="" if ending.unsaved is None else str(ending.unsaved),
     )

@@ -38,6 +38,7 @@ class ForeignTasks:
                 if task not in self._closing:
                     task.cancel()
                 self.abandoned.append(task)
+            task.add_done_callback(_take_error)
             raise
         self._closing.discard(task)
         return task.result()
@@ -63,3 +64,9 @@ class ForeignTasks:
         for task in late:
             task.cancel()
         await shield.wait(late, seconds=_UNWINDING)
+
+
+def _take_error(task: asyncio.Task[Any]) -> None:
+    """Take the error of a task that nobody waits for any more: asyncio would log it as never retrieved."""
+    if not task.cancelled():
+        task.exception()

@@ -54,6 +54,7 @@ def complete_handoff(state: RunState, handoff: Handoff) -> None:
     state.config = replace(
         after,
         limits=before.limits,
+        on_limit=before.on_limit,
         hooks=before.hooks.joined(after.hooks),
         handoffs=(*before.handoffs, handoff.tool_name),
     )

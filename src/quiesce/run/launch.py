@@ -27,6 +27,7 @@ from .options import RunOptions
 from .output import OutputSpec
 from .own_conversation import OwnConversation
 from .state import RunState
+from .stream_timeouts import StreamTimeouts
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,13 +110,20 @@ class Launch:
             on_busy=options.get("on_busy") or self._defaults.on_busy,
             deps=deps,
             owner=options.get("owner", "" if above is None else above.owner),
+            limits=options.get("limits"),
+            on_limit=options.get("on_limit"),
         )
 
 
 def _with_options(config: RunConfig, options: RunOptions[Any], output_type: Any) -> RunConfig:
     """The config of one run, with what the call gives instead of the agent's."""
-    given = {"limits": options.get("limits"), "settings": options.get("settings"), "retry": options.get("retry")}
+    given = {name: options.get(name) for name in ("limits", "on_limit", "settings", "retry")}
     changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    if "first_token_timeout" in options or "stream_gap_timeout" in options:
+        first, gap = config.stream_timeouts
+        first = options.get("first_token_timeout") if "first_token_timeout" in options else first
+        gap = options.get("stream_gap_timeout") if "stream_gap_timeout" in options else gap
+        changes["stream_timeouts"] = StreamTimeouts(first, gap)
     given_model = options.get("model")
     if given_model is not None:
         model = resolve_model(given_model)

@@ -15,9 +15,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
+from math import inf
 from typing import Final
 
-from ..billing.meter import Budget, Meter
 from ..conversation.answer import AnswerBuilder
 from ..errors import ConnectionFailed, EmptyAnswer, ModelError, ModelProtocolError, OutputInvalid, StreamBroken
 from ..events import (
@@ -42,9 +42,18 @@ from .events.fanout import CHECKPOINT_EVERY
 from .final_answer import finish_with_answer, output_feedback, parse_output
 from .handoff import complete_handoff
 from .instructions import evaluated, has_functions, static_text
+from .limit_checks import (
+    build_meter,
+    count,
+    finish_last_answer,
+    last_answer_note,
+    may_begin_turn,
+    within_limits,
+)
 from .output import OutputMismatch
 from .start import begin
 from .state import RunState
+from .stream_timeouts import StreamWatch
 
 # Stands between tool results and a message that the user sent meanwhile; nothing was cut there.
 NEW_PROMPT_NOTE: Final = "(Before I go on: the user has sent a message.)"
@@ -105,38 +114,12 @@ async def open_session(journal: Journal) -> None:
 
 async def start_turn(state: RunState) -> Phase | None:
     """One more turn, if the limits allow it."""
-    if not within_limits(state, turns=1):
+    if not may_begin_turn(state):
         return None
     state.progress.turn_number += 1
     state.progress.attempt = 0
     state.events.push(TurnStarted(state.progress.turn_number))
     return Phase.CALLING
-
-
-def within_limits(state: RunState, *, turns: int = 0, tool_calls: int = 0) -> bool:
-    """Count against the limits of this run and of those above it, which all that is below them shares.
-
-    Whether they allow it. The run whose limit is reached is the one that is stopped, and with it everything below.
-    """
-    for each in state.family.lineage:
-        limits, budget_use = each.config.limits, each.spending.budget_use
-        for what, limit, wanted in (
-            ("turns", limits.turns, budget_use.turns + turns if turns else 0),
-            ("tool calls", limits.tool_calls, budget_use.tool_calls + tool_calls if tool_calls else 0),
-        ):
-            if limit is not None and wanted > limit:
-                shared = "" if each is state else ", with those of the runs below"
-                each.token.cancel(f"The limit of {limit} {what} is reached{shared}", source="budget")
-                return False
-    count(state, turns=turns, tool_calls=tool_calls)
-    return True
-
-
-def count(state: RunState, *, turns: int = 0, tool_calls: int = 0) -> None:
-    """Write down what was begun, for this run and those above it."""
-    for each in state.family.lineage:
-        each.spending.budget_use.turns += turns
-        each.spending.budget_use.tool_calls += tool_calls
 
 
 async def call_model(state: RunState) -> Phase | None:
@@ -169,11 +152,16 @@ async def call_model(state: RunState) -> Phase | None:
 async def read_answer(state: RunState, builder: AnswerBuilder, request: ModelRequest) -> None:
     """Send the request and take the answer. Leaving the context hangs up, which is not to be cut once it has begun."""
     current_run.set(None)  # a connection that is kept for later keeps its context, and would keep the run
+    token, timeouts = state.progress.work_token, state.config.stream_timeouts
     try:
-        async with state.config.model.stream(request) as deltas:
+        async with (
+            StreamWatch(timeouts, builder, lambda: token.stop_now or not builder.is_open) as watch,
+            state.config.model.stream(request) as deltas,
+        ):
             try:
-                await read_deltas(state, builder, deltas)
+                await read_deltas(state, builder, deltas, watch)
             finally:
+                watch.stop()
                 state.foreign_tasks.note_closing()
     except ModelError:
         raise
@@ -181,12 +169,15 @@ async def read_answer(state: RunState, builder: AnswerBuilder, request: ModelReq
         raise ModelProtocolError(f"The model raised {type(error).__name__}: {error}.") from error
 
 
-async def read_deltas(state: RunState, builder: AnswerBuilder, deltas: AsyncIterator[Delta]) -> None:
+async def read_deltas(
+    state: RunState, builder: AnswerBuilder, deltas: AsyncIterator[Delta], watch: StreamWatch
+) -> None:
     """Take the model's deltas: into the builder first, then to the readers."""
     token, broadcast, meter = state.progress.work_token, state.events, build_meter(state)
-    idle = True
+    idle, clock = True, watch.clock
     async for delta in deltas:
         if token.stop_now or not builder.is_open:
+            watch.stop()
             await hang_up(state, delta, deltas)
             return
         if idle:
@@ -196,7 +187,9 @@ async def read_deltas(state: RunState, builder: AnswerBuilder, deltas: AsyncIter
         if meter is not None:
             meter.update(builder)
         if broadcast.since_checkpoint >= CHECKPOINT_EVERY:
+            watch.last = inf  # a reader that is slow is no gap in the stream
             await broadcast.checkpoint()
+        watch.last = clock()
 
 
 async def hang_up(state: RunState, delta: Delta, deltas: AsyncIterator[Delta]) -> None:
@@ -253,10 +246,20 @@ async def judge_answer(state: RunState) -> Phase | None:
     answer = state.turn.view.answer
     if answer is not None and state.config.hooks.wanting(AfterModelCall):
         await state.call_hooks(AfterModelCall(state.claim.context, state.token, answer))
-    calls = 0 if answer is None else len(answer.tool_calls)
-    if not calls:
+    if state.spending.last_answer:
+        finish_last_answer(state)
+        return None
+    if answer is None or not answer.tool_calls:
         return judge_final_answer(state)
-    return Phase.ACTING if within_limits(state, tool_calls=calls) else None
+    if within_limits(state, tool_calls=len(answer.tool_calls)):
+        return Phase.ACTING
+    if state.spending.reached is None or state.config.on_limit == "stop":
+        return None
+    if state.config.on_limit == "ask":
+        state.progress.finish("interrupt")
+        return None
+    state.tools.begin_batch(answer.tool_calls)  # they are answered as not run, and the last answer follows
+    return Phase.TURN_END
 
 
 def judge_final_answer(state: RunState) -> Phase | None:
@@ -348,34 +351,14 @@ async def current_instructions(state: RunState) -> str | None:
 def build_request(state: RunState, sending: tuple[Message, ...], instructions: str | None) -> ModelRequest:
     """What the model is sent."""
     config = state.config
+    last = state.spending.last_answer
     return ModelRequest(
         messages=sending,
-        instructions=instructions,
-        tools=tuple(tool.spec for tool in config.tools.values()),
+        instructions=last_answer_note(state, instructions) if last else instructions,
+        tools=() if last else tuple(tool.spec for tool in config.tools.values()),
         output_schema=None if config.output is None else config.output.schema,
         settings=config.settings,
     )
-
-
-def build_meter(state: RunState) -> Meter | None:
-    """The meter for this answer; None when no limit of this run or of a run above it can be reached inside an answer.
-
-    An answer in a slow vocabulary is counted while it is streamed, even without a limit.
-    """
-    bill = state.spending.bill
-    budgets = tuple(
-        Budget(
-            each.config.limits,
-            each.spending.budget_use,
-            each.token,
-            "The run" if each is state else "The run and its children",
-        )
-        for each in state.family.lineage
-        if each.config.limits.inside_answers
-    )
-    if not budgets and not bill.terms.estimator.counts_slowly:
-        return None
-    return Meter(bill.entry_id, budgets, bill.terms.estimator.price, bill.answer_counter(), bill.input_estimate())
 
 
 PHASES: Final[dict[Phase, Callable[[RunState], Awaitable[Phase | None]]]] = {

@@ -7,7 +7,7 @@ from typing import Any, Final, Generic, TypedDict
 
 from ..cancellation import CancellationToken
 from ..errors import ConfigurationError
-from ..limits import Limits
+from ..limits import Limits, OnLimit
 from ..models.base import Model
 from ..retry import Retry
 from ..run_context import DepsT
@@ -16,6 +16,7 @@ from ..tools.context import ToolContext
 from .argument_checks import ToolSource, check_choice, check_instance, checked_seconds
 from .config import OnBusy, OnPrompt
 from .instructions import Instruction
+from .stream_timeouts import checked_timeout
 
 
 class RunOptions(TypedDict, Generic[DepsT], total=False):
@@ -26,6 +27,9 @@ class RunOptions(TypedDict, Generic[DepsT], total=False):
     conversation   the conversation to use instead of the agent's own; None for a question that is not remembered
     timeout        seconds that the run may take; then it is stopped (cause: `deadline`)
     limits         budgets; see `Limits`
+    on_limit       what happens at a limit: "stop", "answer" (one last answer, without tools) or "ask" (a person)
+    first_token_timeout   seconds until the model's first word; None for no timeout
+    stream_gap_timeout    seconds between two parts of an answer; None for no timeout
     token          a parent: cancelling it stops this run too
     model          the model for this run
     settings       the settings of its requests
@@ -45,6 +49,9 @@ class RunOptions(TypedDict, Generic[DepsT], total=False):
     conversation: Conversation | None
     timeout: float | None
     limits: Limits | None
+    on_limit: OnLimit | None
+    first_token_timeout: float | None
+    stream_gap_timeout: float | None
     token: CancellationToken | None
     model: Model | str | None
     settings: Mapping[str, Any] | None
@@ -76,7 +83,9 @@ def check_options(options: RunOptions[Any]) -> None:
     check_instance("retry", options.get("retry"), Retry, "Retry(...)")
     check_instance("within", options.get("within"), ToolContext, "the ToolContext of the tool that starts the run")
     check_instance("owner", options.get("owner"), str, "a name")
-    for name, allowed in (("on_busy", OnBusy), ("on_prompt", OnPrompt)):
+    for name in ("first_token_timeout", "stream_gap_timeout"):
+        checked_timeout(name, options.get(name))
+    for name, allowed in (("on_busy", OnBusy), ("on_prompt", OnPrompt), ("on_limit", OnLimit)):
         if options.get(name) is not None:
             check_choice(name, options.get(name), allowed)
     if "session" in options and options.get("conversation") is not None:

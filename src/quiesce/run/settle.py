@@ -26,6 +26,7 @@ from ..sessions.journal.rows import encode
 from ..tools.policy import FINAL_GRACE
 from .ending import Ending, build_result, last_event, latency, write_ending
 from .final_answer import finish_with_answer, parse_output
+from .limit_checks import finish_last_answer, suspend_at_limit
 from .output import OutputMismatch
 from .state import RunState
 
@@ -106,7 +107,9 @@ def _finish_if_answered(state: RunState) -> None:
     if state.progress.over or builder is None or not builder.complete or state.prompts.waiting:
         return
     answer = state.turn.answer
-    if answer is not None and not answer.tool_calls:
+    if answer is not None and state.spending.last_answer:
+        finish_last_answer(state)
+    elif answer is not None and not answer.tool_calls:
         with suppress(OutputMismatch):
             finish_with_answer(state, parse_output(state))
 
@@ -300,6 +303,9 @@ def seal(state: RunState) -> tuple[Message, ...]:
         batch = state.tools.begin_batch(answer.tool_calls)
     if state.progress.finished is not None and state.progress.finished[0] == "interrupt":
         if not state.token.cancelled:
+            if state.spending.reached is not None:
+                suspend_at_limit(state, state.spending.reached)
+                return ()
             assert answer is not None
             assert batch is not None
             batch.announce(finished_only=True)

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ..billing.drain import UnseenAnswer
 from ..billing.request_bill import BillingTerms, RequestBill
-from ..cancellation import Mode
+from ..cancellation import Cause, Mode
 from ..errors import ModelError
 from ..events import ModelCallEnded
+from ..interrupts import PendingLimit
+from ..limits import ReachedLimit
 from ..usage.budget import BudgetUse, spending
 from ..usage.ledger import HowItEnded, Ledger, LedgerEntry
 
@@ -25,6 +27,14 @@ class Spending:
         self.bill: Final = RequestBill(state.run_id, ledger, state.claim.conversation, self.refresh_receipt, terms)
         self.side_bills: Final[list[RequestBill]] = []
         self.budget_use: Final = BudgetUse()
+        self.reached: ReachedLimit | None = None
+        """The first limit of this run that was reached."""
+        self.last_answer = False
+        """Whether the answer under way is the last one, without tools, because of that limit."""
+        self.cause: Cause | None = None
+        """Why the run ended, when it ended with such an answer."""
+        self.resumed: PendingLimit | None = None
+        """The limit that a person has raised, for this run to go on."""
 
     def close_entry(self, ended: HowItEnded, error: ModelError | None = None) -> None:
         """Write down what the current request used and how it ended, once. What it taught is kept with the session."""

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from contextlib import suppress
 
+from msgspec.structs import replace
+
 from ..cancellation import Mode
 from ..conversation.continuation import GO_ON, GO_ON_FROM_END, continued
 from ..conversation.conversation import ConversationRun
+from ..conversation.sealing import seal_pending
 from ..errors import ConversationBusy, InterruptPending, NothingToContinue, ToolError
 from ..interrupts import PendingTurn
 from ..messages import AssistantMessage, Outcome, Text, UserMessage
 from ..phases import Phase
 from .handoff import Successor, complete_handoff, request_handoff
+from .limit_checks import goes_on_with_tools, resume_at_limit
 from .state import RunState
 
 
@@ -84,6 +88,9 @@ def begin(state: RunState) -> None:
     state.spending.bill.terms.estimator.recall(conversation.values)
     if given.answers is not None:
         _take_up(state, conversation.take_pending(given.answers, state.run_id))
+        if state.claim.prompt is not None:
+            conversation.append(state.claim.prompt)
+            state.turn.begin()
     else:
         if conversation.pending is not None:
             if given.on_prompt == "refuse":
@@ -105,9 +112,24 @@ def _take_up(state: RunState, pending: PendingTurn) -> None:
         if state.turn.handoff is None:
             break
         complete_handoff(state, state.turn.handoff)
+    if pending.limit is not None:
+        resume_at_limit(state, pending.limit)
+        if pending.limit.refused or not goes_on_with_tools(pending):
+            _go_on_after_limit(state, pending)
+            return
     state.claim.continued_text = pending.answer.text
     state.turn.take_up(pending.answer, state.tools.new_batch(pending.answer.tool_calls, pending))
     _remember_handoff(state, pending)
+
+
+def _go_on_after_limit(state: RunState, pending: PendingTurn) -> None:
+    """Put the turn that reached the limit into the conversation as far as it came, and go on after it."""
+    conversation = state.claim.conversation
+    conversation.append(*seal_pending(replace(pending, taken_by=None), state.config.cut_note))
+    state.claim.first_message = len(conversation.messages)
+    state.turn.begin()
+    if pending.limit is not None and not pending.limit.refused:
+        _continue(state)
 
 
 def _remember_handoff(state: RunState, pending: PendingTurn) -> None:

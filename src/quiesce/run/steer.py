@@ -9,6 +9,7 @@ from ..cancellation import BoundedShield, Mode
 from ..events import MessageAdded, Steered
 from ..phases import Phase
 from .handoff import complete_handoff
+from .limit_checks import was_cut_by_limit
 from .settle import HANG_UP_GRACE, seal, when
 from .state import RunState
 
@@ -18,6 +19,8 @@ async def steer_aside(state: RunState) -> bool:
     if not state.claim.held or state.progress.over or state.token.cancelled:
         return False
     if not state.prompts.take(urgent_only=True):
+        if was_cut_by_limit(state):
+            return await _cut_at_limit(state)
         was_steered = state.progress.work_token.cancelled  # its prompt was sent already, at the end of the turn
         state.new_work_token()
         return was_steered
@@ -28,6 +31,30 @@ async def steer_aside(state: RunState) -> bool:
     if state.token.cancelled:
         return False
     _send_prompt(state)
+    return True
+
+
+async def _cut_at_limit(state: RunState) -> bool:
+    """A limit was reached inside an answer: cut it, and let the person or the last answer follow (`on_limit`)."""
+    builder, reached = state.turn.view.builder, state.spending.reached
+    assert builder is not None
+    assert reached is not None
+    state.progress.enter(Phase.STEERING)
+    builder.close()
+    await _stop_turn(state)
+    if state.token.cancelled:
+        return False
+    answer = state.turn.answer
+    wants_tools = bool(builder.torn_calls()) or (answer is not None and bool(answer.tool_calls))
+    is_final = answer is not None and not wants_tools and (builder.complete or state.config.on_limit == "answer")
+    if is_final:  # the answer that reached the limit is the last one, as far as it came
+        state.token.cancel(reached.reason, source="budget")
+        return False
+    if state.config.on_limit == "ask":
+        state.progress.finish("interrupt")
+        return False
+    state.prompts.unannounced += seal(state)
+    state.new_work_token()
     return True
 
 

@@ -57,9 +57,13 @@ class RunTools:
     def suspend(self, answer: AssistantMessage, batch: ToolBatch) -> None:
         """Keep the turn until a person has answered what its tools ask, and, in this process, what undoes it."""
         state = self._state
-        state.claim.conversation.undoable = (state.run_id, self.undo_log.turn_effects)
+        self.keep_undo()
         pending = PendingTurn(state.run_id, answer, batch.pending(), handed=state.config.handoffs)
         state.turn.suspend(pending, state.config.cut_note)
+
+    def keep_undo(self) -> None:
+        """Keep what undoes the current turn, in this process, for the run that goes on with it."""
+        self._state.claim.conversation.undoable = (self._state.run_id, self.undo_log.turn_effects)
 
     def cancel_call(self, call_id: str, reason: str) -> bool:
         """Stop one call of the current turn. From any thread; whether there was one to stop."""

@@ -162,7 +162,8 @@ def one_end(watched: WatchedRun, result: RunResult) -> Iterator[str]:
         yield f"stop_reason is {result.stop_reason}, the cause is {result.receipt.cause}"
     last = result.messages[-1] if result.new_messages else None
     done = watched.agent.config.output is None and not result.unsent
-    if stopped and done and isinstance(last, AssistantMessage) and not last.cut:
+    may_answer = watched.agent.config.on_limit == "answer" and result.stop_reason == "limit"
+    if stopped and done and not may_answer and isinstance(last, AssistantMessage) and not last.cut:
         yield "a finished run is reported as cancelled"
     if result.stop_reason == "end_turn" and isinstance(last, AssistantMessage) and last.cut:
         yield "a cut run is reported as finished"

@@ -56,32 +56,35 @@ function closeInTime(seconds, close, signal) {
 }
 
 function card(interrupt, choose) {
+  const isLimit = interrupt.kind === "limit";
   const buttons = [];
   const mark = (pressed) => {
     for (const each of buttons) each.setAttribute("aria-pressed", String(each === pressed));
   };
   const press = (label, kind, given) => {
-    const made = h("button", { type: "button", class: kind, "aria-pressed": "false", "aria-label": `${label} ${interrupt.tool_name}`, on: { click: () => { mark(made); choose(given()); } } }, label);
+    const made = h("button", { type: "button", class: kind, "aria-pressed": "false", "aria-label": `${label} ${interrupt.tool_name}`.trim(), on: { click: () => { mark(made); choose(given()); } } }, label);
     buttons.push(made);
     return made;
   };
-  const isApproval = interrupt.kind !== "question";
+  const isApproval = interrupt.kind === "approval";
   const given = prettyArguments(interrupt.arguments);
   const field = h("input", { type: "text", id: `answer-${interrupt.id}`, autocomplete: "off" });
   const until = h("span", { class: "hint", role: "status" }, interrupt.expires_at ? `Answer until ${new Date(interrupt.expires_at * 1000).toLocaleTimeString("en")}` : "");
   const element = h(
     "article",
-    { class: "card approval", "aria-label": isApproval ? `Approve ${interrupt.tool_name}?` : `Question from ${interrupt.tool_name}` },
-    h("h2", {}, isApproval ? "May " : "", h("code", {}, interrupt.tool_name), isApproval ? " run?" : " asks"),
-    interrupt.reason !== null && interrupt.reason !== undefined ? h("p", { class: "words" }, pretty(interrupt.reason)) : "",
-    given ? h("pre", { tabindex: 0, "aria-label": `Arguments of ${interrupt.tool_name}` }, given) : h("p", { class: "hint" }, "It is called without arguments."),
-    h("label", { for: `answer-${interrupt.id}` }, isApproval ? "Reason, if you deny it (the model gets it)" : "Your answer"),
+    { class: "card approval", "aria-label": isLimit ? "Raise the limit?" : isApproval ? `Approve ${interrupt.tool_name}?` : `Question from ${interrupt.tool_name}` },
+    h("h2", {}, ...(isLimit ? ["A limit is reached"] : [isApproval ? "May " : "", h("code", {}, interrupt.tool_name), isApproval ? " run?" : " asks"])),
+    interrupt.reason !== null && interrupt.reason !== undefined ? h("p", { class: "words" }, isLimit ? `${interrupt.reason.message}.` : pretty(interrupt.reason)) : "",
+    isLimit ? "" : given ? h("pre", { tabindex: 0, "aria-label": `Arguments of ${interrupt.tool_name}` }, given) : h("p", { class: "hint" }, "It is called without arguments."),
+    h("label", { for: `answer-${interrupt.id}` }, isLimit ? "How much more is allowed (empty: as much again)" : isApproval ? "Reason, if you deny it (the model gets it)" : "Your answer"),
     field,
     h("div", { class: "row" },
-      isApproval
+      isLimit
+        ? press("Go on", "primary", () => (Number(field.value) > 0 ? Number(field.value) : { type: "approve" }))
+        : isApproval
         ? press("Approve", "primary", () => ({ type: "approve" }))
         : press("Answer", "primary", () => field.value),
-      press("Deny", "", () => ({ type: "deny", reason: field.value })),
+      press(isLimit ? "End the run" : "Deny", "", () => ({ type: "deny", reason: field.value })),
       until),
   );
   return {

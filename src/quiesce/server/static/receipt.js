@@ -14,6 +14,7 @@ export function receiptCard(receipt, error, actions, waits) {
     error ? h("p", { class: "problem" }, error) : "",
     receipt.stop_reason === "crashed" ? h("p", {}, "The server ended in the middle of this run. The text so far is kept. A tool that was running may have done its work or not.") : "",
     receipt.cause ? factList(stopFacts(receipt)) : "",
+    receipt.limits?.some((limit) => limit.reached) ? factList([["Limits", receipt.limits.map(limitText).join(", ")]]) : "",
     factList(usageFacts(receipt.usage)),
     receipt.calls.length ? tools(receipt.calls, waits) : "",
     receipt.undo?.length ? undone(receipt.undo) : "",
@@ -52,6 +53,12 @@ function stopFacts(receipt) {
   return rows;
 }
 
+/** A limit of the run, and what was used of it when it was reached. */
+function limitText(limit) {
+  const name = limit.name.replaceAll("_", " ");
+  return limit.reached ? `${name} ${limit.used} of ${limit.allowed} (reached)` : `${name} ${limit.allowed}`;
+}
+
 /** What the run used. */
 function usageFacts(usage) {
   if (!usage.calls) return [["Tokens", "none: the model was never called"]];
@@ -84,13 +91,26 @@ function tools(calls, waits) {
     "div",
     { class: "receipt-tools" },
     h("h3", {}, "Tools"),
-    h("ul", {}, ...calls.map((call) =>
+    h("ul", {}, ...grouped(calls, waits).map(({ call, times, seconds }) =>
       h("li", { "data-outcome": call.waits && waits ? "waiting" : call.ok || call.outcome !== "completed" ? call.outcome : "failed" },
         h("span", { class: "tool-dot", "aria-hidden": "true" }),
-        h("span", { class: "tool-name" }, call.name),
+        h("span", { class: "tool-name" }, times > 1 ? `${call.name} x${times}` : call.name),
         h("span", {}, outcome(call, waits)),
-        h("span", { class: "note" }, call.seconds === null ? "" : duration(call.seconds))))),
+        h("span", { class: "note" }, seconds === null ? "" : duration(seconds))))),
   );
+}
+
+/** Calls in a row of one tool with the same outcome share a line: search x25. */
+function grouped(calls, waits) {
+  const groups = [];
+  for (const call of calls) {
+    const last = groups.at(-1);
+    if (last?.call.name === call.name && last.call.ok === call.ok && outcome(last.call, waits) === outcome(call, waits)) {
+      last.times += 1;
+      last.seconds = call.seconds === null ? last.seconds : (last.seconds ?? 0) + call.seconds;
+    } else groups.push({ call, times: 1, seconds: call.seconds });
+  }
+  return groups;
 }
 
 function undone(each) {

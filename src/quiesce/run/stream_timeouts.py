@@ -1,0 +1,113 @@
+"""Timeouts of one model call: for its first word, and for gaps in its stream."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable
+from typing import Final, NamedTuple, Protocol, Self
+
+from ..errors import ConfigurationError, ModelTimeout
+
+FIRST_TOKEN_TIMEOUT: Final = 600.0
+STREAM_GAP_TIMEOUT: Final = 120.0
+
+
+class StreamTimeouts(NamedTuple):
+    """How long a model may take for its first word, and between two parts of its answer. None switches one off."""
+
+    first_token: float | None = FIRST_TOKEN_TIMEOUT
+    gap: float | None = STREAM_GAP_TIMEOUT
+
+
+def checked_timeout(name: str, seconds: object) -> float | None:
+    """The seconds. Raises `ConfigurationError` unless they are a positive number, or None."""
+    if seconds is None:
+        return None
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0 or math.isinf(seconds):
+        raise ConfigurationError(
+            f"{name}={seconds!r} makes no sense.", todo="Use seconds, more than 0, or None for no timeout."
+        )
+    return float(seconds)
+
+
+def checked_timeouts(first_token: object, gap: object) -> StreamTimeouts:
+    """Both, checked. Raises `ConfigurationError`."""
+    return StreamTimeouts(
+        checked_timeout("first_token_timeout", first_token), checked_timeout("stream_gap_timeout", gap)
+    )
+
+
+class StreamedAnswer(Protocol):
+    """What a watch needs of the answer that is being streamed."""
+
+    @property
+    def has_content(self) -> bool:
+        """Whether the model has said anything."""
+        ...
+
+
+class StreamWatch:
+    """Ends the reading of a stream that stalls: `async with` around it raises `ModelTimeout` then.
+
+    One timer for the whole stream, which is set again only when it fires: a part of the answer costs no more than
+    writing down when it came.
+    """
+
+    def __init__(self, timeouts: StreamTimeouts, answer: StreamedAnswer, is_stopped: Callable[[], bool]) -> None:
+        self._loop: Final = asyncio.get_running_loop()
+        self._timeouts: Final = timeouts
+        self._answer: Final = answer
+        self._is_stopped: Final = is_stopped
+        self._began: Final = self._loop.time()
+        self._timer: asyncio.TimerHandle | None = None
+        self._scope: Final = asyncio.timeout(None)
+        self._expired = ""
+        self.clock: Final = self._loop.time
+        self.last = self._began
+        """When the last part of the answer came; infinite while nothing is expected, because readers are slow."""
+
+    async def __aenter__(self) -> Self:
+        await self._scope.__aenter__()
+        self._arm(self._began)
+        return self
+
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self.stop()
+        try:
+            await self._scope.__aexit__(type(error) if error else None, error, error and error.__traceback__)
+        except TimeoutError:
+            raise ModelTimeout(self._expired) from None
+
+    def stop(self) -> None:
+        """Watch no longer: the answer is complete, or is not wanted any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _arm(self, now: float) -> None:
+        """Set the timer for the deadline, or for a gap from now: a first word may come in between."""
+        due = [each for each in (self._deadline(), self._timeouts.gap and now + self._timeouts.gap) if each is not None]
+        if due:
+            self._timer = self._loop.call_at(min(due), self._check)
+
+    def _deadline(self) -> float | None:
+        if not self._answer.has_content:
+            return None if self._timeouts.first_token is None else self._began + self._timeouts.first_token
+        return None if self._timeouts.gap is None or math.isinf(self.last) else self.last + self._timeouts.gap
+
+    def _check(self) -> None:
+        self._timer = None
+        if self._is_stopped():
+            return
+        now, deadline = self._loop.time(), self._deadline()
+        if deadline is None or now < deadline:
+            self._arm(now)
+        elif self._answer.has_content:
+            self._expire(f"The model's stream stalled: nothing came for {self._timeouts.gap:g} s.")
+        else:
+            self._expire(f"The model did not begin its answer within {self._timeouts.first_token:g} s.")
+
+    def _expire(self, words: str) -> None:
+        self._expired = words
+        self._scope.reschedule(self._loop.time())

@@ -1,0 +1,29 @@
+"""Limits and timeouts, stopped at every point, from every source."""
+
+from __future__ import annotations
+
+import pytest
+
+from quiesce.testing import ALL_SOURCES, stop_everywhere
+
+from .limit_workloads import WORKLOADS
+
+pytestmark = pytest.mark.promise("P1", "P2")
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_stop_at_every_point_from_every_source(name: str) -> None:
+    report = stop_everywhere(WORKLOADS[name], sources=ALL_SOURCES, name=name)
+    print(report)
+    assert report.runs > 50, "a workload that is hardly stopped proves nothing"
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_stop_between_lines(name: str) -> None:
+    print(stop_everywhere(WORKLOADS[name], sources=["line"], stride=211, name=name))
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_stop_between_any_two_lines(name: str) -> None:
+    print(stop_everywhere(WORKLOADS[name], sources=["line"], name=name))
