@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -22,6 +22,7 @@ from .hooks import Hook, HookEvent, Hooks
 from .interrupts import Answers, Interrupt
 from .limits import Limits
 from .messages import Message, Prompt, UserMessage
+from .middleware.base import Middleware, checked_middleware
 from .models.base import Model
 from .models.resolve import resolve_model
 from .result import RunResult
@@ -91,6 +92,7 @@ class Agent(Generic[DepsT, OutT]):
     timeout        seconds that a run may take; then it is stopped (cause: `deadline`)
     limits         budgets; see `Limits`
     hooks          callbacks; see `quiesce.hooks`
+    middleware     code around model calls and tool calls, which may change them; see `quiesce.middleware`
     state          what the state of each new conversation begins with: a copy
     cut_note       the note for the model where an answer was stopped
     conversation   the agent's own conversation, to continue an earlier one: `Conversation(messages)`, a `Session`
@@ -118,6 +120,7 @@ class Agent(Generic[DepsT, OutT]):
         timeout: float | None = None,
         limits: Limits | None = None,
         hooks: Iterable[Hook] = (),
+        middleware: Sequence[Middleware[Any]] = (),
         retry: Retry | None = None,
         output_retries: int = 2,
         tool_execution: Literal["parallel", "sequential"] = "parallel",
@@ -144,6 +147,7 @@ class Agent(Generic[DepsT, OutT]):
             limits or Limits(), retry or Retry(), None if output_type is None else OutputSpec(output_type),
             checked_output_retries(output_retries), is_sequential(tool_execution), checked_cut_note(cut_note),
             state=checked_state(state), settings=settings, context=context, deps_type=deps_type,
+            middleware=checked_middleware(middleware),
             estimator=open_estimator(resolved, calibration),
             stop_policy=policy_for(resolved.name, getattr(resolved, "stop_policy", None), stop_policy),
         )  # fmt: skip

@@ -15,6 +15,7 @@ from ..hooks import Hooks
 from ..interrupts import Answers
 from ..limits import Limits
 from ..messages import UserMessage
+from ..middleware.base import Middleware
 from ..models.base import Model
 from ..retry import Retry
 from ..sessions.queue.waiting import OnBusy
@@ -63,6 +64,7 @@ class RunConfig:
     stop_policy: RequestStopPolicy | None = None
     drain_pool: DrainPool = field(default_factory=DrainPool)
     deps_type: Any = None
+    middleware: tuple[Middleware[Any], ...] = ()
     handoffs: tuple[str, ...] = ()
     """The tools by which the conversation has come to this agent."""
 

@@ -55,6 +55,7 @@ def complete_handoff(state: RunState, handoff: Handoff) -> None:
         after,
         limits=before.limits,
         hooks=before.hooks.joined(after.hooks),
+        middleware=tuple(dict.fromkeys((*before.middleware, *after.middleware))),
         handoffs=(*before.handoffs, handoff.tool_name),
     )
     state.spending.bill.switch_model(billing_terms(state.config))

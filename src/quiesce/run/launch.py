@@ -12,6 +12,7 @@ from ..cancellation import CancellationToken
 from ..errors import ConfigurationError
 from ..interrupts import Answers
 from ..messages import UserMessage
+from ..middleware.base import checked_middleware
 from ..models.resolve import resolve_model
 from ..phases import Phase
 from ..sessions import Conversation
@@ -126,6 +127,8 @@ def _with_options(config: RunConfig, options: RunOptions[Any], output_type: Any)
         changes["instructions"] = checked_instructions(instructions)
     if tools is not None:
         changes["tools"] = tool_table(tools, config.deps_type)
+    if options.get("middleware") is not None:
+        changes["middleware"] = checked_middleware(options.get("middleware"))
     if output_type is not None:
         changes["output"] = OutputSpec(output_type)
     return replace(config, **changes) if changes else config

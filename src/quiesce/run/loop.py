@@ -13,13 +13,20 @@ has achieved is written to `RunState` in the same step in which it happens.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
 
-from ..billing.meter import Budget, Meter
 from ..conversation.answer import AnswerBuilder
-from ..errors import ConnectionFailed, EmptyAnswer, ModelError, ModelProtocolError, OutputInvalid, StreamBroken
+from ..errors import (
+    ConnectionFailed,
+    EmptyAnswer,
+    GuardrailTripped,
+    ModelError,
+    ModelProtocolError,
+    OutputInvalid,
+    StreamBroken,
+)
 from ..events import (
     Delta,
     MessageAdded,
@@ -33,6 +40,8 @@ from ..events import (
 )
 from ..hooks import AfterModelCall, BeforeModelCall, BeforeRun, OnMessage
 from ..messages import AssistantMessage, CutNote, Message, Outcome
+from ..middleware.base import around_model_calls
+from ..middleware.guardrails import guardrail_note
 from ..models.base import ModelRequest
 from ..phases import PAUSES, Phase
 from ..sessions.journal.journal import Journal
@@ -43,6 +52,7 @@ from .final_answer import finish_with_answer, output_feedback, parse_output
 from .handoff import complete_handoff
 from .instructions import evaluated, has_functions, static_text
 from .output import OutputMismatch
+from .requests import build_meter, build_request, read_through
 from .start import begin
 from .state import RunState
 
@@ -153,17 +163,36 @@ async def call_model(state: RunState) -> Phase | None:
     await state.saving.durable()
     if state.progress.stop_wanted:
         return None
-    state.spending.bill.open(request, builder, turn=state.progress.turn_number, attempt=state.progress.attempt)
-    state.events.push(ModelCallStarted(state.progress.turn_number, state.progress.attempt, state.config.model.name))
     try:
-        await state.foreign_tasks.run(read_answer(state, builder, request), "model stream", state.spending.adopt_stream)
+        await state.foreign_tasks.run(answer_to(state, builder, request), "model stream", state.spending.adopt_stream)
         if not builder.complete and state.progress.stop_wanted:
             return None
         complete_answer(state, builder)
     except ModelError as error:
         return retry_or_raise(state, error)
+    except GuardrailTripped as tripped:
+        return stop_for_guardrail(state, builder, tripped)
     state.spending.close_entry("completed")
     return Phase.ANSWERED
+
+
+def answer_to(state: RunState, builder: AnswerBuilder, request: ModelRequest) -> Coroutine[Any, Any, None]:
+    """What reads the answer to a request: of the model itself, or through middleware, which sends requests itself."""
+    through = around_model_calls(state.config.middleware) if state.config.middleware else ()
+    if through:
+        return read_through(state, builder, request, through)
+    state.spending.bill.open(request, builder, turn=state.progress.turn_number, attempt=state.progress.attempt)
+    state.events.push(ModelCallStarted(state.progress.turn_number, state.progress.attempt, state.config.model.name))
+    return read_answer(state, builder, request)
+
+
+def stop_for_guardrail(state: RunState, builder: AnswerBuilder, tripped: GuardrailTripped) -> None:
+    """Stop the run. The note in the conversation says why, and what readers have seen of an answer that is gone."""
+    state.progress.stop_note = guardrail_note(tripped, len(builder.text()))
+    if not tripped.keep:
+        state.turn.begin()
+    state.spending.close_entry("hung_up")
+    state.token.cancel(tripped.reason, source="guardrail")
 
 
 async def read_answer(state: RunState, builder: AnswerBuilder, request: ModelRequest) -> None:
@@ -183,7 +212,7 @@ async def read_answer(state: RunState, builder: AnswerBuilder, request: ModelReq
 
 async def read_deltas(state: RunState, builder: AnswerBuilder, deltas: AsyncIterator[Delta]) -> None:
     """Take the model's deltas: into the builder first, then to the readers."""
-    token, broadcast, meter = state.progress.work_token, state.events, build_meter(state)
+    token, broadcast, meter = state.progress.work_token, state.events, build_meter(state, state.spending.bill)
     idle = True
     async for delta in deltas:
         if token.stop_now or not builder.is_open:
@@ -343,39 +372,6 @@ async def current_instructions(state: RunState) -> str | None:
     if not has_functions(instructions):
         return static_text(instructions)
     return await state.foreign_tasks.run(evaluated(instructions, context), "instructions")
-
-
-def build_request(state: RunState, sending: tuple[Message, ...], instructions: str | None) -> ModelRequest:
-    """What the model is sent."""
-    config = state.config
-    return ModelRequest(
-        messages=sending,
-        instructions=instructions,
-        tools=tuple(tool.spec for tool in config.tools.values()),
-        output_schema=None if config.output is None else config.output.schema,
-        settings=config.settings,
-    )
-
-
-def build_meter(state: RunState) -> Meter | None:
-    """The meter for this answer; None when no limit of this run or of a run above it can be reached inside an answer.
-
-    An answer in a slow vocabulary is counted while it is streamed, even without a limit.
-    """
-    bill = state.spending.bill
-    budgets = tuple(
-        Budget(
-            each.config.limits,
-            each.spending.budget_use,
-            each.token,
-            "The run" if each is state else "The run and its children",
-        )
-        for each in state.family.lineage
-        if each.config.limits.inside_answers
-    )
-    if not budgets and not bill.terms.estimator.counts_slowly:
-        return None
-    return Meter(bill.entry_id, budgets, bill.terms.estimator.price, bill.answer_counter(), bill.input_estimate())
 
 
 PHASES: Final[dict[Phase, Callable[[RunState], Awaitable[Phase | None]]]] = {

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Generic, TypedDict
 
 from ..cancellation import CancellationToken
 from ..errors import ConfigurationError
 from ..limits import Limits
+from ..middleware.base import Middleware, checked_middleware
 from ..models.base import Model
 from ..retry import Retry
 from ..run_context import DepsT
@@ -31,6 +32,7 @@ class RunOptions(TypedDict, Generic[DepsT], total=False):
     settings       the settings of its requests
     instructions   the instructions for this run
     tools          the tools for this run
+    middleware     the middleware for this run, instead of the agent's
     retry          when a failed model call is tried again
     on_busy        what to do while another run holds the conversation; with "steer", the handle is that of the run
                    that was steered
@@ -50,6 +52,7 @@ class RunOptions(TypedDict, Generic[DepsT], total=False):
     settings: Mapping[str, Any] | None
     instructions: Instruction[DepsT] | list[Instruction[DepsT]] | tuple[Instruction[DepsT], ...] | None
     tools: Iterable[ToolSource] | None
+    middleware: Sequence[Middleware[Any]] | None
     retry: Retry | None
     on_busy: OnBusy | None
     on_prompt: OnPrompt | None
@@ -74,6 +77,7 @@ def check_options(options: RunOptions[Any]) -> None:
     check_instance("session", options.get("session"), (str, Session), "the name of a session, or a Session")
     check_instance("settings", options.get("settings"), Mapping, "a dict of the provider's settings")
     check_instance("retry", options.get("retry"), Retry, "Retry(...)")
+    checked_middleware(options.get("middleware"))
     check_instance("within", options.get("within"), ToolContext, "the ToolContext of the tool that starts the run")
     check_instance("owner", options.get("owner"), str, "a name")
     for name, allowed in (("on_busy", OnBusy), ("on_prompt", OnPrompt)):
