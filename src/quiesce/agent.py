@@ -23,7 +23,7 @@ from .interrupts import Answers, Interrupt
 from .limits import Limits
 from .messages import Message, Prompt, UserMessage
 from .middleware.base import Middleware, checked_middleware
-from .models.base import Model
+from .models.base import Model, ToolChoice
 from .models.resolve import resolve_model
 from .result import RunResult
 from .retry import Retry
@@ -92,6 +92,7 @@ class Agent(Generic[DepsT, OutT]):
     timeout        seconds that a run may take; then it is stopped (cause: `deadline`)
     limits         budgets; see `Limits`
     hooks          callbacks; see `quiesce.hooks`
+    tool_choice    "auto", "none", "required", or the name of a tool that the first answer of a run must call
     middleware     code around model calls and tool calls, which may change them; see `quiesce.middleware`
     state          what the state of each new conversation begins with: a copy
     cut_note       the note for the model where an answer was stopped
@@ -121,6 +122,7 @@ class Agent(Generic[DepsT, OutT]):
         limits: Limits | None = None,
         hooks: Iterable[Hook] = (),
         middleware: Sequence[Middleware[Any]] = (),
+        tool_choice: ToolChoice | None = None,
         retry: Retry | None = None,
         output_retries: int = 2,
         tool_execution: Literal["parallel", "sequential"] = "parallel",
@@ -139,6 +141,7 @@ class Agent(Generic[DepsT, OutT]):
     ) -> None:
         check_instance("limits", limits, Limits, "Limits(...)")
         check_instance("retry", retry, Retry, "Retry(...)")
+        check_instance("tool_choice", tool_choice, str, '"auto", "none", "required" or the name of a tool')
         check_instance("settings", settings, Mapping, "a dict of the provider's settings")
         own = own_conversation(conversation, session, store)
         resolved = resolve_model(model)
@@ -147,7 +150,7 @@ class Agent(Generic[DepsT, OutT]):
             limits or Limits(), retry or Retry(), None if output_type is None else OutputSpec(output_type),
             checked_output_retries(output_retries), is_sequential(tool_execution), checked_cut_note(cut_note),
             state=checked_state(state), settings=settings, context=context, deps_type=deps_type,
-            middleware=checked_middleware(middleware),
+            middleware=checked_middleware(middleware), tool_choice=tool_choice,
             estimator=open_estimator(resolved, calibration),
             stop_policy=policy_for(resolved.name, getattr(resolved, "stop_policy", None), stop_policy),
         )  # fmt: skip

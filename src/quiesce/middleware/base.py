@@ -22,7 +22,7 @@ from msgspec import structs
 from ..errors import ConfigurationError
 from ..events import AnswerEnd, Delta, Event, ModelCallWaiting, TextDelta
 from ..messages import Message, ToolCall, ToolResult
-from ..models.base import Model, ModelRequest, ToolSpec
+from ..models.base import CachePolicy, Model, ModelRequest, ToolChoice, ToolSpec
 from ..models.resolve import resolve_model
 from ..run_context import DepsT, RunContext
 from ..tools.tool import Tool
@@ -41,6 +41,8 @@ class RequestChanges(TypedDict, total=False):
     settings: Mapping[str, Any] | None
     output_schema: dict[str, Any] | None
     max_tokens: int | None
+    tool_choice: ToolChoice | None
+    cache: CachePolicy | None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

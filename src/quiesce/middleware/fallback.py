@@ -24,9 +24,7 @@ class FallbackModels(Middleware[Any]):
     of its model. Raises `ConfigurationError` for no models, and `UnknownModel`.
     """
 
-    def __init__(
-        self, *models: Model | str, on: type[ModelError] | tuple[type[ModelError], ...] = ModelError
-    ) -> None:
+    def __init__(self, *models: Model | str, on: type[ModelError] | tuple[type[ModelError], ...] = ModelError) -> None:
         if not models:
             raise ConfigurationError("FallbackModels() names no model.", todo="Name those to use when one fails.")
         kinds = on if isinstance(on, tuple) else (on,)

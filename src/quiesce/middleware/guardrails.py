@@ -83,9 +83,7 @@ class OutputGuardrail(Middleware[DepsT]):
         async with next(call) as deltas:
             yield self._checked_answer(call, deltas)
 
-    async def _checked_answer(
-        self, call: ModelCall[DepsT], deltas: AsyncIterator[Delta]
-    ) -> AsyncGenerator[Delta]:
+    async def _checked_answer(self, call: ModelCall[DepsT], deltas: AsyncIterator[Delta]) -> AsyncGenerator[Delta]:
         said: list[str] = []
         held: list[Delta] = []
         uses_tools, ended = False, False

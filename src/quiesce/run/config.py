@@ -16,7 +16,7 @@ from ..interrupts import Answers
 from ..limits import Limits
 from ..messages import UserMessage
 from ..middleware.base import Middleware
-from ..models.base import Model
+from ..models.base import Model, ToolChoice
 from ..retry import Retry
 from ..sessions.queue.waiting import OnBusy
 from ..tools.tool import Tool
@@ -65,6 +65,7 @@ class RunConfig:
     drain_pool: DrainPool = field(default_factory=DrainPool)
     deps_type: Any = None
     middleware: tuple[Middleware[Any], ...] = ()
+    tool_choice: ToolChoice | None = None
     handoffs: tuple[str, ...] = ()
     """The tools by which the conversation has come to this agent."""
 

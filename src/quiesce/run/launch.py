@@ -19,7 +19,7 @@ from ..sessions import Conversation
 from ..tools.context import ToolContext
 from ..tools.current_run import run_of_call
 from ..usage.stop_policy import policy_for
-from .argument_checks import check_choice, check_deps, shared_session, tool_table
+from .argument_checks import check_choice, check_deps, checked_tool_choice, shared_session, tool_table
 from .config import OnBusy, OnPrompt, RunConfig, RunInput, check_price, open_estimator
 from .family import Parent
 from .handoff import cost_refusal
@@ -115,7 +115,8 @@ class Launch:
 
 def _with_options(config: RunConfig, options: RunOptions[Any], output_type: Any) -> RunConfig:
     """The config of one run, with what the call gives instead of the agent's."""
-    given = {"limits": options.get("limits"), "settings": options.get("settings"), "retry": options.get("retry")}
+    given: dict[str, Any] = {"tool_choice": options.get("tool_choice")}
+    given |= {"limits": options.get("limits"), "settings": options.get("settings"), "retry": options.get("retry")}
     changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     given_model = options.get("model")
     if given_model is not None:
@@ -131,7 +132,9 @@ def _with_options(config: RunConfig, options: RunOptions[Any], output_type: Any)
         changes["middleware"] = checked_middleware(options.get("middleware"))
     if output_type is not None:
         changes["output"] = OutputSpec(output_type)
-    return replace(config, **changes) if changes else config
+    config = replace(config, **changes) if changes else config
+    checked_tool_choice(config.tool_choice, config.tools)
+    return config
 
 
 def _parent_of(context: ToolContext[Any], config: RunConfig) -> Parent:

@@ -9,7 +9,7 @@ from ..cancellation import CancellationToken
 from ..errors import ConfigurationError
 from ..limits import Limits
 from ..middleware.base import Middleware, checked_middleware
-from ..models.base import Model
+from ..models.base import Model, ToolChoice
 from ..retry import Retry
 from ..run_context import DepsT
 from ..sessions import Conversation, Session
@@ -33,6 +33,7 @@ class RunOptions(TypedDict, Generic[DepsT], total=False):
     instructions   the instructions for this run
     tools          the tools for this run
     middleware     the middleware for this run, instead of the agent's
+    tool_choice    "auto", "none", "required", or the name of a tool that the first answer must call
     retry          when a failed model call is tried again
     on_busy        what to do while another run holds the conversation; with "steer", the handle is that of the run
                    that was steered
@@ -53,6 +54,7 @@ class RunOptions(TypedDict, Generic[DepsT], total=False):
     instructions: Instruction[DepsT] | list[Instruction[DepsT]] | tuple[Instruction[DepsT], ...] | None
     tools: Iterable[ToolSource] | None
     middleware: Sequence[Middleware[Any]] | None
+    tool_choice: ToolChoice | None
     retry: Retry | None
     on_busy: OnBusy | None
     on_prompt: OnPrompt | None

@@ -41,14 +41,17 @@ if TYPE_CHECKING:
 
 
 def build_request(state: RunState, sending: tuple[Message, ...], instructions: str | None) -> ModelRequest:
-    """What the model is sent."""
-    config = state.config
+    """What the model is sent. A tool that must be called is called in the first turn: later it would never end."""
+    config, choice = state.config, state.config.tool_choice
+    if state.progress.turn_number > 1 and choice not in ("auto", "none"):
+        choice = None
     return ModelRequest(
         messages=sending,
         instructions=instructions,
         tools=tuple(tool.spec for tool in config.tools.values()),
         output_schema=None if config.output is None else config.output.schema,
         settings=config.settings,
+        tool_choice=choice,
     )
 
 
