@@ -21,9 +21,11 @@ from quiesce import (
     ToolCallRequest,
 )
 from quiesce.errors import Overloaded, ServerError
-from quiesce.events import Delta, TextDelta
+from quiesce.events import Delta, Event, RunEnded, TextDelta
 from quiesce.middleware import Send
+from quiesce.models.base import ModelRequest
 from quiesce.testing import Call, Drop, Fail, Harness, Pause, Say, ScriptedModel, Used
+from quiesce.testing.scenario import WatchedRun
 from tests.injection.registry import Workloads
 from tests.injection.tools import quick, slow
 
@@ -66,15 +68,39 @@ class Twice(Middleware[Any]):
             yield deltas
 
 
+def check_ledger(harness: Harness, *models: ScriptedModel) -> None:
+    """When the run has ended, each request that a model was sent is in its ledger, under the name of that model."""
+    sent: list[tuple[WatchedRun, dict[str, int]]] = []
+
+    def follow(watched: WatchedRun) -> None:
+        def note(event: Event) -> None:
+            if isinstance(event, RunEnded):
+                sent.append((watched, {model.name: len(model.requests) for model in models}))
+
+        watched.run.tap(note)
+
+    def check() -> None:
+        for watched, counts in sent[:1]:
+            result = watched.run.inspect().result
+            assert result is not None
+            booked = [entry.model for entry in result.usage.entries]
+            assert counts == {model.name: booked.count(model.name) for model in models}
+
+    harness.on_start(follow)
+    harness.on_close(check)
+
+
 @workload
 async def middleware_that_waits(harness: Harness) -> None:
     model = ScriptedModel([Say("Look: ", pause=0.1), Call("slow"), Call("quick")], Say("Done."), then="Yes.")
+    check_ledger(harness, model)
     await harness.invoke(Agent(model, tools=[slow, quick], middleware=[Waiting()]), "Go")
 
 
 @workload
 async def two_requests_for_one_answer(harness: Harness) -> None:
     model = ScriptedModel([Say("Draft.", pause=0.1), Used(9, 3)], [Say("Better.", pause=0.1), Used(9, 3)], then="Yes.")
+    check_ledger(harness, model)
     await harness.invoke(Agent(model, middleware=[Twice()]), "Go")
 
 
@@ -84,7 +110,42 @@ async def fallback(harness: Harness) -> None:
     second = ScriptedModel([Pause(0.1), Drop()], then=Drop(), name="b")
     third = ScriptedModel([Pause(0.1), Fail(ServerError("oops"))], Say("At last.", pause=0.1), then="Yes.", name="c")
     agent = Agent(first, middleware=[FallbackModels(second, third)], retry=Retry(jitter=0))
+    check_ledger(harness, first, second, third)
     await harness.invoke(agent, "Go")
+
+
+class ClosesSlowly(ScriptedModel):
+    """A model whose connection takes a moment to close, which is not to be cut."""
+
+    @asynccontextmanager
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[AsyncIterator[Delta]]:
+        async with super().stream(request) as deltas:
+            try:
+                yield deltas
+            finally:
+                await asyncio.sleep(0.1)
+
+
+class Patient(Middleware[Any]):
+    """Waits long after each request."""
+
+    @asynccontextmanager
+    async def model_call(self, call: ModelCall[Any], next: Send[Any], /) -> AsyncGenerator[AsyncIterator[Delta]]:
+        async with next(call) as deltas:
+            async for _ in deltas:
+                pass
+        await asyncio.sleep(5)
+        async with next(call) as deltas:
+            yield deltas
+        await asyncio.sleep(5)
+
+
+@workload
+async def a_connection_that_closes_slowly(harness: Harness) -> None:
+    harness.extra_time = 0.1
+    model = ClosesSlowly(Say("One."), Say("Two."), then="Yes.")
+    check_ledger(harness, model)
+    await harness.invoke(Agent(model, middleware=[Patient()]), "Go")
 
 
 async def _is_bad(_: RunContext[Any], text: str) -> str | None:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ from quiesce import (
     Price,
     RateLimit,
     Retry,
+    Run,
     RunContext,
     Text,
     ToolCallRequest,
@@ -38,6 +40,9 @@ from quiesce.middleware import Send, text_answer
 from quiesce.testing import Call, Drop, Fail, Say, ScriptedModel, Stall, Used
 
 pytestmark = pytest.mark.promise("P6")
+
+
+PRICE = Price(Decimal(1), Decimal(1))
 
 
 class Replacing(Middleware):
@@ -74,7 +79,7 @@ async def test_the_request_can_be_changed() -> None:
 
 
 async def test_the_model_can_be_changed_and_is_billed_by_its_own_name_and_price() -> None:
-    other = ScriptedModel([Say("From b."), Used(10, 5)], name="b", price=Price(1, 1))
+    other = ScriptedModel([Say("From b."), Used(10, 5)], name="b", price=PRICE)
     agent = Agent(ScriptedModel(name="a"), middleware=[Replacing(model=other)])
     result = await agent.invoke_async("Hello")
     assert result.output == "From b."
@@ -183,9 +188,7 @@ async def test_limits_are_kept_inside_the_answer() -> None:
 
 async def test_a_cost_limit_refuses_a_model_without_a_price() -> None:
     other = ScriptedModel("No.", name="b")
-    agent = Agent(
-        ScriptedModel(name="a", price=Price(1, 1)), middleware=[Replacing(model=other)], limits=Limits(cost=1)
-    )
+    agent = Agent(ScriptedModel(name="a", price=PRICE), middleware=[Replacing(model=other)], limits=Limits(cost=1))
     with pytest.raises(RequestRejected, match="cost limit"):
         await agent.invoke_async("Hello")
     assert other.requests == []
@@ -227,7 +230,7 @@ async def test_live_usage_counts_the_request_under_way() -> None:
 
 def test_what_is_no_middleware_is_refused_in_words() -> None:
     class Generator(Middleware):
-        async def model_call(self, call: ModelCall, next: Send) -> Any:
+        async def model_call(self, call: ModelCall, next: Send) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
             yield 1
 
     for wrong in ([5], 5, Replacing(), "x"):
@@ -474,10 +477,10 @@ async def test_a_guardrail_that_returns_something_else_fails_in_words() -> None:
 
 
 async def test_so_many_requests_at_once_in_the_order_of_their_arrival() -> None:
-    model = ScriptedModel(*[[Say("x"), Stall()]] * 2, then="Done.")
+    model = ScriptedModel([Say("x"), Stall()], [Say("x"), Stall()], then="Done.")
     agent = Agent(model, middleware=[ConcurrencyLimit(2)])
     events: dict[int, list[object]] = {}
-    runs = []
+    runs: list[Run[Any]] = []
     for number in range(5):
         run = agent.start(f"prompt {number}", conversation=None)
         run.tap(events.setdefault(number, []).append)
@@ -500,7 +503,7 @@ async def test_so_many_requests_at_once_in_the_order_of_their_arrival() -> None:
 def test_limits_that_make_no_sense_are_refused() -> None:
     for wrong in (
         lambda: ConcurrencyLimit(0),
-        lambda: RateLimit(),
+        RateLimit,
         lambda: RateLimit(requests=-1),
         lambda: RateLimit(requests=1, per=0),
         lambda: CachePrompt("2h"),  # pyright: ignore[reportArgumentType]
@@ -528,7 +531,12 @@ async def test_a_tool_must_be_called_in_the_first_turn_only() -> None:
 
 
 def test_a_tool_choice_that_cannot_be_is_refused() -> None:
-    for options in ({"tool_choice": "subtract", "tools": [add]}, {"tool_choice": "required"}, {"tool_choice": 5}):
+    wrong: tuple[dict[str, Any], ...] = (
+        {"tool_choice": "subtract", "tools": [add]},
+        {"tool_choice": "required"},
+        {"tool_choice": 5},
+    )
+    for options in wrong:
         with pytest.raises(ConfigurationError, match="tool_choice"):
             Agent(ScriptedModel(then="x"), **options)("Hello")
 

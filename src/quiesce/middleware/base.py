@@ -15,7 +15,7 @@ import dataclasses
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypedDict, Unpack, cast
 
 from msgspec import structs
 
@@ -160,7 +160,7 @@ def checked_middleware(middleware: object) -> tuple[Middleware[Any], ...]:
     if isinstance(middleware, str | Middleware) or not isinstance(middleware, Iterable):
         raise ConfigurationError(f"middleware={middleware!r} makes no sense.", todo="Use a list of Middleware objects.")
     found: list[Middleware[Any]] = []
-    for each in middleware:  # pyright: ignore[reportUnknownVariableType]
+    for each in cast("Iterable[object]", middleware):
         if not isinstance(each, Middleware):
             raise ConfigurationError(f"{each!r} is not a Middleware.", todo="Derive its class from quiesce.Middleware.")
         method = type(each).model_call  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]

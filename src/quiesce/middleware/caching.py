@@ -19,7 +19,7 @@ class CachePrompt(Middleware[Any]):
     `ConfigurationError` for any other time.
     """
 
-    def __init__(self, ttl: CachePolicy = True) -> None:
+    def __init__(self, ttl: CachePolicy = True) -> None:  # noqa: FBT002 - CachePrompt("1h") reads well
         if ttl not in (True, False, "5m", "1h"):
             raise ConfigurationError(f"ttl={ttl!r} makes no sense.", todo='Use "5m", "1h", True or False.')
         self._ttl: Final = ttl

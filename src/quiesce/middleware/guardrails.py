@@ -13,7 +13,7 @@ from ..messages import AssistantMessage, CutNote, Message, UserMessage
 from ..run_context import DepsT, RunContext
 from .base import Deltas, Middleware, ModelCall, Send
 
-Check: TypeAlias = "Callable[[RunContext[DepsT], str], str | None | Awaitable[str | None]]"
+Check: TypeAlias = "Callable[[RunContext[DepsT], str], Awaitable[str | None] | str | None]"
 
 # The note after a prompt that was refused begins so. It is in the conversation, and so in the session.
 _MARK: Final = "(Stopped by a guardrail: "

@@ -46,9 +46,9 @@ class RateLimit(Middleware[Any]):
     tokens     how many tokens, input and output together; None for no limit
     per        the length of the window in seconds
 
-    A request counts with an estimate of its input when it is sent, and with what the provider reports when it has ended:
-    requests under way can together use more tokens than the limit. One that is larger than the whole limit is sent when
-    the window is empty. Requests wait in the order in which they came; `ModelCallWaiting` says so. A stop ends the wait
+    A request counts with an estimate of its input when it is sent, and with what the provider reports when it has
+    ended: requests under way can together use more tokens than the limit. One that is larger than the whole limit is
+    sent when the window is empty. Requests wait in the order in which they came; `ModelCallWaiting` says so. A stop ends the wait
     at once. Raises `ConfigurationError` for limits that make no sense.
     """
 
@@ -70,7 +70,7 @@ class RateLimit(Middleware[Any]):
         if window.delay(use) or window.turn.full:
             call.note_waiting(f"the rate limit of {call.model.name}: {self._describe()}")
         async with window.turn.one():
-            while delay := window.take(use):
+            while delay := window.take(use):  # noqa: ASYNC110 - it waits until the oldest request leaves the window
                 await asyncio.sleep(delay)
         async with next(call) as deltas:
             yield use.counting(deltas)

@@ -1,4 +1,4 @@
-"""Tasks with code of other people that a run awaits: hooks, middleware and models. A stop does not wait until they agree."""
+"""Tasks with code of other people that a run awaits: hooks, middleware, models. A stop does not wait for them."""
 
 from __future__ import annotations
 

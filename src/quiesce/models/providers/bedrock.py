@@ -151,7 +151,8 @@ class Bedrock(PlainModel):
             body["system"] = [{"text": request.instructions}]
         tools = list(_tools(request))
         if tools:
-            body["toolConfig"] = {"tools": tools}
+            tool_config: dict[str, Any] = {"tools": tools}
+            body["toolConfig"] = tool_config
         choice = convert.tool_choice(request, "Bedrock")
         if choice == "none":
             raise convert.no_tool_choice("Bedrock", choice)
