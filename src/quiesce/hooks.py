@@ -30,7 +30,6 @@ from .run_context import RunContext
 from .tools.output import as_result_of, completed_result
 from .tools.questions import CallQuestions
 
-
 # What does what an assignment to a hook event was meant to do.
 _INSTEAD: Final = {
     "BeforeModelCall": "To change a request, use middleware: Middleware.model_call.",

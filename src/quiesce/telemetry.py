@@ -153,7 +153,11 @@ class RunTrace:
     # --- Model calls --------------------------------------------------------------------------------------------
 
     def _call_started(self, event: ModelCallStarted) -> None:
-        attributes = {"gen_ai.request.stream": True, "quiesce.turn": event.turn, "quiesce.attempt": event.attempt}
+        attributes: dict[str, Any] = {
+            "gen_ai.request.stream": True,
+            "quiesce.turn": event.turn,
+            "quiesce.attempt": event.attempt,
+        }
         model = event.model.rpartition(":")[2]
         if model != self._model:
             attributes["gen_ai.request.model"] = model

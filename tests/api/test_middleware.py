@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -37,7 +37,8 @@ from quiesce.events import Delta, ModelCallEnded, ModelCallStarted, ModelCallWai
 from quiesce.hooks import AfterToolCall, BeforeModelCall, BeforeToolCall
 from quiesce.messages import AssistantMessage, CutNote, Outcome, UserMessage
 from quiesce.middleware import Send, text_answer
-from quiesce.testing import Call, Drop, Fail, Say, ScriptedModel, Stall, Used
+from quiesce.sessions.journal.recovery import CrashedRun
+from quiesce.testing import Call, Drop, Fail, Pause, Say, ScriptedModel, Stall, Used, run_virtual
 
 pytestmark = pytest.mark.promise("P6")
 
@@ -226,6 +227,57 @@ async def test_live_usage_counts_the_request_under_way() -> None:
     assert run.usage.output.high is None or run.usage.output.high > 0
     run.cancel()
     assert entries(await run.result()) == [("scripted", "hung_up")]
+
+
+async def test_a_stream_is_drained_for_the_bill_through_middleware() -> None:
+    seen = asyncio.Event()
+    model = ScriptedModel([Say("One "), Pause(0.01), Say("two "), Used(11, 222)])
+    run = Agent(model, middleware=[Replacing(max_tokens=500)], stop_policy="drain").start("Hello")
+    run.tap(lambda event: seen.set() if isinstance(event, TextDelta) else None)
+    await seen.wait()
+    run.cancel("enough")
+    result = await run.result()
+    assert result.text == "One "
+    assert entries(result) == [("scripted", "draining")]
+    usage = await result.usage.final()
+    assert [entry.ended for entry in usage.entries] == ["drained"]
+    assert (usage.input.value, usage.output.value) == (11, 222)
+
+
+async def test_middleware_that_does_not_let_go_is_named_on_the_receipt() -> None:
+    begun, let_go = asyncio.Event(), asyncio.Event()
+
+    class Stuck(Middleware):
+        @asynccontextmanager
+        async def model_call(self, call: ModelCall, next: Send) -> AsyncGenerator[AsyncIterator[Delta]]:
+            begun.set()
+            while not let_go.is_set():
+                with suppress(asyncio.CancelledError):
+                    await let_go.wait()
+            async with next(call) as deltas:
+                yield deltas
+
+    model = ScriptedModel(then="Yes.")
+    run = Agent(model, middleware=[Stuck()]).start("Hello")
+    await begun.wait()
+    run.cancel("enough")
+    result = await run.result()
+    assert result.receipt.still_running == ("model stream",)
+    let_go.set()
+    await asyncio.sleep(0.01)
+    assert model.requests == []
+
+
+def test_a_crash_keeps_an_answer_that_middleware_gave() -> None:
+    before = (UserMessage((Text("Hello"),)),)
+    started = ModelCallStarted(1, 1, "scripted")
+    own = CrashedRun("r", before, None, [TextDelta("We are closed.")])
+    joined = CrashedRun("r", before, None, [started, TextDelta("One, "), started, TextDelta("two.")])
+    texts = [turn.conversation()[0][1] for turn in (own, joined)]
+    assert [message.text for message in texts if isinstance(message, AssistantMessage)] == [
+        "We are closed.",
+        "One, two.",
+    ]
 
 
 def test_what_is_no_middleware_is_refused_in_words() -> None:
@@ -498,6 +550,36 @@ async def test_so_many_requests_at_once_in_the_order_of_their_arrival() -> None:
     await runs[1].result()
     sent = [str(request.messages[0].text) for request in model.requests if isinstance(request.messages[0], UserMessage)]
     assert sent == ["prompt 0", "prompt 1", "prompt 3", "prompt 4"]
+
+
+def test_requests_wait_until_the_window_has_room() -> None:
+    sent: list[float] = []
+    waits: list[str] = []
+
+    class Clock(Middleware):
+        def model_call(self, call: ModelCall, next: Send) -> Any:
+            sent.append(asyncio.get_running_loop().time())
+            return next(call)
+
+    async def main() -> None:
+        model = ScriptedModel([Say("a"), Used(600, 100)], [Say("b"), Used(100, 10)], then=[Say("c"), Used(10, 1)])
+        agent = Agent(model, middleware=[RateLimit(requests=2, tokens=650, per=10), Clock()])
+        for _ in range(2):
+            await agent.invoke_async("Go", conversation=None)
+            await asyncio.sleep(1)
+        runs = [agent.start("Go", conversation=None) for _ in range(4)]
+        for run in runs:
+            run.tap(lambda event: waits.append(event.reason) if isinstance(event, ModelCallWaiting) else None)
+        runs[1].cancel("no longer")
+        for run in runs:
+            await run.result()
+
+    run_virtual(main())
+    first = sent[0]
+    # The second waits for tokens; two more fit after it, and the last waits for requests.
+    assert [round(at - first) for at in sent] == [0, 10, 11, 20, 21]
+    assert waits
+    assert "2 requests and 650 tokens in 10 s" in waits[0]
 
 
 def test_limits_that_make_no_sense_are_refused() -> None:

@@ -161,15 +161,16 @@ def checked_middleware(middleware: object) -> tuple[Middleware[Any], ...]:
         raise ConfigurationError(f"middleware={middleware!r} makes no sense.", todo="Use a list of Middleware objects.")
     found: list[Middleware[Any]] = []
     for each in cast("Iterable[object]", middleware):
-        if not isinstance(each, Middleware):
+        kind: Any = type(each)
+        if not issubclass(kind, Middleware):
             raise ConfigurationError(f"{each!r} is not a Middleware.", todo="Derive its class from quiesce.Middleware.")
-        method = type(each).model_call  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
+        method: Any = cast("Any", each).model_call
         if inspect.isasyncgenfunction(method) or inspect.iscoroutinefunction(method):
             raise ConfigurationError(
-                f"{type(each).__name__}.model_call is an async function.",  # pyright: ignore[reportUnknownArgumentType]
+                f"{kind.__name__}.model_call is an async function.",
                 todo="Decorate it with @asynccontextmanager, and yield the deltas of the answer once.",
             )
-        found.append(each)  # pyright: ignore[reportUnknownArgumentType]
+        found.append(cast("Middleware[Any]", each))
     return tuple(found)
 
 

@@ -48,8 +48,8 @@ class RateLimit(Middleware[Any]):
 
     A request counts with an estimate of its input when it is sent, and with what the provider reports when it has
     ended: requests under way can together use more tokens than the limit. One that is larger than the whole limit is
-    sent when the window is empty. Requests wait in the order in which they came; `ModelCallWaiting` says so. A stop ends the wait
-    at once. Raises `ConfigurationError` for limits that make no sense.
+    sent when the window is empty. Requests wait in the order in which they came; `ModelCallWaiting` says so. A stop
+    ends the wait at once. Raises `ConfigurationError` for limits that make no sense.
     """
 
     def __init__(self, *, requests: int | None = None, tokens: int | None = None, per: float = 60.0) -> None:
