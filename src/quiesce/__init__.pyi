@@ -51,6 +51,15 @@ from .messages import Document as Document
 from .messages import Image as Image
 from .messages import Text as Text
 from .messages import UserMessage as UserMessage
+from .middleware import CachePrompt as CachePrompt
+from .middleware import ConcurrencyLimit as ConcurrencyLimit
+from .middleware import FallbackModels as FallbackModels
+from .middleware import InputGuardrail as InputGuardrail
+from .middleware import Middleware as Middleware
+from .middleware import ModelCall as ModelCall
+from .middleware import OutputGuardrail as OutputGuardrail
+from .middleware import RateLimit as RateLimit
+from .middleware import ToolCallRequest as ToolCallRequest
 from .receipt import Receipt as Receipt
 from .result import RunResult as RunResult
 from .retry import Retry as Retry

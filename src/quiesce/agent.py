@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -22,7 +22,8 @@ from .hooks import Hook, HookEvent, Hooks
 from .interrupts import Answers, Interrupt, checked_answers
 from .limits import Limits, OnLimit
 from .messages import Message, Prompt, UserMessage
-from .models.base import Model
+from .middleware.base import Middleware, checked_middleware
+from .models.base import Model, ToolChoice
 from .models.resolve import resolve_model
 from .result import RunResult
 from .retry import Retry
@@ -97,6 +98,8 @@ class Agent(Generic[DepsT, OutT]):
     first_token_timeout   seconds until the model's first word; then `ModelTimeout`, which is retried
     stream_gap_timeout    seconds between two parts of an answer; then the answer is cut, and the run fails
     hooks          callbacks; see `quiesce.hooks`
+    tool_choice    "auto", "none", "required", or the name of a tool that the first answer of a run must call
+    middleware     code around model calls and tool calls, which may change them; see `quiesce.middleware`
     state          what the state of each new conversation begins with: a copy
     cut_note       the note for the model where an answer was stopped
     conversation   the agent's own conversation, to continue an earlier one: `Conversation(messages)`, a `Session`
@@ -127,6 +130,8 @@ class Agent(Generic[DepsT, OutT]):
         first_token_timeout: float | None = FIRST_TOKEN_TIMEOUT,
         stream_gap_timeout: float | None = STREAM_GAP_TIMEOUT,
         hooks: Iterable[Hook] = (),
+        middleware: Sequence[Middleware[Any]] = (),
+        tool_choice: ToolChoice | None = None,
         retry: Retry | None = None,
         output_retries: int = 2,
         tool_execution: Literal["parallel", "sequential"] = "parallel",
@@ -145,6 +150,7 @@ class Agent(Generic[DepsT, OutT]):
     ) -> None:
         check_instance("limits", limits, Limits, "Limits(...)")
         check_instance("retry", retry, Retry, "Retry(...)")
+        check_instance("tool_choice", tool_choice, str, '"auto", "none", "required" or the name of a tool')
         check_instance("settings", settings, Mapping, "a dict of the provider's settings")
         check_choice("on_limit", on_limit, OnLimit)
         own = own_conversation(conversation, session, store)
@@ -156,6 +162,7 @@ class Agent(Generic[DepsT, OutT]):
             state=checked_state(state), settings=settings, context=context, deps_type=deps_type,
             estimator=open_estimator(resolved, calibration), on_limit=on_limit,
             stream_timeouts=checked_timeouts(first_token_timeout, stream_gap_timeout),
+            middleware=checked_middleware(middleware), tool_choice=tool_choice,
             stop_policy=policy_for(resolved.name, getattr(resolved, "stop_policy", None), stop_policy),
         )  # fmt: skip
         defaults = RunDefaults(checked_seconds(timeout), on_busy, on_prompt, store)

@@ -365,6 +365,24 @@ class ModelProtocolError(ModelError):
     todo = "If this is your own Model, check the order of its deltas with quiesce.testing.check_model()."
 
 
+class MiddlewareFailed(RunError):
+    """A middleware raised something around a model call."""
+
+    todo = "Correct the middleware: it may raise a ModelError, or let those of the model pass."
+
+
+class GuardrailTripped(QuiesceError):
+    """Raise this in middleware to stop the run: its cause is `guardrail`, with this reason.
+
+    keep   whether what readers have seen of the answer stays in the conversation, marked as stopped
+    """
+
+    def __init__(self, reason: str, *, keep: bool = True) -> None:
+        self.reason = reason
+        self.keep = keep
+        super().__init__(reason)
+
+
 # --- Sessions -----------------------------------------------------------------------------------------------------
 
 

@@ -104,6 +104,14 @@ class TurnStarted(Struct, frozen=True, tag="turn_started"):
     turn: int
 
 
+class ModelCallWaiting(Struct, frozen=True, tag="model_call_waiting"):
+    """A request is not sent yet: middleware waits for something, such as a rate limit. `reason` says for what."""
+
+    turn: int
+    model: str
+    reason: str
+
+
 class ModelCallStarted(Struct, frozen=True, tag="model_call_started"):
     """A request is about to be sent."""
 
@@ -260,6 +268,7 @@ Event: TypeAlias = (
     Delta
     | RunStarted
     | TurnStarted
+    | ModelCallWaiting
     | ModelCallStarted
     | ModelCallEnded
     | RetryScheduled

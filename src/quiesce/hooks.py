@@ -18,7 +18,7 @@ import inspect
 import types
 import typing
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, Final, TypeAlias, get_args, get_type_hints
+from typing import Any, ClassVar, Final, TypeAlias, get_args, get_type_hints
 
 from .cancellation import CancellationToken, Cause, Mode, ModeName, TokenView
 from .errors import ConfigurationError
@@ -30,9 +30,35 @@ from .run_context import RunContext
 from .tools.output import as_result_of, completed_result
 from .tools.questions import CallQuestions
 
+# What does what an assignment to a hook event was meant to do.
+_INSTEAD: Final = {
+    "BeforeModelCall": "To change a request, use middleware: Middleware.model_call.",
+    "AfterModelCall": "To change an answer, use middleware: Middleware.model_call.",
+    "BeforeToolCall": "To answer the call, use event.replace(...); to change its arguments, Middleware.tool_call.",
+    "AfterToolCall": "To change the result, use event.replace(...).",
+}
+_OTHERWISE: Final = "A hook may call event.cancel(...), write to event.state, or use what is in event.deps."
+
 
 class HookEvent:
-    """What every hook event has: the context of its run, and a way to stop the run."""
+    """What every hook event has: the context of its run, and a way to stop the run.
+
+    Its attributes cannot be assigned to: that would change nothing in the run.
+    """
+
+    _fields: ClassVar[frozenset[str]] = frozenset({"context"})
+
+    def __init_subclass__(cls) -> None:
+        cls._fields = cls._fields | {*inspect.signature(cls.__init__).parameters}
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name.startswith("_") or (name in self._fields and name not in self.__dict__):  # set once, when it is made
+            super().__setattr__(name, value)
+            return
+        kind = type(self).__name__
+        raise AttributeError(
+            f"{kind}.{name} cannot be assigned to: it would change nothing in the run. {_INSTEAD.get(kind, _OTHERWISE)}"
+        )
 
     def __init__(self, context: RunContext[Any], token: CancellationToken) -> None:
         self.context: Final = context

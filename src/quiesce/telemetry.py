@@ -153,8 +153,17 @@ class RunTrace:
     # --- Model calls --------------------------------------------------------------------------------------------
 
     def _call_started(self, event: ModelCallStarted) -> None:
-        attributes = {"gen_ai.request.stream": True, "quiesce.turn": event.turn, "quiesce.attempt": event.attempt}
-        self._call = self._begin(f"chat {self._model}", "chat", self._run, attributes)
+        attributes: dict[str, Any] = {
+            "gen_ai.request.stream": True,
+            "quiesce.turn": event.turn,
+            "quiesce.attempt": event.attempt,
+        }
+        model = event.model.rpartition(":")[2]
+        if model != self._model:
+            attributes["gen_ai.request.model"] = model
+        if self._call is not None:  # middleware may have several requests under way: this one is followed now
+            self._call.end()
+        self._call = self._begin(f"chat {model}", "chat", self._run, attributes)
         self._sent_at = time.perf_counter()
         self._waiting = True
         self._make_current(self._call)

@@ -266,6 +266,68 @@ def test_what_anthropic_caches() -> None:
     assert "cache_control" not in json.dumps(body_of(ANTHROPIC, request, cache=False))
 
 
+def test_a_request_may_ask_for_caching_itself() -> None:
+    request = ModelRequest(STOPPED, "Be brief.", (SEARCH,), cache="1h")
+    body = body_of(ANTHROPIC, request, cache=False)
+    assert body["tools"][-1]["cache_control"] == {"type": "ephemeral", "ttl": "1h"}
+    assert "cache_control" not in json.dumps(body_of(ANTHROPIC, ModelRequest(STOPPED, cache=False), cache=True))
+    assert json.dumps(body_of(BEDROCK, request)).count("cachePoint") == 3
+
+
+def _gemini(mode: str, **more: Any) -> dict[str, Any]:
+    return {"functionCallingConfig": {"mode": mode, **more}}
+
+
+SAME = {"auto": "auto", "none": "none", "required": "required"}
+CHOICES: list[tuple[Provider, dict[str, Any]]] = [
+    (OPENAI_CHAT, {**SAME, "look": {"type": "function", "function": {"name": "look"}}}),
+    (OPENAI_RESPONSES, {**SAME, "look": {"type": "function", "name": "look"}}),
+    (
+        ANTHROPIC,
+        {
+            "auto": {"type": "auto"},
+            "none": {"type": "none"},
+            "required": {"type": "any"},
+            "look": {"type": "tool", "name": "look"},
+        },
+    ),
+    (BEDROCK, {"auto": {"auto": {}}, "required": {"any": {}}, "look": {"tool": {"name": "look"}}}),
+    (
+        GEMINI,
+        {
+            "auto": _gemini("AUTO"),
+            "none": _gemini("NONE"),
+            "required": _gemini("ANY"),
+            "look": _gemini("ANY", allowedFunctionNames=["look"]),
+        },
+    ),
+]
+
+
+@pytest.mark.parametrize(("provider", "choices"), CHOICES, ids=[str(provider) for provider, _ in CHOICES])
+def test_tool_choice_in_each_providers_words(provider: Provider, choices: dict[str, Any]) -> None:
+    for choice, wanted in choices.items():
+        body = body_of(provider, ModelRequest(STOPPED[:1], tools=(SEARCH,), tool_choice=choice))
+        found = (
+            body["toolConfig"] if provider is GEMINI else body.get("tool_choice") or body["toolConfig"]["toolChoice"]
+        )
+        assert found == wanted
+    plain = body_of(provider, ModelRequest(STOPPED[:1], tools=(SEARCH,)))
+    assert "tool_choice" not in plain
+    assert "toolChoice" not in json.dumps(plain)
+    with pytest.raises(RequestRejected, match="names no tool"):
+        body_of(provider, ModelRequest(STOPPED[:1], tools=(SEARCH,), tool_choice="other"))
+    with pytest.raises(RequestRejected, match="no tools"):
+        body_of(provider, ModelRequest(STOPPED[:1], tool_choice="required"))
+
+
+def test_tool_choices_that_a_provider_does_not_have() -> None:
+    for provider, choice in ((BEDROCK, "none"), (OLLAMA, "required"), (OLLAMA, "look")):
+        with pytest.raises(RequestRejected, match="has no tool_choice"):
+            body_of(provider, ModelRequest(STOPPED[:1], tools=(SEARCH,), tool_choice=choice))
+    assert "tools" not in body_of(OLLAMA, ModelRequest(STOPPED[:1], tools=(SEARCH,), tool_choice="none"))
+
+
 def test_what_bedrock_caches_and_the_tools_that_it_must_be_told_of() -> None:
     body = body_of(BEDROCK, ModelRequest(STOPPED, "Be brief."), cache=True)
     assert json.dumps(body).count("cachePoint") == 3

@@ -254,18 +254,21 @@ class RequestBill:
 
     def usage(self) -> Usage:
         """What all requests used, the one that is under way included, as far as it has come."""
+        return summarise(self.with_current(self.ledger.entries))
+
+    def with_current(self, entries: tuple[LedgerEntry, ...]) -> tuple[LedgerEntry, ...]:
+        """Entries of the ledger, with the figures so far of the request that is under way."""
         entry_id, sent, answer = self.entry_id, self._sent, self._answer
         if entry_id is None or sent is None or answer is None:
-            return self.ledger.usage
+            return entries
         received = ReceivedAnswer(answer.usage, answer.blocks(), answer.blocks_since_report(), complete=answer.complete)
         so_far = self.terms.estimator.usage(self._conversation, sent, received)
-        entries = [
+        return tuple(
             structs.replace(entry, usage=so_far, cost=cost_of_tokens(self.terms.estimator.price, so_far))
             if entry.id == entry_id
             else entry
-            for entry in self.ledger.entries
-        ]
-        return summarise(tuple(entries))
+            for entry in entries
+        )
 
     def followed(self) -> tuple[str, ...]:
         """The names of what still goes on in the background."""

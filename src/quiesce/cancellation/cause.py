@@ -22,6 +22,7 @@ Source: TypeAlias = Literal[
     "remote",
     "hook",
     "tool",
+    "guardrail",
     "caller",
 ]
 

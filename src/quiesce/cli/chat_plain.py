@@ -13,7 +13,7 @@ from types import FrameType
 from typing import Any, Final
 
 from ..errors import QuiesceError
-from ..events import Event, RetryScheduled, RunEnded, StopRequested, TextDelta, ToolEnded, ToolStarted
+from ..events import Event, ModelCallWaiting, RetryScheduled, RunEnded, StopRequested, TextDelta, ToolEnded, ToolStarted
 from ..interrupts import Answers
 from .chat_controller import ChatController
 from .chat_text import answer_command, begin, hint, late_line, question
@@ -151,6 +151,8 @@ class PlainChat:
                 self._print(f"  {result_line(result)}")
             case RetryScheduled(attempt, delay, error):
                 self._print(f"  ! try {attempt} failed ({one_line(error, 80)}); again in {delay:.1f} s")
+            case ModelCallWaiting(_, _, reason):
+                self._print(f"  ! waiting for {one_line(reason, 80)}")
             case StopRequested(cause) if cause.source != "user":
                 self._print(f"  {hint(self._controller, 'Ctrl-C')}")
             case RunEnded(reason, receipt, error):

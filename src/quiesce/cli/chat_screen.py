@@ -288,6 +288,8 @@ class ChatApp(App[None]):
         match event:
             case events.RetryScheduled(attempt, delay, error):
                 what = f"Try {attempt} failed: {one_line(error, 200)} Again in {delay:.1f} s."
+            case events.ModelCallWaiting(_, _, reason):
+                what = f"The model call waits for {one_line(reason, 200)}."
             case events.OutputRejected(error):
                 what = f"The answer did not fit: {one_line(error, 200)}"
             case events.HookFailed(name, _, error):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 from msgspec import Struct
 
@@ -14,6 +14,10 @@ from ..usage.prices import Price
 from ..usage.stop_policy import StopAction
 
 StopPolicyName: TypeAlias = StopAction
+ToolChoice: TypeAlias = str
+"""Which tools an answer may, or must, call: "auto", "none", "required", or the name of one tool."""
+CachePolicy: TypeAlias = bool | Literal["5m", "1h"]
+"""Whether, and how long, a provider is asked to keep the beginning of a request for the next one."""
 
 
 class ToolSpec(Struct, frozen=True):
@@ -25,7 +29,11 @@ class ToolSpec(Struct, frozen=True):
 
 
 class ModelRequest(Struct, frozen=True):
-    """Everything that one model call needs."""
+    """Everything that one model call needs.
+
+    tool_choice   "auto" (what a provider does anyway), "none", "required", or the name of the tool to call
+    cache         prompt caching, for providers that have marks for it; None for what the model is set to
+    """
 
     messages: tuple[Message, ...]
     instructions: str | None = None
@@ -33,6 +41,8 @@ class ModelRequest(Struct, frozen=True):
     output_schema: dict[str, Any] | None = None
     max_tokens: int | None = None
     settings: Mapping[str, Any] | None = None
+    tool_choice: ToolChoice | None = None
+    cache: CachePolicy | None = None
 
 
 @runtime_checkable

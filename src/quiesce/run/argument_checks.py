@@ -152,6 +152,16 @@ def checked_seconds(timeout: object, name: str = "timeout") -> float | None:
     return timeout
 
 
+def checked_tool_choice(choice: object, tools: Mapping[str, Tool]) -> str | None:
+    """A tool choice that makes sense with these tools. Raises `ConfigurationError`."""
+    if choice is None or (isinstance(choice, str) and choice in {"auto", "none", *tools}):
+        return choice
+    if choice == "required" and tools:
+        return "required"
+    known = ", ".join(("auto", "none", *(("required",) if tools else ()), *tools))
+    raise ConfigurationError(f"tool_choice={choice!r} makes no sense.", todo=f"Use one of: {known}.")
+
+
 def check_deps(deps: object, deps_type: Any, agent: str) -> None:
     """Raises `ConfigurationError` unless `deps` are of the type that the agent's tools expect."""
     if deps_type is None:

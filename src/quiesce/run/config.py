@@ -15,7 +15,8 @@ from ..hooks import Hooks
 from ..interrupts import Answers
 from ..limits import Limits, OnLimit
 from ..messages import UserMessage
-from ..models.base import Model
+from ..middleware.base import Middleware
+from ..models.base import Model, ToolChoice
 from ..retry import Retry
 from ..sessions.queue.waiting import OnBusy
 from ..tools.tool import Tool
@@ -66,6 +67,8 @@ class RunConfig:
     deps_type: Any = None
     on_limit: OnLimit = "stop"
     stream_timeouts: StreamTimeouts = field(default_factory=StreamTimeouts)
+    middleware: tuple[Middleware[Any], ...] = ()
+    tool_choice: ToolChoice | None = None
     handoffs: tuple[str, ...] = ()
     """The tools by which the conversation has come to this agent."""
 

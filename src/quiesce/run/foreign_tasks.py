@@ -1,4 +1,4 @@
-"""Tasks with code of other people that a run awaits: hooks and models. A stop does not wait until they agree."""
+"""Tasks with code of other people that a run awaits: hooks, middleware, models. A stop does not wait for them."""
 
 from __future__ import annotations
 
@@ -51,6 +51,14 @@ class ForeignTasks:
         task = asyncio.current_task()
         assert task is not None
         self._closing.add(task)
+
+    def note_closed(self) -> None:
+        """The task that calls this has closed its connection, and goes on with middleware, which a stop may cut."""
+        task = asyncio.current_task()
+        if task in self._closing:
+            self._closing.discard(task)
+            if task in self.abandoned:
+                task.cancel()
 
     async def wait_for_abandoned(
         self, shield: BoundedShield, *, seconds: float, unless: asyncio.Future[None] | None = None

@@ -78,7 +78,7 @@ class Run(Generic[OutT]):
     @property
     def usage(self) -> LiveUsage:
         """What the run has used so far, the answer that is being written included."""
-        return LiveUsage(self.ledger, self._state.spending.bill.usage)
+        return LiveUsage(self.ledger, self._state.spending.usage)
 
     @property
     def token(self) -> TokenView:

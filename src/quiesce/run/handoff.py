@@ -56,6 +56,7 @@ def complete_handoff(state: RunState, handoff: Handoff) -> None:
         limits=before.limits,
         on_limit=before.on_limit,
         hooks=before.hooks.joined(after.hooks),
+        middleware=tuple(dict.fromkeys((*before.middleware, *after.middleware))),
         handoffs=(*before.handoffs, handoff.tool_name),
     )
     state.spending.bill.switch_model(billing_terms(state.config))

@@ -12,13 +12,14 @@ from ..cancellation import CancellationToken
 from ..errors import ConfigurationError
 from ..interrupts import Answers
 from ..messages import UserMessage
+from ..middleware.base import checked_middleware
 from ..models.resolve import resolve_model
 from ..phases import Phase
 from ..sessions import Conversation
 from ..tools.context import ToolContext
 from ..tools.current_run import run_of_call
 from ..usage.stop_policy import policy_for
-from .argument_checks import check_choice, check_deps, shared_session, tool_table
+from .argument_checks import check_choice, check_deps, checked_tool_choice, shared_session, tool_table
 from .config import OnBusy, OnPrompt, RunConfig, RunInput, check_price, open_estimator
 from .family import Parent
 from .handoff import cost_refusal
@@ -117,7 +118,7 @@ class Launch:
 
 def _with_options(config: RunConfig, options: RunOptions[Any], output_type: Any) -> RunConfig:
     """The config of one run, with what the call gives instead of the agent's."""
-    given = {name: options.get(name) for name in ("limits", "on_limit", "settings", "retry")}
+    given = {name: options.get(name) for name in ("limits", "on_limit", "settings", "retry", "tool_choice")}
     changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     if "first_token_timeout" in options or "stream_gap_timeout" in options:
         first, gap = config.stream_timeouts
@@ -134,9 +135,13 @@ def _with_options(config: RunConfig, options: RunOptions[Any], output_type: Any)
         changes["instructions"] = checked_instructions(instructions)
     if tools is not None:
         changes["tools"] = tool_table(tools, config.deps_type)
+    if options.get("middleware") is not None:
+        changes["middleware"] = checked_middleware(options.get("middleware"))
     if output_type is not None:
         changes["output"] = OutputSpec(output_type)
-    return replace(config, **changes) if changes else config
+    config = replace(config, **changes) if changes else config
+    checked_tool_choice(config.tool_choice, config.tools)
+    return config
 
 
 def _parent_of(context: ToolContext[Any], config: RunConfig) -> Parent:

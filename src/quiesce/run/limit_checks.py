@@ -14,6 +14,7 @@ from functools import partial
 from typing import Final
 
 from ..billing.meter import Budget, Meter
+from ..billing.request_bill import RequestBill
 from ..cancellation import Cause, Mode
 from ..conversation.continuation import continued
 from ..events import InterruptRaised, MessageAdded
@@ -94,13 +95,12 @@ def count(state: RunState, *, turns: int = 0, tool_calls: int = 0) -> None:
         each.spending.budget_use.tool_calls += tool_calls
 
 
-def build_meter(state: RunState) -> Meter | None:
+def build_meter(state: RunState, bill: RequestBill) -> Meter | None:
     """The meter for this answer; None when no limit of this run or of a run above it can be reached inside an answer.
 
     An answer in a slow vocabulary is counted while it is streamed, even without a limit. The last answer of a run that
     has reached its limit is not cut by that limit.
     """
-    bill = state.spending.bill
     budgets = tuple(
         Budget(
             each.config.limits,

@@ -13,13 +13,21 @@ has achieved is written to `RunState` in the same step in which it happens.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import suppress
 from math import inf
-from typing import Final
+from typing import Any, Final
 
 from ..conversation.answer import AnswerBuilder
-from ..errors import ConnectionFailed, EmptyAnswer, ModelError, ModelProtocolError, OutputInvalid, StreamBroken
+from ..errors import (
+    ConnectionFailed,
+    EmptyAnswer,
+    GuardrailTripped,
+    ModelError,
+    ModelProtocolError,
+    OutputInvalid,
+    StreamBroken,
+)
 from ..events import (
     Delta,
     MessageAdded,
@@ -33,6 +41,8 @@ from ..events import (
 )
 from ..hooks import AfterModelCall, BeforeModelCall, BeforeRun, OnMessage
 from ..messages import AssistantMessage, CutNote, Message, Outcome
+from ..middleware.base import around_model_calls
+from ..middleware.guardrails import guardrail_note
 from ..models.base import ModelRequest
 from ..phases import PAUSES, Phase
 from ..sessions.journal.journal import Journal
@@ -46,11 +56,11 @@ from .limit_checks import (
     build_meter,
     count,
     finish_last_answer,
-    last_answer_note,
     may_begin_turn,
     within_limits,
 )
 from .output import OutputMismatch
+from .requests import build_request, read_through
 from .start import begin
 from .state import RunState
 from .stream_timeouts import StreamWatch
@@ -136,17 +146,36 @@ async def call_model(state: RunState) -> Phase | None:
     await state.saving.durable()
     if state.progress.stop_wanted:
         return None
-    state.spending.bill.open(request, builder, turn=state.progress.turn_number, attempt=state.progress.attempt)
-    state.events.push(ModelCallStarted(state.progress.turn_number, state.progress.attempt, state.config.model.name))
     try:
-        await state.foreign_tasks.run(read_answer(state, builder, request), "model stream", state.spending.adopt_stream)
+        await state.foreign_tasks.run(answer_to(state, builder, request), "model stream", state.spending.adopt_stream)
         if not builder.complete and state.progress.stop_wanted:
             return None
         complete_answer(state, builder)
     except ModelError as error:
         return retry_or_raise(state, error)
+    except GuardrailTripped as tripped:
+        return stop_for_guardrail(state, builder, tripped)
     state.spending.close_entry("completed")
     return Phase.ANSWERED
+
+
+def answer_to(state: RunState, builder: AnswerBuilder, request: ModelRequest) -> Coroutine[Any, Any, None]:
+    """What reads the answer to a request: of the model itself, or through middleware, which sends requests itself."""
+    through = around_model_calls(state.config.middleware) if state.config.middleware else ()
+    if through:
+        return read_through(state, builder, request, through)
+    state.spending.bill.open(request, builder, turn=state.progress.turn_number, attempt=state.progress.attempt)
+    state.events.push(ModelCallStarted(state.progress.turn_number, state.progress.attempt, state.config.model.name))
+    return read_answer(state, builder, request)
+
+
+def stop_for_guardrail(state: RunState, builder: AnswerBuilder, tripped: GuardrailTripped) -> None:
+    """Stop the run. The note in the conversation says why, and what readers have seen of an answer that is gone."""
+    state.progress.stop_note = guardrail_note(tripped, len(builder.text()))
+    if not tripped.keep:
+        state.turn.begin()
+    state.spending.close_entry("hung_up")
+    state.token.cancel(tripped.reason, source="guardrail")
 
 
 async def read_answer(state: RunState, builder: AnswerBuilder, request: ModelRequest) -> None:
@@ -173,7 +202,7 @@ async def read_deltas(
     state: RunState, builder: AnswerBuilder, deltas: AsyncIterator[Delta], watch: StreamWatch
 ) -> None:
     """Take the model's deltas: into the builder first, then to the readers."""
-    token, broadcast, meter = state.progress.work_token, state.events, build_meter(state)
+    token, broadcast, meter = state.progress.work_token, state.events, build_meter(state, state.spending.bill)
     idle, clock = True, watch.clock
     async for delta in deltas:
         if token.stop_now or not builder.is_open:
@@ -346,19 +375,6 @@ async def current_instructions(state: RunState) -> str | None:
     if not has_functions(instructions):
         return static_text(instructions)
     return await state.foreign_tasks.run(evaluated(instructions, context), "instructions")
-
-
-def build_request(state: RunState, sending: tuple[Message, ...], instructions: str | None) -> ModelRequest:
-    """What the model is sent."""
-    config = state.config
-    last = state.spending.last_answer
-    return ModelRequest(
-        messages=sending,
-        instructions=last_answer_note(state, instructions) if last else instructions,
-        tools=() if last else tuple(tool.spec for tool in config.tools.values()),
-        output_schema=None if config.output is None else config.output.schema,
-        settings=config.settings,
-    )
 
 
 PHASES: Final[dict[Phase, Callable[[RunState], Awaitable[Phase | None]]]] = {

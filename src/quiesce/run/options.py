@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Generic, TypedDict
 
 from ..cancellation import CancellationToken
 from ..errors import ConfigurationError
 from ..limits import Limits, OnLimit
-from ..models.base import Model
+from ..middleware.base import Middleware, checked_middleware
+from ..models.base import Model, ToolChoice
 from ..retry import Retry
 from ..run_context import DepsT
 from ..sessions import Conversation, Session
@@ -35,6 +36,8 @@ class RunOptions(TypedDict, Generic[DepsT], total=False):
     settings       the settings of its requests
     instructions   the instructions for this run
     tools          the tools for this run
+    middleware     the middleware for this run, instead of the agent's
+    tool_choice    "auto", "none", "required", or the name of a tool that the first answer must call
     retry          when a failed model call is tried again
     on_busy        what to do while another run holds the conversation; with "steer", the handle is that of the run
                    that was steered
@@ -57,6 +60,8 @@ class RunOptions(TypedDict, Generic[DepsT], total=False):
     settings: Mapping[str, Any] | None
     instructions: Instruction[DepsT] | list[Instruction[DepsT]] | tuple[Instruction[DepsT], ...] | None
     tools: Iterable[ToolSource] | None
+    middleware: Sequence[Middleware[Any]] | None
+    tool_choice: ToolChoice | None
     retry: Retry | None
     on_busy: OnBusy | None
     on_prompt: OnPrompt | None
@@ -81,6 +86,7 @@ def check_options(options: RunOptions[Any]) -> None:
     check_instance("session", options.get("session"), (str, Session), "the name of a session, or a Session")
     check_instance("settings", options.get("settings"), Mapping, "a dict of the provider's settings")
     check_instance("retry", options.get("retry"), Retry, "Retry(...)")
+    checked_middleware(options.get("middleware"))
     check_instance("within", options.get("within"), ToolContext, "the ToolContext of the tool that starts the run")
     check_instance("owner", options.get("owner"), str, "a name")
     for name in ("first_token_timeout", "stream_gap_timeout"):

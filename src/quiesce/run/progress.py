@@ -28,6 +28,8 @@ class Progress:
         self.pause: Final = PauseSwitch(self.loop)
         self.asked_during: Phase | None = None
         """The phase in which a stop was first asked for. Written from any thread."""
+        self.stop_note: str | None = None
+        """What the conversation says where the run was stopped, if not the agent's `cut_note`."""
         self.finished: tuple[StopReason, tuple[Any, ...]] | None = None
         self.error: Exception | None = None
         self.at_rest: Final[Latch[RunResult[Any]]] = Latch()

@@ -315,7 +315,7 @@ def seal(state: RunState) -> tuple[Message, ...]:
     if batch is not None:
         batch.announce()
     state.spending.close_entry("completed" if builder is not None and builder.complete else "hung_up")
-    note = state.config.failed_note if state.progress.error else state.config.cut_note
+    note = state.config.failed_note if state.progress.error else state.progress.stop_note or state.config.cut_note
     note += undo_note(state.tools.undo_log.receipts)
     turn = state.turn.view.turn(unsettled=Outcome.NEVER_STARTED)
     added = close_turn(turn, state.claim.conversation.messages, note)

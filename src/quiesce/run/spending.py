@@ -8,15 +8,38 @@ from typing import TYPE_CHECKING, Any, Final
 from ..billing.drain import UnseenAnswer
 from ..billing.request_bill import BillingTerms, RequestBill
 from ..cancellation import Cause, Mode
+from ..conversation.answer import AnswerBuilder
 from ..errors import ModelError
 from ..events import ModelCallEnded
 from ..interrupts import PendingLimit
 from ..limits import ReachedLimit
+from ..models.base import Model, ModelRequest
 from ..usage.budget import BudgetUse, spending
-from ..usage.ledger import HowItEnded, Ledger, LedgerEntry
+from ..usage.ledger import HowItEnded, Ledger, LedgerEntry, Usage, summarise
+from .config import RunConfig, billing_terms, open_estimator
 
 if TYPE_CHECKING:
     from .state import RunState
+
+
+class SentRequest:
+    """A request that middleware has sent: its bill, and what it has received."""
+
+    def __init__(self, bill: RequestBill, answer: AnswerBuilder) -> None:
+        self.bill: Final = bill
+        self.answer: Final = answer
+        self.error: ModelError | None = None
+        self.hung_up = False
+        self.reader: asyncio.Task[Any] | None = None
+        """The task that waits for the next delta right now."""
+
+    def close(self) -> LedgerEntry | None:
+        """Write down what it used and how it ended, once."""
+        if self.answer.complete:
+            return self.bill.close("completed")
+        if self.error is not None:
+            return self.bill.close("failed", self.error)
+        return self.bill.close("hung_up")
 
 
 class Spending:
@@ -26,6 +49,9 @@ class Spending:
         self._state: Final = state
         self.bill: Final = RequestBill(state.run_id, ledger, state.claim.conversation, self.refresh_receipt, terms)
         self.side_bills: Final[list[RequestBill]] = []
+        self.sent: Final[list[SentRequest]] = []
+        """The requests of middleware that have not ended."""
+        self._configs: Final[dict[int, RunConfig]] = {}
         self.budget_use: Final = BudgetUse()
         self.reached: ReachedLimit | None = None
         """The first limit of this run that was reached."""
@@ -37,7 +63,12 @@ class Spending:
         """The limit that a person has raised, for this run to go on."""
 
     def close_entry(self, ended: HowItEnded, error: ModelError | None = None) -> None:
-        """Write down what the current request used and how it ended, once. What it taught is kept with the session."""
+        """Write down what the current request used and how it ended, once. What it taught is kept with the session.
+
+        Requests of middleware that are still open end here too, each in its own way.
+        """
+        for sent in tuple(self.sent):
+            self.close_sent(sent)
         entry = self.bill.close(ended, error)
         if entry is None:
             return
@@ -55,17 +86,58 @@ class Spending:
             state.spending.budget_use.note(entry.id, spent)
         self._state.events.push(ModelCallEnded(entry))
 
-    def drain(self) -> UnseenAnswer | None:
+    def send(self, model: Model, request: ModelRequest, *, learn: bool) -> SentRequest:
+        """Open the bill of a request that middleware is about to send.
+
+        `learn` says that what it teaches about tokens is about this conversation.
+        """
+        state = self._state
+        terms = self.bill.terms if model is self.bill.terms.model else billing_terms(self.config_for(model))
+        answer = AnswerBuilder()
+        subject = state.claim.conversation if learn else answer
+        sent = SentRequest(RequestBill(state.run_id, self.bill.ledger, subject, self.refresh_receipt, terms), answer)
+        sent.bill.open(request, answer, turn=state.progress.turn_number, attempt=state.progress.attempt)
+        self.side_bills.append(sent.bill)
+        self.sent.append(sent)
+        return sent
+
+    def close_sent(self, sent: SentRequest) -> None:
+        """Write down how a request of middleware has ended, once."""
+        entry = sent.close()
+        if entry is not None:
+            self.sent.remove(sent)
+            self.book(entry)
+
+    def config_for(self, model: Model) -> RunConfig:
+        """The configuration of this run's requests to another model, made once for each."""
+        config = self._configs.get(id(model))
+        if config is None:
+            run = self._state.config
+            config = RunConfig(run.agent, model, drain_pool=run.drain_pool, estimator=open_estimator(model))
+            self._configs[id(model)] = config
+        return config
+
+    def usage(self) -> Usage:
+        """What all requests used, those that are under way included, as far as they have come."""
+        entries = self.bill.ledger.entries
+        for bill in (self.bill, *(sent.bill for sent in tuple(self.sent))):
+            entries = bill.with_current(entries)
+        return summarise(entries)
+
+    def drain(self, bill: RequestBill | None = None) -> UnseenAnswer | None:
         """What reads the model's stream on after a stop, to learn what is billed; None where hanging up is right."""
         token = self._state.token
         ending = token.cause is not None and token.cause.source == "shutdown"
-        return self.bill.unseen_answer(allowed=not ending and not token.wants(Mode.KILL))
+        return (bill or self.bill).unseen_answer(allowed=not ending and not token.wants(Mode.KILL))
 
     def adopt_stream(self, stream: asyncio.Task[Any]) -> bool:
         """Let the task that reads the model's stream go on, for the bill, instead of cancelling it."""
-        if stream.done() or self.drain() is None:
+        bill = self.bill
+        if self.sent:  # the task runs middleware: it goes on only if it waits for the model and nothing else
+            bill = next((sent.bill for sent in self.sent if sent.reader is stream), None)
+        if bill is None or stream.done() or self.drain(bill) is None:
             return False
-        self.bill.adopt(stream)
+        bill.adopt(stream)
         return True
 
     def refresh_receipt(self) -> None:

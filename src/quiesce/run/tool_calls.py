@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from ..cancellation import CancellationToken
+from ..errors import GuardrailTripped
 from ..events import LateOutcomeRecorded
 from ..hooks import AfterToolCall, BeforeToolCall, OnLateOutcome
 from ..interrupts import PendingTurn
 from ..messages import AssistantMessage, ToolCall, ToolResult
+from ..middleware.base import ToolCallRequest, around_tool_calls, chain_tool_calls
 from ..receipt import CallReceipt, LateOutcome
 from ..run_context import RunContext
 from ..tools.batch import ToolBatch
 from ..tools.questions import CallQuestions
+from ..tools.tool import Tool
 from ..tools.undo.log import UndoLog
 
 if TYPE_CHECKING:
@@ -116,6 +121,29 @@ class RunTools:
         event = BeforeToolCall(state.claim.context, state.token, call, questions)
         await state.config.hooks.call(event, state.hook_failed)
         return event.replacement
+
+    @property
+    def has_middleware(self) -> bool:
+        """Whether there is middleware around tool calls."""
+        middleware = self._state.config.middleware
+        return bool(middleware) and bool(around_tool_calls(middleware))
+
+    async def through_middleware(
+        self, call: ToolCall, tool: Tool | None, run: Callable[[ToolCall], Awaitable[ToolResult]]
+    ) -> Any:
+        """What the middleware makes of a call. A guardrail there stops the run."""
+        state = self._state
+
+        async def run_tool(request: ToolCallRequest[Any]) -> ToolResult:
+            return await run(request.call)
+
+        await state.saving.durable()
+        through = chain_tool_calls(around_tool_calls(state.config.middleware), run_tool)
+        try:
+            return await through(ToolCallRequest(state.claim.context, call, tool))
+        except GuardrailTripped as tripped:
+            state.token.cancel(tripped.reason, source="guardrail")
+            raise asyncio.CancelledError from None
 
     async def after_tool(self, call: ToolCall, result: ToolResult) -> ToolResult:
         """Show the hooks a result; they may give another one."""

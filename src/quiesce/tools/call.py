@@ -19,7 +19,7 @@ from .call_stop import CallStop
 from .call_times import CallTimes
 from .host import ToolHost
 from .invocation import Invocation
-from .output import completed_result, describe_error, failed_result, with_changed_arguments
+from .output import as_result_of, completed_result, describe_error, failed_result, with_changed_arguments
 from .questions import CallQuestions
 from .result_text import process_ended_result, raised_result, receipt_detail, stopped_result
 from .thread import ThreadOutcome
@@ -81,6 +81,8 @@ class CallInProgress:
             replacement = await self._host.before_tool(self.questions.call, self.questions)
             if replacement is not None:
                 self._finish(replacement)
+            elif self._host.has_middleware:
+                await self._run_through_middleware()
             else:
                 await self._run_tool()
         except InterruptSignal as signal:
@@ -88,6 +90,35 @@ class CallInProgress:
         if self.result is not None and not self.abandoned:
             self.result = await self._host.after_tool(self.call, self.result)
             self.announce()
+
+    async def _run_through_middleware(self) -> None:
+        """Run the tool inside the middleware, which may change the call, answer instead, or change the result.
+
+        Once the tool has a result, that stands until the middleware has returned another one.
+        """
+        try:
+            value = await self._host.through_middleware(self.questions.call, self.tool, self._run_once)
+        except Exception as error:
+            replacement = failed_result(self.call, describe_error(error))
+        else:
+            if value is self.result:
+                return
+            made = as_result_of if isinstance(value, ToolResult) else completed_result
+            replacement = made(self.call, value)
+        if self.result is None:
+            self._finish(replacement)
+        elif self.result.outcome is Outcome.COMPLETED:  # a result that says how the tool was stopped is not replaced
+            self.result = replacement
+
+    async def _run_once(self, call: ToolCall) -> ToolResult:
+        """Run the tool, for middleware. Raises `ToolError` the second time."""
+        if self.stage is not CallStage.PREPARING:
+            raise ToolError("Middleware called next() twice for one tool call.")
+        self.questions.call = call
+        await self._run_tool()
+        if self.result is None:  # a stop came before the tool began
+            raise asyncio.CancelledError
+        return self.result
 
     async def _run_tool(self) -> None:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..cancellation import CancellationToken
@@ -12,6 +13,7 @@ from ..run_context import RunContext
 
 if TYPE_CHECKING:
     from .questions import CallQuestions
+    from .tool import Tool
     from .undo.log import UndoLog
 
 
@@ -55,6 +57,16 @@ class ToolHost(Protocol):
 
     async def before_tool(self, call: ToolCall, questions: CallQuestions) -> ToolResult | None:
         """Call the hooks. A result replaces the tool's run. A hook may raise `InterruptSignal`."""
+
+    @property
+    def has_middleware(self) -> bool:
+        """Whether there is middleware around tool calls."""
+        ...
+
+    async def through_middleware(
+        self, call: ToolCall, tool: Tool | None, run: Callable[[ToolCall], Awaitable[ToolResult]]
+    ) -> Any:
+        """What the middleware makes of a call: the result of `run`, or whatever a tool may return."""
 
     async def after_tool(self, call: ToolCall, result: ToolResult) -> ToolResult:
         """Call the hooks with a result. They may replace it."""

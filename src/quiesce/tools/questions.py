@@ -24,8 +24,8 @@ class CallQuestions:
         earlier = earlier or PendingCall(call)
         changed = earlier.arguments
         self._original_call: Final = call
-        self.call: Final = call if changed is None else ToolCall(call.id, call.name, changed)
-        """The call as it is made: a person may have changed the model's arguments."""
+        self.call = call if changed is None else ToolCall(call.id, call.name, changed)
+        """The call as it is made: a person, or middleware, may have changed the model's arguments."""
         self.answers: Final = dict(earlier.answers)
         self.kept = earlier.kept
         self.started = earlier.started

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from typing import Any, ClassVar, Final, Literal, Unpack
+from typing import Any, ClassVar, Final, Unpack
 
 import httpx2
 
 from ...messages import Document, Image, Reasoning, ToolCall, ToolResult
-from ..base import ModelRequest
+from ..base import CachePolicy, ModelRequest
 from ..decoders.anthropic_messages import MessagesDecoder
 from ..wire import convert
 from ..wire.failures import no_key
@@ -47,7 +47,7 @@ class Anthropic(SdkModel):
         api_key: str | None = None,
         base_url: str | None = None,
         max_tokens: int = DEFAULT_MAX_TOKENS,
-        cache: bool | Literal["5m", "1h"] = True,
+        cache: CachePolicy = True,
         **options: Unpack[WireOptions],
     ) -> None:
         key = api_key or os.environ.get("ANTHROPIC_API_KEY")
@@ -56,9 +56,7 @@ class Anthropic(SdkModel):
         address = base_url or os.environ.get("ANTHROPIC_BASE_URL") or "https://api.anthropic.com"
         super().__init__(model, api_key=key, base_url=address, **options)
         self._max_tokens: Final = max_tokens
-        self._cache: Final[dict[str, Any] | None] = (
-            None if not cache else {"type": "ephemeral"} | ({} if cache is True else {"ttl": cache})
-        )
+        self._cache: Final = _cache_mark(cache)
 
     async def _send(self, request: ModelRequest) -> httpx2.Response:
         body = self.body(request)
@@ -99,19 +97,29 @@ class Anthropic(SdkModel):
                 {"name": tool.name, "description": tool.description, "input_schema": tool.schema}
                 for tool in request.tools
             ]
+        choice = convert.tool_choice(request, "Anthropic")
+        if choice is not None:
+            kinds = {"auto": "auto", "none": "none", "required": "any"}
+            body["tool_choice"] = {"type": kinds[choice]} if choice in kinds else {"type": "tool", "name": choice}
         if request.output_schema is not None:
             schema = convert.closed_schema(request.output_schema)
             body["output_config"] = {"format": {"type": "json_schema", "schema": schema}}
-        if self._cache is not None:
-            self._mark(body)
+        cache = self._cache if request.cache is None else _cache_mark(request.cache)
+        if cache is not None:
+            _mark(body, cache)
         return convert.merged(body, settings, self.extra_body)
 
-    def _mark(self, body: dict[str, Any]) -> None:
-        """Mark what the next request will begin with too: the tools, the instructions, the conversation so far."""
-        last_message = body["messages"][-1]["content"]
-        for blocks in (body.get("tools"), body.get("system"), last_message):
-            if blocks and blocks[-1].get("type") not in ("thinking", "redacted_thinking"):
-                blocks[-1]["cache_control"] = self._cache
+
+def _cache_mark(cache: CachePolicy) -> dict[str, Any] | None:
+    return None if not cache else {"type": "ephemeral"} | ({} if cache is True else {"ttl": cache})
+
+
+def _mark(body: dict[str, Any], mark: dict[str, Any]) -> None:
+    """Mark what the next request will begin with too: the tools, the instructions, the conversation so far."""
+    last_message = body["messages"][-1]["content"]
+    for blocks in (body.get("tools"), body.get("system"), last_message):
+        if blocks and blocks[-1].get("type") not in ("thinking", "redacted_thinking"):
+            blocks[-1]["cache_control"] = mark
 
 
 # --- The conversation ----------------------------------------------------------------------------------------------

@@ -151,12 +151,19 @@ class Bedrock(PlainModel):
             body["system"] = [{"text": request.instructions}]
         tools = list(_tools(request))
         if tools:
-            body["toolConfig"] = {"tools": tools}
+            tool_config: dict[str, Any] = {"tools": tools}
+            body["toolConfig"] = tool_config
+        choice = convert.tool_choice(request, "Bedrock")
+        if choice == "none":
+            raise convert.no_tool_choice("Bedrock", choice)
+        if choice is not None:
+            kinds: dict[str, dict[str, Any]] = {"auto": {"auto": {}}, "required": {"any": {}}}
+            body["toolConfig"]["toolChoice"] = kinds.get(choice) or {"tool": {"name": choice}}
         if request.output_schema is not None:
             schema = msgspec.json.encode(convert.closed_schema(request.output_schema)).decode()
             wanted = {"jsonSchema": {"name": "answer", "schema": schema}}
             body["outputConfig"] = {"textFormat": {"type": "json_schema", "structure": wanted}}
-        if self._cache:
+        if self._cache if request.cache is None else request.cache:
             for blocks in (tools, body.get("system"), body["messages"][-1]["content"]):
                 if blocks:
                     blocks.append({"cachePoint": {"type": "default"}})

@@ -14,7 +14,7 @@ import msgspec
 from ...messages import AssistantContent, Document, Image, Reasoning, Text, ToolCall, ToolResult
 from ..base import ModelRequest
 from ..decoders.gemini import GeminiDecoder
-from ..wire.convert import SEE_ATTACHMENT, base64_of, calls_so_far, merged, renamed, settings_of
+from ..wire.convert import SEE_ATTACHMENT, base64_of, calls_so_far, merged, renamed, settings_of, tool_choice
 from ..wire.failures import no_key
 from ..wire.http import PlainModel, WireOptions
 from ..wire.json_values import as_dict
@@ -104,6 +104,11 @@ class Gemini(PlainModel):
                 for tool in request.tools
             ]
             body["tools"] = [{"functionDeclarations": declared}]
+        choice = tool_choice(request, "Gemini")
+        if choice is not None:
+            mode = {"auto": "AUTO", "none": "NONE"}.get(choice, "ANY")
+            named = {} if choice in ("auto", "none", "required") else {"allowedFunctionNames": [choice]}
+            body["toolConfig"] = {"functionCallingConfig": {"mode": mode, **named}}
         if generation:
             body["generationConfig"] = generation
         return merged(body, settings, self.extra_body)

@@ -63,6 +63,11 @@ class Ollama(PlainModel):
         body: dict[str, Any] = {"model": self.model, "messages": messages, "stream": True}
         if request.tools:
             body["tools"] = convert.function_tools(request)
+        choice = convert.tool_choice(request, "Ollama")
+        if choice == "none":  # the server has no such setting: it is not shown the tools
+            body.pop("tools")
+        elif choice not in (None, "auto"):
+            raise convert.no_tool_choice("Ollama", choice)
         if request.output_schema is not None:
             body["format"] = request.output_schema
         settings, limit = convert.settings_of(request)

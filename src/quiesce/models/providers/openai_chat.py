@@ -81,6 +81,10 @@ class OpenAIChat(SdkModel):
         body: dict[str, Any] = {"messages": list(self._messages(request))}
         if request.tools:
             body["tools"] = convert.function_tools(request)
+        choice = convert.tool_choice(request, self.server.label)
+        if choice is not None:
+            named = {"type": "function", "function": {"name": choice}}
+            body["tool_choice"] = choice if choice in ("auto", "none", "required") else named
         if request.output_schema is not None:
             body["response_format"] = self._response_format(request.output_schema)
         if self.server.prefill and request.messages and isinstance(request.messages[-1], messages.AssistantMessage):

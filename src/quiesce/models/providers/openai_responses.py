@@ -91,6 +91,10 @@ class OpenAIResponses(SdkModel):
                 }
                 for tool in request.tools
             ]
+        choice = convert.tool_choice(request, "OpenAI")
+        if choice is not None:
+            named = {"type": "function", "name": choice}
+            body["tool_choice"] = choice if choice in ("auto", "none", "required") else named
         if request.output_schema is not None:
             body["text"] = {"format": {"type": "json_schema", **convert.answer_format(request.output_schema)}}
         settings, limit = convert.settings_of(request)

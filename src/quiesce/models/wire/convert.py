@@ -70,6 +70,36 @@ def not_supported(provider: str, what: str) -> RequestRejected:
     return RequestRejected(f"{provider} does not take {what}.", kept="Nothing was sent.", todo="Pass text or an image.")
 
 
+def tool_choice(request: ModelRequest, provider: str) -> str | None:
+    """The tool choice of a request: "auto", "none", "required" or a tool's name; None when there is none to send.
+
+    Raises `RequestRejected` for one that the request has no tools for.
+    """
+    choice = request.tool_choice
+    if choice is None or (not request.tools and choice in ("auto", "none")):
+        return None
+    if choice not in ("auto", "none", "required") and choice not in {tool.name for tool in request.tools}:
+        raise RequestRejected(
+            f"tool_choice={choice!r} names no tool of this request to {provider}.",
+            kept="Nothing was sent.",
+            todo='Use "auto", "none", "required", or the name of one of its tools.',
+        )
+    if not request.tools:
+        raise RequestRejected(
+            "tool_choice='required', and the request has no tools.", kept="Nothing was sent.", todo="Give it tools."
+        )
+    return choice
+
+
+def no_tool_choice(provider: str, choice: str | None) -> RequestRejected:
+    """The error for a tool choice that a provider does not have."""
+    return RequestRejected(
+        f"{provider} has no tool_choice={choice!r}.",
+        kept="Nothing was sent.",
+        todo="Leave it out, or give this run only the tools that it is to use.",
+    )
+
+
 def text_of(message: AssistantMessage) -> str:
     """What an assistant message says, with the note about a cut on a line of its own."""
     said = "".join(part.text for part in message.content if isinstance(part, Text))

@@ -179,6 +179,9 @@ const HANDLERS = {
     this.retry = event;
     this.notice(`The model call failed: ${event.error} It is tried again in ${event.delay.toFixed(1)} s.`, "warn");
   },
+  model_call_waiting(event) {
+    this.notice(`The model call waits for ${event.reason}.`, "warn");
+  },
   output_rejected(event) {
     this.notice(`The answer did not have the form that was asked for, and the model is asked again: ${event.error}`, "warn");
   },

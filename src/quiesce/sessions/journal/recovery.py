@@ -79,6 +79,8 @@ class CrashedRun:
             case Commit() | RetryScheduled():
                 self._begin(None)
             case ModelCallStarted():
+                if self._answer_builder is not None and self._answer_builder.has_content:
+                    return  # middleware goes on with its answer in another request
                 self._begin(AnswerBuilder(_call_ids(self._before), self._continued_from()))
             case (
                 AnswerStart()
@@ -90,8 +92,10 @@ class CrashedRun:
                 | UsageDelta()
                 | AnswerEnd()
             ):
-                if self._answer_builder is not None:
-                    self._answer_builder.add(row)
+                if self._answer_builder is None:  # middleware answers without a request
+                    self._begin(AnswerBuilder(_call_ids(self._before), self._continued_from()))
+                assert self._answer_builder is not None
+                self._answer_builder.add(row)
             case ToolIntended(call_id):
                 self._intended.add(call_id)
             case ToolStarted(call):

@@ -1,0 +1,21 @@
+"""Middleware, fallback, guardrails and limits, stopped at every point from every source."""
+
+from __future__ import annotations
+
+import pytest
+
+from quiesce.testing import ALL_SOURCES, stop_everywhere
+
+from .middleware_workloads import WORKLOADS
+
+pytestmark = pytest.mark.promise("P1", "P6")
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_stop_at_every_point_from_every_source(name: str) -> None:
+    print(stop_everywhere(WORKLOADS[name], sources=ALL_SOURCES, name=name))
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_stop_between_lines(name: str) -> None:
+    print(stop_everywhere(WORKLOADS[name], sources=["line"], stride=211, name=name))
