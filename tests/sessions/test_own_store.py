@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from quiesce import Agent, Session
+from quiesce import Agent
 from quiesce.conversation.validity import faults
 from quiesce.errors import LeaseLost, StoreDamaged, StoreError, StoreUnavailable
 from quiesce.models.scripted import ScriptedModel
