@@ -43,7 +43,7 @@ from .run.handle import Run
 from .run.instructions import Instruction, checked_instructions
 from .run.launch import Launch, RunDefaults
 from .run.options import RunOptions, check_options
-from .run.output import OutputSpec
+from .run.output import output_spec
 from .run.own_conversation import OwnConversation
 from .run.start import claim_or_queue
 from .run.state import RunState
@@ -57,10 +57,14 @@ from .usage.stop_policy import RequestStopPolicy, StopAction, policy_for
 
 if TYPE_CHECKING:
     import typing_extensions
+    from typing_extensions import TypeForm
 
+    NO_DEPS: TypeForm[None] = None
+    TEXT: TypeForm[str] = str
     DepsT = typing_extensions.TypeVar("DepsT", default=None)
     OutT = typing_extensions.TypeVar("OutT", default=str)
 else:  # the defaults are for type checkers
+    NO_DEPS = TEXT = None
     DepsT, OutT = TypeVar("DepsT"), TypeVar("OutT")
 _T = TypeVar("_T")
 _Hook = TypeVar("_Hook", bound=Hook)
@@ -110,8 +114,8 @@ class Agent(Generic[DepsT, OutT]):
         self,
         model: Model | str | None = None,
         *,
-        deps_type: type[DepsT] | None = None,
-        output_type: type[OutT] | None = None,
+        deps_type: TypeForm[DepsT] = NO_DEPS,
+        output_type: TypeForm[OutT] = TEXT,
         tools: Iterable[ToolSource] = (),
         instructions: Instruction[DepsT] | list[Instruction[DepsT]] | tuple[Instruction[DepsT], ...] | None = None,
         name: str = "agent",
@@ -141,7 +145,7 @@ class Agent(Generic[DepsT, OutT]):
         resolved = resolve_model(model)
         run = RunConfig(
             name, resolved, checked_instructions(instructions), tool_table(tools, deps_type), Hooks(hooks),
-            limits or Limits(), retry or Retry(), None if output_type is None else OutputSpec(output_type),
+            limits or Limits(), retry or Retry(), output_spec(output_type),
             checked_output_retries(output_retries), is_sequential(tool_execution), checked_cut_note(cut_note),
             state=checked_state(state), settings=settings, context=context, deps_type=deps_type,
             estimator=open_estimator(resolved, calibration),
@@ -229,7 +233,7 @@ class Agent(Generic[DepsT, OutT]):
     def __call__(self, prompt: Prompt, **options: Unpack[RunOptions[DepsT]]) -> RunResult[OutT]: ...
     @overload
     def __call__(
-        self, prompt: Prompt, *, output_type: type[_T], **options: Unpack[RunOptions[DepsT]]
+        self, prompt: Prompt, *, output_type: TypeForm[_T], **options: Unpack[RunOptions[DepsT]]
     ) -> RunResult[_T]: ...
     def __call__(
         self, prompt: Prompt, *, output_type: Any = None, **options: Unpack[RunOptions[DepsT]]
@@ -245,7 +249,7 @@ class Agent(Generic[DepsT, OutT]):
     async def invoke_async(self, prompt: Prompt, **options: Unpack[RunOptions[DepsT]]) -> RunResult[OutT]: ...
     @overload
     async def invoke_async(
-        self, prompt: Prompt, *, output_type: type[_T], **options: Unpack[RunOptions[DepsT]]
+        self, prompt: Prompt, *, output_type: TypeForm[_T], **options: Unpack[RunOptions[DepsT]]
     ) -> RunResult[_T]: ...
     async def invoke_async(
         self, prompt: Prompt, *, output_type: Any = None, **options: Unpack[RunOptions[DepsT]]
@@ -267,9 +271,15 @@ class Agent(Generic[DepsT, OutT]):
         message, checked = user_message(prompt), self._checked(options)
         return events_in_this_thread(lambda: self._start_or_join(message, checked, output_type))
 
+    @overload
+    def stream_async(self, prompt: Prompt, **options: Unpack[RunOptions[DepsT]]) -> EventStream[OutT]: ...
+    @overload
+    def stream_async(
+        self, prompt: Prompt, *, output_type: TypeForm[_T], **options: Unpack[RunOptions[DepsT]]
+    ) -> EventStream[_T]: ...
     def stream_async(
         self, prompt: Prompt, *, output_type: Any = None, **options: Unpack[RunOptions[DepsT]]
-    ) -> EventStream:
+    ) -> EventStream[Any]:
         """Run and iterate over the events. Leaving the loop early is a stop. Options as for `start`."""
         message = user_message(prompt)
         return EventStream(lambda: self._start_or_join(message, self._checked(options), output_type))
@@ -277,7 +287,7 @@ class Agent(Generic[DepsT, OutT]):
     @overload
     def start(self, prompt: Prompt, **options: Unpack[RunOptions[DepsT]]) -> Run[OutT]: ...
     @overload
-    def start(self, prompt: Prompt, *, output_type: type[_T], **options: Unpack[RunOptions[DepsT]]) -> Run[_T]: ...
+    def start(self, prompt: Prompt, *, output_type: TypeForm[_T], **options: Unpack[RunOptions[DepsT]]) -> Run[_T]: ...
     def start(self, prompt: Prompt, *, output_type: Any = None, **options: Unpack[RunOptions[DepsT]]) -> Run[Any]:
         """Start a run and return its handle at once. Without a running event loop, it runs in a background thread.
 

@@ -166,7 +166,19 @@ class OnLateOutcome(HookEvent):
         self.receipt: Final = receipt
 
 
-Hook: TypeAlias = Callable[[Any], Awaitable[None] | None]
+_Done: TypeAlias = Awaitable[None] | None
+Hook: TypeAlias = (
+    Callable[[BeforeRun], _Done]
+    | Callable[[AfterRun], _Done]
+    | Callable[[BeforeModelCall], _Done]
+    | Callable[[AfterModelCall], _Done]
+    | Callable[[BeforeToolCall], _Done]
+    | Callable[[AfterToolCall], _Done]
+    | Callable[[OnMessage], _Done]
+    | Callable[[OnStop], _Done]
+    | Callable[[OnLateOutcome], _Done]
+)
+"""A function of one of the events, or of several: `BeforeRun | AfterRun`, or `HookEvent` for all of them."""
 OnFailure: TypeAlias = Callable[[str, HookEvent, BaseException], None]
 
 
@@ -188,7 +200,7 @@ class Hooks:
         twin._hooks.extend(self._hooks)
         return twin
 
-    def wanting(self, event: type[HookEvent]) -> list[Hook]:
+    def wanting(self, event: type[HookEvent]) -> list[Callable[[Any], _Done]]:
         """The hooks for an event, in the order in which they were registered."""
         return [hook for events, hook in self._hooks if issubclass(event, events)]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import StrEnum
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from msgspec import Struct, field
 
@@ -11,6 +12,26 @@ from .cancellation.cause import Cause, Mode
 from .messages import Outcome
 from .phases import Phase
 from .usage.ledger import Usage
+
+StopReason: TypeAlias = Literal[
+    "end_turn",
+    "max_tokens",
+    "stop_sequence",
+    "refusal",
+    "pause",
+    "interrupt",
+    "steered",
+    "cancelled",
+    "limit",
+    "error",
+]
+EndReason: TypeAlias = StopReason | Literal["crashed"]
+"""How a run ended, as its receipt has it: "crashed" is said of it later, by the process that found its session."""
+
+if TYPE_CHECKING:
+    ReadableStopReason: TypeAlias = EndReason
+else:  # what another version has stored can be read
+    ReadableStopReason = str
 
 
 class LateOutcome(Struct, frozen=True):
@@ -66,7 +87,7 @@ class Receipt(Struct):
     """
 
     run_id: str
-    stop_reason: str
+    stop_reason: ReadableStopReason
     cause: Cause | None
     mode: Mode | None
     phase: Phase

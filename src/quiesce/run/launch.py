@@ -24,7 +24,7 @@ from .family import Parent
 from .handoff import cost_refusal
 from .instructions import checked_instructions
 from .options import RunOptions
-from .output import OutputSpec
+from .output import output_spec
 from .own_conversation import OwnConversation
 from .state import RunState
 
@@ -127,7 +127,7 @@ def _with_options(config: RunConfig, options: RunOptions[Any], output_type: Any)
     if tools is not None:
         changes["tools"] = tool_table(tools, config.deps_type)
     if output_type is not None:
-        changes["output"] = OutputSpec(output_type)
+        changes["output"] = output_spec(output_type)
     return replace(config, **changes) if changes else config
 
 

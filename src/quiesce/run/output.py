@@ -49,3 +49,8 @@ class OutputSpec:
         except ValidationError as error:
             faults = (f"{'.'.join(map(str, fault['loc'])) or 'answer'}: {fault['msg']}" for fault in error.errors())
             raise OutputMismatch("; ".join(faults)) from None
+
+
+def output_spec(output_type: Any) -> OutputSpec | None:
+    """What an answer must fit; None for an answer that is text. Raises `ConfigurationError` for what is no type."""
+    return None if output_type is None else OutputSpec(output_type)

@@ -80,7 +80,7 @@ class Tool(Generic[P, R]):
             raise InvalidTool(f"{function!r} is no tool.", todo="Give a function, a tool, an agent or a set of tools.")
         functools.update_wrapper(self, function)
         self.function: Final = function
-        self.name: Final = name or getattr(function, "__name__", type(function).__name__)
+        self.name: Final[str] = name or getattr(function, "__name__", type(function).__name__)
         if not _NAME.fullmatch(self.name):
             raise InvalidTool(
                 f"A tool cannot be named {self.name!r}.",

@@ -6,10 +6,11 @@ import asyncio
 from collections.abc import Callable, Iterator
 from queue import SimpleQueue
 from types import TracebackType
-from typing import Final, Self, TypeVar
+from typing import Final, Generic, Self, TypeVar
 
 from ..._background_loop import Request, portal
 from ...events import Event, RunEnded
+from ...result import OutT
 from ..handle import Run, graver
 from .fanout import Reader
 
@@ -21,7 +22,7 @@ _STARTING: Final = 30.0
 _ATTEMPTS: Final = 3
 
 
-class EventStream:
+class EventStream(Generic[OutT]):
     """What `stream_async` returns: an async iterator over events, and the run behind it.
 
     The run starts with the first event that is asked for. Leaving the loop early, dropping the stream, or closing it
@@ -32,21 +33,21 @@ class EventStream:
     not stop it.
     """
 
-    def __init__(self, start: Callable[[], tuple[Run, bool]]) -> None:
+    def __init__(self, start: Callable[[], tuple[Run[OutT], bool]]) -> None:
         self._start: Final = start
         self._reader: Reader | None = None
-        self._run: Run | None = None
+        self._run: Run[OutT] | None = None
         self._is_mine = False
 
     @property
-    def run(self) -> Run:
+    def run(self) -> Run[OutT]:
         """The run, which is started by the first read."""
         if self._run is None:
             self._run, self._is_mine = self._start()
             self._reader = self._run.events()
         return self._run
 
-    def __aiter__(self) -> EventStream:
+    def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> Event:
