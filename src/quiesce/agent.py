@@ -262,7 +262,7 @@ class Agent(Generic[DepsT, OutT]):
         return await self._run_in_loop(user_message(prompt), options, output_type)
 
     def stream(
-        self, prompt: Prompt, *, output_type: Any = None, **options: Unpack[RunOptions[DepsT]]
+        self, prompt: Prompt, *, output_type: TypeForm[object] | None = None, **options: Unpack[RunOptions[DepsT]]
     ) -> Iterator[Event]:
         """Run and iterate over the events in this thread, with or without an event loop in it. Options as for `start`.
 
