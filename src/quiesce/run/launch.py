@@ -19,7 +19,7 @@ from ..tools.context import ToolContext
 from ..tools.current_run import run_of_call
 from ..usage.stop_policy import policy_for
 from .argument_checks import check_choice, check_deps, shared_session, tool_table
-from .config import OnBusy, OnPrompt, RunConfig, RunInput, check_price, open_estimator
+from .config import OnBusy, OnPrompt, RunConfig, RunInput, check_price, for_owner, open_estimator
 from .family import Parent
 from .handoff import cost_refusal
 from .instructions import checked_instructions
@@ -57,7 +57,8 @@ class Launch:
         self._own: Final = own
         within = options.get("within")
         self._parent: Final = None if within is None else _parent_of(within, config)
-        self.config: Final = check_price(_with_options(config, options, output_type))
+        self.owner: Final = self._owner()
+        self.config: Final = for_owner(check_price(_with_options(config, options, output_type)), self.owner)
         self.conversation: Final = self._conversation()
 
     @property
@@ -70,6 +71,10 @@ class Launch:
     def is_own(self) -> bool:
         """Whether the run is in the conversation that the agent keeps for itself."""
         return self.conversation is self._own.conversation
+
+    def _owner(self) -> str:
+        above = None if self._parent is None else self._parent.state.claim.context
+        return self._options.get("owner", "" if above is None else above.owner)
 
     def _conversation(self) -> Conversation:
         options = self._options
@@ -108,7 +113,7 @@ class Launch:
             on_prompt=options.get("on_prompt") or self._defaults.on_prompt,
             on_busy=options.get("on_busy") or self._defaults.on_busy,
             deps=deps,
-            owner=options.get("owner", "" if above is None else above.owner),
+            owner=self.owner,
         )
 
 
