@@ -255,3 +255,21 @@ def test_deps_that_do_not_fit_refuse_the_run() -> None:
         assert answer.status_code == 422
         assert "needs deps of type Desk, and got str" in answer.text
         assert client.get("/runs").json()["runs"] == []
+
+
+@tool(on_stop="kill")
+def which_process() -> str:
+    """The id of the process."""
+    return f"process {os.getpid()}."
+
+
+async def test_a_worker_process_serves_one_owner_only() -> None:
+    async def process(owner: str) -> str:
+        agent = Agent(ScriptedModel([Call("which_process")], [Say("ok")]), tools=[which_process])
+        result = await agent.invoke_async("which?", owner=owner)
+        return re.findall(r"process \d+", str(result.messages))[0]
+
+    of_ann = await process("ann")
+    assert await process("bob") != of_ann
+    assert await process("") != of_ann
+    assert await process("ann") == of_ann
