@@ -29,7 +29,12 @@ from .retry import Retry
 from .run.argument_checks import (
     ToolSource,
     check_instance,
+    check_text_keys,
+    checked_agent_name,
+    checked_answers,
+    checked_context,
     checked_cut_note,
+    checked_deps_type,
     checked_output_retries,
     checked_seconds,
     checked_state,
@@ -41,7 +46,7 @@ from .run.config import OnBusy, OnPrompt, RunConfig, open_estimator
 from .run.events.stream import EventStream, events_in_this_thread, run_in_background
 from .run.handle import Run
 from .run.instructions import Instruction, checked_instructions
-from .run.launch import Launch, RunDefaults
+from .run.launch import Launch, RunDefaults, with_options
 from .run.options import RunOptions, check_options
 from .run.output import output_spec
 from .run.own_conversation import OwnConversation
@@ -140,14 +145,20 @@ class Agent(Generic[DepsT, OutT]):
     ) -> None:
         check_instance("limits", limits, Limits, "Limits(...)")
         check_instance("retry", retry, Retry, "Retry(...)")
-        check_instance("settings", settings, Mapping, "a dict of the provider's settings")
+        check_text_keys("settings", settings)
+        check_instance(
+            "stop_policy", stop_policy, (str, RequestStopPolicy), "the name of an action, or a RequestStopPolicy"
+        )
+        check_instance("calibration", calibration, Calibration, "a Calibration")
+        check_instance("telemetry", telemetry, Telemetry, "Telemetry(...)")
         own = own_conversation(conversation, session, store)
         resolved = resolve_model(model)
         run = RunConfig(
-            name, resolved, checked_instructions(instructions), tool_table(tools, deps_type), Hooks(hooks),
+            checked_agent_name(name), resolved, checked_instructions(instructions),
+            tool_table(tools, checked_deps_type(deps_type)), Hooks(hooks),
             limits or Limits(), retry or Retry(), output_spec(output_type),
             checked_output_retries(output_retries), is_sequential(tool_execution), checked_cut_note(cut_note),
-            state=checked_state(state), settings=settings, context=context, deps_type=deps_type,
+            state=checked_state(state), settings=settings, context=checked_context(context), deps_type=deps_type,
             estimator=open_estimator(resolved, calibration),
             stop_policy=policy_for(resolved.name, getattr(resolved, "stop_policy", None), stop_policy),
         )  # fmt: skip
@@ -307,15 +318,15 @@ class Agent(Generic[DepsT, OutT]):
         answered stays pending; the tools that finished before are not run again. Raises an `InterruptError` when the
         answers do not fit what is asked, and what `__call__` raises.
         """
-        return self._run_here({**answers}, options)
+        return self._run_here(checked_answers(answers), options)
 
     async def answer_async(self, answers: Answers, **options: Unpack[RunOptions[DepsT]]) -> RunResult[OutT]:
         """`answer`, for a running event loop."""
-        return await self._run_in_loop({**answers}, options)
+        return await self._run_in_loop(checked_answers(answers), options)
 
     def start_answer(self, answers: Answers, **options: Unpack[RunOptions[DepsT]]) -> Run[OutT]:
         """`answer`, as a handle that is returned at once."""
-        return self._start({**answers}, options)
+        return self._start(checked_answers(answers), options)
 
     def continue_(self, **options: Unpack[RunOptions[DepsT]]) -> RunResult[OutT]:
         """Let the model go on with its last answer, after a stop or at the limit of its length. Options as for `start`.
@@ -440,9 +451,10 @@ class Agent(Generic[DepsT, OutT]):
         """Replace options of all runs that are started inside the block, whatever their calls say: for tests.
 
         `with agent.override(model=ScriptedModel(...), deps=FakeShop()):`. It holds for this task or thread and for
-        those that are started from it. Raises `ConfigurationError` for options that do not exist.
+        those that are started from it. Raises `ConfigurationError` for options that cannot work.
         """
         check_options(options)
+        with_options(self.config, options)
         before = _overrides.get()
         merged: RunOptions[Any] = {**before.get(id(self), {}), **options}
         reset = _overrides.set({**before, id(self): merged})

@@ -17,7 +17,7 @@ import asyncio
 import inspect
 import types
 import typing
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final, TypeAlias, get_args, get_type_hints
 
 from .cancellation import CancellationToken, Cause, Mode, ModeName, TokenView
@@ -187,6 +187,8 @@ class Hooks:
 
     def __init__(self, hooks: Iterable[Hook] = ()) -> None:
         self._hooks: Final[list[tuple[tuple[type[HookEvent], ...], Hook]]] = []
+        if isinstance(hooks, str | bytes | Mapping) or not isinstance(hooks, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigurationError(f"hooks={hooks!r} makes no sense.", todo="Use a list of functions.")
         for hook in hooks:
             self.add(hook)
 

@@ -58,7 +58,7 @@ class Launch:
         within = options.get("within")
         self._parent: Final = None if within is None else _parent_of(within, config)
         self.owner: Final = self._owner()
-        self.config: Final = for_owner(check_price(_with_options(config, options, output_type)), self.owner)
+        self.config: Final = for_owner(check_price(with_options(config, options, output_type)), self.owner)
         self.conversation: Final = self._conversation()
 
     @property
@@ -117,8 +117,8 @@ class Launch:
         )
 
 
-def _with_options(config: RunConfig, options: RunOptions[Any], output_type: Any) -> RunConfig:
-    """The config of one run, with what the call gives instead of the agent's."""
+def with_options(config: RunConfig, options: RunOptions[Any], output_type: Any = None) -> RunConfig:
+    """The config of one run, with what the call gives instead of the agent's. Raises `ConfigurationError`."""
     given = {"limits": options.get("limits"), "settings": options.get("settings"), "retry": options.get("retry")}
     changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     given_model = options.get("model")

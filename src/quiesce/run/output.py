@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from typing import Any, Final
+from typing import Any, Final, get_origin
 
 from ..errors import ConfigurationError
 
@@ -23,14 +23,19 @@ class OutputSpec:
 
     def __init__(self, output_type: Any) -> None:
         from pydantic import TypeAdapter
-        from pydantic.errors import PydanticUserError
 
+        if not is_type(output_type):
+            raise ConfigurationError(
+                f"output_type={output_type!r} is not a type.",
+                todo="Use a pydantic model, a dataclass, a TypedDict or a union of them.",
+            )
         try:
             self._adapter: Final[TypeAdapter[Any]] = TypeAdapter(output_type)
             self._adapter.json_schema()
-        except PydanticUserError as error:
+        except Exception as error:  # pydantic's own, and what a type of the user's raises
+            reason = getattr(error, "message", str(error)).splitlines()[0]
             raise ConfigurationError(
-                f"output_type={output_type!r} has no JSON schema: {error.message.splitlines()[0]}",
+                f"output_type={output_type!r} has no JSON schema: {reason}",
                 todo="Use a pydantic model, a dataclass, a TypedDict or a union of them.",
             ) from None
 
@@ -49,6 +54,12 @@ class OutputSpec:
         except ValidationError as error:
             faults = (f"{'.'.join(map(str, fault['loc'])) or 'answer'}: {fault['msg']}" for fault in error.errors())
             raise OutputMismatch("; ".join(faults)) from None
+
+
+def is_type(value: object) -> bool:
+    """Whether this can stand where a type stands: a class, a union, `list[int]`, a `Literal`, an alias."""
+    named = type(value).__name__ in ("TypeAliasType", "NewType")
+    return isinstance(value, type) or get_origin(value) is not None or value is Any or named
 
 
 def output_spec(output_type: Any) -> OutputSpec | None:

@@ -78,6 +78,8 @@ class Tool(Generic[P, R]):
     ) -> None:
         if not callable(function):
             raise InvalidTool(f"{function!r} is no tool.", todo="Give a function, a tool, an agent or a set of tools.")
+        if name is not None and not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidTool(f"A tool cannot be named {name!r}.", todo="Use text: @tool(name=...).")
         functools.update_wrapper(self, function)
         self.function: Final = function
         self.name: Final[str] = name or getattr(function, "__name__", type(function).__name__)

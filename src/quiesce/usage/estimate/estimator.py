@@ -20,7 +20,6 @@ from .message_size import MessageSizer
 from .ratio import TokenRatio
 from .vocabulary import vocabulary_of
 
-
 # Estimators of owners that are kept. One that is dropped begins again with what its agent was given.
 _MOST_OWNERS: Final = 1000
 
