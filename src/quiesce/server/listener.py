@@ -56,8 +56,8 @@ def serve(
             f"{host} can be reached from other machines, and there are no API keys.",
             todo="Start with --key-file (see `quiesce key`), or listen on 127.0.0.1.",
         )
-    hide_environment()  # from processes that tools start
     app = create_app(*agents, settings=settings, keys=keys, store=store, deps=deps)
+    hide_environment()  # from processes that tools start
     listening = server(app, host=host, port=port, log_level=log_level)
 
     async def main() -> None:
