@@ -33,8 +33,9 @@ else:  # the default is for type checkers
 class RunResult(Generic[OutT]):
     """How a run ended and what it produced.
 
-    `messages` is the whole conversation, always valid; `new_messages` is this run's part of it. `agent` is the agent that spoke
-    last. `children` are the results of the runs that this run's tools started, each with the `call_id` of that call.
+    `messages` is the whole conversation, always valid; `new_messages` is this run's part of it. `agent` is the agent
+    that spoke last. `children` are the results of the runs that this run's tools started, each with the `call_id` of
+    that call.
     `interrupts` is what a person is asked, when `stop_reason` is "interrupt". `unsent` are the prompts that
     the run accepted (with `steer`, `enqueue`, or as a prompt that had to wait) and did not send: they are in no
     conversation.

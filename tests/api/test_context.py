@@ -221,7 +221,6 @@ async def test_a_web_handler_that_shares_the_own_conversation_is_warned() -> Non
 
 def test_threads_that_share_the_own_conversation_are_warned() -> None:
     agent = Agent(ScriptedModel(*[[Say("fine")]] * 3))
-    caught: list[warnings.WarningMessage] = []
 
     def handler() -> None:
         agent("hi")
