@@ -50,6 +50,7 @@ lint: $(VENV)/.dev
 	$(BIN)/lint-imports
 	$(BIN)/basedpyright
 	$(BIN)/python tools/house_numbers.py --check
+	$(BIN)/python tools/any_count.py
 
 proof: $(VENV)/.dev
 	$(BIN)/python -m pytest -n $(WORKERS) -m proof --timeout 7200

@@ -31,7 +31,11 @@ from .run.argument_checks import (
     ToolSource,
     check_choice,
     check_instance,
+    check_text_keys,
+    checked_agent_name,
+    checked_context,
     checked_cut_note,
+    checked_deps_type,
     checked_output_retries,
     checked_seconds,
     checked_state,
@@ -43,9 +47,9 @@ from .run.config import OnBusy, OnPrompt, RunConfig, open_estimator
 from .run.events.stream import EventStream, events_in_this_thread, run_in_background
 from .run.handle import Run, joined
 from .run.instructions import Instruction, checked_instructions
-from .run.launch import Launch, RunDefaults
+from .run.launch import Launch, RunDefaults, with_options
 from .run.options import RunOptions, check_options
-from .run.output import OutputSpec
+from .run.output import output_spec
 from .run.own_conversation import OwnConversation
 from .run.start import claim_or_queue
 from .run.state import RunState
@@ -60,10 +64,14 @@ from .usage.stop_policy import RequestStopPolicy, StopAction, policy_for
 
 if TYPE_CHECKING:
     import typing_extensions
+    from typing_extensions import TypeForm
 
+    NO_DEPS: TypeForm[None] = None
+    TEXT: TypeForm[str] = str
     DepsT = typing_extensions.TypeVar("DepsT", default=None)
     OutT = typing_extensions.TypeVar("OutT", default=str)
 else:  # the defaults are for type checkers
+    NO_DEPS = TEXT = None
     DepsT, OutT = TypeVar("DepsT"), TypeVar("OutT")
 _T = TypeVar("_T")
 _Hook = TypeVar("_Hook", bound=Hook)
@@ -119,8 +127,8 @@ class Agent(Generic[DepsT, OutT]):
         self,
         model: Model | str | None = None,
         *,
-        deps_type: type[DepsT] | None = None,
-        output_type: type[OutT] | None = None,
+        deps_type: TypeForm[DepsT] = NO_DEPS,
+        output_type: TypeForm[OutT] = TEXT,
         tools: Iterable[ToolSource] = (),
         instructions: Instruction[DepsT] | list[Instruction[DepsT]] | tuple[Instruction[DepsT], ...] | None = None,
         name: str = "agent",
@@ -151,15 +159,21 @@ class Agent(Generic[DepsT, OutT]):
         check_instance("limits", limits, Limits, "Limits(...)")
         check_instance("retry", retry, Retry, "Retry(...)")
         check_instance("tool_choice", tool_choice, str, '"auto", "none", "required" or the name of a tool')
-        check_instance("settings", settings, Mapping, "a dict of the provider's settings")
         check_choice("on_limit", on_limit, OnLimit)
+        check_text_keys("settings", settings)
+        check_instance(
+            "stop_policy", stop_policy, (str, RequestStopPolicy), "the name of an action, or a RequestStopPolicy"
+        )
+        check_instance("calibration", calibration, Calibration, "a Calibration")
+        check_instance("telemetry", telemetry, Telemetry, "Telemetry(...)")
         own = own_conversation(conversation, session, store)
         resolved = resolve_model(model)
         run = RunConfig(
-            name, resolved, checked_instructions(instructions), tool_table(tools, deps_type), Hooks(hooks),
-            limits or Limits(), retry or Retry(), None if output_type is None else OutputSpec(output_type),
+            checked_agent_name(name), resolved, checked_instructions(instructions),
+            tool_table(tools, checked_deps_type(deps_type)), Hooks(hooks),
+            limits or Limits(), retry or Retry(), output_spec(output_type),
             checked_output_retries(output_retries), is_sequential(tool_execution), checked_cut_note(cut_note),
-            state=checked_state(state), settings=settings, context=context, deps_type=deps_type,
+            state=checked_state(state), settings=settings, context=checked_context(context), deps_type=deps_type,
             estimator=open_estimator(resolved, calibration), on_limit=on_limit,
             stream_timeouts=checked_timeouts(first_token_timeout, stream_gap_timeout),
             middleware=checked_middleware(middleware), tool_choice=tool_choice,
@@ -250,7 +264,7 @@ class Agent(Generic[DepsT, OutT]):
     def __call__(self, prompt: Prompt, **options: Unpack[RunOptions[DepsT]]) -> RunResult[OutT]: ...
     @overload
     def __call__(
-        self, prompt: Prompt, *, output_type: type[_T], **options: Unpack[RunOptions[DepsT]]
+        self, prompt: Prompt, *, output_type: TypeForm[_T], **options: Unpack[RunOptions[DepsT]]
     ) -> RunResult[_T]: ...
     def __call__(
         self, prompt: Prompt, *, output_type: Any = None, **options: Unpack[RunOptions[DepsT]]
@@ -266,7 +280,7 @@ class Agent(Generic[DepsT, OutT]):
     async def invoke_async(self, prompt: Prompt, **options: Unpack[RunOptions[DepsT]]) -> RunResult[OutT]: ...
     @overload
     async def invoke_async(
-        self, prompt: Prompt, *, output_type: type[_T], **options: Unpack[RunOptions[DepsT]]
+        self, prompt: Prompt, *, output_type: TypeForm[_T], **options: Unpack[RunOptions[DepsT]]
     ) -> RunResult[_T]: ...
     async def invoke_async(
         self, prompt: Prompt, *, output_type: Any = None, **options: Unpack[RunOptions[DepsT]]
@@ -279,7 +293,7 @@ class Agent(Generic[DepsT, OutT]):
         return await self._run_in_loop(user_message(prompt), options, output_type)
 
     def stream(
-        self, prompt: Prompt, *, output_type: Any = None, **options: Unpack[RunOptions[DepsT]]
+        self, prompt: Prompt, *, output_type: TypeForm[object] | None = None, **options: Unpack[RunOptions[DepsT]]
     ) -> Iterator[Event]:
         """Run and iterate over the events in this thread, with or without an event loop in it. Options as for `start`.
 
@@ -292,7 +306,7 @@ class Agent(Generic[DepsT, OutT]):
     def stream_async(self, prompt: Prompt, **options: Unpack[RunOptions[DepsT]]) -> EventStream[OutT]: ...
     @overload
     def stream_async(
-        self, prompt: Prompt, *, output_type: type[_T], **options: Unpack[RunOptions[DepsT]]
+        self, prompt: Prompt, *, output_type: TypeForm[_T], **options: Unpack[RunOptions[DepsT]]
     ) -> EventStream[_T]: ...
     def stream_async(
         self, prompt: Prompt, *, output_type: Any = None, **options: Unpack[RunOptions[DepsT]]
@@ -304,7 +318,7 @@ class Agent(Generic[DepsT, OutT]):
     @overload
     def start(self, prompt: Prompt, **options: Unpack[RunOptions[DepsT]]) -> Run[OutT]: ...
     @overload
-    def start(self, prompt: Prompt, *, output_type: type[_T], **options: Unpack[RunOptions[DepsT]]) -> Run[_T]: ...
+    def start(self, prompt: Prompt, *, output_type: TypeForm[_T], **options: Unpack[RunOptions[DepsT]]) -> Run[_T]: ...
     def start(self, prompt: Prompt, *, output_type: Any = None, **options: Unpack[RunOptions[DepsT]]) -> Run[Any]:
         """Start a run and return its handle at once. Without a running event loop, it runs in a background thread.
 
@@ -457,9 +471,10 @@ class Agent(Generic[DepsT, OutT]):
         """Replace options of all runs that are started inside the block, whatever their calls say: for tests.
 
         `with agent.override(model=ScriptedModel(...), deps=FakeShop()):`. It holds for this task or thread and for
-        those that are started from it. Raises `ConfigurationError` for options that do not exist.
+        those that are started from it. Raises `ConfigurationError` for options that cannot work.
         """
         check_options(options)
+        with_options(self.config, options)
         before = _overrides.get()
         merged: RunOptions[Any] = {**before.get(id(self), {}), **options}
         reset = _overrides.set({**before, id(self): merged})

@@ -60,18 +60,24 @@ class DelegateAgent(Protocol):
         """Start a run that goes on after an interrupt."""
         ...
 
+    def fork(self) -> DelegateAgent:
+        """An agent with the same configuration, whose runs and usage are its own."""
+        ...
+
 
 def agent_tool(agent: DelegateAgent, *, name: str | None, description: str | None, memory: bool) -> Tool:
     """A tool whose call is a run of `agent`. See `Agent.as_tool`."""
 
     async def ask(prompt: str, context: ToolContext) -> ToolResult:
         remembered = _Memory(_state_of(context), context.tool_name) if memory else None
+        # On a server each call has an agent of its own, so that `usage` and `cancel()` concern no other owner's runs.
+        child = agent.fork() if context.owner else agent
         if context.kept is None:
             conversation = Conversation() if remembered is None else remembered.conversation()
-            run = agent.start(prompt, within=context, conversation=conversation)
+            run = child.start(prompt, within=context, conversation=conversation)
         else:
             conversation = Conversation.restore(msgspec.convert(context.kept, ConversationState))
-            run = agent.start_answer(context.answers, within=context, conversation=conversation)
+            run = child.start_answer(context.answers, within=context, conversation=conversation)
         result = await _end_of(run)
         if result.stop_reason == "interrupt":  # the person is asked by this call, which is then called again
             asked = pass_on(result.interrupts, context.call_id)

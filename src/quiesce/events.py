@@ -6,14 +6,14 @@ yields; the run passes those on as they are.
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 from msgspec import Struct
 
 from .cancellation.cause import Cause
 from .interrupts import Interrupt
 from .messages import Message, ToolCall, ToolResult, UserMessage
-from .receipt import LateOutcome, Receipt
+from .receipt import LateOutcome, ReadableStopReason, Receipt
 from .usage.ledger import LedgerEntry
 
 # --- Deltas: what a model yields -----------------------------------------------------------------------------------
@@ -24,6 +24,7 @@ AnswerStop: TypeAlias = Literal["end_turn", "tool_use", "max_tokens", "stop_sequ
 class AnswerStart(Struct, frozen=True, tag="answer_start"):
     """The provider accepted the request. Optional; carries its id."""
 
+    type: ClassVar[Literal["answer_start"]] = "answer_start"
     request_id: str | None = None
     model: str | None = None
 
@@ -31,12 +32,14 @@ class AnswerStart(Struct, frozen=True, tag="answer_start"):
 class TextDelta(Struct, frozen=True, tag="text"):
     """More text of the answer."""
 
+    type: ClassVar[Literal["text"]] = "text"
     text: str
 
 
 class ReasoningDelta(Struct, frozen=True, tag="reasoning"):
     """More reasoning. A signature, where there is one, comes with the last piece."""
 
+    type: ClassVar[Literal["reasoning"]] = "reasoning"
     text: str
     signature: str | None = None
     provider_data: dict[str, Any] | None = None
@@ -45,6 +48,7 @@ class ReasoningDelta(Struct, frozen=True, tag="reasoning"):
 class ToolCallStart(Struct, frozen=True, tag="tool_call_start"):
     """The model begins to write a call. Calls may interleave."""
 
+    type: ClassVar[Literal["tool_call_start"]] = "tool_call_start"
     id: str
     name: str
     provider_data: dict[str, Any] | None = None
@@ -53,6 +57,7 @@ class ToolCallStart(Struct, frozen=True, tag="tool_call_start"):
 class ToolCallArguments(Struct, frozen=True, tag="tool_call_arguments"):
     """More of a call's arguments, as the JSON text that the model writes."""
 
+    type: ClassVar[Literal["tool_call_arguments"]] = "tool_call_arguments"
     id: str
     fragment: str
 
@@ -60,6 +65,7 @@ class ToolCallArguments(Struct, frozen=True, tag="tool_call_arguments"):
 class ToolCallEnd(Struct, frozen=True, tag="tool_call_end"):
     """A call is completely written. Only such calls are ever run."""
 
+    type: ClassVar[Literal["tool_call_end"]] = "tool_call_end"
     id: str
 
 
@@ -70,6 +76,7 @@ class UsageDelta(Struct, frozen=True, tag="usage"):
     `reasoning`. `final` marks figures that will not change.
     """
 
+    type: ClassVar[Literal["usage"]] = "usage"
     input: int | None = None
     output: int | None = None
     cache_read: int | None = None
@@ -81,6 +88,7 @@ class UsageDelta(Struct, frozen=True, tag="usage"):
 class AnswerEnd(Struct, frozen=True, tag="answer_end"):
     """The answer is complete. A stream that ends without this was torn."""
 
+    type: ClassVar[Literal["answer_end"]] = "answer_end"
     reason: AnswerStop = "end_turn"
 
 
@@ -94,6 +102,7 @@ Delta: TypeAlias = (
 class RunStarted(Struct, frozen=True, tag="run_started"):
     """The run holds its conversation; the prompt is in it."""
 
+    type: ClassVar[Literal["run_started"]] = "run_started"
     run_id: str
     agent: str
 
@@ -101,6 +110,7 @@ class RunStarted(Struct, frozen=True, tag="run_started"):
 class TurnStarted(Struct, frozen=True, tag="turn_started"):
     """A turn begins: one model call and the tools it asks for."""
 
+    type: ClassVar[Literal["turn_started"]] = "turn_started"
     turn: int
 
 
@@ -115,6 +125,7 @@ class ModelCallWaiting(Struct, frozen=True, tag="model_call_waiting"):
 class ModelCallStarted(Struct, frozen=True, tag="model_call_started"):
     """A request is about to be sent."""
 
+    type: ClassVar[Literal["model_call_started"]] = "model_call_started"
     turn: int
     attempt: int
     model: str
@@ -123,12 +134,14 @@ class ModelCallStarted(Struct, frozen=True, tag="model_call_started"):
 class ModelCallEnded(Struct, frozen=True, tag="model_call_ended"):
     """A request has ended, with the ledger's entry for it."""
 
+    type: ClassVar[Literal["model_call_ended"]] = "model_call_ended"
     entry: LedgerEntry
 
 
 class RetryScheduled(Struct, frozen=True, tag="retry_scheduled"):
     """A model call failed and will be tried again after `delay` seconds."""
 
+    type: ClassVar[Literal["retry_scheduled"]] = "retry_scheduled"
     attempt: int
     delay: float
     error: str
@@ -137,12 +150,14 @@ class RetryScheduled(Struct, frozen=True, tag="retry_scheduled"):
 class ToolStarted(Struct, frozen=True, tag="tool_started"):
     """A tool begins to run."""
 
+    type: ClassVar[Literal["tool_started"]] = "tool_started"
     call: ToolCall
 
 
 class ToolProgress(Struct, frozen=True, tag="tool_progress"):
     """A running tool reports."""
 
+    type: ClassVar[Literal["tool_progress"]] = "tool_progress"
     call_id: str
     name: str
     progress: Any
@@ -151,24 +166,28 @@ class ToolProgress(Struct, frozen=True, tag="tool_progress"):
 class ToolEnded(Struct, frozen=True, tag="tool_ended"):
     """A call has its result, whether or not the tool ran."""
 
+    type: ClassVar[Literal["tool_ended"]] = "tool_ended"
     result: ToolResult
 
 
 class InterruptRaised(Struct, frozen=True, tag="interrupt_raised"):
     """A call waits for a person. The run goes on with the other calls of the turn, and then ends."""
 
+    type: ClassVar[Literal["interrupt_raised"]] = "interrupt_raised"
     interrupt: Interrupt
 
 
 class MessageAdded(Struct, frozen=True, tag="message_added"):
     """A message is in the conversation now."""
 
+    type: ClassVar[Literal["message_added"]] = "message_added"
     message: Message
 
 
 class OutputRejected(Struct, frozen=True, tag="output_rejected"):
     """The answer did not fit `output_type`; the model is asked again."""
 
+    type: ClassVar[Literal["output_rejected"]] = "output_rejected"
     error: str
     retry: int
 
@@ -176,6 +195,7 @@ class OutputRejected(Struct, frozen=True, tag="output_rejected"):
 class HookFailed(Struct, frozen=True, tag="hook_failed"):
     """A hook raised. The run goes on."""
 
+    type: ClassVar[Literal["hook_failed"]] = "hook_failed"
     hook: str
     event: str
     error: str
@@ -184,6 +204,7 @@ class HookFailed(Struct, frozen=True, tag="hook_failed"):
 class StopRequested(Struct, frozen=True, tag="stop_requested"):
     """The run has seen a request to stop and begins to settle. It is not at rest yet."""
 
+    type: ClassVar[Literal["stop_requested"]] = "stop_requested"
     cause: Cause
     waiting_for: tuple[str, ...] = ()
 
@@ -191,20 +212,26 @@ class StopRequested(Struct, frozen=True, tag="stop_requested"):
 class Steered(Struct, frozen=True, tag="steered"):
     """The current work of the run was cut, and `message` is sent instead. The run goes on."""
 
+    type: ClassVar[Literal["steered"]] = "steered"
     message: UserMessage
 
 
 class RunPaused(Struct, frozen=True, tag="run_paused"):
     """The run waits before its next step, until `run.resume()` or a stop."""
 
+    type: ClassVar[Literal["run_paused"]] = "run_paused"
+
 
 class RunResumed(Struct, frozen=True, tag="run_resumed"):
     """The run goes on after a pause."""
+
+    type: ClassVar[Literal["run_resumed"]] = "run_resumed"
 
 
 class ChildEvent(Struct, frozen=True, tag="child"):
     """An event of a run that a tool call of this run started."""
 
+    type: ClassVar[Literal["child"]] = "child"
     call_id: str
     run_id: str
     event: Event
@@ -213,6 +240,7 @@ class ChildEvent(Struct, frozen=True, tag="child"):
 class HandedOff(Struct, frozen=True, tag="handed_off"):
     """Another agent continues the conversation, in the same run."""
 
+    type: ClassVar[Literal["handed_off"]] = "handed_off"
     previous: str
     agent: str
 
@@ -220,6 +248,7 @@ class HandedOff(Struct, frozen=True, tag="handed_off"):
 class LateOutcomeRecorded(Struct, frozen=True, tag="late_outcome"):
     """An abandoned call has ended while the run was still going on."""
 
+    type: ClassVar[Literal["late_outcome"]] = "late_outcome"
     outcome: LateOutcome
 
 
@@ -229,6 +258,7 @@ class ContextReduced(Struct, frozen=True, tag="context_reduced"):
     `summarised` says that a summary stands in their place. The conversation itself keeps them.
     """
 
+    type: ClassVar[Literal["context_reduced"]] = "context_reduced"
     left_out: int
     summarised: bool = False
 
@@ -239,6 +269,7 @@ class SessionRecovered(Struct, frozen=True, tag="session_recovered"):
     `unknown` are the tool calls of which it is not known whether they ran.
     """
 
+    type: ClassVar[Literal["session_recovered"]] = "session_recovered"
     run_id: str
     unknown: tuple[ToolCall, ...] = ()
 
@@ -246,6 +277,7 @@ class SessionRecovered(Struct, frozen=True, tag="session_recovered"):
 class StoreFailed(Struct, frozen=True, tag="store_failed"):
     """The session can no longer be saved; the run goes on in memory (`on_store_failure="continue"`)."""
 
+    type: ClassVar[Literal["store_failed"]] = "store_failed"
     error: str
 
 
@@ -258,7 +290,8 @@ class EventsDropped(Struct, frozen=True, tag="events_dropped"):
 class RunEnded(Struct, frozen=True, tag="run_ended"):
     """The run is at rest. Exactly one of these, always the last."""
 
-    stop_reason: str
+    type: ClassVar[Literal["run_ended"]] = "run_ended"
+    stop_reason: ReadableStopReason
     receipt: Receipt
     error: str | None = None
     error_type: str | None = None

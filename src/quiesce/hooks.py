@@ -17,7 +17,7 @@ import asyncio
 import inspect
 import types
 import typing
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, ClassVar, Final, TypeAlias, get_args, get_type_hints
 
 from .cancellation import CancellationToken, Cause, Mode, ModeName, TokenView
@@ -192,7 +192,19 @@ class OnLateOutcome(HookEvent):
         self.receipt: Final = receipt
 
 
-Hook: TypeAlias = Callable[[Any], Awaitable[None] | None]
+_Done: TypeAlias = Awaitable[None] | None
+Hook: TypeAlias = (
+    Callable[[BeforeRun], _Done]
+    | Callable[[AfterRun], _Done]
+    | Callable[[BeforeModelCall], _Done]
+    | Callable[[AfterModelCall], _Done]
+    | Callable[[BeforeToolCall], _Done]
+    | Callable[[AfterToolCall], _Done]
+    | Callable[[OnMessage], _Done]
+    | Callable[[OnStop], _Done]
+    | Callable[[OnLateOutcome], _Done]
+)
+"""A function of one of the events, or of several: `BeforeRun | AfterRun`, or `HookEvent` for all of them."""
 OnFailure: TypeAlias = Callable[[str, HookEvent, BaseException], None]
 
 
@@ -201,6 +213,8 @@ class Hooks:
 
     def __init__(self, hooks: Iterable[Hook] = ()) -> None:
         self._hooks: Final[list[tuple[tuple[type[HookEvent], ...], Hook]]] = []
+        if isinstance(hooks, str | bytes | Mapping) or not isinstance(hooks, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigurationError(f"hooks={hooks!r} makes no sense.", todo="Use a list of functions.")
         for hook in hooks:
             self.add(hook)
 
@@ -214,7 +228,7 @@ class Hooks:
         twin._hooks.extend(self._hooks)
         return twin
 
-    def wanting(self, event: type[HookEvent]) -> list[Hook]:
+    def wanting(self, event: type[HookEvent]) -> list[Callable[[Any], _Done]]:
         """The hooks for an event, in the order in which they were registered."""
         return [hook for events, hook in self._hooks if issubclass(event, events)]
 

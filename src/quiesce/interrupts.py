@@ -68,7 +68,7 @@ class Deny(Struct, frozen=True, tag="deny"):
     reason: str = ""
 
 
-Answers: TypeAlias = Mapping[str, Any]
+Answers: TypeAlias = Mapping[str, object]
 """Answers by the id of the interrupt. For an approval: True, False, `Approve` or `Deny`. For a question: any JSON-like
 value, which `interrupt()` then returns, or `Approve(arguments=...)` or `Deny`. For a limit: True (as much again), how
 much more is allowed, or False, which ends the run."""

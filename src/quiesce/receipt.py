@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import StrEnum
 from itertools import groupby
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from msgspec import Struct, field
 
@@ -12,6 +13,26 @@ from .cancellation.cause import Cause, Mode
 from .messages import Outcome
 from .phases import Phase
 from .usage.ledger import Usage
+
+StopReason: TypeAlias = Literal[
+    "end_turn",
+    "max_tokens",
+    "stop_sequence",
+    "refusal",
+    "pause",
+    "interrupt",
+    "steered",
+    "cancelled",
+    "limit",
+    "error",
+]
+EndReason: TypeAlias = StopReason | Literal["crashed"]
+"""How a run ended, as its receipt has it: "crashed" is said of it later, by the process that found its session."""
+
+if TYPE_CHECKING:
+    ReadableStopReason: TypeAlias = EndReason
+else:  # what another version has stored can be read
+    ReadableStopReason = str
 
 
 class LateOutcome(Struct, frozen=True):
@@ -77,7 +98,7 @@ class Receipt(Struct):
     """
 
     run_id: str
-    stop_reason: str
+    stop_reason: ReadableStopReason
     cause: Cause | None
     mode: Mode | None
     phase: Phase

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from ._background_loop import portal
 from .cancellation import CancellationToken
@@ -11,7 +11,7 @@ from .conversation.sealing import last_complete_turn
 from .errors import OutputMissing
 from .interrupts import Interrupt
 from .messages import AssistantMessage, Message, UserMessage
-from .receipt import Receipt, UndoReceipt
+from .receipt import Receipt, StopReason, UndoReceipt
 from .sessions import Conversation
 from .tools.undo.log import UndoLog
 from .usage.live import LiveUsage
@@ -20,18 +20,7 @@ from .usage.prices import Cost
 if TYPE_CHECKING:
     import typing_extensions
 
-StopReason: TypeAlias = Literal[
-    "end_turn",
-    "max_tokens",
-    "stop_sequence",
-    "refusal",
-    "pause",
-    "interrupt",
-    "steered",
-    "cancelled",
-    "limit",
-    "error",
-]
+__all__ = ["FINISHED", "OutT", "RunResult", "StopReason"]
 
 FINISHED: Final = frozenset({"end_turn", "max_tokens", "stop_sequence", "refusal", "pause"})
 if TYPE_CHECKING:
@@ -44,8 +33,9 @@ else:  # the default is for type checkers
 class RunResult(Generic[OutT]):
     """How a run ended and what it produced.
 
-    `messages` is the whole conversation, always valid; `new_messages` is this run's part of it. `agent` is the agent that spoke
-    last. `children` are the results of the runs that this run's tools started, each with the `call_id` of that call.
+    `messages` is the whole conversation, always valid; `new_messages` is this run's part of it. `agent` is the agent
+    that spoke last. `children` are the results of the runs that this run's tools started, each with the `call_id` of
+    that call.
     `interrupts` is what a person is asked, when `stop_reason` is "interrupt". `unsent` are the prompts that
     the run accepted (with `steer`, `enqueue`, or as a prompt that had to wait) and did not send: they are in no
     conversation.

@@ -1,4 +1,4 @@
-"""The context of one run: what tools, hooks, instructions and middleware can be given that belongs to that run alone."""
+"""The context of one run: what tools, hooks, instructions and middleware are given that belongs to that run alone."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ else:  # the default is for type checkers; workers of killable tools import as l
 class RunContext(Generic[DepsT]):
     """One run as the user's own code sees it. Its attributes cannot be replaced; `state` can be written to.
 
-    deps      what the caller gave as `deps=`: connections, the user, a clock. Never stored, never shared with other runs
+    deps      what the caller gave as `deps=`: connections, the user, a clock. Never stored, nor shared with other runs
     state     a dict of the conversation, saved with its session
     run_id    the run's id
     agent     the name of the agent that the run was started with

@@ -113,6 +113,11 @@ def talker(text: str = "Good morning.", **options: Any) -> Agent:
     return Agent(ScriptedModel(then=text), **options)
 
 
+def counter() -> Agent[int, str]:
+    """An agent that needs a number as its deps."""
+    return Agent(ScriptedModel(then="Good morning."), deps_type=int)
+
+
 def endless(text: str = "It was a dark and stormy night. ", **options: Any) -> Agent:
     """An agent that begins to speak, and never ends."""
     return Agent(ScriptedModel(then=[Say(text), Stall()]), **options)

@@ -29,6 +29,9 @@ def test_key_prints_the_key_and_keeps_a_hash(tmp_path: Path, capsys: pytest.Capt
         (["serve", "os:sep"], "not an Agent"),
         (["serve", "tests.server.support:talker", "--host", "0.0.0.0"], "no API keys"),
         (["serve", "tests.server.support:talker", "--key-file", "/nowhere/at/all"], "cannot be read"),
+        (["serve", "tests.server.support:talker", "--deps", "nowhere_at_all:deps"], "cannot be loaded"),
+        (["serve", "tests.server.support:talker", "--deps", "os:sep"], "not a function"),
+        (["serve", "tests.server.support:counter"], "needs deps of type int"),
     ],
 )
 def test_what_cannot_be_served_is_said_in_a_line(arguments, why, capsys: pytest.CaptureFixture[str], monkeypatch):

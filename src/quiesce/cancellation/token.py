@@ -14,9 +14,10 @@ import threading
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
+from math import isfinite
 from typing import Final, TypeVar
 
-from ..errors import Cancelled, UnknownMode
+from ..errors import Cancelled, ConfigurationError, UnknownMode
 from .cause import MOST_URGENT_FIRST, Cause, Mode, ModeName, Source, parse_mode
 
 _log: Final = logging.getLogger("quiesce")
@@ -168,6 +169,7 @@ class CancellationToken:
         It runs in the thread that calls `cancel()` and should be short. If it raises, that is logged, no more;
         it may use this token freely. The function that is returned takes the callback off again.
         """
+        _check_function(callback)
         key = next(_keys)
         registration = _Callback(self, callback)
         # A derived token without another holder must live as long as its callback, so its ancestors hold it too.
@@ -194,6 +196,7 @@ class CancellationToken:
 
         It may be called twice with the same mode. For scopes and the like that must also see escalations.
         """
+        _check_function(watcher)
         key = next(_keys)
         self._watchers[key] = watcher
         mode = self.mode
@@ -211,6 +214,9 @@ class CancellationToken:
     @staticmethod
     def any(*tokens: CancellationToken) -> CancellationToken:
         """A token that is cancelled as soon as one of `tokens` is."""
+        for token in tokens:
+            if not isinstance(token, CancellationToken):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise ConfigurationError(f"{token!r} is not a CancellationToken.", todo="Use CancellationToken().")
         linked = CancellationToken()
         linked._parents = tokens
         for token in tokens:
@@ -228,7 +234,11 @@ class CancellationToken:
         """A child that is also cancelled, with source `deadline`, after `seconds`.
 
         Inside an event loop the time is that loop's; elsewhere a timer thread waits, and ends with the token.
+        Raises `ConfigurationError` for what is not a number of seconds.
         """
+        is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)  # pyright: ignore[reportUnnecessaryIsInstance]
+        if not is_number or not isfinite(seconds):
+            raise ConfigurationError(f"after({seconds!r}) is no time.", todo="Use a number of seconds.")
         child = self.child()
         _start_timer(child, seconds, reason or f"{seconds:g} s have passed")
         return child
@@ -279,6 +289,11 @@ class _Keep(_Callback):
 
     def fire(self, cause: Cause) -> None:
         """Nothing: the derived token fires its own registrations."""
+
+
+def _check_function(function: object) -> None:
+    if not callable(function):
+        raise ConfigurationError(f"{function!r} cannot be called when a stop comes.", todo="Give a function.")
 
 
 def _guarded(function: Callable[[_T], object], argument: _T) -> KeyboardInterrupt | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 
@@ -36,20 +37,31 @@ def load_agent(target: str) -> AnyAgent:
 
     The working directory is searched first. Raises `ConfigurationError` when there is no such agent.
     """
+    found = _load(target, "agent", "Name an agent as package.module:attribute.")
+    if callable(found) and not isinstance(found, Agent):
+        found = found()
+    if not isinstance(found, Agent):
+        raise ConfigurationError(f"{target!r} is a {type(found).__name__}, not an Agent.")
+    return found  # pyright: ignore[reportUnknownVariableType]
+
+
+def load_function(target: str) -> Callable[..., object]:
+    """The function that `module:attribute` names. Raises `ConfigurationError` when there is none."""
+    found = _load(target, "deps", "Name a function as package.module:attribute.")
+    if not callable(found):
+        raise ConfigurationError(f"{target!r} is a {type(found).__name__}, not a function.")
+    return found
+
+
+def _load(target: str, default: str, todo: str) -> object:
     module_name, _, attribute = target.partition(":")
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
     try:
         found: object = import_module(module_name)
-        for name in (attribute or "agent").split("."):
+        for name in (attribute or default).split("."):
             found = getattr(found, name)
     except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigurationError(
-            f"{target!r} cannot be loaded: {error}.", todo="Name an agent as package.module:attribute."
-        ) from error
-    if callable(found) and not isinstance(found, Agent):
-        found = found()
-    if not isinstance(found, Agent):
-        raise ConfigurationError(f"{target!r} is a {type(found).__name__}, not an Agent.")
-    return found  # pyright: ignore[reportUnknownVariableType]
+        raise ConfigurationError(f"{target!r} cannot be loaded: {error}.", todo=todo) from error
+    return found

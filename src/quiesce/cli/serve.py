@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from ..errors import ConfigurationError
-from .agent_options import load_agent
+from .agent_options import load_agent, load_function
 from .main import Subparsers
 
 # The option, the setting that it gives a value, the default, the unit, and the help text.
@@ -34,6 +34,11 @@ def add_parser(subparsers: Subparsers) -> None:
         "--key-file",
         type=Path,
         help="file with the API keys (see `quiesce key`); QUIESCE_API_KEYS=name=key,... adds more",
+    )
+    parser.add_argument(
+        "--deps",
+        metavar="MODULE:FUNCTION",
+        help="function that makes the deps of each run from its RunRequest (owner, agent, session, headers)",
     )
     _add_limits(parser)
     parser.add_argument(
@@ -93,6 +98,7 @@ def run(options: argparse.Namespace) -> int:
         keys=keys,
         settings=settings,
         store=options.store,
+        deps=None if options.deps is None else load_function(options.deps),
         log_level=options.log_level,
     )
     return 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from typing import Any, Final, Protocol
 
@@ -49,7 +49,8 @@ class Conversation:
     person is kept beside the messages, as `pending`.
     """
 
-    def __init__(self, messages: tuple[Message, ...] = (), *, pending: PendingTurn | None = None) -> None:
+    def __init__(self, messages: Sequence[Message] = (), *, pending: PendingTurn | None = None) -> None:
+        messages = _checked_messages(messages)
         found = faults(messages if pending is None else (*messages, *seal_pending(pending, DEFAULT_CUT_NOTE)))
         if pending is None and messages and not isinstance(messages[-1], AssistantMessage):
             found = (*found, "a conversation to continue must end with an assistant message")
@@ -222,3 +223,15 @@ class Conversation:
         with the original.
         """
         return Conversation(last_complete_turn(self.sealed(), at))
+
+
+def _checked_messages(messages: object) -> tuple[Message, ...]:
+    """The messages that a conversation begins with. Raises `InvalidConversation` for anything that is none."""
+    if not isinstance(messages, list | tuple):
+        raise InvalidConversation((f"{type(messages).__name__} is not a list of messages",))
+    wrong = {type(each).__name__ for each in messages if not isinstance(each, Message)}  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+    if wrong:
+        raise InvalidConversation(
+            (f"{', '.join(sorted(wrong))} is not a UserMessage, AssistantMessage or ToolMessage",)
+        )
+    return tuple(messages)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]

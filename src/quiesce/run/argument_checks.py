@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import deepcopy
+from os import PathLike
 from typing import Any, Final, Literal, Protocol, TypeAlias, get_args, runtime_checkable
 from weakref import WeakValueDictionary
 
+from ..compaction import Context
 from ..errors import ConfigurationError, DuplicateTool, InvalidTool
-from ..sessions import Conversation, Session, resolve_store
+from ..sessions import Conversation, Session, SessionStore, Store, resolve_store
 from ..tools.tool import Tool, Toolset
+from .output import is_type
 
 
 @runtime_checkable
@@ -68,6 +71,11 @@ def _each_tool(tools: Iterable[ToolSource]) -> Iterator[Tool]:
 
 def own_conversation(conversation: Conversation | None, session: str | Session | None, store: object) -> Conversation:
     """The conversation that an agent keeps for itself. Raises `ConfigurationError` for what contradicts itself."""
+    check_instance(
+        "store", store, (str, PathLike, SessionStore, Store), 'a path, a URL such as "postgresql://...", or a Store'
+    )
+    if store == "":
+        raise ConfigurationError("store='' names no store.", todo="Use a path, or leave store= out for your own file.")
     check_instance("conversation", conversation, Conversation, "a Conversation or a Session")
     check_instance("session", session, (str, Session), "the name of a session, or a Session")
     if session is None:
@@ -121,7 +129,7 @@ def checked_output_retries(retries: object) -> int:
 
 def checked_state(state: object) -> dict[str, Any]:
     """What the state of each conversation begins with. Raises `ConfigurationError` for what cannot be copied."""
-    check_instance("state", state, dict, "a dict")
+    check_text_keys("state", state)
     try:
         return deepcopy(state) or {}  # pyright: ignore[reportReturnType]
     except Exception as error:  # whatever a type of the user's own raises
@@ -134,13 +142,42 @@ def checked_state(state: object) -> dict[str, Any]:
 def check_choice(name: str, value: object, allowed: Any) -> None:
     """Raises `ConfigurationError` unless the value is one of a `Literal`."""
     if value not in get_args(allowed):
-        raise ConfigurationError(f"{name}={value!r}.", todo=f"Use one of: {', '.join(get_args(allowed))}.")
+        raise ConfigurationError(f"{name}={value!r} is no choice.", todo=f"Use one of: {', '.join(get_args(allowed))}.")
 
 
 def check_instance(name: str, value: object, kinds: Any, wanted: str) -> None:
     """Raises `ConfigurationError` unless the value is None or of one of these types."""
     if value is not None and not isinstance(value, kinds):
         raise ConfigurationError(f"{name}={value!r} makes no sense.", todo=f"Use {wanted}.")
+
+
+def check_text_keys(name: str, value: object) -> None:
+    """Raises `ConfigurationError` unless the value is None or a dict whose keys are text."""
+    check_instance(name, value, Mapping, "a dict")
+    for key in value if isinstance(value, Mapping) else ():  # pyright: ignore[reportUnknownVariableType]
+        if not isinstance(key, str):
+            raise ConfigurationError(f"{name} has the key {key!r}, which is not text.", todo="Use names as keys.")
+
+
+def checked_agent_name(name: object) -> str:
+    """A name that can be shown. Raises `ConfigurationError`."""
+    if not isinstance(name, str) or not name.strip() or len(name) > 200 or not name.isprintable():
+        raise ConfigurationError(f"An agent cannot have name={name!r}.", todo="Use up to 200 printable characters.")
+    return name
+
+
+def checked_deps_type(deps_type: object) -> Any:
+    """The type that `deps=` must have. Raises `ConfigurationError` for what is no type."""
+    if deps_type is not None and not is_type(deps_type):
+        raise ConfigurationError(f"deps_type={deps_type!r} is not a type.", todo="Use the class of your deps.")
+    return deps_type
+
+
+def checked_context(context: Context | None) -> Context | None:
+    """How a long conversation is kept inside the window. Raises `ConfigurationError`."""
+    if context is not None and (isinstance(context, type) or not callable(getattr(context, "fit", None))):
+        raise ConfigurationError(f"context={context!r} makes no sense.", todo="Use Trim(...) or Summarise(...).")
+    return context
 
 
 def checked_seconds(timeout: object, name: str = "timeout") -> float | None:

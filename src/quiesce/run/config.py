@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from ..billing.drain import DrainPool
@@ -37,6 +37,7 @@ __all__ = [
     "RunInput",
     "billing_terms",
     "check_price",
+    "for_owner",
     "open_estimator",
     "price_of",
 ]
@@ -81,6 +82,13 @@ def open_estimator(model: Model, calibration: Calibration | None = None) -> Usag
         price=model.price or published_price(model.name),
         calibration=calibration,
     )
+
+
+def for_owner(config: RunConfig, owner: str) -> RunConfig:
+    """The config for a run of one owner of a server: what its calls teach is kept apart from what others' have."""
+    if not owner or config.estimator is None:
+        return config
+    return replace(config, estimator=config.estimator.for_owner(owner))
 
 
 def check_price(config: RunConfig) -> RunConfig:

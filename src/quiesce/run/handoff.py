@@ -8,7 +8,7 @@ from typing import Protocol, runtime_checkable
 from ..errors import ToolError
 from ..events import HandedOff
 from ..tools.tool import HandoffTarget
-from .config import Handoff, RunConfig, billing_terms, price_of
+from .config import Handoff, RunConfig, billing_terms, for_owner, price_of
 from .state import RunState
 
 
@@ -50,7 +50,7 @@ def cost_refusal(state: RunState, config: RunConfig) -> str | None:
 def complete_handoff(state: RunState, handoff: Handoff) -> None:
     """Go on with the agent that a handoff of this turn names."""
     state.turn.handoff = None
-    before, after = state.config, handoff.config
+    before, after = state.config, for_owner(handoff.config, state.claim.context.owner)
     state.config = replace(
         after,
         limits=before.limits,

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias, cast
 from ..errors import ConfigurationError, RunError
 from ..run_context import DepsT, RunContext
 
-Instruction: TypeAlias = str | Callable[[RunContext[DepsT]], str | None | Awaitable[str | None]]
+Instruction: TypeAlias = str | Callable[[RunContext[DepsT]], str | Awaitable[str | None] | None]
 
 
 def checked_instructions(given: object) -> tuple[Instruction[Any], ...]:

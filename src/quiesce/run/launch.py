@@ -20,12 +20,12 @@ from ..tools.context import ToolContext
 from ..tools.current_run import run_of_call
 from ..usage.stop_policy import policy_for
 from .argument_checks import check_choice, check_deps, checked_tool_choice, shared_session, tool_table
-from .config import OnBusy, OnPrompt, RunConfig, RunInput, check_price, open_estimator
+from .config import OnBusy, OnPrompt, RunConfig, RunInput, check_price, for_owner, open_estimator
 from .family import Parent
 from .handoff import cost_refusal
 from .instructions import checked_instructions
 from .options import RunOptions
-from .output import OutputSpec
+from .output import output_spec
 from .own_conversation import OwnConversation
 from .state import RunState
 from .stream_timeouts import StreamTimeouts
@@ -59,7 +59,8 @@ class Launch:
         self._own: Final = own
         within = options.get("within")
         self._parent: Final = None if within is None else _parent_of(within, config)
-        self.config: Final = check_price(_with_options(config, options, output_type))
+        self.owner: Final = self._owner()
+        self.config: Final = for_owner(check_price(with_options(config, options, output_type)), self.owner)
         self.conversation: Final = self._conversation()
 
     @property
@@ -72,6 +73,10 @@ class Launch:
     def is_own(self) -> bool:
         """Whether the run is in the conversation that the agent keeps for itself."""
         return self.conversation is self._own.conversation
+
+    def _owner(self) -> str:
+        above = None if self._parent is None else self._parent.state.claim.context
+        return self._options.get("owner", "" if above is None else above.owner)
 
     def _conversation(self) -> Conversation:
         options = self._options
@@ -110,14 +115,14 @@ class Launch:
             on_prompt=options.get("on_prompt") or self._defaults.on_prompt,
             on_busy=options.get("on_busy") or self._defaults.on_busy,
             deps=deps,
-            owner=options.get("owner", "" if above is None else above.owner),
+            owner=self.owner,
             limits=options.get("limits"),
             on_limit=options.get("on_limit"),
         )
 
 
-def _with_options(config: RunConfig, options: RunOptions[Any], output_type: Any) -> RunConfig:
-    """The config of one run, with what the call gives instead of the agent's."""
+def with_options(config: RunConfig, options: RunOptions[Any], output_type: Any = None) -> RunConfig:
+    """The config of one run, with what the call gives instead of the agent's. Raises `ConfigurationError`."""
     given = {name: options.get(name) for name in ("limits", "on_limit", "settings", "retry", "tool_choice")}
     changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     if "first_token_timeout" in options or "stream_gap_timeout" in options:
@@ -138,7 +143,7 @@ def _with_options(config: RunConfig, options: RunOptions[Any], output_type: Any)
     if options.get("middleware") is not None:
         changes["middleware"] = checked_middleware(options.get("middleware"))
     if output_type is not None:
-        changes["output"] = OutputSpec(output_type)
+        changes["output"] = output_spec(output_type)
     config = replace(config, **changes) if changes else config
     checked_tool_choice(config.tool_choice, config.tools)
     return config

@@ -14,7 +14,7 @@ from ..retry import Retry
 from ..run_context import DepsT
 from ..sessions import Conversation, Session
 from ..tools.context import ToolContext
-from .argument_checks import ToolSource, check_choice, check_instance, checked_seconds
+from .argument_checks import ToolSource, check_choice, check_instance, check_text_keys, checked_seconds
 from .config import OnBusy, OnPrompt
 from .instructions import Instruction
 from .stream_timeouts import checked_timeout
@@ -84,11 +84,12 @@ def check_options(options: RunOptions[Any]) -> None:
     check_instance("token", options.get("token"), CancellationToken, "a CancellationToken")
     check_instance("conversation", options.get("conversation"), Conversation, "a Conversation, a Session, or None")
     check_instance("session", options.get("session"), (str, Session), "the name of a session, or a Session")
-    check_instance("settings", options.get("settings"), Mapping, "a dict of the provider's settings")
+    check_text_keys("settings", options.get("settings"))
     check_instance("retry", options.get("retry"), Retry, "Retry(...)")
     checked_middleware(options.get("middleware"))
     check_instance("within", options.get("within"), ToolContext, "the ToolContext of the tool that starts the run")
-    check_instance("owner", options.get("owner"), str, "a name")
+    if not isinstance(options.get("owner", ""), str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ConfigurationError(f"owner={options.get('owner')!r} makes no sense.", todo="Use a name.")
     for name in ("first_token_timeout", "stream_gap_timeout"):
         checked_timeout(name, options.get(name))
     for name, allowed in (("on_busy", OnBusy), ("on_prompt", OnPrompt), ("on_limit", OnLimit)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, get_origin
 
 from ..errors import ConfigurationError
 
@@ -26,15 +26,20 @@ class OutputSpec:
 
     def __init__(self, output_type: Any) -> None:
         from pydantic import TypeAdapter
-        from pydantic.errors import PydanticUserError
 
+        if not is_type(output_type):
+            raise ConfigurationError(
+                f"output_type={output_type!r} is not a type.",
+                todo="Use a pydantic model, a dataclass, a TypedDict or a union of them.",
+            )
         self._type: Final = output_type
         try:
             self._adapter: Final[TypeAdapter[Any]] = TypeAdapter(output_type)
             self._adapter.json_schema()
-        except PydanticUserError as error:
+        except Exception as error:  # pydantic's own, and what a type of the user's raises
+            reason = getattr(error, "message", str(error)).splitlines()[0]
             raise ConfigurationError(
-                f"output_type={output_type!r} has no JSON schema: {error.message.splitlines()[0]}",
+                f"output_type={output_type!r} has no JSON schema: {reason}",
                 todo="Use a pydantic model, a dataclass, a TypedDict or a union of them.",
             ) from None
 
@@ -68,3 +73,14 @@ class OutputSpec:
         from .partial_output import partial_parser
 
         return partial_parser(self._type, self._adapter)
+
+
+def is_type(value: object) -> bool:
+    """Whether this can stand where a type stands: a class, a union, `list[int]`, a `Literal`, an alias."""
+    named = type(value).__name__ in ("TypeAliasType", "NewType")
+    return isinstance(value, type) or get_origin(value) is not None or value is Any or named
+
+
+def output_spec(output_type: Any) -> OutputSpec | None:
+    """What an answer must fit; None for an answer that is text. Raises `ConfigurationError` for what is no type."""
+    return None if output_type is None else OutputSpec(output_type)

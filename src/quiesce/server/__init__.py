@@ -4,6 +4,7 @@ Needs the extra `serve`: `pip install "quiesce[serve]"`.
 """
 
 from .app import Application, create_app
+from .deps import RunRequest
 from .keys import Keys, add_key, hash_key, new_key
 from .listener import serve
 from .mount import mount, stop_on_disconnect
@@ -12,6 +13,7 @@ from .settings import Settings
 __all__ = [
     "Application",
     "Keys",
+    "RunRequest",
     "Settings",
     "add_key",
     "create_app",

@@ -21,6 +21,7 @@ from ..agent import AnyAgent
 from ..sessions import SessionStore, resolve_store
 from . import routes, streams
 from .auth import Authenticator, OwnerOf
+from .deps import DepsFactory
 from .drain import Drain
 from .endpoint import Endpoints, json_response
 from .keys import Keys
@@ -56,8 +57,9 @@ class Application(Starlette):
         keys: Keys | None,
         owner_of: OwnerOf | None,
         store: SessionStore | None,
+        deps: DepsFactory | None = None,
     ) -> None:
-        self.services: Final = Services(agents, settings, store)
+        self.services: Final = Services(agents, settings, store, deps)
         self.drain: Final = Drain(self.services)
         middleware = [Middleware(_SafeHeaders)]
         if settings.cors_origins:
@@ -93,17 +95,19 @@ def create_app(
     keys: Keys | None = None,
     owner_of: OwnerOf | None = None,
     store: object = None,
+    deps: DepsFactory | None = None,
 ) -> Application:
     """An ASGI application that serves agents. `serve()` also listens; `mount()` adds it to an application of yours.
 
     keys       the API keys; without keys, only clients on this machine have access
     owner_of   instead of keys: returns the owner of a request; None refuses the request
     store      where sessions and runs are saved: a path, a URL or a `SessionStore`
+    deps       a function, sync or async, that makes the deps of each run from a `RunRequest`: its owner, its session
 
-    Raises `ConfigurationError` for no agent, or two of the same name.
+    Raises `ConfigurationError` for no agent, two of the same name, or one that needs deps when there are none.
     """
     kept = None if store is None else resolve_store(store)
-    return Application(agents, settings=settings or Settings(), keys=keys, owner_of=owner_of, store=kept)
+    return Application(agents, settings=settings or Settings(), keys=keys, owner_of=owner_of, store=kept, deps=deps)
 
 
 @asynccontextmanager

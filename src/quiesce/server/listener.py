@@ -21,6 +21,7 @@ from ..errors import ConfigurationError
 from ..processes.environment import hide_environment
 from .app import Application, create_app
 from .auth import is_loopback
+from .deps import DepsFactory
 from .keys import Keys
 from .settings import Settings
 from .streams import ABORT
@@ -41,9 +42,10 @@ def serve(
     keys: Keys | None = None,
     settings: Settings | None = None,
     store: object = None,
+    deps: DepsFactory | None = None,
     log_level: str = "info",
 ) -> None:
-    """Serve agents until SIGTERM or SIGINT; then drain, and return.
+    """Serve agents until SIGTERM or SIGINT; then drain, and return. The parameters are those of `create_app`.
 
     A tool that cannot be stopped does not keep the process alive: its receipt says `abandoned`, and the process ends
     with exit code 0. Other processes can no longer read this one's environment: see `hide_environment`. Raises
@@ -54,10 +56,9 @@ def serve(
             f"{host} can be reached from other machines, and there are no API keys.",
             todo="Start with --key-file (see `quiesce key`), or listen on 127.0.0.1.",
         )
+    app = create_app(*agents, settings=settings, keys=keys, store=store, deps=deps)
     hide_environment()  # from processes that tools start
-    listening = server(
-        create_app(*agents, settings=settings, keys=keys, store=store), host=host, port=port, log_level=log_level
-    )
+    listening = server(app, host=host, port=port, log_level=log_level)
 
     async def main() -> None:
         await listening.serve()

@@ -19,6 +19,7 @@ from ..cancellation.cause import parse_mode
 from ..run.handle import Run
 from .app import Application, create_app
 from .auth import OwnerOf
+from .deps import DepsFactory
 from .keys import Keys
 from .settings import Settings
 
@@ -34,18 +35,20 @@ def mount(
     owner_of: OwnerOf | None = None,
     settings: Settings | None = None,
     store: object = None,
+    deps: DepsFactory | None = None,
 ) -> Application:
     """Serve agents under `path` of a FastAPI or Starlette application; call it before the application starts.
 
     keys       the API keys; without keys and `owner_of`, only clients on this machine have access
     owner_of   instead of keys: returns the owner of a request; None refuses the request
     store      where sessions and runs are saved: a path, a URL or a `Store`
+    deps       a function, sync or async, that makes the deps of each run from a `RunRequest`
 
     SIGTERM and SIGINT drain the runs: they are stopped after their turn, then now, then by force. The application's
     shutdown waits for them. Raises `ConfigurationError` for no agent, or two of the same name.
     """
     agents = (agent,) if isinstance(agent, Agent) else tuple(agent)
-    inner = create_app(*agents, settings=settings, keys=keys, owner_of=owner_of, store=store)
+    inner = create_app(*agents, settings=settings, keys=keys, owner_of=owner_of, store=store, deps=deps)
     app.mount(path, inner)
     outer_lifespan = app.router.lifespan_context
 

@@ -33,7 +33,13 @@ async def start_run(request: ApiRequest) -> Response:
     if key is not None and not (0 < len(key) <= _MAX_KEY_LENGTH and key.isascii() and key.isprintable()):
         message = f"An Idempotency-Key has 1 to {_MAX_KEY_LENGTH} printable characters."
         raise Problem(422, "bad_idempotency_key", message)
-    run, is_new = request.services.starter.start(request.owner, request.body(schemas.StartRun), key)
+    body, services = request.body(schemas.StartRun), request.services
+    earlier = services.starter.started_earlier(request.owner, body, key)
+    if earlier is not None:
+        return json_response(schemas.RunAnswer(earlier.view()), 200, {"Location": f"runs/{earlier.id}"})
+    agent = services.agents.get(body.agent)
+    options = await services.deps.options(request.http, request.owner, agent, body.session)
+    run, is_new = services.starter.start(request.owner, body, key, options)
     return json_response(schemas.RunAnswer(run.view()), 201 if is_new else 200, {"Location": f"runs/{run.id}"})
 
 
@@ -128,7 +134,7 @@ async def resume_run(request: ApiRequest) -> Response:
     answers = {each.id: _parse_answer(each.answer) for each in request.body(schemas.ResumeRun).answers}
     if not answers and not request.run.interrupts:
         raise Problem(409, "nothing_asked", "The run has no pending question.", todo="Send a prompt, or continue it.")
-    return json_response(schemas.RunAnswer(request.services.starter.follow_up(request.run, answers).view()), 201)
+    return await _follow_up(request, answers)
 
 
 async def continue_run(request: ApiRequest) -> Response:
@@ -139,7 +145,14 @@ async def continue_run(request: ApiRequest) -> Response:
         raise Problem(
             409, "moved_on", "The conversation has newer messages.", todo="Continue its latest run, or send a prompt."
         )
-    return json_response(schemas.RunAnswer(request.services.starter.follow_up(run, None).view()), 201)
+    return await _follow_up(request, None)
+
+
+async def _follow_up(request: ApiRequest, answers: dict[str, Any] | None) -> Response:
+    services, info = request.services, request.run.info
+    options = await services.deps.options(request.http, request.owner, info.agent, info.session)
+    run = services.starter.follow_up(request.run, answers, options)
+    return json_response(schemas.RunAnswer(run.view()), 201)
 
 
 def _parse_answer(given: Any) -> Any:

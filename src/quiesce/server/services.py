@@ -10,6 +10,7 @@ from ..agent import AnyAgent
 from ..cancellation import CancellationToken
 from ..sessions import SessionStore
 from .agents import AgentTable
+from .deps import DepsFactory, DepsSource
 from .quotas import Quotas
 from .registry import RunRegistry
 from .retention import Retention
@@ -26,6 +27,7 @@ class Services:
     """Everything that one server holds. Only for the server's own loop.
 
     agents      the agents by name
+    deps        makes the deps of each run
     runs        the runs by owner
     sessions    the named conversations by owner
     run_lists   the streams of changes in the run lists
@@ -37,10 +39,17 @@ class Services:
     shutdown    cancelled when the time for draining is almost over
     """
 
-    def __init__(self, agents: Sequence[AnyAgent], settings: Settings, store: SessionStore | None = None) -> None:
+    def __init__(
+        self,
+        agents: Sequence[AnyAgent],
+        settings: Settings,
+        store: SessionStore | None = None,
+        deps: DepsFactory | None = None,
+    ) -> None:
         self.settings: Final = settings
         self.shutdown: Final = CancellationToken()
         self.agents: Final = AgentTable(agents)
+        self.deps: Final = DepsSource(deps, agents, settings.max_wait)
         self.runs: Final = RunRegistry()
         self.sessions: Final = SessionRegistry(settings.keep_sessions, store)
         self.run_lists: Final = RunLists(self.runs)

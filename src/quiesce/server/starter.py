@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 import uuid
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -14,6 +14,7 @@ from ..hooks import OnLateOutcome
 from ..interrupts import Answers
 from ..messages import Text, UserMessage
 from ..run.handle import Run
+from ..run.options import RunOptions
 from ..sessions import Session
 from .event_log import MemoryLog
 from .idempotency import IdempotencyKeys
@@ -35,16 +36,20 @@ class RunStarter:
         self._services: Final = services
         self._idempotency_keys: Final = IdempotencyKeys()
 
-    def start(self, owner: str, request: StartRun, idempotency_key: str | None) -> tuple[ServedRun, bool]:
+    def started_earlier(self, owner: str, request: StartRun, idempotency_key: str | None) -> ServedRun | None:
+        """The run that this idempotency key has started, if there is one. Raises `Problem`."""
+        return None if idempotency_key is None else self._find(owner, idempotency_key, _fingerprint(request))
+
+    def start(
+        self, owner: str, request: StartRun, idempotency_key: str | None, options: RunOptions[Any] | None = None
+    ) -> tuple[ServedRun, bool]:
         """Start a run, or find the one that this idempotency key started; the flag says whether it is new.
 
         Nothing in here waits, so two requests with the same idempotency key cannot both start a run. Raises `Problem`.
         """
-        fingerprint = hashlib.sha256(msgspec.json.encode(request)).digest()
-        if idempotency_key is not None:
-            earlier = self._started_earlier(owner, idempotency_key, fingerprint)
-            if earlier is not None:
-                return earlier, False
+        earlier = self.started_earlier(owner, request, idempotency_key)
+        if earlier is not None:
+            return earlier, False
         self._services.quotas.check_new_run(owner)
         agent = self._services.agents.get(request.agent)
         session = request.session
@@ -55,30 +60,33 @@ class RunStarter:
         else:
             conversation = self._services.sessions.open(owner, session, agent).conversation
         prompt = request.prompt if isinstance(request.prompt, str) else UserMessage(tuple(request.prompt))
-        run = self._isolated(agent).start(
-            prompt, timeout=request.timeout, conversation=conversation, on_busy=request.on_busy, owner=owner
-        )
+        given: RunOptions[Any] = {"timeout": request.timeout, "conversation": conversation, "owner": owner}
+        given.update(options or {})
+        given["on_busy"] = request.on_busy
+        run = self._isolated(agent).start(prompt, **given)
         served = self._register(run, self._info(owner, agent, session, request))
         if idempotency_key is not None:
-            self._idempotency_keys.remember(owner, idempotency_key, fingerprint, run.id)
+            self._idempotency_keys.remember(owner, idempotency_key, _fingerprint(request), run.id)
         return served, True
 
-    def follow_up(self, earlier: ServedRun, answers: Answers | None) -> LiveRun:
-        """Go on in the conversation of an ended run: with answers, or with None where it was cut. Raises `Problem`, or what `agent.start` raises."""
+    def follow_up(self, earlier: ServedRun, answers: Answers | None, options: RunOptions[Any] | None = None) -> LiveRun:
+        """Go on in the conversation of an ended run: with answers, or with None where it was cut.
+
+        Raises `Problem`, or what `agent.start` raises.
+        """
         info = earlier.info
         if earlier.run is not None:
             raise Problem(409, "running", "The run has not ended.", todo="Wait for it, or stop it.")
         self._services.quotas.check_new_run(info.owner)
         agent, conversation = self._isolated(info.agent), earlier.conversation
-        if answers is None:
-            run = agent.start_continue(conversation=conversation, on_busy="refuse", owner=info.owner)
-        else:
-            run = agent.start_answer(answers, conversation=conversation, on_busy="refuse", owner=info.owner)
+        given: RunOptions[Any] = {"conversation": conversation, "on_busy": "refuse", "owner": info.owner}
+        given.update(options or {})
+        run = agent.start_continue(**given) if answers is None else agent.start_answer(answers, **given)
         self._services.run_lists.run_changed(earlier)
         request = StartRun(info.prompt, on_disconnect=info.on_disconnect, mode=info.mode)
         return self._register(run, self._info(info.owner, info.agent, info.session, request))
 
-    def _started_earlier(self, owner: str, key: str, fingerprint: bytes) -> ServedRun | None:
+    def _find(self, owner: str, key: str, fingerprint: bytes) -> ServedRun | None:
         run_id = self._idempotency_keys.run_id(owner, key, fingerprint)
         if run_id is None:
             return None
@@ -128,6 +136,10 @@ class RunStarter:
         run = self._services.runs.find(event.run_id)
         if run is not None:
             self._services.run_lists.run_changed(run)
+
+
+def _fingerprint(request: StartRun) -> bytes:
+    return hashlib.sha256(msgspec.json.encode(request)).digest()
 
 
 def _prompt_text(request: StartRun) -> str:

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, cast
 from urllib.parse import quote, unquote
 
 import msgspec
@@ -18,7 +18,7 @@ from ..events import Event, MessageAdded, ModelCallEnded, RunEnded, TextDelta
 from ..interrupts import Interrupt
 from ..messages import Message, Outcome, UserMessage
 from ..phases import Phase
-from ..receipt import CallReceipt, Receipt
+from ..receipt import CallReceipt, EndReason, Receipt
 from ..sessions import Session, SessionStore
 from ..sessions.journal.recovery import Crash
 from ..sessions.journal.rows import NumberedEvent, late_outcomes
@@ -228,7 +228,7 @@ def _receipt(record: RunRecord, entries: tuple[LedgerEntry, ...]) -> Receipt:
         unknown = tuple(CallReceipt(call.id, call.name, Outcome.UNKNOWN, ok=False) for call in crash.unknown)
     return Receipt(
         run_id=record.run_id,
-        stop_reason=record.reason or "crashed",
+        stop_reason=cast("EndReason", record.reason or "crashed"),
         cause=None,
         mode=None,
         phase=Phase.ENDED,

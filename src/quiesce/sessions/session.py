@@ -388,15 +388,17 @@ def _writer(snapshot: Snapshot, runs: list[RunRecord]) -> str:
 
 
 def _checked_name(name: str) -> str:
-    if not name.strip() or len(name) > 200 or not name.isprintable():
+    is_text = isinstance(name, str)  # pyright: ignore[reportUnnecessaryIsInstance]
+    if not is_text or not name.strip() or len(name) > 200 or not name.isprintable():
         raise ConfigurationError(
-            f"A session cannot be named {name[:50]!r}.", todo="Use up to 200 printable characters, not all blank."
+            f"A session cannot be named {repr(name)[:60]}.", todo="Use up to 200 printable characters, not all blank."
         )
     return name
 
 
 def _checked_seconds(what: str, seconds: float, *, least: float) -> float:
-    if not least <= seconds < float("inf"):
+    is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)  # pyright: ignore[reportUnnecessaryIsInstance]
+    if not is_number or not least <= seconds < float("inf"):
         raise ConfigurationError(f"{what}={seconds!r} is not valid.", todo="Use a number of seconds.")
     return seconds
 

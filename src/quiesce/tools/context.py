@@ -119,7 +119,7 @@ class ToolContext(RunContext[DepsT]):
         self._run_process: Final = run_process
         self._questions: Final = questions
 
-    def report(self, progress: Any) -> None:
+    def report(self, progress: object) -> None:
         """Report progress to the readers of the run: any JSON-like value. Never waits."""
         self._report(progress)
 
@@ -183,7 +183,7 @@ class ToolContext(RunContext[DepsT]):
             report=report,
         )
 
-    def interrupt(self, name: str, reason: Any = None, *, expires_in: float | None = None) -> Any:
+    def interrupt(self, name: str, reason: object = None, *, expires_in: float | None = None) -> Any:
         """Ask a person, and return the answer.
 
         The first time, this leaves the tool: the run ends with `stop_reason == "interrupt"`. When it is resumed with an

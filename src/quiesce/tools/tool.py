@@ -78,9 +78,11 @@ class Tool(Generic[P, R]):
     ) -> None:
         if not callable(function):
             raise InvalidTool(f"{function!r} is no tool.", todo="Give a function, a tool, an agent or a set of tools.")
+        if name is not None and not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidTool(f"A tool cannot be named {name!r}.", todo="Use text: @tool(name=...).")
         functools.update_wrapper(self, function)
         self.function: Final = function
-        self.name: Final = name or getattr(function, "__name__", type(function).__name__)
+        self.name: Final[str] = name or getattr(function, "__name__", type(function).__name__)
         if not _NAME.fullmatch(self.name):
             raise InvalidTool(
                 f"A tool cannot be named {self.name!r}.",
@@ -257,7 +259,7 @@ def _argument_type(
 ) -> tuple[_ArgumentType, str | None]:
     from typing import NotRequired
 
-    from pydantic import ConfigDict, Field, TypeAdapter
+    from pydantic import ConfigDict, TypeAdapter
     from pydantic.errors import PydanticUserError
     from typing_extensions import TypedDict
 
@@ -274,8 +276,7 @@ def _argument_type(
         if hint is ToolContext or get_origin(hint) is ToolContext:
             context_parameter = parameter.name
             continue
-        extra: dict[str, Any] = {} if parameter.default is parameter.empty else _default_of(parameter.default)
-        described = Annotated[hint, Field(description=notes.get(parameter.name), json_schema_extra=extra or None)]
+        described = _described(hint, parameter, notes.get(parameter.name), tool_name)
         fields[parameter.name] = described if parameter.default is parameter.empty else NotRequired[described]
     typed = TypedDict(f"{tool_name}_arguments", fields)  # pyright: ignore[reportUnknownVariableType, reportGeneralTypeIssues, reportArgumentType]
     typed.__pydantic_config__ = ConfigDict(extra="forbid", arbitrary_types_allowed=False)  # pyright: ignore[reportAttributeAccessIssue]
@@ -286,6 +287,21 @@ def _argument_type(
             f"Tool {tool_name!r} has a parameter whose type has no JSON form: {error.message.splitlines()[0]}",
             todo="Use types that pydantic can describe.",
         ) from None
+
+
+def _described(hint: Any, parameter: inspect.Parameter, note: str | None, tool_name: str) -> Any:
+    """A parameter's type with what its docstring and its default say. A `Field` in its own annotation says more."""
+    from pydantic import Field
+    from pydantic.fields import FieldInfo
+
+    if isinstance(parameter.default, FieldInfo):
+        raise InvalidTool(
+            f"Tool {tool_name!r} has Field(...) as the default of {parameter.name!r}: the function would get that.",
+            todo=f"Write {parameter.name}: Annotated[..., Field(...)], with the default after it.",
+        )
+    base, *own = get_args(hint) if get_origin(hint) is Annotated else (hint,)
+    extra: dict[str, Any] = {} if parameter.default is parameter.empty else _default_of(parameter.default)
+    return Annotated[base, Field(description=note, json_schema_extra=extra or None), *own]
 
 
 def _takes_context(parameter: inspect.Parameter) -> bool:

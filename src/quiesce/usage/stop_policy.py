@@ -69,5 +69,5 @@ def policy_for(
     """
     if isinstance(chosen, RequestStopPolicy):
         return chosen
-    action = chosen or declared or ACTION_BY_PROVIDER.get(model.partition(":")[0], "hang_up")
+    action = chosen if chosen is not None else declared or ACTION_BY_PROVIDER.get(model.partition(":")[0], "hang_up")
     return replace(RequestStopPolicy(), action=action)

@@ -85,7 +85,7 @@ class WorkerCall:
         """
         self._frame = self._new_frame()
         try:
-            self._send_to(pool.lease(self._transferred.key))
+            self._send_to(pool.lease(self._transferred.key, self._request.context.owner))
         except OSError as error:
             raise ToolError(f"Not run: its process could not be started ({error}).") from None
         self._forget_token = self._request.token.on_cancel(self._on_cancel)
@@ -232,7 +232,7 @@ class WorkerCall:
             return False
         self._made_again = self.begun = True
         try:
-            self._send_to(pool.lease_new())
+            self._send_to(pool.lease_new(self._request.context.owner))
         except OSError:  # no other worker: the end of the first one is reported
             return False
         cause = self._request.token.cause

@@ -2,6 +2,8 @@
 
 A worker serves one call at a time, and is used again as long as a call leaves it as it was: no child, no thread, no
 closed output. Otherwise, and after every stop, it is ended with all that it started, and another takes its place.
+What a call leaves in the modules of its process stays there, so a worker that has served one owner of a server never
+serves another.
 """
 
 from __future__ import annotations
@@ -53,6 +55,8 @@ class Worker:
         self._streams: Final = (self.channel, self.stdout, self.stderr)
         self.known: Final[set[str]] = set()
         self.environment: CallEnvironment | None = None
+        self.owner: str | None = None
+        """Whose calls it has served; None while it was never used."""
         self.stop_sent = False
         """Whether the tool can see a stop, which cannot be taken back: the worker is not used again."""
 
@@ -116,36 +120,42 @@ class Pool:
         self._idle: Final[list[Worker]] = []
         self._busy: Final[set[Worker]] = set()
 
-    def lease(self, key: str) -> Worker:
-        """A worker: one that knows the function, if possible; a new one, if need be."""
+    def lease(self, key: str, owner: str = "") -> Worker:
+        """A worker for a call of this owner: one that knows the function, if possible; a new one, if need be."""
         with self._lock:
-            while self._idle:
-                index = next((n for n, idle in enumerate(self._idle) if key in idle.known), len(self._idle) - 1)
-                worker = self._idle.pop(index)
-                if worker.usable:
-                    break
+            while (worker := self._take_idle(key, owner)) is not None and not worker.usable:
                 worker.close()
-            else:
-                worker = Worker()
+            worker = worker or Worker()
+            worker.owner = owner
             self._busy.add(worker)
             return worker
 
-    def lease_new(self) -> Worker:
+    def _take_idle(self, key: str, owner: str) -> Worker | None:
+        """An idle worker that has served this owner, or nobody: one that knows the function, or else the last used."""
+        fitting = [worker for worker in self._idle if worker.owner in (owner, None)]
+        if not fitting:
+            return None
+        chosen = next((worker for worker in fitting if key in worker.known), fitting[-1])
+        self._idle.remove(chosen)
+        return chosen
+
+    def lease_new(self, owner: str = "") -> Worker:
         """A worker that was never used."""
         worker = Worker()
+        worker.owner = owner
         with self._lock:
             self._busy.add(worker)
         return worker
 
     def give_back(self, worker: Worker) -> None:
-        """Keep a worker for the next call."""
+        """Keep a worker for the next call, rather than one that was used longer ago: that may be another owner's."""
         worker.detach()
         with self._lock:
             self._busy.discard(worker)
-            if len(self._idle) < MOST_IDLE:
-                self._idle.append(worker)
-                return
-        worker.close()
+            self._idle.append(worker)
+            closing = self._idle.pop(0) if len(self._idle) > MOST_IDLE else None
+        if closing is not None:
+            closing.close()
 
     def discard(self, worker: Worker) -> None:
         """Close a worker that has ended."""

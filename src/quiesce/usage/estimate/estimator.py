@@ -20,6 +20,9 @@ from .message_size import MessageSizer
 from .ratio import TokenRatio
 from .vocabulary import vocabulary_of
 
+# Estimators of owners that are kept. One that is dropped begins again with what its agent was given.
+_MOST_OWNERS: Final = 1000
+
 
 class UsageEstimator:
     """Estimates the usage of requests, and learns from the requests whose usage was reported."""
@@ -34,12 +37,31 @@ class UsageEstimator:
     ) -> None:
         self.calibration: Final = calibration or Calibration()
         self.price: Final = price
+        self._tokenizer: Final = tokenizer
+        self._by_owner: Final[dict[str, UsageEstimator]] = {}
         self._ratio: Final = TokenRatio(model, vocabulary_of(model, tokenizer), self.calibration)
         self._figures: Final = FigureEstimator(self._ratio)
         self._anchors: Final[WeakKeyDictionary[object, Anchor]] = WeakKeyDictionary()
         self._kept: Final[WeakKeyDictionary[object, int]] = WeakKeyDictionary()
         self._kept_as: Final = f"calibration.{model}"
         self._message_sizers: Final[WeakKeyDictionary[object, MessageSizer]] = WeakKeyDictionary()
+
+    def for_owner(self, owner: str) -> UsageEstimator:
+        """The estimator for the runs of one owner of a server; this one itself for "".
+
+        It begins with what is known here, and learns apart: nothing that one owner's runs teach reaches another's.
+        """
+        if not owner:
+            return self
+        own = self._by_owner.get(owner)
+        if own is None:
+            learnt = Calibration()
+            learnt.add(self.calibration)
+            own = UsageEstimator(self._ratio.model, tokenizer=self._tokenizer, price=self.price, calibration=learnt)
+            own = self._by_owner.setdefault(owner, own)
+            for oldest in tuple(self._by_owner)[:-_MOST_OWNERS]:
+                self._by_owner.pop(oldest, None)
+        return own
 
     def recall(self, values: Mapping[str, bytes]) -> None:
         """Add the calibration that a session has saved for this model. One that cannot be read is ignored."""
