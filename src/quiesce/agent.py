@@ -29,9 +29,8 @@ from .result import RunResult
 from .retry import Retry
 from .run.argument_checks import (
     ToolSource,
-    check_choice,
+    check_agent_options,
     check_instance,
-    check_text_keys,
     checked_agent_name,
     checked_context,
     checked_cut_note,
@@ -156,15 +155,7 @@ class Agent(Generic[DepsT, OutT]):
         telemetry: Telemetry | None = None,
         context: Context | None = None,
     ) -> None:
-        check_instance("limits", limits, Limits, "Limits(...)")
-        check_instance("retry", retry, Retry, "Retry(...)")
-        check_instance("tool_choice", tool_choice, str, '"auto", "none", "required" or the name of a tool')
-        check_choice("on_limit", on_limit, OnLimit)
-        check_text_keys("settings", settings)
-        check_instance(
-            "stop_policy", stop_policy, (str, RequestStopPolicy), "the name of an action, or a RequestStopPolicy"
-        )
-        check_instance("calibration", calibration, Calibration, "a Calibration")
+        check_agent_options(limits, retry, tool_choice, on_limit, settings, stop_policy, calibration)
         check_instance("telemetry", telemetry, Telemetry, "Telemetry(...)")
         own = own_conversation(conversation, session, store)
         resolved = resolve_model(model)

@@ -102,6 +102,10 @@ class Conversation:
             self._shared_state = deepcopy(initial)
         return self._shared_state
 
+    def replace_state(self, state: dict[str, Any] | None) -> None:
+        """The state as it is stored; None when none is."""
+        self._shared_state = state
+
     def check_state(self) -> None:
         """Raises a `RunError` when the state cannot be saved where the conversation is saved."""
 

@@ -10,8 +10,12 @@ from weakref import WeakValueDictionary
 
 from ..compaction import Context
 from ..errors import ConfigurationError, DuplicateTool, InvalidTool
+from ..limits import Limits, OnLimit
+from ..retry import Retry
 from ..sessions import Conversation, Session, SessionStore, Store, resolve_store
 from ..tools.tool import Tool, Toolset
+from ..usage.estimate.calibration import Calibration
+from ..usage.stop_policy import RequestStopPolicy
 from .output import is_type
 
 
@@ -157,6 +161,25 @@ def check_text_keys(name: str, value: object) -> None:
     for key in value if isinstance(value, Mapping) else ():  # pyright: ignore[reportUnknownVariableType]
         if not isinstance(key, str):
             raise ConfigurationError(f"{name} has the key {key!r}, which is not text.", todo="Use names as keys.")
+
+
+def check_agent_options(
+    limits: object,
+    retry: object,
+    tool_choice: object,
+    on_limit: object,
+    settings: object,
+    stop_policy: object,
+    calibration: object,
+) -> None:
+    """Raises `ConfigurationError` for options of an agent that are not what they should be."""
+    check_instance("limits", limits, Limits, "Limits(...)")
+    check_instance("retry", retry, Retry, "Retry(...)")
+    check_instance("tool_choice", tool_choice, str, '"auto", "none", "required" or the name of a tool')
+    check_choice("on_limit", on_limit, OnLimit)
+    check_text_keys("settings", settings)
+    check_instance("stop_policy", stop_policy, (str, RequestStopPolicy), "an action, or a RequestStopPolicy")
+    check_instance("calibration", calibration, Calibration, "a Calibration")
 
 
 def checked_agent_name(name: object) -> str:

@@ -235,7 +235,7 @@ class Session(Conversation):
 
     def _read_state(self, values: Mapping[str, bytes]) -> None:
         found = values.get(STATE)
-        self._shared_state = None if found is None else msgspec.json.decode(found)
+        self.replace_state(None if found is None else msgspec.json.decode(found))
 
     # --- For the run's journal ----------------------------------------------------------------------------------
 
