@@ -13,10 +13,22 @@ import quiesce.hooks
 
 pytestmark = pytest.mark.promise("P7")
 
-EVENTS = (
-    "TextDelta ReasoningDelta RunStarted TurnStarted ToolStarted ToolProgress ToolEnded InterruptRaised MessageAdded "
-    "StopRequested Steered ChildEvent EventsDropped RunEnded"
-).split()
+EVENTS = [
+    "TextDelta",
+    "ReasoningDelta",
+    "RunStarted",
+    "TurnStarted",
+    "ToolStarted",
+    "ToolProgress",
+    "ToolEnded",
+    "InterruptRaised",
+    "MessageAdded",
+    "StopRequested",
+    "Steered",
+    "ChildEvent",
+    "EventsDropped",
+    "RunEnded",
+]
 
 
 def test_the_common_events_the_hook_events_and_the_rest_come_from_the_package() -> None:

@@ -37,7 +37,9 @@ def run(code: str) -> str:
 def test_every_public_name_is_there_and_nothing_else_is():
     for name in quiesce.__all__:
         found = getattr(quiesce, name)
-        assert name.startswith("__") or getattr(found, "__module__", "quiesce").startswith(("quiesce", "typing", "types"))
+        assert name.startswith("__") or getattr(found, "__module__", "quiesce").startswith(
+            ("quiesce", "typing", "types")
+        )
     assert set(quiesce.__all__) <= set(dir(quiesce))
     with pytest.raises(AttributeError, match="'quiesce' has no attribute 'Nonsense'"):
         quiesce.Nonsense
