@@ -32,7 +32,15 @@ from quiesce import (
     ToolError,
     tool,
 )
-from quiesce.errors import ConfigurationError, MiddlewareFailed, Overloaded, RateLimited, RequestRejected, ServerError
+from quiesce.errors import (
+    ConfigurationError,
+    GuardrailTripped,
+    MiddlewareFailed,
+    Overloaded,
+    RateLimited,
+    RequestRejected,
+    ServerError,
+)
 from quiesce.events import Delta, ModelCallEnded, ModelCallStarted, ModelCallWaiting, TextDelta, ToolEnded, ToolStarted
 from quiesce.hooks import AfterToolCall, BeforeModelCall, BeforeToolCall
 from quiesce.messages import AssistantMessage, CutNote, Outcome, UserMessage
@@ -478,6 +486,31 @@ async def test_a_prompt_that_was_cut_before_its_check_is_checked_with_the_next()
     run.steer("good")
     assert (await run.result()).stop_reason == "cancelled"
     assert model.requests == []
+
+
+async def test_a_guardrail_that_failed_is_asked_again_before_the_next_try() -> None:
+    asked: list[str] = []
+
+    async def judge(_: RunContext[Any], text: str) -> str | None:
+        asked.append(text)
+        if len(asked) == 1:
+            raise ServerError("the judge is down")
+        return "bad"
+
+    model = ScriptedModel(then="Fine.")
+    agent = Agent(model, middleware=[InputGuardrail(judge)], retry=Retry(first=0, jitter=0))
+    assert (await agent.invoke_async("bad")).stop_reason == "cancelled"
+    assert (len(asked), model.requests) == (2, [])
+
+
+async def test_a_guardrail_around_a_tool_call_stops_the_run_and_the_tool_never_starts() -> None:
+    async def refuse(call: ToolCallRequest, next: Any) -> Any:
+        raise GuardrailTripped("not this tool")
+
+    model = ScriptedModel([Call("add", {"a": 1, "b": 2})], then="Done.")
+    result = await Agent(model, tools=[add], middleware=[ToolMiddleware(refuse)]).invoke_async("Go")
+    assert str(result.receipt.cause) == "guardrail: not this tool"
+    assert [call.outcome for call in result.receipt.calls] == [Outcome.NEVER_STARTED]
 
 
 async def test_an_output_guardrail_withholds_the_output_and_marks_the_answer() -> None:

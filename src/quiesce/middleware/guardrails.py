@@ -47,11 +47,10 @@ class InputGuardrail(Middleware[DepsT]):
     @asynccontextmanager
     async def model_call(self, call: ModelCall[DepsT], next: Send[DepsT], /) -> AsyncGenerator[AsyncIterator[Delta]]:
         """Check the prompts that this call answers, then send it without those that were refused earlier."""
-        if call.attempt == 1:
-            for prompt in _new_prompts(call.messages):
-                reason = await _judge(self._function, call.context, prompt.text)
-                if reason is not None:
-                    raise GuardrailTripped(reason)
+        for prompt in _new_prompts(call.messages):  # at each try: the one before may have failed in the check itself
+            reason = await _judge(self._function, call.context, prompt.text)
+            if reason is not None:
+                raise GuardrailTripped(reason)
         if not self._keep:
             sending = _without_refused(call.messages)
             if len(sending) != len(call.messages):
