@@ -277,6 +277,7 @@ def _mark(messages: tuple[Message, ...], covers: int) -> str:
 
 
 def _positive(name: str, value: int | None) -> int | None:
-    if value is not None and value < 1:
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    if value is not None and (not whole or value < 1):
         raise ConfigurationError(f"{name}={value!r} makes no sense.", todo="Use a whole number from 1 up.")
     return value

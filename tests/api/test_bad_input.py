@@ -9,7 +9,20 @@ from typing import Any, Final
 
 import pytest
 
-from quiesce import Agent, CancellationToken, Conversation, Limits, Retry, RunOptions, Session, Text, tool
+from quiesce import (
+    Agent,
+    CancellationToken,
+    Conversation,
+    Limits,
+    Retry,
+    RunOptions,
+    Session,
+    Summarise,
+    Text,
+    Tool,
+    Trim,
+    tool,
+)
 from quiesce.errors import ConfigurationError, InvalidPrompt
 from quiesce.models.scripted import Say, ScriptedModel
 
@@ -104,6 +117,22 @@ AGENT: Final = [name for name in inspect.signature(Agent.__init__).parameters if
 RUN: Final = [*RunOptions.__annotations__, "output_type"]
 
 
+TOOL_ACCEPTS: Final[dict[str, frozenset[str]]] = {
+    "name": frozenset({"none", "text", "blank"}),
+    "description": frozenset({"none", "text", "blank"}),
+    "on_stop": frozenset({"none"}),
+    "grace": SECONDS,
+    "timeout": SECONDS,
+    "max_memory": frozenset({"none"}),  # the others need on_stop="kill"
+    "max_cpu": frozenset({"none"}),
+    "inherit_env": frozenset({"true"}),
+    "sequential": frozenset({"true"}),
+    "requires_approval": frozenset({"true", "function"}),
+    "approval_expires_in": SECONDS,
+}
+TOOL: Final = [name for name in inspect.signature(Tool.__init__).parameters if name not in ("self", "function")]
+
+
 def refusal(name: str, made: Callable[[], object]) -> str:
     """What is wrong with the way in which a value is refused; nothing, if that is done in words."""
     try:
@@ -149,6 +178,17 @@ async def test_a_run_refuses_what_cannot_be_meant(name: str) -> None:
     assert agent.active_runs == ()
     assert agent.messages == ()
     assert (await agent.invoke_async("hi")).output == "hi"
+
+
+@pytest.mark.parametrize("name", TOOL)
+def test_a_tool_refuses_what_cannot_be_meant(name: str) -> None:
+    found = {
+        label: refusal(name, lambda value=value: Tool(do_nothing, **{name: value}))
+        for label, value in chosen(TOOL_ACCEPTS, name, good=False)
+    }
+    assert not {label: wrong for label, wrong in found.items() if wrong}
+    for _, value in chosen(TOOL_ACCEPTS, name, good=True):
+        Tool(do_nothing, **{name: value})
 
 
 @pytest.mark.parametrize("prompt", [5, None, {}, object(), b"x", [5], [None], [b"x"], [], "", " ", True, [[Text("x")]]])
@@ -218,3 +258,9 @@ def test_a_retry_that_makes_no_sense_is_refused(field: str) -> None:
 def test_a_limit_that_makes_no_sense_is_refused(field: str) -> None:
     for value in ("5", -1, 0.5, math.nan, True, [], object()):
         assert not refusal(field, lambda value=value: Limits(**{field: value}))
+
+
+@pytest.mark.parametrize(("made", "field"), [(Trim, "tokens"), (Trim, "messages"), (Summarise, "tokens")])
+def test_a_context_that_makes_no_sense_is_refused(made: Any, field: str) -> None:
+    for value in ("5", -1, 0.5, math.nan, True, [], object()):
+        assert not refusal(field, lambda value=value: made(**{field: value}))

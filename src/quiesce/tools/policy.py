@@ -43,6 +43,11 @@ class ToolStopPolicy(Struct, frozen=True):
     inherit_env: bool | tuple[str, ...] = True
 
 
+def is_number(value: object) -> bool:
+    """Whether this is a number, and not a bool."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def make_stop_policy(
     on_stop: str | None,
     grace: float | None,
@@ -54,15 +59,15 @@ def make_stop_policy(
     inherit_env: bool | Collection[str] = True,
 ) -> ToolStopPolicy:
     """A policy with the defaults filled in. Raises `ConfigurationError` for one that cannot work."""
-    chosen = on_stop or ("cancel" if is_async else "abandon")
-    if chosen not in _DEFAULT_GRACE:
+    chosen = ("cancel" if is_async else "abandon") if on_stop is None else on_stop
+    if not isinstance(chosen, str) or chosen not in _DEFAULT_GRACE:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigurationError(
             f"There is no stop policy {on_stop!r}.", todo=f"Use one of: {', '.join(_DEFAULT_GRACE)}."
         )
-    if grace is not None and not 0 <= grace < float("inf"):
+    if grace is not None and not (is_number(grace) and 0 <= grace < float("inf")):
         raise ConfigurationError(f"A grace of {grace!r} seconds is not possible.", todo="Use a number from 0 up.")
     for name, value in (("timeout", timeout), ("max_memory", max_memory), ("max_cpu", max_cpu)):
-        if value is not None and not 0 < value < float("inf"):
+        if value is not None and not (is_number(value) and 0 < value < float("inf")):
             raise ConfigurationError(
                 f"{name}={value!r} is not possible.", todo="Use a number above 0, or leave it out."
             )
@@ -80,7 +85,7 @@ def make_stop_policy(
             "inherit_env needs a process of its own for the tool.",
             todo="Add on_stop='kill'; programs of ctx.run_process have an inherit_env of their own.",
         )
-    if isinstance(inherit_env, str):
+    if isinstance(inherit_env, str) or not isinstance(inherit_env, bool | Collection):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigurationError("inherit_env is a list of names, or True or False.", todo=f"Use [{inherit_env!r}].")
     inherited = inherit_env if isinstance(inherit_env, bool) else tuple(inherit_env)
     seconds = _DEFAULT_GRACE[chosen] if grace is None else float(grace)

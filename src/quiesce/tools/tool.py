@@ -27,7 +27,7 @@ from typing import (
 from ..errors import InvalidTool, ToolError
 from ..models.base import ToolSpec
 from .context import ToolContext
-from .policy import FINAL_GRACE, OnStop, ToolStopPolicy, make_stop_policy
+from .policy import FINAL_GRACE, OnStop, ToolStopPolicy, is_number, make_stop_policy
 from .undo.compensation import DEFAULT_UNDO_TIMEOUT, Compensation
 
 if TYPE_CHECKING:
@@ -98,6 +98,7 @@ class Tool(Generic[P, R]):
             max_cpu=max_cpu,
             inherit_env=inherit_env,
         )
+        _check_options(self.name, description, sequential, requires_approval, approval_expires_in)
         self.sequential: Final = sequential
         self.requires_approval: Final = requires_approval
         self.approval_expires_in: Final = approval_expires_in
@@ -187,6 +188,32 @@ class Tool(Generic[P, R]):
     def validate(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """The arguments as the function takes them. Raises `ToolError`, in words for the model, for invalid ones."""
         return self._arguments[0].validate(arguments)
+
+
+def _check_options(
+    name: str, description: object, sequential: object, requires_approval: object, expires_in: float | None
+) -> None:
+    """Raises `InvalidTool` for options of `@tool` that cannot be meant."""
+    wrong = (
+        ("description", description, description is None or isinstance(description, str), "text"),
+        ("sequential", sequential, isinstance(sequential, bool), "True or False"),
+        (
+            "requires_approval",
+            requires_approval,
+            isinstance(requires_approval, bool)
+            or (callable(requires_approval) and not isinstance(requires_approval, type)),
+            "True, False, or a function of the arguments",
+        ),
+        (
+            "approval_expires_in",
+            expires_in,
+            expires_in is None or (is_number(expires_in) and 0 < expires_in < float("inf")),
+            "a number of seconds above 0, or None",
+        ),
+    )
+    for option, value, is_good, todo in wrong:
+        if not is_good:
+            raise InvalidTool(f"Tool {name!r} has {option}={value!r}, which makes no sense.", todo=f"Use {todo}.")
 
 
 def _not_transferable(name: str, error: Exception) -> InvalidTool:
