@@ -36,6 +36,7 @@ from quiesce.errors import (
     ConfigurationError,
     GuardrailTripped,
     MiddlewareFailed,
+    ModelTimeout,
     Overloaded,
     RateLimited,
     RequestRejected,
@@ -45,6 +46,7 @@ from quiesce.events import Delta, ModelCallEnded, ModelCallStarted, ModelCallWai
 from quiesce.hooks import AfterToolCall, BeforeModelCall, BeforeToolCall
 from quiesce.messages import AssistantMessage, CutNote, Outcome, UserMessage
 from quiesce.middleware import Send, text_answer
+from quiesce.models.base import ModelRequest
 from quiesce.sessions.journal.recovery import CrashedRun
 from quiesce.testing import Call, Drop, Fail, Pause, Say, ScriptedModel, Stall, Used, run_virtual
 
@@ -419,6 +421,22 @@ async def test_the_next_model_answers_when_one_fails_before_its_first_word() -> 
     result = await Agent(first, middleware=[FallbackModels(second, third)]).invoke_async("Hello")
     assert result.output == "From c."
     assert entries(result) == [("a", "failed"), ("b", "failed"), ("c", "completed")]
+
+
+async def test_a_model_that_times_out_as_it_hangs_up_is_followed_by_the_next() -> None:
+    class TimesOut(ScriptedModel):
+        @asynccontextmanager
+        async def stream(self, request: ModelRequest) -> AsyncGenerator[AsyncIterator[Delta]]:
+            try:
+                async with asyncio.timeout(0.01), super().stream(request) as deltas:
+                    yield deltas
+            except TimeoutError:
+                raise ModelTimeout("Too slow.") from None
+
+    second = ScriptedModel("From b.", name="b")
+    result = await Agent(TimesOut(Stall(), name="a"), middleware=[FallbackModels(second)]).invoke_async("Hello")
+    assert result.output == "From b."
+    assert [(entry.model, entry.error) for entry in result.usage.entries] == [("a", "ModelTimeout"), ("b", None)]
 
 
 async def test_an_answer_that_has_begun_stays_with_its_model() -> None:
