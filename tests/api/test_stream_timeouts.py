@@ -71,7 +71,7 @@ def test_the_gap_is_measured_from_the_last_part(first_word_at: float) -> None:
 
 
 def test_an_answer_that_comes_slowly_but_surely_is_not_cut() -> None:
-    steps = [step for number in range(40) for step in (Say(f"{number} "), Pause(4.9))]
+    steps = [step for number in range(40) for step in (Pause(4.9), Say(f"{number} "))]
     agent = Agent(ScriptedModel([*steps, Call("slow", {"seconds": 1}, pause=4.9)], "Done."), tools=[slow])
     result, took = in_virtual_time(lambda: agent.invoke_async("go", stream_gap_timeout=5))
     assert result.output == "Done."

@@ -66,7 +66,7 @@ class StreamWatch:
         self._answer: Final = answer
         self._is_stopped: Final = is_stopped
         self._began: Final = self._loop.time()
-        self._extent = answer.extent()
+        self._extent: tuple[object, ...] = answer.extent()
         self._grown_at = self._began
         self._timer: asyncio.TimerHandle | None = None
         self._scope: Final = asyncio.timeout(None)
