@@ -30,7 +30,10 @@ def test_what_the_server_calls_cancelled_runs_no_further():
         return "next"
 
     steps = [[Call("step", {"number": number})] for number in range(1000)]
-    with serving(Agent(ScriptedModel(*steps), tools=[step], limits=Limits(turns=None))) as served, served.client() as client:
+    with (
+        serving(Agent(ScriptedModel(*steps), tools=[step], limits=Limits(turns=None))) as served,
+        served.client() as client,
+    ):
         run_id = start(client)
         with client.stream("GET", f"/runs/{run_id}/events") as response:
             next(event for event in frames(response.iter_lines()) if event[1] == "tool_ended")

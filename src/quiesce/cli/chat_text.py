@@ -222,9 +222,7 @@ def _stop(controller: ChatController, what: str) -> str:
     return "It is already being stopped as urgently as possible." if mode is None else f"Stop requested, mode {mode}."
 
 
-_LIMIT_CHOICES: Final = (
-    "/approve allows as much again, /answer with a number allows so much more, /deny ends the run."
-)
+_LIMIT_CHOICES: Final = "/approve allows as much again, /answer with a number allows so much more, /deny ends the run."
 
 
 def question(controller: ChatController) -> str:
