@@ -27,7 +27,7 @@ async def raised(agent: Agent, harness: Harness, answer: object = True, **option
     """Bring the agent to where a limit is asked about, and answer."""
     assert (await harness.invoke(agent, "Go", target=False, **options)).stop_reason == "interrupt"
     (interrupt,) = agent.interrupts
-    await harness.start_answer(agent, {interrupt.id: answer}, target=True).owned()
+    await harness.start_answer(agent, {interrupt.id: answer}, target=True)
 
 
 # --- One last answer -------------------------------------------------------------------------------------------------
@@ -76,7 +76,7 @@ async def steered_in_the_last_answer(harness: Harness) -> None:
     model = ScriptedModel([Call("tick")], *[Say("The last answer, a long one.", pause=0.5)] * 2, then="Yes.")
     run = harness.start(Agent(model, tools=[tick], on_limit="answer"), "Go", limits=Limits(turns=1))
     asyncio.get_running_loop().call_later(1, lambda: run.steer("No, shorter!"))
-    await run.owned()
+    await run
 
 
 @workload

@@ -188,7 +188,7 @@ async def waiting_for_a_slot(harness: Harness) -> None:
     await asyncio.sleep(0.1)
     model = ScriptedModel(Say("My turn.", pause=0.1), then="Yes.")
     await harness.invoke(Agent(model, middleware=[limit]), "Go", target=True)
-    await other.result()
+    await other
 
 
 @workload

@@ -36,6 +36,7 @@ from quiesce.errors import (
     ConfigurationError,
     GuardrailTripped,
     MiddlewareFailed,
+    ModelTimeout,
     Overloaded,
     RateLimited,
     RequestRejected,
@@ -45,6 +46,7 @@ from quiesce.events import Delta, ModelCallEnded, ModelCallStarted, ModelCallWai
 from quiesce.hooks import AfterToolCall, BeforeModelCall, BeforeToolCall
 from quiesce.messages import AssistantMessage, CutNote, Outcome, UserMessage
 from quiesce.middleware import Send, text_answer
+from quiesce.models.base import ModelRequest
 from quiesce.sessions.journal.recovery import CrashedRun
 from quiesce.testing import Call, Drop, Fail, Pause, Say, ScriptedModel, Stall, Used, run_virtual
 
@@ -142,7 +144,7 @@ async def test_each_next_is_one_request_with_its_own_entry_and_events() -> None:
     events: list[object] = []
     run = Agent(ScriptedModel("One.", "Two."), middleware=[Twice()]).start("Hello")
     run.tap(events.append)
-    result = await run.result()
+    result = await run
     assert result.output == "Checked: One."
     assert entries(result) == [("scripted", "completed")] * 2
     kinds = [type(event) for event in events if isinstance(event, ModelCallStarted | ModelCallEnded)]
@@ -221,7 +223,7 @@ async def test_nothing_is_sent_after_a_stop_even_if_middleware_swallows_it() -> 
     run = Agent(model, middleware=[Stubborn()]).start("Hello")
     await waiting.wait()
     run.cancel("enough")
-    result = await run.result()
+    result = await run
     assert result.stop_reason == "cancelled"
     assert model.requests == []
     assert entries(result) == []
@@ -234,7 +236,7 @@ async def test_live_usage_counts_the_request_under_way() -> None:
     await seen.wait()
     assert run.usage.output.high is None or run.usage.output.high > 0
     run.cancel()
-    assert entries(await run.result()) == [("scripted", "hung_up")]
+    assert entries(await run) == [("scripted", "hung_up")]
 
 
 async def test_a_stream_is_drained_for_the_bill_through_middleware() -> None:
@@ -244,7 +246,7 @@ async def test_a_stream_is_drained_for_the_bill_through_middleware() -> None:
     run.tap(lambda event: seen.set() if isinstance(event, TextDelta) else None)
     await seen.wait()
     run.cancel("enough")
-    result = await run.result()
+    result = await run
     assert result.text == "One "
     assert entries(result) == [("scripted", "draining")]
     usage = await result.usage.final()
@@ -269,7 +271,7 @@ async def test_middleware_that_does_not_let_go_is_named_on_the_receipt() -> None
     run = Agent(model, middleware=[Stuck()]).start("Hello")
     await begun.wait()
     run.cancel("enough")
-    result = await run.result()
+    result = await run
     assert result.receipt.still_running == ("model stream",)
     let_go.set()
     await asyncio.sleep(0.01)
@@ -326,7 +328,7 @@ async def tool_result(function: Any, *tools: Any, arguments: dict[str, Any] | No
     model = ScriptedModel([Call("add", arguments or {"a": 1, "b": 2})], then="Done.")
     run = Agent(model, tools=tools or [add], middleware=[ToolMiddleware(function)]).start("Go")
     run.tap(events.append)
-    result = await run.result()
+    result = await run
     ended = next(event.result for event in events if isinstance(event, ToolEnded))
     return ended, [event.call.arguments for event in events if isinstance(event, ToolStarted)], result
 
@@ -404,7 +406,7 @@ async def test_a_stop_after_the_tool_keeps_its_result() -> None:
     run = Agent(model, tools=[add], middleware=[ToolMiddleware(ponder)]).start("Go")
     await finished.wait()
     run.cancel()
-    result = await run.result()
+    result = await run
     assert [call.outcome for call in result.receipt.calls] == [Outcome.COMPLETED]
     assert "3" in str(result.messages[2])
 
@@ -419,6 +421,22 @@ async def test_the_next_model_answers_when_one_fails_before_its_first_word() -> 
     result = await Agent(first, middleware=[FallbackModels(second, third)]).invoke_async("Hello")
     assert result.output == "From c."
     assert entries(result) == [("a", "failed"), ("b", "failed"), ("c", "completed")]
+
+
+async def test_a_model_that_times_out_as_it_hangs_up_is_followed_by_the_next() -> None:
+    class TimesOut(ScriptedModel):
+        @asynccontextmanager
+        async def stream(self, request: ModelRequest) -> AsyncGenerator[AsyncIterator[Delta]]:
+            try:
+                async with asyncio.timeout(0.01), super().stream(request) as deltas:
+                    yield deltas
+            except TimeoutError:
+                raise ModelTimeout("Too slow.") from None
+
+    second = ScriptedModel("From b.", name="b")
+    result = await Agent(TimesOut(Stall(), name="a"), middleware=[FallbackModels(second)]).invoke_async("Hello")
+    assert result.output == "From b."
+    assert [(entry.model, entry.error) for entry in result.usage.entries] == [("a", "ModelTimeout"), ("b", None)]
 
 
 async def test_an_answer_that_has_begun_stays_with_its_model() -> None:
@@ -484,7 +502,7 @@ async def test_a_prompt_that_was_cut_before_its_check_is_checked_with_the_next()
     run = agent.start("bad")
     await begun.wait()
     run.steer("good")
-    assert (await run.result()).stop_reason == "cancelled"
+    assert (await run).stop_reason == "cancelled"
     assert model.requests == []
 
 
@@ -544,7 +562,7 @@ async def test_a_refused_answer_may_be_kept_out_of_the_conversation(
     guardrail = OutputGuardrail(lambda _, text: "rude" if "evil" in text else None, **options)
     run = Agent(ScriptedModel("evil words"), middleware=[guardrail]).start("Hello")
     run.tap(lambda event: texts.append(event.text) if isinstance(event, TextDelta) else None)
-    result = await run.result()
+    result = await run
     assert "".join(texts) == seen
     assert result.text == ""
     assert note in str(result.messages[-1])
@@ -576,11 +594,11 @@ async def test_so_many_requests_at_once_in_the_order_of_their_arrival() -> None:
     assert model.open_streams == 2
     assert [any(isinstance(each, ModelCallWaiting) for each in events[n]) for n in range(5)] == [False] * 2 + [True] * 3
     runs[2].cancel("no longer")  # one that waits leaves the line
-    assert (await runs[2].result()).stop_reason == "cancelled"
+    assert (await runs[2]).stop_reason == "cancelled"
     runs[0].cancel("enough")
-    await asyncio.gather(runs[3].result(), runs[4].result())
+    await asyncio.gather(runs[3], runs[4])
     runs[1].cancel("enough")
-    await runs[1].result()
+    await runs[1]
     sent = [str(request.messages[0].text) for request in model.requests if isinstance(request.messages[0], UserMessage)]
     assert sent == ["prompt 0", "prompt 1", "prompt 3", "prompt 4"]
 
@@ -605,7 +623,7 @@ def test_requests_wait_until_the_window_has_room() -> None:
             run.tap(lambda event: waits.append(event.reason) if isinstance(event, ModelCallWaiting) else None)
         runs[1].cancel("no longer")
         for run in runs:
-            await run.result()
+            await run
 
     run_virtual(main())
     first = sent[0]

@@ -55,7 +55,7 @@ def test_a_stream_that_stalls_is_cut_after_two_minutes() -> None:
     error, took = failure(Agent(ScriptedModel([Say("It was "), Pause(100), Say("and "), Stall()]), retry=ONCE))
     assert isinstance(error, StreamBroken)
     assert "nothing came for 120 s" in str(error)
-    assert took == pytest.approx(220)
+    assert 220 <= took <= 220 + 120 / 8
     result: Any = getattr(error, "result", None)
     last = result.messages[-1]
     assert isinstance(last, AssistantMessage)
@@ -64,10 +64,18 @@ def test_a_stream_that_stalls_is_cut_after_two_minutes() -> None:
 
 
 @pytest.mark.parametrize("first_word_at", [1.0, 7.0, 11.0, 19.5])
-def test_the_gap_is_measured_from_the_last_part_exactly(first_word_at: float) -> None:
+def test_the_gap_is_measured_from_the_last_part(first_word_at: float) -> None:
     agent = Agent(ScriptedModel([Pause(first_word_at), Say("Hm"), Stall()]), retry=ONCE)
     _, took = failure(agent, first_token_timeout=20, stream_gap_timeout=5)
-    assert took == pytest.approx(first_word_at + 5)
+    assert first_word_at + 5 <= took <= first_word_at + 5 + 5 / 8
+
+
+def test_an_answer_that_comes_slowly_but_surely_is_not_cut() -> None:
+    steps = [step for number in range(40) for step in (Pause(4.9), Say(f"{number} "))]
+    agent = Agent(ScriptedModel([*steps, Call("slow", {"seconds": 1}, pause=4.9)], "Done."), tools=[slow])
+    result, took = in_virtual_time(lambda: agent.invoke_async("go", stream_gap_timeout=5))
+    assert result.output == "Done."
+    assert took > 190
 
 
 def test_a_report_of_usage_is_not_the_first_word() -> None:
@@ -108,7 +116,7 @@ def test_none_switches_them_off(where: str) -> None:
 def test_one_of_them_alone() -> None:
     agent = Agent(ScriptedModel([Pause(5000), Say("Hm"), Stall()]), first_token_timeout=None, retry=ONCE)
     _, took = failure(agent)
-    assert took == pytest.approx(5120)
+    assert 5120 <= took <= 5120 + 120 / 8
     agent = Agent(ScriptedModel([Pause(5), Say("Hm"), Pause(5000), Say("m.")]), stream_gap_timeout=None, retry=ONCE)
     result, _ = in_virtual_time(lambda: agent.invoke_async("go", first_token_timeout=10))
     assert result.output == "Hmm."
@@ -149,5 +157,5 @@ def test_a_summary_on_the_side_is_watched_too() -> None:
         return await agent.invoke_async("and now?")
 
     result, took = in_virtual_time(main)
-    assert took == pytest.approx(120)
+    assert 120 <= took <= 120 + 120 / 8
     assert result.output == "Fine."

@@ -95,6 +95,12 @@ class AnswerBuilder:
         """What the model wrote, block by block, for counting."""
         return tuple(block.block() for block in tuple(self._blocks))
 
+    def extent(self) -> tuple[object, ...]:
+        """How far the answer has come: another value whenever a delta has brought something new."""
+        blocks = tuple(self._blocks)
+        ended = sum(1 for call in blocks if isinstance(call, _Call) and call.ended)
+        return len(blocks), sum(len(block.parts) for block in blocks), ended, self.usage, self.complete
+
     def blocks_since_report(self) -> tuple[Block, ...] | None:
         """The same, without what was written before the provider last reported output; None when nothing was."""
         marks = self._reported_at

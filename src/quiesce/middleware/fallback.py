@@ -38,14 +38,16 @@ class FallbackModels(Middleware[Any]):
         """The answer of the first model that begins one."""
         *others, last = (call.model, *self._models)
         for model in others:
-            async with AsyncExitStack() as stack:
-                try:
+            try:
+                async with AsyncExitStack() as stack:
                     deltas = await stack.enter_async_context(next(call.replace(model=model)))
                     begun = await _beginning(deltas)
-                except self._on:
-                    continue  # leaving the stack hangs up
+                    kept = stack.pop_all()
+            except self._on:  # raised by the model, or while hanging up on one that stalls
+                continue
+            async with kept:
                 yield _joined(begun, deltas)
-                return
+            return
         async with next(call.replace(model=last)) as deltas:
             yield deltas
 

@@ -98,7 +98,6 @@ async def _collect(model: Model, request: ModelRequest, builder: AnswerBuilder, 
                     if not builder.is_open:
                         return
                     builder.add(delta)
-                    watch.last = watch.clock()
             finally:
                 watch.stop()
                 state.foreign_tasks.note_closing()

@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import suppress
-from math import inf
 from typing import Any, Final
 
 from ..conversation.answer import AnswerBuilder
@@ -203,7 +202,7 @@ async def read_deltas(
 ) -> None:
     """Take the model's deltas: into the builder first, then to the readers."""
     token, broadcast, meter = state.progress.work_token, state.events, build_meter(state, state.spending.bill)
-    idle, clock = True, watch.clock
+    idle = True
     async for delta in deltas:
         if token.stop_now or not builder.is_open:
             watch.stop()
@@ -216,9 +215,9 @@ async def read_deltas(
         if meter is not None:
             meter.update(builder)
         if broadcast.since_checkpoint >= CHECKPOINT_EVERY:
-            watch.last = inf  # a reader that is slow is no gap in the stream
+            watch.paused = True  # a reader that is slow is no gap in the stream
             await broadcast.checkpoint()
-        watch.last = clock()
+            watch.paused = False
 
 
 async def hang_up(state: RunState, delta: Delta, deltas: AsyncIterator[Delta]) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from math import inf
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from ..conversation.answer import AnswerBuilder
@@ -203,7 +202,7 @@ class RequestStream:
         sent, deltas = self._sent, self._deltas
         assert deltas is not None
         sent.reader = asyncio.current_task()
-        self._watch.last = self._watch.clock()  # what the middleware does between two deltas is no gap in the stream
+        self._watch.paused = False
         try:
             delta = await anext(deltas)
         except StopAsyncIteration:
@@ -219,7 +218,7 @@ class RequestStream:
             raise sent.error from error
         finally:
             sent.reader = None
-            self._watch.last = inf
+            self._watch.paused = True  # what the middleware does between two deltas is no gap in the stream
         if self._state.progress.work_token.stop_now or not self._builder.is_open:
             await self._hang_up(delta, deltas)
             raise StopAsyncIteration

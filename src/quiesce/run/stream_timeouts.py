@@ -11,6 +11,8 @@ from ..errors import ConfigurationError, ModelTimeout
 
 FIRST_TOKEN_TIMEOUT: Final = 600.0
 STREAM_GAP_TIMEOUT: Final = 120.0
+# How often a watch looks whether an answer has grown, within the time that a gap may take.
+_LOOKS: Final = 8
 
 
 class StreamTimeouts(NamedTuple):
@@ -46,12 +48,16 @@ class StreamedAnswer(Protocol):
         """Whether the model has said anything."""
         ...
 
+    def extent(self) -> tuple[object, ...]:
+        """How far the answer has come: another value whenever something has come."""
+        ...
+
 
 class StreamWatch:
     """Ends the reading of a stream that stalls: `async with` around it raises `ModelTimeout` then.
 
-    One timer for the whole stream, which is set again only when it fires: a part of the answer costs no more than
-    writing down when it came.
+    A part of the answer costs nothing here: one timer looks now and then whether the answer has grown. A gap is
+    therefore noticed up to an eighth of its time late.
     """
 
     def __init__(self, timeouts: StreamTimeouts, answer: StreamedAnswer, is_stopped: Callable[[], bool]) -> None:
@@ -60,12 +66,13 @@ class StreamWatch:
         self._answer: Final = answer
         self._is_stopped: Final = is_stopped
         self._began: Final = self._loop.time()
+        self._extent: tuple[object, ...] = answer.extent()
+        self._grown_at = self._began
         self._timer: asyncio.TimerHandle | None = None
         self._scope: Final = asyncio.timeout(None)
         self._expired = ""
-        self.clock: Final = self._loop.time
-        self.last = self._began
-        """When the last part of the answer came; infinite while nothing is expected, because readers are slow."""
+        self.paused = False
+        """Whether the stream is not read, because a reader of the run is slow."""
 
     async def __aenter__(self) -> Self:
         await self._scope.__aenter__()
@@ -86,21 +93,27 @@ class StreamWatch:
             self._timer = None
 
     def _arm(self, now: float) -> None:
-        """Set the timer for the deadline, or for a gap from now: a first word may come in between."""
-        due = [each for each in (self._deadline(), self._timeouts.gap and now + self._timeouts.gap) if each is not None]
+        """Look again at the deadline, or before that: a first word may come, or the answer may grow."""
+        due = [] if self._deadline is None else [self._deadline]
+        if self._timeouts.gap is not None:
+            due.append(now + self._timeouts.gap / _LOOKS)
         if due:
             self._timer = self._loop.call_at(min(due), self._check)
 
+    @property
     def _deadline(self) -> float | None:
         if not self._answer.has_content:
             return None if self._timeouts.first_token is None else self._began + self._timeouts.first_token
-        return None if self._timeouts.gap is None or math.isinf(self.last) else self.last + self._timeouts.gap
+        return None if self._timeouts.gap is None else self._grown_at + self._timeouts.gap
 
     def _check(self) -> None:
         self._timer = None
         if self._is_stopped():
             return
-        now, deadline = self._loop.time(), self._deadline()
+        now, extent = self._loop.time(), self._answer.extent()
+        if extent != self._extent or self.paused:
+            self._extent, self._grown_at = extent, now
+        deadline = self._deadline
         if deadline is None or now < deadline:
             self._arm(now)
         elif self._answer.has_content:
