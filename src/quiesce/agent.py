@@ -155,7 +155,10 @@ class Agent(Generic[DepsT, OutT]):
         telemetry: Telemetry | None = None,
         context: Context | None = None,
     ) -> None:
-        check_agent_options(limits, retry, tool_choice, on_limit, settings, stop_policy, calibration)
+        check_agent_options(
+            limits=limits, retry=retry, tool_choice=tool_choice, on_limit=on_limit, settings=settings,
+            stop_policy=stop_policy, calibration=calibration,
+        )  # fmt: skip
         check_instance("telemetry", telemetry, Telemetry, "Telemetry(...)")
         own = own_conversation(conversation, session, store)
         resolved = resolve_model(model)

@@ -164,6 +164,7 @@ def check_text_keys(name: str, value: object) -> None:
 
 
 def check_agent_options(
+    *,
     limits: object,
     retry: object,
     tool_choice: object,
