@@ -25,7 +25,43 @@ FUNCTION: Final = "takes any function: a schema is made of its parameters at run
 OTHERS: Final = "runs and results of other agents, whose output types differ"
 PARAMETERS: Final = "any tool, agent or context: its type parameters do not matter here"
 
+HOOKS: Final = "a hook is registered for agents of any kind, so it sees deps and state of any type"
+SHARED: Final = "one object may serve agents with different deps"
+RESULT: Final = "what a tool returns can be anything that a result can be made of"
+
 REASONS: Final[dict[str, str]] = {
+    **{
+        f"{event}.{member}": HOOKS
+        for event in (
+            *("HookEvent", "BeforeRun", "AfterRun", "BeforeModelCall", "AfterModelCall", "BeforeToolCall"),
+            *("AfterToolCall", "OnMessage", "OnStop", "OnLateOutcome"),
+        )
+        for member in ("__init__", "deps", "state")
+    },
+    **{f"{name}.model_call": SHARED for name in ("CachePrompt", "ConcurrencyLimit", "FallbackModels", "RateLimit")},
+    **{
+        f"{name}.tool_call": RESULT
+        for name in (
+            *("CachePrompt", "ConcurrencyLimit", "FallbackModels", "RateLimit"),
+            *("InputGuardrail", "OutputGuardrail", "Middleware"),
+        )
+    },
+    "AfterToolCall.replace": RESULT,
+    "BeforeToolCall.interrupt": JSON,
+    "BeforeToolCall.replace": RESULT,
+    "Conversation.replace_state": STATE,
+    "Limits.of": "numbers of different kinds: counts are whole, money is decimal",
+    "MCPServer.http": "options of the MCP client, passed on",
+    "MCPServer.stdio": "options of the MCP client, passed on",
+    "MCPServer.wait_for": "the caller's own awaitable",
+    "ReasoningDelta.provider_data": JSON,
+    "RunOptions.middleware": SHARED,
+    "Session.replace_state": STATE,
+    "ToolCallRequest.__init__": JSON,
+    "ToolCallRequest.arguments": JSON,
+    "ToolCallRequest.replace": JSON,
+    "ToolCallRequest.tool": PARAMETERS,
+    "ToolProgress.progress": JSON,
     "Agent.__init__": f"state=, settings= and tools=: {STATE}; {SETTINGS}; {FUNCTION}",
     "Agent.active_runs": OTHERS,
     "Agent.add_tools": FUNCTION,

@@ -36,8 +36,8 @@ from .run.argument_checks import (
     checked_cut_note,
     checked_deps_type,
     checked_output_retries,
-    checked_seconds,
     checked_state,
+    checked_tool_choice,
     is_sequential,
     own_conversation,
     tool_table,
@@ -156,25 +156,22 @@ class Agent(Generic[DepsT, OutT]):
         context: Context | None = None,
     ) -> None:
         check_agent_options(
-            limits=limits, retry=retry, tool_choice=tool_choice, on_limit=on_limit, settings=settings,
-            stop_policy=stop_policy, calibration=calibration,
-        )  # fmt: skip
+            limits, retry, on_limit, settings=settings, stop_policy=stop_policy, calibration=calibration
+        )
         check_instance("telemetry", telemetry, Telemetry, "Telemetry(...)")
         own = own_conversation(conversation, session, store)
-        resolved = resolve_model(model)
+        resolved, table = resolve_model(model), tool_table(tools, checked_deps_type(deps_type))
         run = RunConfig(
-            checked_agent_name(name), resolved, checked_instructions(instructions),
-            tool_table(tools, checked_deps_type(deps_type)), Hooks(hooks),
+            checked_agent_name(name), resolved, checked_instructions(instructions), table, Hooks(hooks),
             limits or Limits(), retry or Retry(), output_spec(output_type),
             checked_output_retries(output_retries), is_sequential(tool_execution), checked_cut_note(cut_note),
             state=checked_state(state), settings=settings, context=checked_context(context), deps_type=deps_type,
             estimator=open_estimator(resolved, calibration), on_limit=on_limit,
             stream_timeouts=checked_timeouts(first_token_timeout, stream_gap_timeout),
-            middleware=checked_middleware(middleware), tool_choice=tool_choice,
+            middleware=checked_middleware(middleware), tool_choice=checked_tool_choice(tool_choice, table),
             stop_policy=policy_for(resolved.name, getattr(resolved, "stop_policy", None), stop_policy),
         )  # fmt: skip
-        defaults = RunDefaults(checked_seconds(timeout), on_busy, on_prompt, store)
-        self._start_with(AgentConfig(run, defaults, telemetry), own)
+        self._start_with(AgentConfig(run, RunDefaults(timeout, on_busy, on_prompt, store), telemetry), own)
 
     def _start_with(self, config: AgentConfig, conversation: Conversation) -> None:
         self._config = config

@@ -23,7 +23,7 @@ from quiesce import (
     Trim,
     tool,
 )
-from quiesce.errors import ConfigurationError, InvalidPrompt
+from quiesce.errors import ConfigurationError, InterruptError, InvalidPrompt
 from quiesce.models.scripted import Say, ScriptedModel
 
 pytestmark = pytest.mark.promise("P8")
@@ -80,7 +80,8 @@ AGENT_ACCEPTS: Final[dict[str, frozenset[str]]] = {
     "calibration": frozenset({"none"}),
     "telemetry": frozenset({"none"}),
     "context": frozenset({"none"}),
-    "middleware": frozenset({"list"}),
+    "middleware": frozenset({"none", "list"}),
+    "tool_choice": frozenset({"none"}),
     "first_token_timeout": SECONDS,
     "stream_gap_timeout": SECONDS,
 }
@@ -102,6 +103,7 @@ RUN_ACCEPTS: Final[dict[str, frozenset[str]]] = {
     "owner": frozenset({"text", "blank"}),
     "output_type": frozenset({"none", "class"}),
     "on_limit": frozenset({"none"}),
+    "tool_choice": frozenset({"none"}),
     "middleware": frozenset({"none", "list"}),
     "first_token_timeout": SECONDS,
     "stream_gap_timeout": SECONDS,
@@ -202,7 +204,7 @@ def test_a_prompt_of_another_kind_is_refused(prompt: Any) -> None:
 @pytest.mark.parametrize("answers", [5, None, "yes", ["x"], {5: True}])
 def test_answers_of_another_kind_are_refused(answers: Any) -> None:
     agent = Agent(ScriptedModel("hi"))
-    with pytest.raises(ConfigurationError, match="answers"):
+    with pytest.raises(InterruptError, match=r"Answers are a dict|No interrupt 5"):
         agent.answer(answers)
 
 

@@ -157,7 +157,7 @@ def checked_middleware(middleware: object) -> tuple[Middleware[Any], ...]:
     """A list of middleware. Raises `ConfigurationError` for what is none."""
     if middleware is None:
         return ()
-    if isinstance(middleware, str | Middleware) or not isinstance(middleware, Iterable):
+    if isinstance(middleware, str | Middleware | Mapping) or not isinstance(middleware, Iterable):
         raise ConfigurationError(f"middleware={middleware!r} makes no sense.", todo="Use a list of Middleware objects.")
     found: list[Middleware[Any]] = []
     for each in cast("Iterable[object]", middleware):

@@ -164,11 +164,10 @@ def check_text_keys(name: str, value: object) -> None:
 
 
 def check_agent_options(
-    *,
     limits: object,
     retry: object,
-    tool_choice: object,
     on_limit: object,
+    *,
     settings: object,
     stop_policy: object,
     calibration: object,
@@ -176,7 +175,6 @@ def check_agent_options(
     """Raises `ConfigurationError` for options of an agent that are not what they should be."""
     check_instance("limits", limits, Limits, "Limits(...)")
     check_instance("retry", retry, Retry, "Retry(...)")
-    check_instance("tool_choice", tool_choice, str, '"auto", "none", "required" or the name of a tool')
     check_choice("on_limit", on_limit, OnLimit)
     check_text_keys("settings", settings)
     check_instance("stop_policy", stop_policy, (str, RequestStopPolicy), "an action, or a RequestStopPolicy")

@@ -19,7 +19,7 @@ from ..sessions import Conversation
 from ..tools.context import ToolContext
 from ..tools.current_run import run_of_call
 from ..usage.stop_policy import policy_for
-from .argument_checks import check_choice, check_deps, checked_tool_choice, shared_session, tool_table
+from .argument_checks import check_choice, check_deps, checked_seconds, checked_tool_choice, shared_session, tool_table
 from .config import OnBusy, OnPrompt, RunConfig, RunInput, check_price, for_owner, open_estimator
 from .family import Parent
 from .handoff import cost_refusal
@@ -44,6 +44,7 @@ class RunDefaults:
     store: Any = None
 
     def __post_init__(self) -> None:
+        checked_seconds(self.timeout)
         check_choice("on_busy", self.on_busy, OnBusy)
         check_choice("on_prompt", self.on_prompt, OnPrompt)
 
