@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar, Unpack, overload
 
-from ._background_loop import running_loop
 from .as_tool import agent_tool
-from .cancellation import Cause, Mode, ModeName, Source
+from .cancellation import Mode, ModeName, Source
 from .cancellation.cause import parse_mode
 from .compaction import Context
 from .conversation.sealing import DEFAULT_CUT_NOTE
 from .conversation.validity import user_message
-from .errors import ConfigurationError, ConversationBusy, UnknownMode
+from .errors import ConfigurationError, UnknownMode
 from .events import Event
 from .hooks import Hook, HookEvent, Hooks
 from .interrupts import Answers, Interrupt, checked_answers
 from .limits import Limits, OnLimit
-from .messages import Message, Prompt, UserMessage
+from .messages import Message, Prompt
 from .middleware.base import Middleware, checked_middleware
 from .models.base import Model, ToolChoice
 from .models.resolve import resolve_model
 from .result import RunResult
 from .retry import Retry
+from .run.agent_runs import AgentConfig, AgentRuns
 from .run.argument_checks import (
     ToolSource,
     check_agent_options,
@@ -43,20 +42,17 @@ from .run.argument_checks import (
     tool_table,
 )
 from .run.config import OnBusy, OnPrompt, RunConfig, open_estimator
-from .run.events.stream import EventStream, events_in_this_thread, run_in_background
-from .run.handle import Run, joined
+from .run.events.stream import EventStream, events_in_this_thread
+from .run.handle import Run
 from .run.instructions import Instruction, checked_instructions
-from .run.launch import Launch, RunDefaults, with_options
-from .run.options import RunOptions, check_options
+from .run.launch import RunDefaults
+from .run.options import RunOptions
 from .run.output import output_spec
 from .run.own_conversation import OwnConversation
-from .run.start import claim_or_queue
-from .run.state import RunState
 from .run.stream_timeouts import FIRST_TOKEN_TIMEOUT, STREAM_GAP_TIMEOUT, checked_timeouts
 from .sessions import Conversation, Session, SessionStore, Store
 from .telemetry import Telemetry
 from .tools.tool import Tool
-from .usage.agent_usage import AgentUsage
 from .usage.estimate.calibration import Calibration
 from .usage.live import LiveUsage
 from .usage.stop_policy import RequestStopPolicy, StopAction, policy_for
@@ -74,16 +70,6 @@ else:  # the defaults are for type checkers
     DepsT, OutT = TypeVar("DepsT"), TypeVar("OutT")
 _T = TypeVar("_T")
 _Hook = TypeVar("_Hook", bound=Hook)
-_overrides: Final[ContextVar[Mapping[int, RunOptions[Any]]]] = ContextVar("quiesce_overrides", default={})  # noqa: B039
-
-
-@dataclass(frozen=True, slots=True)
-class AgentConfig:
-    """What an agent is made with: the configuration of its runs, and what a run may be given instead."""
-
-    run: RunConfig
-    defaults: RunDefaults
-    telemetry: Telemetry | None = None
 
 
 class Agent(Generic[DepsT, OutT]):
@@ -171,13 +157,7 @@ class Agent(Generic[DepsT, OutT]):
             middleware=checked_middleware(middleware), tool_choice=checked_tool_choice(tool_choice, table),
             stop_policy=policy_for(resolved.name, getattr(resolved, "stop_policy", None), stop_policy),
         )  # fmt: skip
-        self._start_with(AgentConfig(run, RunDefaults(timeout, on_busy, on_prompt, store), telemetry), own)
-
-    def _start_with(self, config: AgentConfig, conversation: Conversation) -> None:
-        self._config = config
-        self._own = OwnConversation(conversation, config.run.agent)
-        self._active: dict[str, Run[Any]] = {}
-        self._usage = AgentUsage()
+        self._runs = AgentRuns(AgentConfig(run, RunDefaults(timeout, on_busy, on_prompt, store), telemetry), own)
 
     def __reduce__(self) -> tuple[Any, ...]:
         raise TypeError(
@@ -195,7 +175,7 @@ class Agent(Generic[DepsT, OutT]):
     @property
     def state(self) -> dict[str, Any]:
         """The state of the agent's own conversation."""
-        return self._own.conversation.begin_state(self.config.state)
+        return self._runs.own.conversation.begin_state(self.config.state)
 
     @property
     def messages(self) -> tuple[Message, ...]:
@@ -203,32 +183,32 @@ class Agent(Generic[DepsT, OutT]):
 
         A session that was not used here yet is loaded. Raises `ConfigurationError` when that would block an event loop.
         """
-        return self._own.loaded().sealed(self.config.cut_note)
+        return self._runs.own.loaded().sealed(self.config.cut_note)
 
     @property
     def interrupts(self) -> tuple[Interrupt, ...]:
         """What a person is asked in the own conversation; see `answer`. A session is loaded, as for `messages`."""
-        return self._own.loaded().interrupts
+        return self._runs.own.loaded().interrupts
 
     @property
     def config(self) -> RunConfig:
         """What this agent's runs are started with."""
-        return self._config.run
+        return self._runs.config.run
 
     @property
     def conversation(self) -> Conversation:
         """The conversation that prompts go to unless a call names another one."""
-        return self._own.conversation
+        return self._runs.own.conversation
 
     @property
     def session(self) -> Session | None:
         """The session, if this agent's own conversation is one."""
-        return self._own.conversation if isinstance(self._own.conversation, Session) else None
+        return self._runs.own.conversation if isinstance(self._runs.own.conversation, Session) else None
 
     @property
     def active_runs(self) -> tuple[Run[Any], ...]:
         """The runs of this agent that have not ended."""
-        return tuple(self._active.copy().values())
+        return self._runs.active
 
     @property
     def tools(self) -> Mapping[str, Tool]:
@@ -238,7 +218,7 @@ class Agent(Generic[DepsT, OutT]):
     @property
     def usage(self) -> LiveUsage:
         """What all runs of this agent have used, those that have not ended included."""
-        return LiveUsage(self._usage)
+        return LiveUsage(self._runs.usage)
 
     @property
     def calibration(self) -> Calibration:
@@ -265,7 +245,7 @@ class Agent(Generic[DepsT, OutT]):
         Raises what `start` and `Run.wait` raise. Any other exception that is raised in this thread meanwhile, such as
         Ctrl-C or the time limit of a task queue, stops the run, and goes on when that is at rest.
         """
-        return self._run_here(user_message(prompt), options, output_type)
+        return self._runs.wait_for(user_message(prompt), options, output_type)
 
     @overload
     async def invoke_async(self, prompt: Prompt, **options: Unpack[RunOptions[DepsT]]) -> RunResult[OutT]: ...
@@ -281,7 +261,7 @@ class Agent(Generic[DepsT, OutT]):
         When the calling task is cancelled, the run is stopped (cause: `caller`), settles, and the cancellation goes on.
         Raises the `RunError` of a run that failed.
         """
-        return await self._run_in_loop(user_message(prompt), options, output_type)
+        return await self._runs.wait_for_async(user_message(prompt), options, output_type)
 
     def stream(
         self, prompt: Prompt, *, output_type: TypeForm[object] | None = None, **options: Unpack[RunOptions[DepsT]]
@@ -290,8 +270,8 @@ class Agent(Generic[DepsT, OutT]):
 
         Leaving the loop early is a stop (cause: `disconnect`). A run that failed raises its error after the last event.
         """
-        message, checked = user_message(prompt), self._checked(options)
-        return events_in_this_thread(lambda: self._start_or_join(message, checked, output_type))
+        message, checked = user_message(prompt), self._runs.checked(options)
+        return events_in_this_thread(lambda: self._runs.start_or_join(message, checked, output_type))
 
     @overload
     def stream_async(self, prompt: Prompt, **options: Unpack[RunOptions[DepsT]]) -> EventStream[OutT]: ...
@@ -304,7 +284,7 @@ class Agent(Generic[DepsT, OutT]):
     ) -> EventStream[Any]:
         """Run and iterate over the events. Leaving the loop early is a stop. Options as for `start`."""
         message = user_message(prompt)
-        return EventStream(lambda: self._start_or_join(message, self._checked(options), output_type))
+        return EventStream(lambda: self._runs.start_or_join(message, self._runs.checked(options), output_type))
 
     @overload
     def start(self, prompt: Prompt, **options: Unpack[RunOptions[DepsT]]) -> Run[OutT]: ...
@@ -318,7 +298,7 @@ class Agent(Generic[DepsT, OutT]):
         Raises `InvalidPrompt` for a prompt that cannot be sent, `ConversationBusy` while another run holds the
         conversation, and `ConfigurationError` for options that cannot work; none changes anything.
         """
-        return self._start(user_message(prompt), options, output_type)
+        return self._runs.start(user_message(prompt), options, output_type)
 
     # --- Going on -------------------------------------------------------------------------------------------------
 
@@ -330,15 +310,15 @@ class Agent(Generic[DepsT, OutT]):
         tools that finished before are not run again. Raises an `InterruptError` when the answers do not fit what is
         asked, and what `__call__` raises.
         """
-        return self._run_here(checked_answers(answers), options)
+        return self._runs.wait_for(checked_answers(answers), options)
 
     async def answer_async(self, answers: Answers, **options: Unpack[RunOptions[DepsT]]) -> RunResult[OutT]:
         """`answer`, for a running event loop."""
-        return await self._run_in_loop(checked_answers(answers), options)
+        return await self._runs.wait_for_async(checked_answers(answers), options)
 
     def start_answer(self, answers: Answers, **options: Unpack[RunOptions[DepsT]]) -> Run[OutT]:
         """`answer`, as a handle that is returned at once."""
-        return self._start(checked_answers(answers), options)
+        return self._runs.start(checked_answers(answers), options)
 
     def continue_(self, **options: Unpack[RunOptions[DepsT]]) -> RunResult[OutT]:
         """Let the model go on with its last answer, after a stop or at the limit of its length. Options as for `start`.
@@ -347,15 +327,15 @@ class Agent(Generic[DepsT, OutT]):
         message. When the stop came before the model said anything, it is simply asked again.
         Raises `NothingToContinue` in an empty conversation, and what `__call__` raises.
         """
-        return self._run_here(None, options)
+        return self._runs.wait_for(None, options)
 
     async def continue_async(self, **options: Unpack[RunOptions[DepsT]]) -> RunResult[OutT]:
         """`continue_`, for a running event loop."""
-        return await self._run_in_loop(None, options)
+        return await self._runs.wait_for_async(None, options)
 
     def start_continue(self, **options: Unpack[RunOptions[DepsT]]) -> Run[OutT]:
         """`continue_`, as a handle that is returned at once."""
-        return self._start(None, options)
+        return self._runs.start(None, options)
 
     def as_tool(self, name: str | None = None, description: str | None = None, *, memory: bool = False) -> Tool:
         """A tool whose call is a run of this agent: the model gives a prompt, and gets the answer.
@@ -366,60 +346,6 @@ class Agent(Generic[DepsT, OutT]):
         with the parent. A child that is stopped alone is a tool result that says so; one that fails is a tool error.
         """
         return agent_tool(self, name=name, description=description, memory=memory)
-
-    # --- Starting: a prompt, the answers to an interrupt, or None to continue ---------------------------------------
-
-    def _run_here(self, given: UserMessage | Answers | None, options: RunOptions[Any], output_type: Any = None) -> Any:
-        checked = self._checked(options)
-        return run_in_background(
-            lambda: self._start_or_join(given, checked, output_type),
-            lambda run, _: run.wait(),
-        )
-
-    async def _run_in_loop(
-        self, given: UserMessage | Answers | None, options: RunOptions[Any], output_type: Any = None
-    ) -> Any:
-        return await self._start_or_join(given, self._checked(options), output_type)[0]
-
-    def _start(
-        self, given: UserMessage | Answers | None, options: RunOptions[Any], output_type: Any = None
-    ) -> Run[Any]:
-        checked = self._checked(options)
-        if running_loop() is None:
-            return run_in_background(lambda: self._start_or_join(given, checked, output_type), lambda run, _: run)
-        return self._start_or_join(given, checked, output_type)[0]
-
-    def _checked(self, options: RunOptions[Any]) -> RunOptions[Any]:
-        """The options, with what overrides them, in the caller's own thread. Raises `ConfigurationError`."""
-        options = {**options, **_overrides.get().get(id(self), {})}
-        check_options(options)
-        if not {"conversation", "session", "on_busy"} & options.keys() and self._config.defaults.on_busy == "refuse":
-            self._own.note_use()
-        return options
-
-    def _start_or_join(
-        self, given: UserMessage | Answers | None, options: RunOptions[Any], output_type: Any = None
-    ) -> tuple[Run[Any], bool]:
-        """A run, and whether it is the caller's: a prompt that steered a run of another caller does not own it."""
-        launch = Launch(self.config, self._config.defaults, self._own, options, output_type)
-        state = launch.state(given)
-        steered = claim_or_queue(state)
-        if isinstance(steered, Run):
-            return joined(steered), False  # pyright: ignore[reportUnknownArgumentType]
-        run: Run[Any] = Run(state, timeout=launch.timeout, on_end=self._on_run_end)
-        self._active[run.id] = launch.conversation.runs[run.id] = run
-        self._usage.open(state.spending.bill.ledger)
-        if self._config.telemetry is not None:
-            run.tap(self._config.telemetry.follow(run.id, self.name, state.config.model.name))
-        if launch.is_own:
-            armed, self._own.armed = self._own.armed, None
-            if armed is not None:
-                state.token.cancel(armed.reason, mode=armed.mode, source=armed.source)
-        return run, True
-
-    def _on_run_end(self, state: RunState) -> None:
-        self._active.pop(state.run_id, None)
-        self._usage.close(state.spending.bill.ledger)
 
     # --- Stopping -----------------------------------------------------------------------------------------------
 
@@ -439,40 +365,17 @@ class Agent(Generic[DepsT, OutT]):
         except UnknownMode:
             self.cancel(reason, source=source, arm=arm)
             raise
-        runs = self.active_runs
-        for run in runs:
-            run.cancel(reason, mode=wanted, source=source)
-        asked: tuple[Interrupt, ...] = ()
-        with suppress(ConversationBusy):
-            asked = self._own.conversation.cancel_pending(self.config.cut_note)
-        if not runs and not asked and arm:
-            if self._own.armed is None:
-                self._own.armed = Cause(source, reason, wanted)
-            runs = self.active_runs  # one may have started just now, before it could see that the agent is armed
-            if runs:
-                self._own.armed = None
-        for run in runs:
-            run.cancel(reason, mode=wanted, source=source)
-        return runs
+        return self._runs.cancel(reason, wanted, source, arm=arm)
 
     # --- More -----------------------------------------------------------------------------------------------------
 
-    @contextmanager
-    def override(self, **options: Unpack[RunOptions[DepsT]]) -> Generator[None]:
+    def override(self, **options: Unpack[RunOptions[DepsT]]) -> AbstractContextManager[None]:
         """Replace options of all runs that are started inside the block, whatever their calls say: for tests.
 
         `with agent.override(model=ScriptedModel(...), deps=FakeShop()):`. It holds for this task or thread and for
         those that are started from it. Raises `ConfigurationError` for options that cannot work.
         """
-        check_options(options)
-        with_options(self.config, options)
-        before = _overrides.get()
-        merged: RunOptions[Any] = {**before.get(id(self), {}), **options}
-        reset = _overrides.set({**before, id(self): merged})
-        try:
-            yield
-        finally:
-            _overrides.reset(reset)
+        return self._runs.override(options)
 
     def hook(self, *events: type[HookEvent]) -> Callable[[_Hook], _Hook]:
         """A decorator that registers a hook, for the events given or for those that its first parameter names."""
@@ -490,7 +393,7 @@ class Agent(Generic[DepsT, OutT]):
         work raises; nothing is added then.
         """
         more = tool_table((*self.config.tools.values(), *tools), self.config.deps_type)
-        self._config = replace(self._config, run=replace(self.config, tools=more))
+        self._runs.config = replace(self._runs.config, run=replace(self.config, tools=more))
 
     def fork(self, at: int | None = None) -> Agent[DepsT, OutT]:
         """An agent with the same configuration and a branch of its own conversation, to use beside this one.
@@ -499,7 +402,7 @@ class Agent(Generic[DepsT, OutT]):
         """
         twin: Agent[DepsT, OutT] = object.__new__(type(self))
         run = replace(self.config, hooks=self.config.hooks.copy())
-        twin._start_with(replace(self._config, run=run), self._own.conversation.branch(at))
+        twin._runs = AgentRuns(replace(self._runs.config, run=run), self.conversation.branch(at))
         return twin
 
     def clear(self) -> None:
@@ -507,11 +410,11 @@ class Agent(Generic[DepsT, OutT]):
 
         Raises `ConfigurationError` for a session: delete that from its store instead.
         """
-        before = self._own.conversation
+        before = self._runs.own.conversation
         if isinstance(before, Session):
             raise ConfigurationError(f"{before!r} is not forgotten so easily.", todo="Use store.delete(session.name).")
         before.hold("clear")
-        self._own = OwnConversation(Conversation(), self.name)
+        self._runs.own = OwnConversation(Conversation(), self.name)
         before.drop_pending()
         before.release("clear")
 
