@@ -9,8 +9,9 @@ import asyncio
 import statistics
 import time
 
-from quiesce.cancellation import CancellationToken
+from quiesce.cancellation import CancellationToken, TokenView
 from quiesce.messages import ToolCall
+from quiesce.run_context import RunContext
 from quiesce.tools.batch import ToolBatch
 from quiesce.tools.tool import Tool
 from quiesce.tools.undo.log import UndoLog
@@ -26,11 +27,12 @@ class Host:
     """The least that a call needs of a run."""
 
     run_id = "bench"
+    has_middleware = False
 
     def __init__(self) -> None:
         self.token = CancellationToken()
         self.work_token = self.token.child()
-        self.agent_state: dict[str, object] = {}
+        self.context = RunContext(deps=None, state={}, run_id="bench", token=TokenView(self.token))
         self.undo_log = UndoLog()
 
     def emit(self, event: object) -> None: ...

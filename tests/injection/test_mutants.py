@@ -16,6 +16,7 @@ from quiesce.run.handle import Run
 from quiesce.run.spending import Spending
 from quiesce.run.state import RunState
 from quiesce.run.turn import TurnInProgress
+from quiesce.run.waiting import outcome
 from quiesce.testing import StopViolation, stop_everywhere
 from quiesce.tools.call import CallInProgress
 from quiesce.tools.thread import ThreadCall
@@ -179,14 +180,14 @@ def test_two_ends_are_one_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.promise("P7")
 def test_a_swallowed_cancellation_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def owned(self: Run) -> Any:
+    async def result(self: Run) -> Any:
         try:
-            return await self
+            return await outcome(self.state)
         except asyncio.CancelledError:
             self.cancel(source="caller")
-            return await self
+            return await outcome(self.state)
 
-    monkeypatch.setattr(Run, "owned", owned)
+    monkeypatch.setattr(Run, "_result", result)
     caught("P7", "text", sources=["task"])
 
 

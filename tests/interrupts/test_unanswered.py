@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import pytest
 
@@ -86,7 +87,7 @@ async def test_answers_that_do_not_fit_change_nothing() -> None:
         ({}, InvalidAnswer),
     ):
         with pytest.raises(error):
-            agent.start(answers)
+            agent.start_answer(answers)
     with pytest.raises(ConfigurationError):
         agent.start("x", on_prompt="perhaps")  # pyright: ignore[reportArgumentType]
     assert agent.conversation.snapshot() is before
@@ -99,7 +100,7 @@ async def test_answers_that_do_not_fit_change_nothing() -> None:
 async def test_what_is_not_answered_in_time_is_not_run() -> None:
     ran: list[str] = []
 
-    @tool(requires_approval=True, approval_expires_in=-1)
+    @tool(requires_approval=True, approval_expires_in=0.001)
     async def too_late() -> str:
         ran.append("too late")
         return "ran"
@@ -111,6 +112,8 @@ async def test_what_is_not_answered_in_time_is_not_run() -> None:
 
     agent = Agent(ScriptedModel([Call("too_late"), Call("in_time")], "Done.", then="Yes."), tools=[too_late, in_time])
     await agent.invoke_async("Go")
+    while time.time() < agent.interrupts[0].expires_at:  # the clock of the world, which virtual time does not move
+        pass
     with pytest.raises(InterruptExpired):
         await agent.answer_async({"call_1:approval": True, "call_2:approval": True})
     assert ran == []

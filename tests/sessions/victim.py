@@ -124,7 +124,7 @@ def child(job: dict[str, Any]) -> None:
                         note(acks, "result", label, result.call_id, result.text)
                     case RunEnded(reason, receipt):
                         kind = "ended" if receipt.saved else "unsaved"
-                        note(acks, kind, label, reason, encode(agent.messages).decode(), receipt.unsaved)
+                        note(acks, kind, label, reason, encode(agent.conversation.sealed()).decode(), receipt.unsaved)
                 fuse("delivered")
             await run
 

@@ -191,6 +191,16 @@ def test_arguments_that_cannot_be_sent_are_told() -> None:
     assert result.is_error
 
 
+class Unsendable:
+    """Can be copied for each conversation, and not sent to another process."""
+
+    def __deepcopy__(self, memo: object) -> Unsendable:
+        return self
+
+    def __reduce__(self) -> str:
+        raise TypeError("not for other processes")
+
+
 def test_state_that_cannot_be_sent_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     class Settings:
         number = 3
@@ -200,7 +210,7 @@ def test_state_that_cannot_be_sent_is_left_out(monkeypatch: pytest.MonkeyPatch) 
 
     Settings.__module__, Settings.__qualname__ = "__main__", "Settings"
     monkeypatch.setattr("__main__.Settings", Settings, raising=False)  # as it is in a script
-    state = {"settings": Settings(), "lock": threading.Lock()}
+    state = {"settings": Settings(), "lock": Unsendable()}
     assert run_async(call(killable(look), state=state)).text == '["settings",3]'
 
 

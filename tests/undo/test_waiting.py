@@ -44,7 +44,7 @@ TURN = [Call("book", {"room": "blue"}, id="b"), Call("pay", id="p")]
 
 
 async def stop_when_it_speaks(agent: Agent, answers: dict[str, bool]) -> RunResult:
-    run = agent.start(answers)
+    run = agent.start_answer(answers)
     async for event in run:
         if isinstance(event.event if isinstance(event, ChildEvent) else event, TextDelta):
             run.cancel("no", undo=True)
