@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quiesce.conversation.answer import AnswerBuilder, parse_arguments, well_formed
-from quiesce.conversation.sealing import SENTENCES, close_turn, seal_turn, unfinished
+from quiesce.conversation.sealing import SENTENCES, close_turn, seal_pending, seal_turn, unfinished
 from quiesce.conversation.validity import check, faults
 from quiesce.errors import InvalidConversation, ModelProtocolError
 from quiesce.events import (
@@ -19,6 +19,7 @@ from quiesce.events import (
     ToolCallStart,
     UsageDelta,
 )
+from quiesce.interrupts import PendingCall, PendingTurn
 from quiesce.messages import (
     AssistantMessage,
     CutNote,
@@ -254,3 +255,11 @@ def test_whatever_a_model_sends_and_wherever_it_is_cut_the_conversation_is_valid
         results = [result for message in turn if isinstance(message, ToolMessage) for result in message.results]
         assert [result.call_id for result in results] == [call.id for call in finished]
         assert all(result.outcome is Outcome.NEVER_STARTED for result in results)
+
+
+@pytest.mark.promise("P4")
+def test_a_dropped_approval_says_whether_the_tool_had_begun():
+    calls = (ToolCall("a", "asks_inside", {}), ToolCall("b", "never_approved", {}))
+    pending = PendingTurn("r", AssistantMessage(calls), (PendingCall(calls[0], started=True), PendingCall(calls[1])))
+    results = seal_pending(pending, "Stopped.")[1].results
+    assert [each.outcome for each in results] == [Outcome.CANCELLED, Outcome.NEVER_STARTED]

@@ -227,3 +227,16 @@ def test_causes_carry_wall_time_and_a_monotonic_reading():
     token.cancel()
     assert before <= token.cause.clock <= time.perf_counter()
     assert abs(token.cause.at - time.time()) < 60
+
+
+@pytest.mark.promise("P7")
+@pytest.mark.parametrize("register", ["on_cancel", "watch"])
+def test_a_callback_that_is_interrupted_by_ctrl_c_at_its_registration_passes_it_on(register: str) -> None:
+    token = CancellationToken()
+    token.cancel("first")
+
+    def interrupted(_: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        getattr(token, register)(interrupted)
