@@ -123,6 +123,11 @@ def _crash_and_look(directory: Path, count: int) -> None:
                 assert [call["outcome"] for call in shown["receipt"]["calls"]] == ["unknown"]
             else:
                 assert "Once upon" in messages[1].text
+                # The request was sent, and what it used is not known: that is not 0.
+                for usage in (shown["run"]["usage"], shown["receipt"]["usage"]):
+                    assert usage["calls"] == 1
+                assert shown["run"]["usage"]["output"]["value"] is None
+                assert shown["run"]["usage"]["output"]["source"] == "unknown"
             # A reader that comes back goes on exactly where it was, and learns how the run ended.
             last = seen[-1][0]
             rest = read_events(client, run_id, **{"Last-Event-ID": str(last)})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ import msgspec
 
 from ..agent import Agent, AnyAgent
 from ..errors import StoreDamaged, StoreError
-from ..events import Event, MessageAdded, ModelCallEnded, RunEnded, TextDelta
+from ..events import Event, MessageAdded, ModelCallEnded, ModelCallStarted, RunEnded, TextDelta
 from ..interrupts import Interrupt
 from ..messages import Message, Outcome, UserMessage
 from ..phases import Phase
@@ -67,7 +68,7 @@ class StoredRun:
         self.conversation: Final = session
         self.readers: Final = StreamReaders(None, self.info)
         self.ended_at: Final = record.ended or record.started
-        self.entries: Final = tuple(event.entry for event in events if isinstance(event, ModelCallEnded))
+        self.entries: Final = _entries(record.run_id, events)
         self.receipt: Final = _receipt(record, self.entries)
         self.status: Final[RunStatus] = "ended" if record.status == "ended" else "crashed"
         self._last_messages: Final = session.messages if is_last else ()
@@ -213,6 +214,15 @@ def _prompt(events: Sequence[Event]) -> str:
         if isinstance(event, MessageAdded) and isinstance(event.message, UserMessage):
             return event.message.text
     return ""
+
+
+def _entries(run_id: str, events: Sequence[Event]) -> tuple[LedgerEntry, ...]:
+    """The ledger of a run, from its events. A request that a crash has cut was sent, and its usage is not known."""
+    entries = [event.entry for event in events if isinstance(event, ModelCallEnded)]
+    started = Counter((each.model, each.turn, each.attempt) for each in events if isinstance(each, ModelCallStarted))
+    cut = started - Counter((entry.model, entry.turn, entry.attempt) for entry in entries)
+    numbered = enumerate(cut.elements(), len(entries))
+    return (*entries, *(LedgerEntry(f"{run_id}-cut-{number}", run_id, *request) for number, request in numbered))
 
 
 def _receipt(record: RunRecord, entries: tuple[LedgerEntry, ...]) -> Receipt:
