@@ -27,7 +27,7 @@ StopReason: TypeAlias = Literal[
     "error",
 ]
 EndReason: TypeAlias = StopReason | Literal["crashed"]
-"""How a run ended, as its receipt has it: "crashed" is said of it later, by the process that found its session."""
+"""How a run ended, as its receipt has it: "crashed" is written later, by the process that finds its session."""
 
 if TYPE_CHECKING:
     ReadableStopReason: TypeAlias = EndReason

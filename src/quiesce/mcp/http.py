@@ -71,7 +71,7 @@ class ServerClient(httpx2.AsyncClient):
             async with asyncio.timeout(_NOTIFY_TIMEOUT):
                 await super().send(request)
         except (httpx2.HTTPError, TimeoutError) as error:
-            _log.debug("An MCP server could not be told that a call is cancelled: %s", type(error).__name__)
+            _log.debug("The cancellation of a call could not be sent to its MCP server: %s", type(error).__name__)
 
     async def __aexit__(
         self,

@@ -181,7 +181,7 @@ class _Slots:
             self._free += 1
             while self._free and self._waiting:
                 granted = self._waiting.popleft()
-                with suppress(RuntimeError):  # its loop has closed: nobody waits there any more
+                with suppress(RuntimeError):  # its loop has closed, and its waiters with it
                     granted.get_loop().call_soon_threadsafe(_resolve, granted)
                     self._free -= 1
 

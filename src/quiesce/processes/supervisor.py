@@ -215,7 +215,7 @@ class _Supervisor:
         self._kill_at = 0.0
 
     def _stop(self, grace: float) -> None:
-        deadline = time.monotonic() + grace  # the grace runs from here, however many have to be told
+        deadline = time.monotonic() + grace  # the grace runs from here, however many processes there are
         if self._kill_at is None and grace > 0 and self._child is not None:
             terminate_tree(os.getpid(), self._child)
         self._kill_at = deadline if self._kill_at is None else min(self._kill_at, deadline)

@@ -75,6 +75,6 @@ class ForeignTasks:
 
 
 def _take_error(task: asyncio.Task[Any]) -> None:
-    """Take the error of a task that nobody waits for any more: asyncio would log it as never retrieved."""
+    """Take the error of a task without a waiter: asyncio would log it as never retrieved."""
     if not task.cancelled():
         task.exception()

@@ -51,7 +51,7 @@ class CallQuestions:
                 answer = tool.requires_approval(arguments)
                 needed = await answer if inspect.isawaitable(answer) else answer
             except Exception as error:  # when in doubt, ask
-                reason = f"Whether an approval is needed could not be told: {type(error).__name__}: {error}"
+                reason = f"Whether an approval is needed is not known: {type(error).__name__}: {error}"
         if needed:
             raise InterruptSignal(self._interrupt(APPROVAL, APPROVAL, reason, tool.approval_expires_in))
 

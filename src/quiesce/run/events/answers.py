@@ -74,7 +74,7 @@ class PartialOutputs(Generic[_T]):
         return result.parsed[0]
 
     def _parsed(self) -> tuple[Any, ...]:
-        """The output as far as it can be told from the text; empty when nothing can."""
+        """The output as far as the text shows it; empty when nothing can."""
         output = self._state.config.output
         if output is None:  # another agent continues, which has no output type
             return ()

@@ -154,7 +154,6 @@ class EventFanout:
         self.barrier = None
         self.push(last)
         self._last = last
-        self._history.compact()
         for buffer in self._buffers:
             buffer.ended = True
 

@@ -128,7 +128,7 @@ class RunPage {
       await follow(this.id, {
         signal: this.left.signal,
         line: this.line,
-        stay: () => this.run?.on_disconnect === "cancel", // it would be stopped if nobody read it
+        stay: () => this.run?.on_disconnect === "cancel", // without a reader it would be stopped
         onEvent: (event, at) => this.#happened(event, at),
         onLine: (problem) => this.#line(problem),
       });

@@ -7,7 +7,7 @@ const utf8 = new TextEncoder();
 /** One run, built from its events. */
 export class Story {
   constructor() {
-    this.entries = []; // what is said, in order: { kind: "user" | "assistant" | "notice", ... }
+    this.entries = []; // the conversation, in order: { kind: "user" | "assistant" | "notice", ... }
     this.tools = new Map(); // by call id
     this.calls = []; // model calls, for the picture: { turn, attempt, model, from, to, ended, cut }
     this.tokens = []; // output so far, for the picture: { at, total }

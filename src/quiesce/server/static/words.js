@@ -21,7 +21,7 @@ export function tokens(figure) {
   if (sure === "reported") return { value: number.format(figure.value), sure, interval: "", source: "by the provider" };
   const low = figure?.low ?? 0;
   if (sure === "unknown") {
-    return { value: low ? `at least ${number.format(low)}` : "unknown", sure, interval: "", source: "nobody said" };
+    return { value: low ? `at least ${number.format(low)}` : "unknown", sure, interval: "", source: "not reported" };
   }
   const interval =
     figure.high === null ? `${number.format(low)} or more` : `${number.format(low)} to ${number.format(figure.high)}`;

@@ -59,7 +59,7 @@ class QueuedPrompt(Struct, frozen=True):
 
     @property
     def is_waiting(self) -> bool:
-        """Whether the process that queued it is alive and renews it, as far as can be told."""
+        """Whether the process that queued it is alive and renews it, as far as this process can see."""
         return self.expires_in > 0 and not self.sender.is_gone
 
     @property

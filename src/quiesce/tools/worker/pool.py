@@ -131,7 +131,7 @@ class Pool:
             return worker
 
     def _take_idle(self, key: str, owner: str) -> Worker | None:
-        """An idle worker that has served this owner, or nobody: one that knows the function, or else the last used."""
+        """An idle worker that has served this owner or none: one that knows the function, or else the last used."""
         fitting = [worker for worker in self._idle if worker.owner in (owner, None)]
         if not fitting:
             return None
