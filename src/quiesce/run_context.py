@@ -50,15 +50,11 @@ class RunContext(Generic[DepsT]):
 
     def with_state(self, state: dict[str, Any]) -> RunContext[DepsT]:
         """The same run, with another state."""
-        return RunContext(
-            deps=self.deps,
-            state=state,
-            run_id=self.run_id,
-            token=self.token,
-            agent=self.agent,
-            session=self.session,
-            owner=self.owner,
-        )
+        return RunContext(**self.fields(state=state))
+
+    def fields(self, **changes: Any) -> dict[str, Any]:
+        """The attributes by name, with these changes, to make another context of the same run."""
+        return {name: getattr(self, name) for name in RunContext.__slots__} | changes
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of run {self.run_id}>"

@@ -91,14 +91,9 @@ class ToolContext(RunContext[DepsT]):
 
     def __init__(
         self,
+        run: RunContext[DepsT],
         *,
-        deps: DepsT,
-        state: dict[str, Any],
-        run_id: str,
         token: TokenView,
-        agent: str = "",
-        session: str | None = None,
-        owner: str = "",
         call_id: str,
         tool_name: str,
         report: Callable[[Any], None],
@@ -108,7 +103,7 @@ class ToolContext(RunContext[DepsT]):
         questions: Questions | None = None,
         idempotency_key: str = "",
     ) -> None:
-        super().__init__(deps=deps, state=state, run_id=run_id, token=token, agent=agent, session=session, owner=owner)
+        super().__init__(**run.fields(token=token))
         self.call_id: Final = call_id
         self.tool_name: Final = tool_name
         self.idempotency_key: Final = idempotency_key

@@ -118,14 +118,8 @@ class Invocation:
         if tool.kind != "sync":  # a thread cannot be interrupted anyway
             options["shield"] = self._shield
             options["run_process"] = self._run_process
-        run = self._host.context
         return ToolContext(
-            deps=run.deps,
-            state=run.state,
-            run_id=run.run_id,
-            agent=run.agent,
-            session=run.session,
-            owner=run.owner,
+            self._host.context,
             call_id=self._call.id,
             idempotency_key=self._host.idempotency_key(self._call),
             tool_name=self._call.name,

@@ -243,18 +243,18 @@ class _Worker:
 
     def _context(self, frame: CallFrame) -> Any:
         from ...cancellation import TokenView
+        from ...run_context import RunContext
         from ..context import ToolContext
 
         names, deps, fault = pickle.loads(frame.context)
+        token, deps = TokenView(self.stop_channel), _MissingDeps(fault) if fault else deps
+        run = RunContext(deps=deps, state=pickle.loads(frame.state), run_id=frame.run_id, token=token, **names)
         return ToolContext(
-            run_id=frame.run_id,
+            run,
             call_id=frame.call_id,
             idempotency_key=frame.idempotency_key,
             tool_name=frame.name,
-            token=TokenView(self.stop_channel),
-            deps=_MissingDeps(fault) if fault else deps,
-            **names,
-            state=pickle.loads(frame.state),
+            token=token,
             questions=_LazyQuestions(frame.asking),
             report=lambda progress: self.send("report", progress),
             cancel=lambda reason: self.send("cancel", reason),
