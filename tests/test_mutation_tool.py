@@ -2,29 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from pathlib import Path
-from types import ModuleType
-
 import pytest
+
+from .support.tool_scripts import ROOT, load_script
 
 pytestmark = pytest.mark.promise("P1")
 
-ROOT = Path(__file__).parents[1]
 
-
-@pytest.fixture(scope="module")
-def mutation() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("mutation", ROOT / "tools" / "mutation.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = sys.modules["mutation"] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_every_file_has_mutants_and_every_named_test_exists(mutation: ModuleType) -> None:
+def test_every_file_has_mutants_and_every_named_test_exists() -> None:
+    mutation = load_script("mutation")
     for pattern, tests in mutation.TESTS.items():
         assert list((ROOT / "src" / "quiesce").glob(pattern)), pattern
         for name in tests:

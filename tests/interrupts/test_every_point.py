@@ -6,6 +6,7 @@ import pytest
 
 from quiesce.testing import ALL_SOURCES, stop_everywhere
 
+from ..injection.sources import DIFFERENT_SOURCES
 from .workloads import WORKLOADS
 
 pytestmark = [
@@ -14,13 +15,9 @@ pytestmark = [
 ]
 
 
-# The sources that take different ways into a run. The others, which share one of these, are in `make proof`.
-SOURCES = ("task", "hook", "kill", "after_turn", "twice")
-
-
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_stop_at_every_point(name: str) -> None:
-    report = stop_everywhere(WORKLOADS[name], sources=SOURCES, name=name)
+    report = stop_everywhere(WORKLOADS[name], sources=DIFFERENT_SOURCES, name=name)
     print(report)
     assert report.runs > 30, "a workload that is hardly stopped proves nothing"
 

@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 
-pytestmark = pytest.mark.promise("P8")
+from ..support.tool_scripts import load_script
 
-ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.promise("P8")
 
 
 @pytest.fixture(scope="module")
 def any_count() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("any_count", ROOT / "tools" / "any_count.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = sys.modules["any_count"] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script("any_count")
 
 
 def test_each_public_name_with_any_in_its_types_has_a_reason(
