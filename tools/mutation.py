@@ -252,8 +252,8 @@ def tests_of(file: Path) -> tuple[str, ...]:
     return next(tests for pattern, tests in TESTS.items() if file.match(pattern))
 
 
-def limits(copy: WorkingCopy, files: set[Path]) -> dict[tuple[str, ...], float]:
-    """How long the tests of these files may take: three times what they take now. Exits when some fail."""
+def limits(copy: WorkingCopy, files: set[Path], factor: float) -> dict[tuple[str, ...], float]:
+    """How long the tests of these files may take: `factor` times what they take now. Exits when some fail."""
     found: dict[tuple[str, ...], float] = {}
     for tests in dict.fromkeys(tests_of(file) for file in sorted(files)):
         pattern = next(each for each, known in TESTS.items() if known == tests)
@@ -262,7 +262,7 @@ def limits(copy: WorkingCopy, files: set[Path]) -> dict[tuple[str, ...], float]:
             print(copy.output()[-3000:])
             sys.exit(f"The tests of {pattern} fail without a mutation.")
         took = time.monotonic() - began
-        found[tests] = max(30.0, 3 * took)
+        found[tests] = max(30.0, factor * took)
         print(f"{pattern}: its tests take {took:.0f} s", flush=True)
     return found
 
@@ -274,7 +274,7 @@ def all_mutants(only: str) -> list[Mutant]:
     return [mutant for file in chosen for mutant in mutants_of(file, (ROOT / file).read_text())]
 
 
-def run(mutants: list[Mutant], jobs: int) -> dict[Outcome, list[Mutant]]:
+def run(mutants: list[Mutant], jobs: int, factor: float) -> dict[Outcome, list[Mutant]]:
     """The mutants by what became of them."""
     found: dict[Outcome, list[Mutant]] = {"killed": [], "timed out": [], "survived": []}
     with tempfile.TemporaryDirectory(prefix="mutation-") as directory, ThreadPoolExecutor(jobs) as pool:
@@ -282,7 +282,7 @@ def run(mutants: list[Mutant], jobs: int) -> dict[Outcome, list[Mutant]]:
         for number in range(jobs):
             copies.put(WorkingCopy(Path(directory) / str(number)))
         first = copies.get()
-        allowed = limits(first, {mutant.file for mutant in mutants})
+        allowed = limits(first, {mutant.file for mutant in mutants}, factor)
         copies.put(first)
 
         def attempt(mutant: Mutant) -> Outcome:
@@ -305,6 +305,9 @@ def main() -> None:
     parser.add_argument("--sample", type=int, default=300, help="how many mutants to try")
     parser.add_argument("--seed", type=int, default=1, help="the seed of the sample")
     parser.add_argument("--jobs", type=int, default=2, help="how many are tried at once")
+    parser.add_argument(
+        "--factor", type=float, default=3, help="the time limit of a mutant, as a factor of the usual time"
+    )
     parser.add_argument("--only", default="", help="only files whose path contains this")
     parser.add_argument("--list", action="store_true", help="print the sample and try nothing")
     options = parser.parse_args()
@@ -315,7 +318,7 @@ def main() -> None:
         print(*sample, sep="\n")
         return
     began = time.monotonic()
-    found = run(sample, options.jobs)
+    found = run(sample, options.jobs, options.factor)
     stopped = len(sample) - len(found["survived"])
     took = time.monotonic() - began
     print(f"\n{stopped} of {len(sample)} mutants killed ({stopped / len(sample):.0%}) in {took:.0f} s,", end=" ")
