@@ -78,7 +78,7 @@ REASONS: Final[dict[str, str]] = {
     "Run.children": OTHERS,
     "RunContext.__init__": STATE,
     "RunContext.fields": STATE,
-    "RunContext.with_state": STATE,
+    "RunContext.begun": STATE,
     "RunOptions.settings": SETTINGS,
     "RunOptions.tools": FUNCTION,
     "RunOptions.within": PARAMETERS,
@@ -95,7 +95,7 @@ REASONS: Final[dict[str, str]] = {
     "ToolContext.interrupt": JSON,
     "ToolContext.kept": JSON,
     "ToolContext.fields": STATE,
-    "ToolContext.with_state": STATE,
+    "ToolContext.begun": STATE,
     "handoff": PARAMETERS,
     "tool": "requires_approval= gets the arguments as the model wrote them",
 }

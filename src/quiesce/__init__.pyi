@@ -67,6 +67,7 @@ from .run.handle import Run as Run
 from .run.options import RunOptions as RunOptions
 from .run_context import RunContext as RunContext
 from .sessions import Session as Session
+from .task import Task as Task
 from .tools.context import ToolContext as ToolContext
 from .tools.tool import Tool as Tool
 from .tools.tool import tool as tool

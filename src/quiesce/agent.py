@@ -8,8 +8,9 @@ from dataclasses import replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar, Unpack, overload
 
+from ._background_loop import portal
 from .as_tool import agent_tool
-from .cancellation import Mode, ModeName, Source
+from .cancellation import CancellationToken, Mode, ModeName, Source
 from .cancellation.cause import parse_mode
 from .compaction import Context
 from .conversation.sealing import DEFAULT_CUT_NOTE
@@ -23,6 +24,7 @@ from .messages import Message, Prompt
 from .middleware.base import Middleware, checked_middleware
 from .models.base import Model, ToolChoice
 from .models.resolve import resolve_model
+from .receipt import UndoReceipt
 from .result import RunResult
 from .retry import Retry
 from .run.agent_runs import AgentConfig, AgentRuns
@@ -366,6 +368,32 @@ class Agent(Generic[DepsT, OutT]):
             self.cancel(reason, source=source, arm=arm)
             raise
         return self._runs.cancel(reason, wanted, source, arm=arm)
+
+    def undo(
+        self,
+        *,
+        session: str | Session | None = None,
+        conversation: Conversation | None = None,
+        token: CancellationToken | None = None,
+    ) -> tuple[UndoReceipt, ...]:
+        """Undo what the last task did in a conversation: all its runs, those of earlier processes too.
+
+        A task is a prompt and everything that followed from it. What a person is asked is withdrawn first; then the
+        completed calls are undone, the last one first, each at most once, and the model is told. Without a session or
+        conversation it is the agent's own. Cancelling `token` stops it: what was not begun can be undone later.
+        Raises `ConversationBusy` while a run holds the conversation, and a `StoreError`; then nothing is undone.
+        """
+        return portal().run(lambda: self.undo_async(session=session, conversation=conversation, token=token))
+
+    async def undo_async(
+        self,
+        *,
+        session: str | Session | None = None,
+        conversation: Conversation | None = None,
+        token: CancellationToken | None = None,
+    ) -> tuple[UndoReceipt, ...]:
+        """`undo`, for a running event loop. A cancellation of the calling task stops it."""
+        return await self._runs.undo(session, conversation, token)
 
     # --- More -----------------------------------------------------------------------------------------------------
 

@@ -95,6 +95,7 @@ def agent_tool(agent: DelegateAgent, *, name: str | None, description: str | Non
         grace=SETTLING_SLACK + max((each.policy.grace for each in tools), default=0.0),
         sequential=memory,
     )
+    tool.delegate = agent
     tool.final_grace = KILL_SLACK + max((each.final_grace for each in tools), default=FINAL_GRACE)
     return tool
 
@@ -123,11 +124,7 @@ class _Memory:
     def keep(self, conversation: Conversation) -> None:
         """Remember a call that has ended; with a session, it is saved with what follows."""
         kept = msgspec.json.encode(_Kept(ConversationState(conversation.sealed())))
-        journal = self._parent.saving.journal
-        if journal is None:
-            self._parent.claim.conversation.values[self._key] = kept
-        else:
-            journal.set_value(self._key, kept)
+        self._parent.claim.conversation.set_value(self._key, kept)
 
 
 class _Kept(msgspec.Struct):

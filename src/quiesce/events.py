@@ -100,11 +100,12 @@ Delta: TypeAlias = (
 
 
 class RunStarted(Struct, frozen=True, tag="run_started"):
-    """The run holds its conversation; the prompt is in it."""
+    """The run holds its conversation; the prompt is in it. `task` is the first run that the same prompt led to."""
 
     type: ClassVar[Literal["run_started"]] = "run_started"
     run_id: str
     agent: str
+    task: str = ""
 
 
 class TurnStarted(Struct, frozen=True, tag="turn_started"):

@@ -12,6 +12,7 @@ from msgspec import Struct, field
 from .cancellation.cause import Cause, Mode
 from .messages import Outcome
 from .phases import Phase
+from .task import Task
 from .usage.ledger import Usage
 
 StopReason: TypeAlias = Literal[
@@ -93,7 +94,8 @@ class Receipt(Struct):
     asked for: a patient stop waits in between. `latency` is the time in seconds from the request to the end.
     `still_running` names what could not be proved to have stopped; empty means that nothing is left. Late outcomes of
     abandoned calls are appended to `late` when they land, and what became of each undo to `undo`. `limits` are those of
-    the run, with what it has used. `saved` says whether the conversation is in its store (None: it has none), and
+    the run, with what it has used; a run that goes on with a task shares them with the earlier runs. `task` sums up all
+    runs of the task so far. `saved` says whether the conversation is in its store (None: it has none), and
     `unsaved` why not.
     """
 
@@ -112,6 +114,7 @@ class Receipt(Struct):
     saved: bool | None = None
     unsaved: str = ""
     limits: tuple[LimitUse, ...] = ()
+    task: Task | None = None
     late: list[LateOutcome] = field(default_factory=list)
     undo: list[UndoReceipt] = field(default_factory=list)
 
@@ -174,6 +177,8 @@ def _lines(receipt: Receipt) -> list[str]:
         lines.append(f"  tokens    {tokens.input} in, {tokens.output} out ({calls})")
     if tokens.cost is not None:
         lines.append(f"  cost      {tokens.cost}")
+    if receipt.task is not None and len(receipt.task.run_ids) > 1:
+        lines.append(f"  task      {_task_text(receipt.task)}")
     if receipt.saved is False:
         lines.append(f"  NOT SAVED {receipt.unsaved}")
     lines.extend(late_line(late) for late in receipt.late)
@@ -200,6 +205,16 @@ def _outcome_text(call: CallReceipt) -> str:
 def _limit_text(limit: LimitUse) -> str:
     name = limit.name.replace("_", " ")
     return f"{name} {limit.used} of {limit.allowed} (reached)" if limit.reached else f"{name} {limit.allowed}"
+
+
+def _task_text(task: Task) -> str:
+    """All runs of a task, for people."""
+    used, usage = task.used, task.usage
+    parts = [f"{used.turns} turn{'' if used.turns == 1 else 's'}", f"{used.tool_calls} tool calls"]
+    parts.append(f"{usage.input} tokens in, {usage.output} out")
+    if usage.cost is not None:
+        parts.append(str(usage.cost))
+    return f"{len(task.run_ids)} runs in {_duration(task.seconds)}: {', '.join(parts)}"
 
 
 def late_line(late: LateOutcome) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 from ._background_loop import portal
 from .cancellation import CancellationToken
@@ -13,7 +13,7 @@ from .interrupts import Interrupt
 from .messages import AssistantMessage, Message, UserMessage
 from .receipt import Receipt, StopReason, UndoReceipt
 from .sessions import Conversation
-from .tools.undo.log import UndoLog
+from .tools.undo.effect import Effect
 from .usage.live import LiveUsage
 from .usage.prices import Cost
 
@@ -27,6 +27,19 @@ if TYPE_CHECKING:
     OutT = typing_extensions.TypeVar("OutT", default=Any)
 else:  # the default is for type checkers
     OutT = TypeVar("OutT")
+
+
+class RunEffects(Protocol):
+    """What a run did that can be undone."""
+
+    @property
+    def remaining(self) -> tuple[Effect, ...]:
+        """What can still be undone."""
+        ...
+
+    async def undo(self, token: CancellationToken | None = None) -> tuple[UndoReceipt, ...]:
+        """Undo it."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +72,7 @@ class RunResult(Generic[OutT]):
     call_id: str | None = None
     children: tuple[RunResult, ...] = ()
     steered: str | None = None
-    undo_log: UndoLog | None = field(default=None, repr=False, compare=False)
+    undo_log: RunEffects | None = field(default=None, repr=False, compare=False)
 
     @property
     def text(self) -> str:
@@ -95,11 +108,13 @@ class RunResult(Generic[OutT]):
         return Conversation(last_complete_turn(self.messages, before if to is None else to))
 
     async def undo(self, token: CancellationToken | None = None) -> tuple[UndoReceipt, ...]:
-        """Take back what the run, and the runs below it, did: the `@tool.undo`s of the completed calls, last one first.
+        """Undo what the task did, all its runs and the runs below them: the `@tool.undo`s of the completed calls.
 
-        Each call is undone at most once, however often and from wherever this is asked for; returns what became of
-        those that were open, which the receipt gets too. Cancelling `token`, or the task that waits here, stops the
-        undo: what it had not begun stays open for a later call. The conversation is not changed.
+        The last call is undone first. Of a run that a tool has started, only its own calls are undone. Each call is
+        undone at most once, however often and from wherever this is asked for; returns what became of those that were
+        open, which the receipt gets too. Cancelling `token`, or the task that waits here, stops the undo: what it had
+        not begun stays open for a later call. The model is told at the end of its last answer.
+        In a session this holds the session meanwhile: raises `ConversationBusy` or a `StoreError` when it cannot.
         """
         return () if self.undo_log is None else await self.undo_log.undo(token)
 

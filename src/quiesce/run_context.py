@@ -24,10 +24,11 @@ class RunContext(Generic[DepsT]):
     agent     the name of the agent that the run was started with
     session   the name of the session; None for a conversation that is only in memory
     owner     the API key's owner on a server, "" elsewhere
+    task      the id of the task: the same for all runs that follow from one prompt, over approvals and restarts
     token     whether, and why, the run was asked to stop: to read and to wait for
     """
 
-    __slots__ = ("agent", "deps", "owner", "run_id", "session", "state", "token")
+    __slots__ = ("agent", "deps", "owner", "run_id", "session", "state", "task", "token")
 
     def __init__(
         self,
@@ -39,6 +40,7 @@ class RunContext(Generic[DepsT]):
         agent: str = "",
         session: str | None = None,
         owner: str = "",
+        task: str = "",
     ) -> None:
         self.deps: Final = deps
         self.state: Final = state
@@ -47,10 +49,11 @@ class RunContext(Generic[DepsT]):
         self.session: Final = session
         self.owner: Final = owner
         self.token: Final = token
+        self.task: Final = task
 
-    def with_state(self, state: dict[str, Any]) -> RunContext[DepsT]:
-        """The same run, with another state."""
-        return RunContext(**self.fields(state=state))
+    def begun(self, state: dict[str, Any], task: str) -> RunContext[DepsT]:
+        """The same run once it has begun: with the state of its conversation, and its task."""
+        return RunContext(**self.fields(state=state, task=task))
 
     def fields(self, **changes: Any) -> dict[str, Any]:
         """The attributes by name, with these changes, to make another context of the same run."""

@@ -70,7 +70,7 @@ async def test_either_run_may_undo_it_and_only_one_does():
     agent = hotel.agent(TURN)
     first = await agent.invoke_async("go")
     assert [line.call_id for line in await first.undo()] == ["b"]
-    assert told(await stop_when_it_speaks(agent, {"p:approval": True})) == []
+    assert told(await stop_when_it_speaks(agent, {"p:approval": True})) == [("b", "undone")]  # one receipt for the task
     assert hotel.log == ["+blue", "-blue"]
 
 
@@ -93,12 +93,26 @@ async def test_of_a_child_that_asked():
     assert told(result) == [("b", "undone")]
 
 
-async def test_what_another_process_did_is_not_undone_and_that_is_told():
+def restored(asking: Agent, **changes) -> Conversation:
+    """The conversation as another process reads it."""
+    state = msgspec.structs.replace(asking.conversation.snapshot(), **changes)
+    return Conversation.restore(msgspec.json.decode(msgspec.json.encode(state), type=ConversationState))
+
+
+async def test_what_another_process_did_is_undone():
     hotel = Hotel()
     asking = hotel.agent(TURN)
     await asking.invoke_async("go")
-    kept = msgspec.json.encode(asking.conversation.snapshot())
-    conversation = Conversation.restore(msgspec.json.decode(kept, type=ConversationState))
+    result = await stop_when_it_speaks(hotel.agent(conversation=restored(asking)), {"p:approval": True})
+    assert hotel.log == ["+blue", "-blue"]
+    assert told(result) == [("b", "undone")]
+
+
+async def test_what_is_not_stored_is_not_undone_and_that_is_told():
+    hotel = Hotel()
+    asking = hotel.agent(TURN)
+    await asking.invoke_async("go")
+    conversation = restored(asking, values={})
     result = await stop_when_it_speaks(hotel.agent(conversation=conversation), {"p:approval": True})
     assert hotel.log == ["+blue"]
     assert told(result) == [("b", "not_undone")]

@@ -7,15 +7,20 @@ from collections.abc import Callable, Sequence
 from copy import deepcopy
 from typing import Any, Final, Protocol
 
+import msgspec
 from msgspec import Struct
 
 from ..cancellation import Mode, Source
 from ..errors import InvalidConversation, UnknownInterrupt
 from ..interrupts import Answers, Interrupt, PendingTurn, answer_turn
 from ..messages import AssistantMessage, Message, UserMessage
+from ..task import Task
 from .lock import ConversationLock
 from .sealing import DEFAULT_CUT_NOTE, close_turn, last_complete_turn, seal_pending
 from .validity import faults
+
+TASK: Final = "conversation.task"
+"""The named value that has the last task."""
 
 
 class ConversationRun(Protocol):
@@ -40,6 +45,16 @@ class ConversationState(Struct, frozen=True):
 
     messages: tuple[Message, ...] = ()
     pending: PendingTurn | None = None
+    values: dict[str, bytes] = {}
+
+
+class TaskEffects(Protocol):
+    """What the task of a conversation did that can be undone, as this process knows it."""
+
+    @property
+    def task_id(self) -> str:
+        """The id of the task."""
+        ...
 
 
 class Conversation:
@@ -61,8 +76,8 @@ class Conversation:
         self._id: Final = uuid.uuid4().hex
         self.runs: Final[dict[str, ConversationRun]] = {}
         """The run that holds the conversation and those that wait for it, by their ids."""
-        self.undoable: tuple[str, tuple[Any, ...]] = ("", ())
-        """The run whose turn waits for a person, and what that turn has done that can be undone, in this process."""
+        self.effects: TaskEffects | None = None
+        """What the last task did that can be undone. Written by its runs."""
         self.values: dict[str, bytes] = {}
         """Small named values that go with the conversation, and are saved with it where it is saved."""
         self._shared_state: dict[str, Any] | None = None
@@ -110,6 +125,16 @@ class Conversation:
         """Raises a `RunError` when the state cannot be saved where the conversation is saved."""
 
     @property
+    def task(self) -> Task | None:
+        """The last prompt with everything that followed from it; None before the first one."""
+        found = self.values.get(TASK)
+        return None if found is None else msgspec.json.decode(found, type=Task)
+
+    def set_value(self, key: str, value: bytes) -> None:
+        """Set a named value, which is saved with what happens next where the conversation is saved."""
+        self.values[key] = value
+
+    @property
     def session_name(self) -> str | None:
         """The name of the session; None for a conversation that is only in memory."""
         return None
@@ -128,7 +153,8 @@ class Conversation:
 
     def snapshot(self) -> ConversationState:
         """The state as it is in this instant, to be stored."""
-        return self._state
+        state = self._state
+        return ConversationState(state.messages, state.pending, dict(self.values))
 
     @classmethod
     def restore(cls, state: ConversationState, note: str = DEFAULT_CUT_NOTE) -> Conversation:
@@ -139,9 +165,12 @@ class Conversation:
         """
         pending = state.pending
         if pending is not None and pending.taken_by is None:
-            return cls(state.messages, pending=pending)
-        torn = close_turn((), state.messages, note) if pending is None else seal_pending(pending, note)
-        return cls((*state.messages, *torn))
+            restored = cls(state.messages, pending=pending)
+        else:
+            torn = close_turn((), state.messages, note) if pending is None else seal_pending(pending, note)
+            restored = cls((*state.messages, *torn))
+        restored.values = dict(state.values)
+        return restored
 
     # --- One at a time ------------------------------------------------------------------------------------------
 

@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeAlias
 
 from .._background_loop import running_loop
-from ..cancellation import Cause, Mode, Source
+from ..cancellation import CancellationToken, Cause, Mode, Source
 from ..errors import ConversationBusy
 from ..events import Event
 from ..interrupts import Answers, Interrupt
 from ..messages import UserMessage
-from ..sessions import Conversation
+from ..receipt import UndoReceipt
+from ..sessions import Conversation, Session
 from ..usage.agent_usage import AgentUsage
 from .config import RunConfig
 from .events.stream import run_in_background
@@ -24,6 +25,7 @@ from .options import RunOptions, check_options
 from .own_conversation import OwnConversation
 from .start import claim_or_queue
 from .state import RunState
+from .undo import undo_task
 
 Given: TypeAlias = UserMessage | Answers | None
 """What a run begins with: a prompt, the answers to an interrupt, or None to continue an answer."""
@@ -130,6 +132,21 @@ class AgentRuns:
         for run in runs:
             run.cancel(reason, mode=mode, source=source)
         return runs
+
+    async def undo(
+        self, session: str | Session | None, conversation: Conversation | None, token: CancellationToken | None
+    ) -> tuple[UndoReceipt, ...]:
+        """Undo the last task of a conversation. Raises `ConfigurationError`."""
+        options: RunOptions[Any] = {}
+        if session is not None:
+            options["session"] = session
+        if conversation is not None:
+            options["conversation"] = conversation
+        if token is not None:
+            options["token"] = token
+        check_options(options)
+        launch = Launch(self.config.run, self.config.defaults, self.own, options, None)
+        return await undo_task(launch.conversation, launch.config, token)
 
     # --- Tests ----------------------------------------------------------------------------------------------------
 

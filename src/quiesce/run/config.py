@@ -133,3 +133,6 @@ class RunInput:
     limits: Limits | None = None
     """The limits that this call names; a run that goes on at a raised limit keeps the earlier ones without them."""
     on_limit: OnLimit | None = None
+    timeout: float | None = None
+    has_own_timeout: bool = False
+    """Whether the call names the timeout, so that a run that goes on with a task has that instead of what is left."""

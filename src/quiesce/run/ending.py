@@ -14,9 +14,11 @@ from ..messages import AssistantMessage, Message, Outcome, UserMessage
 from ..phases import Phase
 from ..receipt import CallReceipt, Receipt
 from ..result import RunResult, StopReason
+from ..task import Task
 from ..usage.live import LiveUsage
 from .limit_checks import limit_uses
 from .state import RunState
+from .undo import RunUndo
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,7 @@ class Ending:
     torn_calls: tuple[tuple[str, str], ...]
     saved: bool | None
     unsaved: StoreError | None = None
+    task: Task | None = None
 
     def not_saved(self, error: StoreError, *, failed: bool) -> Ending:
         """The same ending, of which the last part is not in the store. A finished run may fail because of that."""
@@ -72,6 +75,7 @@ def write_ending(state: RunState, phase: Phase, waited_for: tuple[str, ...]) -> 
         torn_calls=state.tools.torn_calls,
         saved=None if saving.journal is None else saving.unsaved is None,
         unsaved=saving.unsaved,
+        task=None if claim.task is None or not claim.held else claim.task.end(),
     )
 
 
@@ -100,12 +104,13 @@ def build_receipt(state: RunState, ending: Ending) -> Receipt:
         usage=state.spending.bill.ledger.usage,
         kept_text=len(last.text) if isinstance(last, AssistantMessage) and last.cut else 0,
         waited_for=ending.waited_for,
-        undo=state.tools.undo_log.receipts,
+        undo=(state.tools.undo_log if state.family.parent is not None else state.tools.undo_log.root).receipts,
         late=state.tools.late,
         asked_during=ending.asked_during,
         limits=limit_uses(state),
         saved=ending.saved,
         unsaved="" if ending.unsaved is None else str(ending.unsaved),
+        task=ending.task if state.family.parent is None else None,
     )
 
 
@@ -126,7 +131,7 @@ def build_result(state: RunState, ending: Ending) -> RunResult:
         steered=None if journal is None else journal.sent_in,
         agent=state.config.agent,
         call_id=state.family.call_id,
-        undo_log=state.tools.undo_log,
+        undo_log=RunUndo(state),
         children=state.family.results(),
     )
 

@@ -119,6 +119,8 @@ class Launch:
             owner=self.owner,
             limits=options.get("limits"),
             on_limit=options.get("on_limit"),
+            timeout=self.timeout,
+            has_own_timeout=options.get("timeout") is not None,
         )
 
 

@@ -18,7 +18,7 @@ from ..billing.request_bill import RequestBill
 from ..cancellation import Cause, Mode
 from ..conversation.continuation import continued
 from ..events import InterruptRaised, MessageAdded
-from ..interrupts import Interrupt, PendingLimit, PendingTurn, UsedBudget
+from ..interrupts import Interrupt, PendingLimit, PendingTurn
 from ..limits import Limits, ReachedLimit
 from ..messages import AssistantMessage, Text, UserMessage
 from ..phases import Phase
@@ -60,7 +60,7 @@ def within_limits(state: RunState, *, turns: int = 0, tool_calls: int = 0, above
     """
     for each in state.family.lineage[1:] if above else state.family.lineage:
         limits, used = each.config.limits, each.spending.budget_use
-        shared = "" if each is state else ", with those of the runs below"
+        shared = _shared_with(each, state)
         if turns and limits.turns is not None and used.turns + turns > limits.turns:
             words = f"The limit of {limits.turns} turns is reached{shared}"
             reach(each, state, ReachedLimit("turns", limits.turns, used.turns, words))
@@ -71,6 +71,14 @@ def within_limits(state: RunState, *, turns: int = 0, tool_calls: int = 0, above
             return False
     count(state, turns=turns, tool_calls=tool_calls)
     return True
+
+
+def _shared_with(limited: RunState, state: RunState) -> str:
+    """Which other runs have used the same limit, for people."""
+    if limited is not state:
+        return ", with those of the runs below"
+    is_joined = limited.claim.task is not None and limited.claim.task.is_joined
+    return ", with those of the earlier runs of the task" if is_joined else ""
 
 
 def within_repetitions(state: RunState) -> bool:
@@ -93,6 +101,8 @@ def count(state: RunState, *, turns: int = 0, tool_calls: int = 0) -> None:
     for each in state.family.lineage:
         each.spending.budget_use.turns += turns
         each.spending.budget_use.tool_calls += tool_calls
+        if each.claim.task is not None:
+            each.claim.task.save()
 
 
 def build_meter(state: RunState, bill: RequestBill) -> Meter | None:
@@ -200,13 +210,12 @@ def suspend_at_limit(state: RunState, reached: ReachedLimit) -> None:
     answer = state.turn.answer or AssistantMessage((), cut=True)
     calls = () if batch is None else batch.pending()
     pending = PendingTurn(state.run_id, answer, calls, handed=state.config.handoffs, limit=limit)
-    state.tools.keep_undo()
     state.turn.suspend(pending, state.config.cut_note)
     state.events.push(InterruptRaised(limit.interrupt))
 
 
 def _pending_limit(state: RunState, reached: ReachedLimit) -> PendingLimit:
-    used, before = state.spending.budget_use, state.spending.resumed
+    before = state.spending.resumed
     interrupt = Interrupt(
         f"limit:{state.run_id}",
         f"limit:{reached.name}",
@@ -229,7 +238,7 @@ def _pending_limit(state: RunState, reached: ReachedLimit) -> PendingLimit:
         allowed,
         {reached.name: allowed} | ({} if before is None else before.steps),  # what it was before it was ever raised
         reached.reason,
-        UsedBudget(used.turns, used.tool_calls, used.input, used.output, used.cost),
+        state.spending.budget_use.used(),
         {name: Decimal(value) for name, value in state.config.limits.values.items()},
         {} if before is None else before.raised,
     )
@@ -240,9 +249,7 @@ def resume_at_limit(state: RunState, limit: PendingLimit) -> None:
 
     The limits are those of the earlier run, and a person is asked again, unless the call says otherwise.
     """
-    used, now = limit.used, state.spending.budget_use
-    now.turns, now.tool_calls = used.turns, used.tool_calls
-    now.input, now.output, now.cost = used.input, used.output, used.cost
+    state.spending.budget_use.begin_with(limit.used)
     state.spending.resumed = limit
     given = state.claim.input
     limits = (given.limits or Limits.of(limit.limits)).raised(limit.raised)

@@ -106,7 +106,7 @@ async def wait_for_conversation(state: RunState) -> Phase | None:
 
 async def announce_start(state: RunState) -> Phase | None:
     """Announce the prompt, which is in the conversation already. A turn with pending approvals goes on where it was."""
-    state.events.push(RunStarted(state.run_id, state.config.agent))
+    state.events.push(RunStarted(state.run_id, state.config.agent, state.claim.context.task))
     if state.claim.prompt is not None:
         await announce(state, state.claim.prompt)
     if state.config.hooks.wanting(BeforeRun):
@@ -313,7 +313,7 @@ async def act(state: RunState) -> Phase | None:
     if batch is None:
         assert answer is not None
         batch = state.tools.begin_batch(answer.tool_calls)
-    else:  # a turn of an earlier run, which counted it there
+    elif state.spending.resumed is not None:  # the calls of an earlier run, which its limit did not allow
         count(state, tool_calls=sum(record.result is None for record in batch.calls))
     await batch.run()
     if not batch.suspended:

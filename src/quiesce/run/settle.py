@@ -29,6 +29,7 @@ from .final_answer import finish_with_answer, parse_output
 from .limit_checks import finish_last_answer, suspend_at_limit
 from .output import OutputMismatch
 from .state import RunState
+from .undo import join_effects
 
 # How long a stopped run waits for the model's connection to close, which takes a fraction of a millisecond.
 HANG_UP_GRACE: Final = 0.5
@@ -166,6 +167,8 @@ async def _undo(state: RunState) -> None:
             state.tools.undo_log.add_cut(call)
     if not state.tools.undo_wanted or state.progress.over:
         return
+    if not state.claim.held and not await _join_task_to_undo(state):
+        return
     began_in = state.token.mode
 
     def on_request(mode: Mode) -> None:
@@ -174,10 +177,29 @@ async def _undo(state: RunState) -> None:
 
     forget = state.token.watch(on_request)
     try:
-        if await state.tools.undo_log.run(state.tools.undo_token):
-            state.shield.interrupted = True
+        log = state.tools.undo_log if state.family.parent is not None else state.tools.undo_log.root
+        journal = state.saving.journal
+        saved = None if journal is None else journal.intend_undo
+        state.tools.undone, interrupted = await log.undo(state.tools.undo_token, saved)
+        state.shield.interrupted |= interrupted
     finally:
         forget()
+    if not state.claim.held:  # else the model is told as the turn is sealed
+        state.claim.conversation.drop_pending(state.config.cut_note + undo_note(state.tools.undone))
+
+
+async def _join_task_to_undo(state: RunState) -> bool:
+    """Whether a run that was stopped before its session was open has a task to undo: that of the runs before it."""
+    conversation, given = state.claim.conversation, state.claim.input
+    if given.prompt is not None or not conversation.must_be_opened:
+        return False
+    journal = state.saving.journal or state.saving.open(state)
+    await state.shield.wait((journal.opening,), seconds=SAVE_GRACE)
+    task = conversation.task if journal.opened else None
+    if task is None:
+        return False
+    join_effects(state, task.id)
+    return True
 
 
 def when(state: RunState, mode: Mode) -> tuple[asyncio.Future[None], Any]:
@@ -316,7 +338,7 @@ def seal(state: RunState) -> tuple[Message, ...]:
         batch.announce()
     state.spending.close_entry("completed" if builder is not None and builder.complete else "hung_up")
     note = state.config.failed_note if state.progress.error else state.progress.stop_note or state.config.cut_note
-    note += undo_note(state.tools.undo_log.receipts)
+    note += undo_note(state.tools.undone)
     turn = state.turn.view.turn(unsettled=Outcome.NEVER_STARTED)
     added = close_turn(turn, state.claim.conversation.messages, note)
     state.tools.torn_calls += builder.torn_calls() if builder is not None else ()

@@ -84,6 +84,8 @@ class Spending:
         spent = spending(entry)
         for state in self._state.family.lineage:
             state.spending.budget_use.note(entry.id, spent)
+            if state.claim.task is not None:
+                state.claim.task.save()
         self._state.events.push(ModelCallEnded(entry))
 
     def send(self, model: Model, request: ModelRequest, *, learn: bool) -> SentRequest:

@@ -16,6 +16,7 @@ from ..messages import AssistantMessage, Outcome, Text, UserMessage
 from ..phases import Phase
 from .handoff import Successor, complete_handoff, request_handoff
 from .limit_checks import goes_on_with_tools, resume_at_limit
+from .running_task import begin_or_join_task
 from .state import RunState
 
 
@@ -83,7 +84,8 @@ def wake(state: RunState) -> None:
 def begin(state: RunState) -> None:
     """Write the prompt to the conversation, which the run holds. Raises an `InterruptError`; then nothing changes."""
     conversation, given = state.claim.conversation, state.claim.input
-    state.claim.begin(state.config.state)
+    task = begin_or_join_task(state)
+    state.claim.begin(state.config.state, task)
     state.claim.first_message = len(conversation.messages)
     state.spending.bill.terms.estimator.recall(conversation.values)
     if given.answers is not None:
@@ -102,6 +104,7 @@ def begin(state: RunState) -> None:
         if state.claim.prompt is not None:
             conversation.append(state.claim.prompt)
         state.turn.begin()
+    task.begin()
     state.claim.held = True
 
 

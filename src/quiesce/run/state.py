@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ..cancellation import BoundedShield, CancellationToken, Mode, TokenView
 from ..errors import StoreError
@@ -28,6 +28,9 @@ from .spending import Spending
 from .tool_calls import RunTools
 from .turn import TurnInProgress
 
+if TYPE_CHECKING:
+    from .running_task import RunningTask
+
 
 class Claim:
     """A run's claim on its conversation: what it begins with, and whether it holds the conversation."""
@@ -46,9 +49,13 @@ class Claim:
         self.continued_text = ""
         """The text of the answer that this run goes on with."""
 
-    def begin(self, initial_state: dict[str, Any]) -> None:
+        self.task: RunningTask | None = None
+        """The task that the run is a part of, once the conversation is held."""
+
+    def begin(self, initial_state: dict[str, Any], task: RunningTask) -> None:
         """The conversation is held and loaded: its state is what the user's code sees from now on."""
-        self.context = self.context.with_state(self.conversation.begin_state(initial_state))
+        self.task = task
+        self.context = self.context.begun(self.conversation.begin_state(initial_state), task.id)
 
 
 class Saving:

@@ -13,7 +13,7 @@ from ..hooks import AfterToolCall, BeforeToolCall, OnLateOutcome
 from ..interrupts import PendingTurn
 from ..messages import AssistantMessage, ToolCall, ToolResult
 from ..middleware.base import ToolCallRequest, around_tool_calls, chain_tool_calls
-from ..receipt import CallReceipt, LateOutcome
+from ..receipt import CallReceipt, LateOutcome, UndoReceipt
 from ..run_context import RunContext
 from ..tools.batch import ToolBatch
 from ..tools.questions import CallQuestions
@@ -36,6 +36,8 @@ class RunTools:
         self.undo_log: Final = UndoLog(above)
         self.undo_wanted: bool | None = None
         self.undo_token: Final = CancellationToken()
+        self.undone: tuple[UndoReceipt, ...] = ()
+        """What became of the undo that the stop of this run asked for."""
         self.torn_calls: tuple[tuple[str, str], ...] = ()
         """The id and the name of each call whose arguments a stop has cut."""
         self.late: Final[list[LateOutcome]] = []
@@ -53,22 +55,15 @@ class RunTools:
         config = self._state.config
         batch = ToolBatch(calls, config.tools, self, sequential=config.sequential, pending=pending)
         self.batches.append(batch)
-        self.undo_log.begin_turn()
         if pending is not None:
-            run_id, effects = self._state.claim.conversation.undoable
-            self.undo_log.resume_turn(batch.undoable_calls(), effects if run_id == pending.run_id else ())
+            self.undo_log.resume_turn(batch.undoable_calls())
         return batch
 
     def suspend(self, answer: AssistantMessage, batch: ToolBatch) -> None:
-        """Keep the turn until a person has answered what its tools ask, and, in this process, what undoes it."""
+        """Keep the turn until a person has answered what its tools ask."""
         state = self._state
-        self.keep_undo()
         pending = PendingTurn(state.run_id, answer, batch.pending(), handed=state.config.handoffs)
         state.turn.suspend(pending, state.config.cut_note)
-
-    def keep_undo(self) -> None:
-        """Keep what undoes the current turn, in this process, for the run that goes on with it."""
-        self._state.claim.conversation.undoable = (self._state.run_id, self.undo_log.turn_effects)
 
     def cancel_call(self, call_id: str, reason: str) -> bool:
         """Stop one call of the current turn. From any thread; whether there was one to stop."""

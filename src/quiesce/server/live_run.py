@@ -8,7 +8,17 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, Protocol
 
-from ..events import Event, ReasoningDelta, RunEnded, TextDelta, ToolCallArguments, ToolEnded, ToolProgress, ToolStarted
+from ..events import (
+    Event,
+    ReasoningDelta,
+    RunEnded,
+    RunStarted,
+    TextDelta,
+    ToolCallArguments,
+    ToolEnded,
+    ToolProgress,
+    ToolStarted,
+)
 from ..interrupts import Interrupt
 from ..messages import Message
 from ..phases import Phase
@@ -45,6 +55,7 @@ class LiveRun:
         self._run: Run | None = run
         self._ledger: Final[Ledger] = run.ledger
         self._text_tail = ""
+        self._task = ""
         self._running_tools: Final[dict[str, str]] = {}
         self._on_end: Final = on_end
         self._on_change: Final = on_change
@@ -110,6 +121,7 @@ class LiveRun:
             on_disconnect=self.info.on_disconnect,
             last_event=self.log.last,
             undoable=self._undoable,
+            task=self._task,
         )
 
     @property
@@ -147,6 +159,8 @@ class LiveRun:
             case TextDelta(text):
                 urgent = False
                 self._text_tail = (self._text_tail + text)[-TEXT_TAIL_LENGTH:]
+            case RunStarted(task=task):
+                self._task = task
             case ToolStarted(call):
                 self._running_tools[call.id] = call.name
             case ToolEnded(result):

@@ -77,7 +77,11 @@ async def cancel_run(request: ApiRequest) -> Response:
     """`POST /runs/{id}/cancel`: ask for the stop at once; with `?wait=`, stay until it is done."""
     served, body, wait = request.run, request.body(schemas.CancelRun), request.wait_seconds()
     run = served.run
-    if run is None and served.cancel_interrupts():
+    if run is None and served.interrupts:
+        if body.undo:  # what a person is asked is withdrawn with it
+            await asyncio.wait((request.services.undos.start(served),), timeout=wait)
+        else:
+            served.cancel_interrupts()
         request.services.run_lists.run_changed(served)
         return _cancel_response(served, accepted=True)
     accepted = run is not None and run.cancel(body.reason, mode=body.mode, source=body.source, undo=body.undo)
@@ -108,14 +112,15 @@ async def undo_run(request: ApiRequest) -> Response:
     served = request.run
     request.body(schemas.Nothing)
     wait = request.wait_seconds()
-    if served.run is None and served.result is None:
-        raise Problem(409, "too_late", "The process of this run has ended, so its undo functions are gone.")
-    if served.result is None:
+    if served.run is not None:
         raise Problem(409, "running", "The run has not ended.", todo="Stop it first, or stop it with undo: true.")
-    undo = request.services.undos.start(served, served.result)
+    undo = request.services.undos.start(served)
     await asyncio.wait((undo,), timeout=request.services.settings.max_wait if wait is None else wait)
     is_done = undo.done()
-    return json_response(schemas.ReceiptAnswer(served.result.receipt, is_done), 200 if is_done else 202)
+    if is_done:
+        undo.result()  # a conversation that is busy, or a store that does not answer, is a problem of the request
+    assert served.receipt is not None
+    return json_response(schemas.ReceiptAnswer(served.receipt, is_done), 200 if is_done else 202)
 
 
 # --- Going on ------------------------------------------------------------------------------------------------------

@@ -103,7 +103,8 @@ class UsageView(Struct, frozen=True):
 class RunView(Struct, frozen=True):
     """A summary of a run. `mode` and `cause` are those of its stop, if there was one.
 
-    `undoable` names the tools whose calls `POST /runs/{id}/undo` would undo.
+    `task` is the first run that the same prompt led to: runs that go on after an answer have the same. `undoable` names
+    the tools whose calls `POST /runs/{id}/undo` would undo, over all runs of the task.
     """
 
     id: str
@@ -125,6 +126,7 @@ class RunView(Struct, frozen=True):
     on_disconnect: OnDisconnect = "continue"
     last_event: int = 0
     undoable: tuple[str, ...] = ()
+    task: str = ""
 
 
 class RunAnswer(Struct, frozen=True):

@@ -20,6 +20,7 @@ from ..interrupts import Interrupt
 from ..messages import Message, Outcome, UserMessage
 from ..phases import Phase
 from ..receipt import CallReceipt, EndReason, Receipt
+from ..run.undo import undoable_tools
 from ..sessions import Session, SessionStore
 from ..sessions.journal.recovery import Crash
 from ..sessions.journal.rows import NumberedEvent, late_outcomes
@@ -101,6 +102,8 @@ class StoredRun:
             usage=usage_view(summarise(self.entries)),
             text_tail=self._text_tail,
             last_event=self.log.last,
+            undoable=undoable_tools(self.conversation, self.id),
+            task="" if self.receipt.task is None else self.receipt.task.id,
         )
 
     @property

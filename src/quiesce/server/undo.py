@@ -7,12 +7,23 @@ import logging
 from typing import Any, Final
 
 from ..cancellation import CancellationToken
-from ..result import RunResult
+from ..task import Task
+from .problems import Problem
 from .quotas import Quotas
 from .registry import ServedRun
 from .run_list import RunLists
 
 _log: Final = logging.getLogger("quiesce.server")
+
+
+def _latest_task(run: ServedRun) -> Task | None:
+    """The task of a run, if it is the last one of its conversation. Raises `Problem` when it cannot be undone."""
+    task = run.conversation.task
+    if task is not None and run.id in task.run_ids:
+        return task
+    if run.result is None:
+        raise Problem(409, "too_late", "A newer prompt has come, and the process that could undo this run has ended.")
+    return None
 
 
 class UndoTasks:
@@ -24,18 +35,28 @@ class UndoTasks:
         self._shutdown: Final = shutdown
         self._tasks: Final[dict[str, asyncio.Task[Any]]] = {}
 
-    def start(self, run: ServedRun, result: RunResult) -> asyncio.Task[Any]:
-        """Undo what a run's tools did, unless that is in progress. The outcomes go to the receipt.
+    def start(self, run: ServedRun) -> asyncio.Task[Any]:
+        """Undo what the task of a run did, unless that is in progress. The outcomes go to the receipt.
 
-        Raises `Problem` while the server drains.
+        Raises `Problem` while the server drains, and for a run of an earlier process when a newer prompt has come.
         """
         task = self._tasks.get(run.id)
         if task is None:
             self._quotas.check_not_draining()
-            task = asyncio.get_running_loop().create_task(result.undo(self._shutdown), name=f"undo of run {run.id}")
+            name = f"undo of run {run.id}"
+            task = asyncio.get_running_loop().create_task(self._undo(run, _latest_task(run)), name=name)
             self._tasks[run.id] = task
             task.add_done_callback(lambda done: self._ended(run, done))
         return task
+
+    async def _undo(self, run: ServedRun, task: Task | None) -> None:
+        if run.result is not None and task is None:  # a newer prompt has come: this process still knows what to undo
+            await run.result.undo(self._shutdown)
+            return
+        conversation = run.conversation
+        receipts = await run.info.agent.undo_async(conversation=conversation, token=self._shutdown)
+        if run.result is None and run.receipt is not None:
+            run.receipt.undo.extend(receipts)
 
     def _ended(self, run: ServedRun, task: asyncio.Task[Any]) -> None:
         self._tasks.pop(run.id, None)

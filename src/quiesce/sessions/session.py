@@ -21,7 +21,7 @@ from .damage import PENDING, StoredConversation, damaged, read_undamaged, read_w
 from .journal import journal
 from .journal.buffer import WRITER
 from .journal.journal import Journal
-from .journal.recovery import Crash, Sealing, seal_unfinished
+from .journal.recovery import Crash, Sealing, seal_unfinished, set_messages
 from .journal.rows import NumberedEvent, Row, encode, late_outcomes, unpack
 from .journal.run_host import RunHost
 from .queue.waiting import BusyPolicy, SessionWaiter
@@ -181,6 +181,7 @@ class Session(Conversation):
         if self.holder is None and self._unsaved is None:
             self._state, self._stored.revision = ConversationState(*found), None
             self._stored.session_id, self.damage = snapshot.info.id, damage
+            self.values = dict(snapshot.values)
             self._read_state(snapshot.values)
         return found.messages
 
@@ -203,6 +204,12 @@ class Session(Conversation):
             self._journal.commit((), replacing=replacing)
             self._save_state(self._journal)
             self._journal.set_value(PENDING, encode(pending))
+
+    def set_value(self, key: str, value: bytes) -> None:
+        """Set a named value, which the run's journal saves with what happens next."""
+        super().set_value(key, value)
+        if self._journal is not None:
+            self._journal.set_value(key, value)
 
     def take_pending(self, answers: Answers, run_id: str) -> PendingTurn:
         """The pending turn with answers in it, for the run that continues it."""
@@ -359,6 +366,16 @@ class Session(Conversation):
                 if not error.retryable or loop.time() >= give_up:
                     raise
             await asyncio.sleep(_PAUSE)
+
+    async def save(self, lease: Lease, values: Mapping[str, bytes]) -> None:
+        """Write what was changed without a run: the messages, the turn that waited, and these values."""
+        batch = WriteBatch("")
+        set_messages(batch, self._stored.messages, self._state.messages)
+        batch.values = dict(values)
+        if self._state.pending is None and self.values.get(PENDING, b"null") != b"null":
+            batch.values[PENDING] = b"null"
+        self.wrote(batch, await self._write(lease, batch))
+        self.values |= batch.values
 
     def wrote(self, batch: WriteBatch, revision: int) -> None:
         """Note that a batch is in the store."""

@@ -60,6 +60,9 @@ class Tool(Generic[P, R]):
     It can be called like its function. Raises `InvalidTool` when the function cannot be offered to a model.
     """
 
+    delegate: HandoffTarget | None = None
+    """The agent of which a call of this tool is a run."""
+
     def __init__(
         self,
         function: Callable[P, R],

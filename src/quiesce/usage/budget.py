@@ -7,6 +7,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from ..interrupts import UsedBudget
 from .ledger import LedgerEntry
 
 
@@ -28,6 +29,15 @@ class BudgetUse:
         self.cost = Decimal(0)
         self.turns = 0
         self.tool_calls = 0
+
+    def begin_with(self, used: UsedBudget) -> None:
+        """Count from what earlier runs of the task have used."""
+        self.turns, self.tool_calls = used.turns, used.tool_calls
+        self.input, self.output, self.cost = used.input, used.output, used.cost
+
+    def used(self) -> UsedBudget:
+        """The sums, to be kept."""
+        return UsedBudget(self.turns, self.tool_calls, self.input, self.output, self.cost)
 
     def note(self, entry_id: str, now: Spending) -> None:
         """Write what a request has used so far, in place of what was written of it before."""

@@ -202,6 +202,15 @@ def summarise(entries: tuple[LedgerEntry, ...]) -> Usage:
     return Usage(len(entries), tokens, total_cost([entry.cost for entry in entries]), entries)
 
 
+def added(first: Usage, second: Usage) -> Usage:
+    """The sum of two, without the single entries."""
+    if not first.calls or not second.calls:
+        return structs.replace(first if first.calls else second, entries=())
+    names = TokenUsage.__struct_fields__
+    tokens = TokenUsage(**{name: total((getattr(first.tokens, name), getattr(second.tokens, name))) for name in names})
+    return Usage(first.calls + second.calls, tokens, total_cost([first.cost, second.cost]), ())
+
+
 def cost_of_tokens(price: Price | None, usage: TokenUsage) -> Cost | None:
     """What tokens cost; None without a price."""
     if price is None:

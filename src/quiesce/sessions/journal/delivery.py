@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, cast
 
 from ...events import Event
-from .rows import Commit, JournalRow, ToolIntended
+from .rows import MARKS, JournalRow
 
 
 class EventDelivery:
@@ -27,7 +27,7 @@ class EventDelivery:
             first, marks = self.delivered, None
         self.delivered = first + len(entries)
         if marks is None:
-            entries = [each for each in entries if each.__class__ is not Commit and each.__class__ is not ToolIntended]
+            entries = [each for each in entries if each.__class__ not in MARKS]
         elif marks:
             entries = entries.copy()
             for mark in reversed(marks):

@@ -25,7 +25,7 @@ from ..records import SentElsewhere, WriteBatch
 from .buffer import WRITER, WriteBuffer
 from .delivery import EventDelivery
 from .opening import SessionOpening
-from .rows import Commit, JournalRow, ToolIntended
+from .rows import Commit, JournalRow, ToolIntended, UndoIntended
 from .run_host import RunHost
 from .save_progress import SaveProgress
 from .write_timer import WriteTimer
@@ -161,6 +161,12 @@ class Journal:
         """Record that a tool is about to run, and wait until that is saved."""
         self._buffer.mark()
         self.add(ToolIntended(call_id))
+        await self.durable()
+
+    async def intend_undo(self) -> None:
+        """Record that a call is about to be undone, with the values that say which, and wait until that is saved."""
+        self._buffer.mark()
+        self.add(UndoIntended())
         await self.durable()
 
     async def durable(self) -> None:

@@ -127,6 +127,15 @@ class CrashedRun:
         return (*before, *close_turn(turn, before, CRASH_NOTE)), None
 
 
+def set_messages(batch: WriteBatch, before: Sequence[Message], after: Sequence[Message]) -> None:
+    """Let a batch make the stored conversation `before` into `after`."""
+    same = 0
+    while same < min(len(before), len(after)) and before[same] is after[same]:
+        same += 1
+    batch.first_message, batch.messages = same, list(after[same:])
+    batch.cuts = same < len(before)
+
+
 class Sealing(NamedTuple):
     """A conversation before and after a run that never ended was sealed."""
 
@@ -136,13 +145,8 @@ class Sealing(NamedTuple):
 
     def batch(self) -> WriteBatch:
         """The batch that saves it."""
-        before, after = self.before.messages, self.after.messages
-        same = 0
-        while same < min(len(before), len(after)) and before[same] is after[same]:
-            same += 1
         batch = WriteBatch(self.crash.run_id)
-        batch.first_message, batch.messages = same, list(after[same:])
-        batch.cuts = same < len(before)
+        set_messages(batch, self.before.messages, self.after.messages)
         if self.after is not self.before:
             batch.values = {PENDING: encode(self.after.pending)}
         batch.end = RunEnd("crashed", "crashed", time.time(), encode(self.crash))

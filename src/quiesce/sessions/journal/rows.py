@@ -33,7 +33,14 @@ class ToolIntended(Struct, frozen=True, tag="tool_intended"):
     call_id: str
 
 
-JournalRow: TypeAlias = Event | Commit | ToolIntended
+class UndoIntended(Struct, frozen=True, tag="undo_intended"):
+    """A call is about to be undone: a named value that is saved with this row says which."""
+
+
+JournalRow: TypeAlias = Event | Commit | ToolIntended | UndoIntended
+
+MARKS: Final = frozenset({Commit, ToolIntended, UndoIntended})
+"""The rows that are only for recovery, and not for readers."""
 
 A_MARK: Final = 0
 """The number of a row that is only for recovery and not for readers."""
@@ -84,7 +91,7 @@ def _pack(rows: list[Row], entries: Iterable[JournalRow], number: int | None) ->
     for kind, alike in itertools.groupby(entries, type):
         if kind is TextDelta:
             number = _join(rows, TextDelta(""), list(map(_text_of, alike)), number)
-        elif kind is Commit or kind is ToolIntended:
+        elif kind in MARKS:
             rows.extend(Row(encode(mark), None if number is None else A_MARK) for mark in alike)
         elif kind in _JOINABLE:
             for _, pieces in itertools.groupby(alike, _joining_key):
@@ -184,7 +191,7 @@ def unpack(rows: Iterable[Row], after: int = 0) -> Iterator[NumberedEvent]:
         if row.number == A_MARK:
             continue
         event = decode_row(row.payload)
-        if isinstance(event, Commit | ToolIntended):
+        if isinstance(event, Commit | ToolIntended | UndoIntended):
             continue
         number = last + 1 if row.number is None else row.number
         for each in _pieces(event, row.lengths) if row.lengths else (event,):

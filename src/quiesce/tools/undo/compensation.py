@@ -45,6 +45,11 @@ class Compensation:
                     todo="It may take the tool's own arguments by name, and what the tool returned as 'result'.",
                 )
 
+    @property
+    def takes_result(self) -> bool:
+        """Whether the function takes the tool's return value."""
+        return self._takes_all or "result" in self._names
+
     def bind(self, arguments: dict[str, Any], result: Any) -> dict[str, Any]:
         """The arguments for the function."""
         offered = {**self._defaults, **arguments, "result": result}

@@ -286,7 +286,7 @@ def _rebuilt(line: str, trace: str, body: bytes | None) -> BaseException:
 
 def _run_context(context: RunContext[Any]) -> bytes:
     """The deps of the run and what else its context says; the reason why not, for deps that cannot be sent."""
-    names = {"agent": context.agent, "session": context.session, "owner": context.owner}
+    names = {"agent": context.agent, "session": context.session, "owner": context.owner, "task": context.task}
     try:
         return pickled((names, context.deps, ""))
     except Exception as error:  # whatever a type of the user's own raises

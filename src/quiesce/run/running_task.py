@@ -1,0 +1,100 @@
+"""The task that a run is a part of: begun by a prompt, or joined by a run that goes on after an earlier one."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from decimal import Decimal
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+from msgspec import structs
+
+from ..conversation.conversation import TASK
+from ..limits import Limits
+from ..task import Task
+from ..usage.ledger import added
+from .state import RunState
+from .undo import begin_effects, join_effects
+
+if TYPE_CHECKING:
+    import asyncio
+
+
+class RunningTask:
+    """A task and the run that goes on with it. Only for the run's own loop."""
+
+    def __init__(self, state: RunState, record: Task) -> None:
+        self._state: Final = state
+        self._record = record
+        self._began: Final = state.progress.loop.time()
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def id(self) -> str:
+        """The id of the task; a run that a tool has started belongs to the task of the run above."""
+        parent = self._state.family.parent
+        task = None if parent is None else parent.state.claim.task
+        return self._record.id if task is None else task.id
+
+    @property
+    def is_joined(self) -> bool:
+        """Whether earlier runs belong to the task."""
+        return len(self._record.run_ids) > 1
+
+    def begin(self) -> None:
+        """The run has begun: it is a part of the task from now on, and has what is left of its time."""
+        if self._state.family.parent is None and not self.is_joined:
+            begin_effects(self._state, self._record.id)
+        if not self.is_joined:
+            self._record = structs.replace(self._record, first_message=self._state.claim.first_message)
+        elif self._record.timeout is not None:
+            left = max(0.0, self._record.timeout - self._record.seconds)
+            self._timer = self._state.progress.loop.call_later(left, self._on_deadline)
+        self._state.claim.conversation.set_value(TASK, msgspec.json.encode(self._current()))
+
+    def _on_deadline(self) -> None:
+        what = f"{self._record.timeout:g} s have passed, over all runs of the task"
+        self._state.token.cancel(what, source="deadline")
+
+    def save(self) -> None:
+        """Save what the task has used, with what happens next, so that a crash does not give it a new budget."""
+        if self._state.saving.journal is not None:
+            self._state.claim.conversation.set_value(TASK, msgspec.json.encode(self._current()))
+
+    def end(self) -> Task:
+        """The run has ended: the task with all that it used."""
+        if self._timer is not None:
+            self._timer.cancel()
+        usage = added(self._record.usage, self._state.spending.bill.ledger.usage)
+        record = structs.replace(self._current(), usage=usage, is_open=False)
+        self._state.claim.conversation.set_value(TASK, msgspec.json.encode(record))
+        return record
+
+    def _current(self) -> Task:
+        """The task as it is now. Its usage is that of the earlier runs."""
+        return structs.replace(
+            self._record,
+            limits={name: Decimal(value) for name, value in self._state.config.limits.values.items()},
+            used=self._state.spending.budget_use.used(),
+            seconds=self._record.seconds + self._state.progress.loop.time() - self._began,
+        )
+
+
+def begin_or_join_task(state: RunState) -> RunningTask:
+    """The task of a run that has its conversation. A prompt begins one; a run that goes on has what is left of it.
+
+    Its limits are those that the task began with, unless the call names others.
+    """
+    given, known = state.claim.input, state.claim.conversation.task
+    if known is None or (given.prompt is not None and given.answers is None):
+        record = Task(state.run_id, time.time(), timeout=given.timeout)
+        return RunningTask(state, record.with_run(state.run_id))
+    state.spending.budget_use.begin_with(known.used)
+    if given.limits is None:
+        state.config = replace(state.config, limits=Limits.of(known.limits))
+    if given.has_own_timeout:
+        known = structs.replace(known, timeout=None if given.timeout is None else known.seconds + given.timeout)
+    if state.family.parent is None:
+        join_effects(state, known.id)
+    return RunningTask(state, known.with_run(state.run_id))

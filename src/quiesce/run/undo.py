@@ -1,0 +1,230 @@
+"""The undo of a task: what all its runs did, in this process and in earlier ones, the last effect first.
+
+The effects of a task are named values of its conversation, so that they outlive the process where there is a store. An
+effect is claimed in the store before it is undone: it is undone at most once, whatever process asks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
+from typing import Final, TypeAlias
+
+import msgspec
+
+from ..cancellation import BoundedShield, CancellationToken
+from ..conversation.conversation import Conversation
+from ..errors import ConversationBusy
+from ..messages import AssistantMessage, CutNote
+from ..receipt import UndoReceipt, undo_note
+from ..sessions import Session
+from ..sessions.journal.journal import STORE_TIMEOUT
+from ..sessions.records import Lease
+from ..tools.tool import HandoffTarget, Tool
+from ..tools.undo.effect import Effect, StoredEffect
+from ..tools.undo.log import UndoLog, undo_in_memory
+from .config import RunConfig
+from .state import RunState
+
+FindTool: TypeAlias = Callable[[str, str], Tool | None]
+_PREFIX: Final = "undo."
+
+
+# --- The effects of a task, as named values of its conversation ------------------------------------------------------
+
+
+def begin_effects(state: RunState, task_id: str) -> None:
+    """The run begins a task: nothing of it can be undone yet, and the effects of the task before are forgotten."""
+    conversation = state.claim.conversation
+    if isinstance(conversation.effects, UndoLog):
+        conversation.effects.on_change = None  # a call of that task that ends late is not an effect of this one
+    for key, value in conversation.values.items():
+        if key.startswith(_PREFIX) and value != b"null":
+            conversation.set_value(key, b"null")
+    _write_to(state, UndoLog(task_id=task_id))
+
+
+def join_effects(state: RunState, task_id: str) -> None:
+    """The run goes on with a task: what its earlier runs did can be undone with what this one does."""
+    _write_to(state, task_log(state.claim.conversation, task_id, partial(find_tool, state.config)))
+
+
+def _write_to(state: RunState, log: UndoLog) -> None:
+    conversation = state.claim.conversation
+    conversation.effects = log
+    log.on_change = lambda number, effect: conversation.set_value(f"{_PREFIX}{number}", msgspec.json.encode(effect))
+    state.tools.undo_log.join(log)
+
+
+def task_log(conversation: Conversation, task_id: str, find: FindTool) -> UndoLog:
+    """The effects of a task: those that this process knows, and those that are stored."""
+    log = conversation.effects
+    if not isinstance(log, UndoLog) or log.task_id != task_id:
+        log = UndoLog(task_id=task_id)
+    log.restore(_stored_effects(conversation.values), find)
+    return log
+
+
+def _stored_effects(values: Mapping[str, bytes]) -> list[StoredEffect]:
+    found = {int(key[len(_PREFIX) :]): value for key, value in values.items() if key.startswith(_PREFIX)}
+    effects: list[StoredEffect] = []
+    for number in sorted(found):
+        with suppress(msgspec.MsgspecError):  # one that cannot be read cannot be undone, and is no reason to fail
+            effect = msgspec.json.decode(found[number], type=StoredEffect | None)
+            effects += () if effect is None else (effect,)
+    return effects
+
+
+def undoable_tools(conversation: Conversation, run_id: str) -> tuple[str, ...]:
+    """The names of the tools whose calls can be undone, if a run belongs to the last task of a stored conversation."""
+    task = conversation.task
+    if task is None or run_id not in task.run_ids:
+        return ()
+    effects = _stored_effects(conversation.values)
+    return tuple(dict.fromkeys(effect.call.name for effect in effects if not effect.claimed))
+
+
+def find_tool(config: RunConfig, agent: str, name: str) -> Tool | None:
+    """A tool of an agent, or of one that it may delegate or hand over to."""
+    seen: list[HandoffTarget] = []
+    tables = [(config.agent, config.tools)]
+    for agent_name, table in tables:
+        if agent_name == agent and name in table:
+            return table[name]
+        for tool in table.values():
+            for other in (tool.handoff_to, tool.delegate):
+                if other is not None and not any(other is each for each in seen):
+                    seen.append(other)
+                    tables.append((other.name, other.tools))
+    return None
+
+
+# --- After the end of a run ------------------------------------------------------------------------------------------
+
+
+class RunUndo:
+    """The undo of a run that has ended: of its whole task; of a child run, what the child did."""
+
+    def __init__(self, state: RunState) -> None:
+        root = state.family.lineage[-1]
+        self._conversation: Final = root.claim.conversation
+        self._log: Final = state.tools.undo_log.root if root is state else state.tools.undo_log
+        self._task: Final = self._log.root
+        self._find: Final = partial(find_tool, root.config)
+
+    @property
+    def remaining(self) -> tuple[Effect, ...]:
+        """What can still be undone, as far as this process knows."""
+        return self._log.remaining
+
+    async def undo(self, token: CancellationToken | None = None) -> tuple[UndoReceipt, ...]:
+        """See `RunResult.undo`."""
+        conversation = self._conversation
+        if not isinstance(conversation, Session) or conversation.effects is not self._task:
+            receipts = await undo_in_memory(self._log, token)
+            if conversation.effects is self._task:
+                _tell_unless_busy(conversation, receipts)
+            return receipts
+        return await SessionUndo(conversation, self._find).run(token, self._log)
+
+
+async def undo_task(
+    conversation: Conversation, config: RunConfig, token: CancellationToken | None
+) -> tuple[UndoReceipt, ...]:
+    """Undo the last task of a conversation. What a person is asked is withdrawn first. Raises `ConversationBusy`."""
+    find = partial(find_tool, config)
+    if isinstance(conversation, Session):
+        return await SessionUndo(conversation, find, withdraw=config.cut_note).run(token)
+    conversation.cancel_pending(config.cut_note)
+    task = conversation.task
+    if task is None:
+        return ()
+    log = conversation.effects = task_log(conversation, task.id, find)
+    receipts = await undo_in_memory(log, token)
+    _tell_unless_busy(conversation, receipts)
+    return receipts
+
+
+class SessionUndo:
+    """An undo of the task of a session: it holds the session meanwhile, and writes each step to its store."""
+
+    def __init__(self, session: Session, find: FindTool, *, withdraw: str | None = None) -> None:
+        self._session: Final = session
+        self._find: Final = find
+        self._withdraw: Final = withdraw
+        self._holder: Final = f"undo-{uuid.uuid4().hex[:8]}"
+        self._changes: Final[dict[str, bytes]] = {}
+        self._shield: Final = BoundedShield("undo")
+
+    async def run(self, token: CancellationToken | None, only: UndoLog | None = None) -> tuple[UndoReceipt, ...]:
+        """Undo the task, or `only` a part of it. Raises `ConversationBusy` or a `StoreError`, with nothing undone."""
+        session = self._session
+        session.hold(self._holder)
+        try:
+            lease = await session.open(asyncio.get_running_loop().create_future())
+            assert isinstance(lease, Lease)
+            session.opened()
+            try:
+                receipts, interrupted = await self._undo(lease, token or CancellationToken(), only)
+            finally:
+                session.store.release(lease)
+        finally:
+            session.release(self._holder)
+        if interrupted or self._shield.interrupted:
+            raise asyncio.CancelledError
+        return receipts
+
+    async def _undo(
+        self, lease: Lease, token: CancellationToken, only: UndoLog | None
+    ) -> tuple[tuple[UndoReceipt, ...], bool]:
+        session = self._session
+        if self._withdraw is not None and session.pending is not None:
+            session.drop_pending(self._withdraw)
+        task = session.task
+        if task is None:
+            return (), False
+        log = session.effects = task_log(session, task.id, self._find)
+        log.on_change = self._note
+        try:
+            receipts, interrupted = await (only or log).undo(token.child(), partial(self._save, lease))
+        finally:
+            log.on_change = None
+        _tell(session, receipts)
+        saving = asyncio.ensure_future(self._save(lease))
+        await self._shield.wait((saving,), seconds=STORE_TIMEOUT)
+        if not saving.done():
+            saving.cancel()
+        return receipts, interrupted
+
+    def _note(self, number: int, effect: StoredEffect) -> None:
+        self._changes[f"{_PREFIX}{number}"] = msgspec.json.encode(effect)
+
+    async def _save(self, lease: Lease) -> None:
+        changes = dict(self._changes)
+        await self._session.save(lease, changes)
+        for key, value in changes.items():
+            if self._changes.get(key) is value:
+                del self._changes[key]
+
+
+def _tell_unless_busy(conversation: Conversation, receipts: tuple[UndoReceipt, ...]) -> None:
+    """Tell the model, unless a run holds the conversation."""
+    try:
+        conversation.hold("undo")
+    except ConversationBusy:
+        return
+    try:
+        _tell(conversation, receipts)
+    finally:
+        conversation.release("undo")
+
+
+def _tell(conversation: Conversation, receipts: tuple[UndoReceipt, ...]) -> None:
+    """Let the model know what was undone, at the end of its last answer, so that it does not count on it."""
+    last = conversation.messages[-1] if conversation.messages else None
+    note = undo_note(receipts).strip()
+    if note and conversation.pending is None and isinstance(last, AssistantMessage):
+        conversation.append(msgspec.structs.replace(last, content=(*last.content, CutNote(note))), replacing=1)
