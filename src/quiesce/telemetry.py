@@ -129,7 +129,8 @@ class RunTrace:
 
     # --- The run ------------------------------------------------------------------------------------------------
 
-    def _run_started(self, _: RunStarted) -> None:
+    def _run_started(self, event: RunStarted) -> None:
+        self._run.set_attribute("quiesce.task.id", event.task)
         self._make_current(self._run)
 
     def _stop_requested(self, event: StopRequested) -> None:

@@ -74,7 +74,7 @@ def test_a_run_that_finishes() -> None:
     assert all(span.parent.span_id == run.context.span_id for span in (*calls, tool_span))
     assert run.attributes["gen_ai.operation.name"] == "invoke_agent"
     assert run.attributes["gen_ai.agent.name"] == "seer"
-    assert run.attributes["quiesce.run.id"] == run_id
+    assert run.attributes["quiesce.run.id"] == run.attributes["quiesce.task.id"] == run_id
     assert run.attributes["gen_ai.usage.input_tokens"] == 100
     assert run.attributes["quiesce.stop_reason"] == "end_turn"
     assert "quiesce.stop.source" not in run.attributes
