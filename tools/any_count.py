@@ -87,8 +87,9 @@ REASONS: Final[dict[str, str]] = {
     "Session.begin_state": STATE,
     "Session.state": STATE,
     "Text.provider_data": JSON,
-    "Tool.__init__": "requires_approval= gets the arguments as the model wrote them",
     "Tool.deps_type": "a type of the user's own, which may be a union or a protocol",
+    "Tool.preview_text": JSON,
+    "Tool.sequence_key": JSON,
     "Tool.validate": JSON,
     "ToolContext.__init__": STATE,
     "ToolContext.answers": JSON,
@@ -97,7 +98,6 @@ REASONS: Final[dict[str, str]] = {
     "ToolContext.fields": STATE,
     "ToolContext.with_state": STATE,
     "handoff": PARAMETERS,
-    "tool": "requires_approval= gets the arguments as the model wrote them",
 }
 
 
