@@ -58,6 +58,8 @@ REASONS: Final[dict[str, str]] = {
     "RunOptions.middleware": SHARED,
     "Session.replace_state": STATE,
     "ToolCallRequest.__init__": JSON,
+    "ToolReturn.content": RESULT,
+    "ToolReturn.data": "only the tool and its undo know what it is",
     "ToolCallRequest.arguments": JSON,
     "ToolCallRequest.replace": JSON,
     "ToolCallRequest.tool": PARAMETERS,

@@ -24,6 +24,7 @@ from .questions import CallQuestions
 from .result_text import process_ended_result, raised_result, receipt_detail, stopped_result
 from .thread import ThreadOutcome
 from .tool import Tool
+from .tool_return import ToolReturn
 from .undo.log import Effect
 
 _log: Final = logging.getLogger("quiesce")
@@ -167,7 +168,8 @@ class CallInProgress:
         compensation = None if self.tool is None else self.tool.compensation
         if compensation is not None and self.stage is not CallStage.DONE:
             log = self._host.undo_log
-            log.add(Effect(self.call, compensation, self._invocation.undo_arguments, value, log))
+            data = value.data if isinstance(value, ToolReturn) else value
+            log.add(Effect(self.call, compensation, self._invocation.undo_arguments, data, log))
         return completed_result(self.call, value)
 
     def _settle_cancelled(self, error: asyncio.CancelledError) -> bool:

@@ -18,6 +18,7 @@ from .program import ProcessResult, Program
 from .questions import CallQuestions
 from .thread import ThreadCall, ThreadOutcome
 from .tool import Tool
+from .tool_return import ToolReturn
 
 if TYPE_CHECKING:
     from ..processes.output import CapturedOutput
@@ -134,6 +135,8 @@ class Invocation:
         self._host.token.cancel(reason or f"tool {self._call.name} asked for it", source="tool")
 
     def _report(self, progress: Any) -> None:
+        if isinstance(progress, ToolReturn):  # the last value of a generator
+            progress = progress.content
         if not self.muted:
             self._host.emit(ToolProgress(self._call.id, self._call.name, progress))
 
