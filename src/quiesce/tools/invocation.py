@@ -119,6 +119,7 @@ class Invocation:
         if tool.kind != "sync":  # a thread cannot be interrupted anyway
             options["shield"] = self._shield
             options["run_process"] = self._run_process
+            options["processes"] = self._host.processes
         return ToolContext(
             self._host.context,
             call_id=self._call.id,

@@ -18,6 +18,7 @@ from msgspec import Struct
 from ...errors import ToolError, UndoConflict
 from ..tool import Sequential, Tool
 from ..tool_return import ToolReturn
+from .diff import unified_diff
 from .folder import Folder
 
 MAX_SIZE: Final = 1_000_000
@@ -72,8 +73,12 @@ def make_files(root: str | None = None, *, max_size: int = MAX_SIZE) -> tuple[To
         written = write(folder, path, content.encode("utf-8", "surrogateescape"), (previous, mode))
         return ToolReturn(f"Wrote {len(content)} characters to {path}.", data=written)
 
+    def preview(arguments: dict[str, Any]) -> str:
+        previous, _ = folder.read_if_there(arguments["path"], max_size)
+        return unified_diff(arguments["path"], (previous or b"").decode("utf-8", "replace"), arguments["content"])
+
     by_path = one_path_in_order(folder)
-    writer = Tool(write_file, on_stop="finish", grace=10, sequential=by_path)
+    writer = Tool(write_file, on_stop="finish", grace=10, sequential=by_path, preview=preview)
     writer.undo(undo_write)
     return Tool(read_file, on_stop="abandon", grace=0.25, sequential=by_path), writer
 

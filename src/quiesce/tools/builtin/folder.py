@@ -27,6 +27,10 @@ _NO_LINK: Final = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 _FILE: Final = os.O_RDONLY | _NO_LINK | getattr(os, "O_NONBLOCK", 0)
 
 
+# What `files` does not look into.
+_LEFT_OUT: Final = frozenset((".git", ".hg", ".svn", ".venv", "__pycache__", "node_modules"))
+
+
 class Folder:
     """The files below `root`. Without `root` every path is allowed, and relative ones begin in the current folder."""
 
@@ -43,6 +47,11 @@ class Folder:
         return os.path.join(self.root, *self._parts(path))
 
     @property
+    def exists(self) -> bool:
+        """Whether the folder is there."""
+        return os.path.isdir(self.root)
+
+    @property
     def limit(self) -> str | None:
         """The folder that no path leaves; None without such a limit."""
         return None if self._given_root is None else self.root
@@ -51,7 +60,7 @@ class Folder:
         """The content and the mode of a file. Raises `ToolError` when it cannot be read, or is larger."""
         try:
             with self._parent(path) as (parent, name):
-                return _read(parent, name, path, max_size)
+                return read_opened(parent, name, path, max_size)
         except OSError as error:
             raise ToolError(f"{path} cannot be read: {error.strerror}.") from None
 
@@ -59,11 +68,30 @@ class Folder:
         """The same; None for a file that is not there."""
         try:
             with self._parent(path) as (parent, name):
-                return _read(parent, name, path, max_size)
+                return read_opened(parent, name, path, max_size)
         except FileNotFoundError:
             return None, None
         except OSError as error:
             raise ToolError(f"{path} cannot be written: {error.strerror}.") from None
+
+    def files(self, path: str) -> Generator[tuple[str, int, str]]:
+        """Every plain file below a path, in order: its path from the root, the open folder that it is in, and its name.
+
+        Links are not followed, and folders of version control and of caches are left out. Raises `ToolError`.
+        """
+        shown = os.path.relpath(self.absolute(path), self.root)
+        try:
+            with self._parent(path) as (parent, name), _opened(name, parent) as start:
+                if stat.S_ISREG(os.fstat(start).st_mode):
+                    yield shown, parent, name
+                    return
+                for place, folders, names, folder in os.fwalk(".", dir_fd=start):
+                    folders[:] = sorted(set(folders) - _LEFT_OUT)
+                    for each in sorted(names):
+                        if stat.S_ISREG(os.stat(each, dir_fd=folder, follow_symlinks=False).st_mode):
+                            yield os.path.normpath(os.path.join(shown, place, each)), folder, each
+        except OSError as error:
+            raise ToolError(f"{path} cannot be read: {error.strerror}.") from None
 
     def digest(self, path: str) -> str | None:
         """The SHA-256 of a file's content; None when there is no such file. Raises `OSError` or `ToolError`."""
@@ -219,9 +247,18 @@ def _outside(path: str) -> ToolError:
     return ToolError(f"{path} is outside of the folder that may be used.")
 
 
-def _read(parent: int, name: str, path: str, max_size: int) -> tuple[bytes, int]:
-    opened = os.open(name, _FILE, dir_fd=parent)
+@contextmanager
+def _opened(name: str, parent: int) -> Generator[int]:
+    handle = os.open(name, _FILE, dir_fd=parent)
     try:
+        yield handle
+    finally:
+        os.close(handle)
+
+
+def read_opened(parent: int, name: str, path: str, max_size: int) -> tuple[bytes, int]:
+    """The content and the mode of a file in an open folder. Raises `OSError` or `ToolError`."""
+    with _opened(name, parent) as opened:
         status = os.fstat(opened)
         if stat.S_ISDIR(status.st_mode):
             names = ", ".join(sorted(os.listdir(opened))[:100])
@@ -232,5 +269,3 @@ def _read(parent: int, name: str, path: str, max_size: int) -> tuple[bytes, int]
             raise ToolError(f"{path} has {status.st_size:,} bytes; at most {max_size:,} are handled here.")
         with open(opened, "rb", closefd=False) as file:
             return file.read(), stat.S_IMODE(status.st_mode)
-    finally:
-        os.close(opened)
