@@ -27,15 +27,16 @@ MAX_SIZE: Final = 1_000_000
 class WrittenFile(Struct, frozen=True):
     """What is needed to undo a write: the file as it was before, and how to tell whether it changed since.
 
-    `previous` and `mode` are None when there was no such file. `digest` is the SHA-256 of what was written; `folders`
-    are those that were made for it. `root` is the folder that the path may not leave, None for no such limit.
+    `previous` and `mode` are None when there was no such file. `digest` is the SHA-256 of what was written, None for a
+    file that was removed; `folders` are those that were made for it. `root` is the folder that the path may not leave,
+    None for no such limit.
     """
 
     root: str | None
     path: str
     previous: bytes | None
     mode: int | None
-    digest: str
+    digest: str | None
     folders: tuple[str, ...] = ()
 
 
@@ -111,7 +112,8 @@ def undo_write(result: WrittenFile) -> None:
     folder = Folder(result.root)
     found = folder.digest(result.path)
     if found != result.digest:
-        raise UndoConflict(result.path, "is gone" if found is None else "has other content than the tool left")
+        how = "is there again" if result.digest is None else "has other content than the tool left"
+        raise UndoConflict(result.path, "is gone" if found is None else how)
     if result.previous is not None:
         folder.replace(result.path, result.previous, result.mode)
         return
