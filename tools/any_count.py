@@ -58,6 +58,8 @@ REASONS: Final[dict[str, str]] = {
     "RunOptions.middleware": SHARED,
     "Session.replace_state": STATE,
     "ToolCallRequest.__init__": JSON,
+    "ToolReturn.content": RESULT,
+    "ToolReturn.data": "only the tool and its undo know what it is",
     "ToolCallRequest.arguments": JSON,
     "ToolCallRequest.replace": JSON,
     "ToolCallRequest.tool": PARAMETERS,
@@ -87,8 +89,9 @@ REASONS: Final[dict[str, str]] = {
     "Session.begin_state": STATE,
     "Session.state": STATE,
     "Text.provider_data": JSON,
-    "Tool.__init__": "requires_approval= gets the arguments as the model wrote them",
     "Tool.deps_type": "a type of the user's own, which may be a union or a protocol",
+    "Tool.preview_text": JSON,
+    "Tool.sequence_key": JSON,
     "Tool.validate": JSON,
     "ToolContext.__init__": STATE,
     "ToolContext.answers": JSON,
@@ -97,7 +100,6 @@ REASONS: Final[dict[str, str]] = {
     "ToolContext.fields": STATE,
     "ToolContext.begun": STATE,
     "handoff": PARAMETERS,
-    "tool": "requires_approval= gets the arguments as the model wrote them",
 }
 
 

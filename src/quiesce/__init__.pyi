@@ -71,5 +71,6 @@ from .task import Task as Task
 from .tools.context import ToolContext as ToolContext
 from .tools.tool import Tool as Tool
 from .tools.tool import tool as tool
+from .tools.tool_return import ToolReturn as ToolReturn
 from .usage import Price as Price
 from .usage import Usage as Usage

@@ -463,6 +463,15 @@ class ToolError(QuiesceError):
     """Raise this in a tool to give the model an error message."""
 
 
+class UndoConflict(QuiesceError):
+    """Raise this in an undo function when what the tool left was changed since. The receipt says `failed`."""
+
+    kept = "It was left as it is."
+
+    def __init__(self, what: str, why: str = "is not what the tool left") -> None:
+        super().__init__(f"changed since: {what} {why}.")
+
+
 # --- A server, seen from the command line ---------------------------------------------------------------------------
 
 

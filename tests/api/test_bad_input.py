@@ -25,6 +25,7 @@ from quiesce import (
 )
 from quiesce.errors import ConfigurationError, InterruptError, InvalidPrompt
 from quiesce.models.scripted import Say, ScriptedModel
+from quiesce.tools.tool import ToolOptions
 
 pytestmark = pytest.mark.promise("P8")
 
@@ -128,11 +129,12 @@ TOOL_ACCEPTS: Final[dict[str, frozenset[str]]] = {
     "max_memory": frozenset({"none"}),  # the others need on_stop="kill"
     "max_cpu": frozenset({"none"}),
     "inherit_env": frozenset({"true"}),
-    "sequential": frozenset({"true"}),
+    "sequential": frozenset({"true", "function"}),
     "requires_approval": frozenset({"true", "function"}),
     "approval_expires_in": SECONDS,
+    "preview": frozenset({"none", "function"}),
 }
-TOOL: Final = [name for name in inspect.signature(Tool.__init__).parameters if name not in ("self", "function")]
+TOOL: Final = list(ToolOptions.__annotations__)
 
 
 def refusal(name: str, made: Callable[[], object]) -> str:

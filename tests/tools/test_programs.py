@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -305,3 +306,17 @@ def test_a_sandbox_that_is_missing_is_not_left_out(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("PATH", os.devnull)
     result = run_async(call(runner(), {"argv": ["/bin/true"], "options": {"sandbox": True}}))
     assert "Nothing was run." in result.text
+
+
+SCRIPT = """
+from quiesce import Agent
+from quiesce.models.scripted import Call, ScriptedModel
+from quiesce.tools.builtin import shell
+print(Agent(ScriptedModel([Call("shell", {"command": "true"})], then="ok"), tools=[shell])("go").text)
+"""
+
+
+def test_a_program_that_only_runs_programs_leaves_nothing_at_its_exit() -> None:
+    command = [sys.executable, "-W", "error", "-c", SCRIPT]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert (ended.stdout, ended.stderr) == ("ok\n", "")

@@ -9,6 +9,7 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import msgspec
 import pytest
 from tool_runs import agent_with, call, results, run_async, stop_when, stray_processes
 
@@ -16,7 +17,7 @@ from quiesce.events import ToolProgress, ToolStarted
 from quiesce.messages import Outcome
 from quiesce.models.scripted import Call
 from quiesce.tools.builtin import (
-    Written,
+    WrittenFile,
     make_files,
     make_http_get,
     make_shell,
@@ -99,15 +100,14 @@ def test_writing_keeps_what_an_undo_needs(tmp_path: Path) -> None:
     place = tmp_path / "file"
     place.write_bytes(b"old \xff")
     place.chmod(0o640)
-    changed = write_file(path=str(place), content="new")
-    assert isinstance(changed, Written)
-    assert (changed.previous, changed.path) == (b"old \xff", place)
+    changed = write_file(path=str(place), content="new").data
+    assert (changed.previous, changed.path) == (b"old \xff", str(place))
     assert place.stat().st_mode & 0o777 == 0o640
     undo_write(changed)
     assert place.read_bytes() == b"old \xff"
-    made = write_file(path=str(tmp_path / "made"), content="x")
-    undo_write(made)
-    assert not (tmp_path / "made").exists()
+    made = write_file(path=str(tmp_path / "new" / "deep" / "made"), content="x").data
+    undo_write(msgspec.json.decode(msgspec.json.encode(made), type=WrittenFile))  # as a store keeps it
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file"]
 
 
 def test_files_stay_in_their_folder(tmp_path: Path) -> None:

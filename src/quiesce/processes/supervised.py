@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
+import os
 import select
 import signal
 import socket
@@ -289,3 +291,17 @@ def start_program(job: ProgramJob) -> tuple[SupervisedProcess, StreamEnd, Stream
 
 def _ignore() -> None:
     pass
+
+
+def _forget() -> None:
+    """After a fork of the host, in the child: the fork server and its processes belong to the parent."""
+    for owned in open_processes:
+        owned.drop()
+    open_processes.clear()
+    live_processes.clear()
+    fork_server.forget()
+
+
+atexit.register(fork_server.close)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)

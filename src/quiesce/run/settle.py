@@ -119,7 +119,7 @@ def _finish_if_answered(state: RunState) -> None:
 
 
 async def _stop_everything(state: RunState, urgent: asyncio.Future[None]) -> tuple[str, ...]:
-    """Stop tools, hang up on the model, call the hooks. Returns the names of the tools that it waits for."""
+    """Stop tools and processes, hang up on the model, call the hooks. Returns the tools that it waits for, by name."""
     batch = state.turn.view.batch
     waited_for = () if batch is None else batch.waiting_for()
     hooks: asyncio.Task[None] | None = None
@@ -130,6 +130,7 @@ async def _stop_everything(state: RunState, urgent: asyncio.Future[None]) -> tup
             hooks = _start_hooks(state, OnStop(state.claim.context, state.token, cause))
     if batch is not None:
         await batch.stop(state.shield, urgent)
+    await state.tools.processes.close(state.shield, urgent)
     if state.family.children:
         await _stop_children(state, urgent)
     if state.foreign_tasks.abandoned:

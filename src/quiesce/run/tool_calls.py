@@ -15,6 +15,7 @@ from ..messages import AssistantMessage, ToolCall, ToolResult
 from ..middleware.base import ToolCallRequest, around_tool_calls, chain_tool_calls
 from ..receipt import CallReceipt, LateOutcome, UndoReceipt
 from ..run_context import RunContext
+from ..tools.background import BackgroundProcesses
 from ..tools.batch import ToolBatch
 from ..tools.questions import CallQuestions
 from ..tools.tool import Tool
@@ -33,6 +34,7 @@ class RunTools:
         self.token: Final = state.token
         self.emit: Final = state.events.push
         self.batches: Final[list[ToolBatch]] = []
+        self.processes: Final = BackgroundProcesses()
         self.undo_log: Final = UndoLog(above)
         self.undo_wanted: bool | None = None
         self.undo_token: Final = CancellationToken()
@@ -82,8 +84,9 @@ class RunTools:
         return tuple(receipt for batch in self.batches for receipt in batch.receipts())
 
     def still_running(self) -> tuple[str, ...]:
-        """The calls that could not be proved to have stopped."""
-        return tuple(name for batch in self.batches for name in batch.still_running())
+        """The calls and background processes that could not be proved to have stopped."""
+        calls = (name for batch in self.batches for name in batch.still_running())
+        return (*calls, *self.processes.still_running())
 
     # --- What a call needs of its run (`ToolHost`) --------------------------------------------------------------
 

@@ -1,9 +1,8 @@
-"""The tool calls of one turn: run in parallel or one after the other, stopped each by its own policy."""
+"""The tool calls of one turn: run in parallel or in their order, stopped each by its own policy."""
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Final
 
@@ -17,7 +16,7 @@ from .tool import Tool
 
 
 class ToolBatch:
-    """Runs a turn's calls. All run in parallel, except those that are sequential: these share one queue."""
+    """Runs a turn's calls. All run in parallel, except for those that are sequential: these wait for earlier calls."""
 
     def __init__(
         self,
@@ -33,7 +32,8 @@ class ToolBatch:
             CallInProgress(call, tools.get(call.name), host, None if pending is None else pending.call(call.id))
             for call in calls
         )
-        self._queues: Final = _queues(self.calls, sequential=sequential)
+        self._waiting: Final = _waiting(self.calls, sequential=sequential)
+        """The calls that have not started, each with the earlier calls that it waits for."""
         self._all_done: asyncio.Future[None] | None = None
 
     # --- Running ------------------------------------------------------------------------------------------------
@@ -41,29 +41,33 @@ class ToolBatch:
     async def run(self) -> None:
         """Start the calls and wait for them. When a stop interrupts the wait, the calls go on until `stop()`."""
         self._all_done = asyncio.get_running_loop().create_future()
-        for queue in self._queues:
-            self._start_next(queue)
-        self._check_done()
+        self._on_done()
         # asyncio.wait, unlike a plain await, leaves the future alone when this task is cancelled.
         await asyncio.wait((self._all_done,))
 
-    def _start_next(self, queue: deque[CallInProgress]) -> None:
-        """Start the queue's next call, unless a stop was requested. A call that waits for a person blocks its queue."""
-        while queue and queue[0].result is not None:  # it ended in an earlier run, or was cancelled before its start
-            queue.popleft()
-        if queue and not queue[0].suspended and not self._work_token.wants(Mode.AFTER_TOOLS):
-            first = queue[0]
-            first.start(lambda: self._on_done(queue, first))
+    def _start_ready(self) -> None:
+        """Start each call that waits for no other one, unless a stop was requested."""
+        for call, earlier in tuple(self._waiting.items()):
+            if call.result is not None:  # it ended in an earlier run, or was cancelled before its start
+                del self._waiting[call]
+            elif self._work_token.wants(Mode.AFTER_TOOLS):
+                return
+            elif not call.suspended and not any(self._blocks(each) for each in earlier):
+                del self._waiting[call]
+                call.start(self._on_done)
+
+    def _blocks(self, call: CallInProgress) -> bool:
+        """Whether later calls with its key wait for this one. A call that waits for a person blocks them too."""
+        return call.running or call.suspended or (call in self._waiting and call.result is None)
 
     def cancel_call(self, call_id: str, reason: str) -> bool:
         """Stop one call by its policy; the others, and the turn, go on. Whether it was there and not over."""
         if not self.has_call(call_id):
             return False
         (call,) = (each for each in self.calls if each.call.id == call_id)
-        blocked = self._queues if call.suspended and self._all_done is not None else ()
         cancelled = call.cancel(reason)
-        for queue in blocked:
-            self._on_done(queue, call)
+        if self._all_done is not None:  # later calls may have waited for this one, which waited itself
+            self._on_done()
         return cancelled
 
     def has_call(self, call_id: str) -> bool:
@@ -71,13 +75,8 @@ class ToolBatch:
         over = self._all_done is not None and self._all_done.done()
         return not over and any(each.call.id == call_id and each.result is None for each in self.calls)
 
-    def _on_done(self, queue: deque[CallInProgress], call: CallInProgress) -> None:
-        if queue and queue[0] is call and not call.suspended:
-            queue.popleft()
-            self._start_next(queue)
-        self._check_done()
-
-    def _check_done(self) -> None:
+    def _on_done(self) -> None:
+        self._start_ready()
         if self._all_done is not None and not self._all_done.done() and not self._running():
             self._all_done.set_result(None)
 
@@ -168,13 +167,20 @@ class ToolBatch:
         return tuple(each.label for each in self._running())
 
 
-def _queues(calls: tuple[CallInProgress, ...], *, sequential: bool) -> list[deque[CallInProgress]]:
-    """A queue for each call that may run in parallel, and one for all sequential calls."""
-    one_by_one: deque[CallInProgress] = deque()
-    queues: list[deque[CallInProgress]] = []
-    for each in calls:
-        if sequential or (each.tool is not None and each.tool.sequential):
-            one_by_one.append(each)
-        else:
-            queues.append(deque((each,)))
-    return [*queues, one_by_one] if one_by_one else queues
+def _waiting(
+    calls: tuple[CallInProgress, ...], *, sequential: bool
+) -> dict[CallInProgress, tuple[CallInProgress, ...]]:
+    """Each call with the earlier calls that must be over before it starts."""
+    keyed: list[tuple[object, CallInProgress]] = []
+    waiting: dict[CallInProgress, tuple[CallInProgress, ...]] = {}
+    for call in calls:
+        key = True if sequential else _key(call)
+        earlier = (each for other, each in keyed if key is True or other is True or other == key)
+        waiting[call] = () if key is None else tuple(earlier)
+        if key is not None:
+            keyed.append((key, call))
+    return waiting
+
+
+def _key(call: CallInProgress) -> object:
+    return None if call.tool is None else call.tool.sequence_key(call.questions.call.arguments)

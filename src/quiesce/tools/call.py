@@ -24,6 +24,7 @@ from .questions import CallQuestions
 from .result_text import process_ended_result, raised_result, receipt_detail, stopped_result
 from .thread import ThreadOutcome
 from .tool import Tool
+from .tool_return import ToolReturn
 from .undo.effect import completed_effect
 
 _log: Final = logging.getLogger("quiesce")
@@ -166,8 +167,8 @@ class CallInProgress:
         """The result of a tool that returned. From now on its effect can be undone, if the tool has a compensation."""
         compensation = None if self.tool is None else self.tool.compensation
         if compensation is not None and self.stage is not CallStage.DONE:
-            arguments = self._invocation.undo_arguments
-            effect = completed_effect(self._host, self.questions.call, compensation, arguments, value)
+            arguments, data = self._invocation.undo_arguments, value.data if isinstance(value, ToolReturn) else value
+            effect = completed_effect(self._host, self.questions.call, compensation, arguments, data)
             self._host.undo_log.add(effect)
         return completed_result(self.call, value)
 

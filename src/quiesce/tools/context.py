@@ -10,6 +10,7 @@ from ..run_context import DepsT, RunContext
 
 if TYPE_CHECKING:
     from ..cancellation import TokenView
+    from .background import BackgroundProcesses
     from .program import ProcessResult
 
 
@@ -80,6 +81,7 @@ class ToolContext(RunContext[DepsT]):
 
     __slots__ = (
         "_cancel",
+        "_processes",
         "_questions",
         "_report",
         "_run_process",
@@ -100,6 +102,7 @@ class ToolContext(RunContext[DepsT]):
         cancel: Callable[[str], None],
         shield: Callable[[str], Shield] = _no_shield,
         run_process: Callable[..., Awaitable[ProcessResult]] = _no_programs,
+        processes: BackgroundProcesses | None = None,
         questions: Questions | None = None,
         idempotency_key: str = "",
     ) -> None:
@@ -112,6 +115,7 @@ class ToolContext(RunContext[DepsT]):
         self._cancel: Final = cancel
         self._shield: Final = shield
         self._run_process: Final = run_process
+        self._processes: Final = processes
         self._questions: Final = questions
 
     def report(self, progress: object) -> None:
@@ -177,6 +181,13 @@ class ToolContext(RunContext[DepsT]):
             sandbox=sandbox,
             report=report,
         )
+
+    @property
+    def processes(self) -> BackgroundProcesses:
+        """The background processes of the run, for async tools. They go on after the call and end with the run."""
+        if self._processes is None:
+            raise ToolError("ctx.processes is not available here: only async tools without on_stop='kill' have it.")
+        return self._processes
 
     def interrupt(self, name: str, reason: object = None, *, expires_in: float | None = None) -> Any:
         """Ask a person, and return the answer.

@@ -12,6 +12,7 @@ from ..receipt import LateOutcome
 from ..run_context import RunContext
 
 if TYPE_CHECKING:
+    from .background import BackgroundProcesses
     from .questions import CallQuestions
     from .tool import Tool
     from .undo.log import UndoLog
@@ -43,6 +44,11 @@ class ToolHost(Protocol):
     @property
     def undo_log(self) -> UndoLog:
         """The log of the calls that can be undone."""
+        ...
+
+    @property
+    def processes(self) -> BackgroundProcesses:
+        """The background processes of the run."""
         ...
 
     def emit(self, event: Event) -> None:

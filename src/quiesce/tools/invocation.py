@@ -18,6 +18,7 @@ from .program import ProcessResult, Program
 from .questions import CallQuestions
 from .thread import ThreadCall, ThreadOutcome
 from .tool import Tool
+from .tool_return import ToolReturn
 
 if TYPE_CHECKING:
     from ..processes.output import CapturedOutput
@@ -118,6 +119,7 @@ class Invocation:
         if tool.kind != "sync":  # a thread cannot be interrupted anyway
             options["shield"] = self._shield
             options["run_process"] = self._run_process
+            options["processes"] = self._host.processes
         return ToolContext(
             self._host.context,
             call_id=self._call.id,
@@ -134,6 +136,8 @@ class Invocation:
         self._host.token.cancel(reason or f"tool {self._call.name} asked for it", source="tool")
 
     def _report(self, progress: Any) -> None:
+        if isinstance(progress, ToolReturn):  # the last value of a generator
+            progress = progress.content
         if not self.muted:
             self._host.emit(ToolProgress(self._call.id, self._call.name, progress))
 

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from ..conversation.answer import well_formed
 from ..messages import Document, Image, Outcome, ResultContent, Text, ToolCall, ToolResult
+from .tool_return import ToolReturn
 
 _NOTHING: Final = "(no output)"
 
@@ -14,6 +15,8 @@ _NOTHING: Final = "(no output)"
 def completed_result(call: ToolCall, value: Any) -> ToolResult:
     """The result of a tool that returned. A value that cannot be sent to a model becomes an error that says so."""
     try:
+        if isinstance(value, ToolReturn):
+            value = value.content
         if isinstance(value, ToolResult):  # the tool itself says what the outcome is
             content = tuple(part for each in value.content for part in _content(each))
             return ToolResult(call.id, call.name, content or (Text(_NOTHING),), value.outcome, value.is_error)

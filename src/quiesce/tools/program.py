@@ -15,6 +15,7 @@ from msgspec import Struct
 from ..cancellation import BoundedShield
 from ..errors import ToolError
 from ..processes.environment import program_environment
+from ..processes.limits import ResourceLimits
 from .policy import EXIT_GRACE
 
 if TYPE_CHECKING:
@@ -65,9 +66,9 @@ class Program:
     ) -> None:
         from ..processes.output import CapturedOutput
 
-        self.argv: Final = _checked_argv(argv)
+        self.argv: Final = checked_argv(argv)
         self._input: Final = input.encode() if isinstance(input, str) else input or b""
-        self._cwd: Final = _absolute_cwd(cwd)
+        self._cwd: Final = absolute_cwd(cwd)
         self._env: Final = program_environment(env, inherit=inherit_env)
         self._timeout: Final = timeout
         self._limits: Final = (max_memory, max_cpu)
@@ -117,18 +118,10 @@ class Program:
         return f"process {pid} ({self.argv[0]})"
 
     def _start(self) -> tuple[SupervisedProcess, tuple[StreamEnd, StreamEnd, StreamEnd]]:
-        if sys.platform == "win32":
-            raise ToolError(_NO_PROCESSES)
-        from ..processes.limits import ResourceLimits
-        from ..processes.supervised import start_program
-        from ..processes.supervisor import ProgramJob
-
-        argv = sandboxed(self.argv, self._cwd) if self._sandbox else self.argv
-        job = ProgramJob(argv, self._cwd, self._env, ResourceLimits(*self._limits))
-        try:
-            process, stdin, stdout, stderr = start_program(job)
-        except OSError as error:
-            raise ToolError(f"{self.argv[0]} could not be started ({error}).") from None
+        limits = ResourceLimits(*self._limits)
+        process, stdin, stdout, stderr = start_supervised(
+            self.argv, self._cwd, self._env, limits, sandbox=self._sandbox
+        )
         self._process = process
         process.attach(self._loop, self._on_change)
         stdout.attach(self._loop, self.stdout.add)
@@ -167,14 +160,32 @@ class Program:
         )
 
 
-def _absolute_cwd(cwd: str | None) -> str:
+def start_supervised(
+    argv: tuple[str, ...], cwd: str, env: dict[str, str], limits: ResourceLimits | None = None, *, sandbox: bool = False
+) -> tuple[SupervisedProcess, StreamEnd, StreamEnd, StreamEnd]:
+    """Start a program, with its input, its output and its error output. Raises `ToolError` when that fails."""
+    if sys.platform == "win32":
+        raise ToolError(_NO_PROCESSES)
+    from ..processes.supervised import start_program
+    from ..processes.supervisor import ProgramJob
+
+    job = ProgramJob(sandboxed(argv, cwd) if sandbox else argv, cwd, env, limits or ResourceLimits())
+    try:
+        return start_program(job)
+    except OSError as error:
+        raise ToolError(f"{argv[0]} could not be started ({error}).") from None
+
+
+def absolute_cwd(cwd: str | None) -> str:
+    """The folder to run in. Raises `ToolError` when the current one is gone."""
     try:
         return str(Path(cwd or ".").absolute())
     except FileNotFoundError:
         raise ToolError("The folder that this program runs in is gone: give another one as cwd.") from None
 
 
-def _checked_argv(argv: Sequence[str]) -> tuple[str, ...]:
+def checked_argv(argv: Sequence[str]) -> tuple[str, ...]:
+    """The name of a program and its arguments. Raises `ToolError` for what cannot be run."""
     if isinstance(argv, str) or not argv or not all(isinstance(part, str) for part in argv):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ToolError("A program is given as a list: its name and its arguments.")
     if any("\0" in part for part in argv):

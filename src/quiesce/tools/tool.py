@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
 import re
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import (
     TYPE_CHECKING,
-    Annotated,
     Any,
     Final,
     Generic,
@@ -16,27 +16,24 @@ from typing import (
     ParamSpec,
     Protocol,
     TypeAlias,
+    TypedDict,
     TypeVar,
+    Unpack,
     get_args,
-    get_origin,
-    get_type_hints,
     overload,
     runtime_checkable,
 )
 
 from ..errors import InvalidTool, ToolError
 from ..models.base import ToolSpec
-from .context import ToolContext
+from .arguments import ArgumentType, argument_type, read_docstring, signature, takes_context
 from .policy import FINAL_GRACE, OnStop, ToolStopPolicy, is_number, make_stop_policy
 from .undo.compensation import DEFAULT_UNDO_TIMEOUT, Compensation
 
 if TYPE_CHECKING:
-    from pydantic import TypeAdapter
+    import typing_extensions
 
     from .worker.function_transfer import TransferredFunction
-
-if TYPE_CHECKING:
-    import typing_extensions
 
     P = typing_extensions.ParamSpec("P", default=...)
     R = typing_extensions.TypeVar("R", default=Any)
@@ -46,12 +43,27 @@ else:  # the defaults are for type checkers
 _F = TypeVar("_F", bound=Callable[..., Any])
 Kind: TypeAlias = Literal["sync", "async", "generator"]
 RequiresApproval: TypeAlias = bool | Callable[[dict[str, Any]], bool | Awaitable[bool]]
+Sequential: TypeAlias = bool | Callable[[dict[str, Any]], object]
+Preview: TypeAlias = Callable[[dict[str, Any]], str]
 
 _NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
-_ARGUMENT: Final = re.compile(r"^\s*\*{0,2}(\w+)\s*(?:\([^)]*\))?\s*:\s*(.+)$")
-_SECTION: Final = re.compile(
-    r"^\s*(args|arguments|parameters|returns?|raises|yields?|examples?|notes?)\s*:\s*$", re.IGNORECASE
-)
+
+
+class ToolOptions(TypedDict, total=False):
+    """The options of a tool, which `tool` describes."""
+
+    name: str | None
+    description: str | None
+    on_stop: OnStop | None
+    grace: float | None
+    timeout: float | None
+    max_memory: int | None
+    max_cpu: float | None
+    inherit_env: bool | Collection[str]
+    sequential: Sequential
+    requires_approval: RequiresApproval
+    approval_expires_in: float | None
+    preview: Preview | None
 
 
 class Tool(Generic[P, R]):
@@ -63,24 +75,10 @@ class Tool(Generic[P, R]):
     delegate: HandoffTarget | None = None
     """The agent of which a call of this tool is a run."""
 
-    def __init__(
-        self,
-        function: Callable[P, R],
-        *,
-        name: str | None = None,
-        description: str | None = None,
-        on_stop: OnStop | None = None,
-        grace: float | None = None,
-        timeout: float | None = None,
-        max_memory: int | None = None,
-        max_cpu: float | None = None,
-        inherit_env: bool | Collection[str] = True,
-        sequential: bool = False,
-        requires_approval: RequiresApproval = False,
-        approval_expires_in: float | None = None,
-    ) -> None:
+    def __init__(self, function: Callable[P, R], **options: Unpack[ToolOptions]) -> None:
         if not callable(function):
             raise InvalidTool(f"{function!r} is no tool.", todo="Give a function, a tool, an agent or a set of tools.")
+        name = options.get("name")
         if name is not None and not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InvalidTool(f"A tool cannot be named {name!r}.", todo="Use text: @tool(name=...).")
         functools.update_wrapper(self, function)
@@ -91,27 +89,44 @@ class Tool(Generic[P, R]):
                 f"A tool cannot be named {self.name!r}.",
                 todo="Use up to 64 letters, digits, '_' and '-': @tool(name=...).",
             )
+        _check_options(self.name, options)
         self.kind: Final = _kind(function)
         self.policy: Final[ToolStopPolicy] = make_stop_policy(
-            on_stop,
-            grace,
+            options.get("on_stop"),
+            options.get("grace"),
             is_async=self.kind != "sync",
-            timeout=timeout,
-            max_memory=max_memory,
-            max_cpu=max_cpu,
-            inherit_env=inherit_env,
+            timeout=options.get("timeout"),
+            max_memory=options.get("max_memory"),
+            max_cpu=options.get("max_cpu"),
+            inherit_env=options.get("inherit_env", True),
         )
-        _check_options(self.name, description, sequential, requires_approval, approval_expires_in)
-        self.sequential: Final = sequential
-        self.requires_approval: Final = requires_approval
-        self.approval_expires_in: Final = approval_expires_in
+        self._options: Final = options
+        self.sequential: Final = options.get("sequential", False)
+        self.requires_approval: Final = options.get("requires_approval", False)
+        self.approval_expires_in: Final = options.get("approval_expires_in")
         self.compensation: Compensation | None = None
         self.final_grace = FINAL_GRACE
         """The seconds that a cancelled call has to unwind when no grace is left."""
         self.handoff_to: HandoffTarget | None = None
         """The agent that continues after a turn in which this tool was called."""
-        summary, self._argument_notes = _read_docstring(inspect.getdoc(function) or "")
-        self.description: Final = description or summary or self.name
+        summary, self._argument_notes = read_docstring(inspect.getdoc(function) or "")
+        self.description: Final = options.get("description") or summary or self.name
+
+    def with_(self, **changes: Unpack[ToolOptions]) -> Tool[P, R]:
+        """A copy of this tool with other options, such as `requires_approval=True`. All else stays, also the undo.
+
+        Raises `InvalidTool` or `ConfigurationError` for options that cannot work.
+        """
+        changed = copy.copy(self)  # a tool that an MCP server describes has attributes of its own
+        for cached in ("spec", "_arguments"):  # the name or the description may be other ones
+            changed.__dict__.pop(cached, None)
+        Tool.__init__(changed, self.function, **{**self._options, **changes})
+        changed.compensation, changed.final_grace, changed.handoff_to = (
+            self.compensation,
+            self.final_grace,
+            self.handoff_to,
+        )
+        return changed
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function itself."""
@@ -140,14 +155,14 @@ class Tool(Generic[P, R]):
         from .worker.function_pickler import NotTransferable, check_types
 
         try:
-            check_types(_signature(self.function, self.name)[0])
+            check_types(signature(self.function, self.name)[0])
         except NotTransferable as error:
             raise _not_transferable(self.name, error) from None
         self.transferred_function()
 
     @functools.cached_property
-    def _arguments(self) -> tuple[_ArgumentType, str | None]:
-        return _argument_type(self.function, self.name, self._argument_notes)
+    def _arguments(self) -> tuple[ArgumentType, str | None]:
+        return argument_type(self.function, self.name, self._argument_notes)
 
     @overload
     def undo(self, function: _F, /) -> _F: ...
@@ -174,13 +189,26 @@ class Tool(Generic[P, R]):
         parameters = inspect.signature(self.function).parameters.values()
         if any(each.kind is each.VAR_KEYWORD for each in parameters):  # a tool that is known by its schema only
             return dict.fromkeys(self.spec.schema["properties"], inspect.Parameter.empty)
-        return {each.name: each.default for each in parameters if not _takes_context(each)}
+        return {each.name: each.default for each in parameters if not takes_context(each)}
+
+    def sequence_key(self, arguments: dict[str, Any]) -> object:
+        """What orders a call with these arguments among the calls of its turn; see `sequential` of `tool`.
+
+        None: nothing does. True: it comes after every earlier call that has a key, and before every later one. Any
+        other value: the same among calls with an equal key. True also when the function for it fails.
+        """
+        if not callable(self.sequential):
+            return self.sequential or None
+        try:
+            return self.sequential(self.validate(arguments))
+        except Exception:  # when in doubt, in order; invalid arguments are reported by the call itself
+            return True
 
     @property
     def deps_type(self) -> Any:
         """The type of `deps` that the tool needs, from its `ToolContext[...]`; None when it does not say."""
-        hints, parameters = _signature(self.function, self.name)
-        found = (get_args(hints.get(each.name)) for each in parameters if _takes_context(each))
+        hints, parameters = signature(self.function, self.name)
+        found = (get_args(hints.get(each.name)) for each in parameters if takes_context(each))
         return next((arguments[0] for arguments in found if arguments), None)
 
     @property
@@ -192,31 +220,51 @@ class Tool(Generic[P, R]):
         """The arguments as the function takes them. Raises `ToolError`, in words for the model, for invalid ones."""
         return self._arguments[0].validate(arguments)
 
+    def preview_text(self, arguments: dict[str, Any]) -> str | None:
+        """What a call with these arguments would do, for a person who decides about it: a diff, a command.
 
-def _check_options(
-    name: str, description: object, sequential: object, requires_approval: object, expires_in: float | None
-) -> None:
-    """Raises `InvalidTool` for options of `@tool` that cannot be meant."""
-    wrong = (
-        ("description", description, description is None or isinstance(description, str), "text"),
-        ("sequential", sequential, isinstance(sequential, bool), "True or False"),
-        (
-            "requires_approval",
-            requires_approval,
-            isinstance(requires_approval, bool)
-            or (callable(requires_approval) and not isinstance(requires_approval, type)),
-            "True, False, or a function of the arguments",
-        ),
+        None without `preview=`. It never raises: for arguments that are not valid, and when the preview fails, the text
+        says so. A preview may read files, so an event loop calls this in a thread.
+        """
+        preview = self._options.get("preview")
+        if preview is None:
+            return None
+        try:
+            return str(preview(self.validate(arguments)))
+        except Exception as error:  # the approval is asked for in any case
+            what = str(error) if isinstance(error, ToolError) else f"{type(error).__name__}: {error}"
+            return f"There is no preview: {what}"
+
+
+def _check_options(name: str, options: Mapping[str, Any]) -> None:
+    """Raises `InvalidTool` for options of `@tool` that do not exist, or cannot be meant."""
+    for option in options:
+        if option not in ToolOptions.__annotations__:
+            known = ", ".join(ToolOptions.__annotations__)
+            raise InvalidTool(f"Tool {name!r} has no option {option!r}.", todo=f"Use one of: {known}.")
+    description, expires_in = options.get("description"), options.get("approval_expires_in")
+    wrong = [
+        ("description", description is None or isinstance(description, str), "text"),
         (
             "approval_expires_in",
-            expires_in,
             expires_in is None or (is_number(expires_in) and 0 < expires_in < float("inf")),
             "a number of seconds above 0, or None",
         ),
-    )
-    for option, value, is_good, todo in wrong:
+        ("preview", _is_function(options.get("preview"), or_else=None), "a function of the arguments, or None"),
+    ]
+    wrong += [
+        (each, _is_function(options.get(each, False), or_else=bool), "True, False, or a function of the arguments")
+        for each in ("sequential", "requires_approval")
+    ]
+    for option, is_good, todo in wrong:
         if not is_good:
+            value = options[option]
             raise InvalidTool(f"Tool {name!r} has {option}={value!r}, which makes no sense.", todo=f"Use {todo}.")
+
+
+def _is_function(value: object, *, or_else: type[bool] | None) -> bool:
+    is_other = value is None if or_else is None else isinstance(value, or_else)
+    return is_other or (callable(value) and not isinstance(value, type))
 
 
 def _not_transferable(name: str, error: Exception) -> InvalidTool:
@@ -250,29 +298,6 @@ class HandoffTarget(Protocol):
         ...
 
 
-class _ArgumentType:
-    """A function's parameters as a type that validates and describes itself."""
-
-    def __init__(self, adapter: TypeAdapter[Any], tool_name: str) -> None:
-        self._adapter: Final = adapter
-        self._tool_name: Final = tool_name
-
-    def json_schema(self) -> dict[str, Any]:
-        schema = self._adapter.json_schema()
-        schema.pop("title", None)
-        schema.setdefault("properties", {})
-        return schema
-
-    def validate(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        from pydantic import ValidationError
-
-        try:
-            return dict(self._adapter.validate_python(arguments))
-        except ValidationError as error:
-            faults = "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors())
-            raise ToolError(f"The arguments of {self._tool_name} are not valid: {faults}.") from None
-
-
 def _kind(function: Callable[..., Any]) -> Kind:
     plain = inspect.isroutine(function) or isinstance(function, functools.partial)
     return _kind_of(function if plain else function.__call__)  # pyright: ignore[reportUnknownArgumentType]
@@ -284,120 +309,10 @@ def _kind_of(target: Any) -> Kind:
     return "async" if inspect.iscoroutinefunction(target) else "sync"
 
 
-def _argument_type(
-    function: Callable[..., Any], tool_name: str, notes: dict[str, str]
-) -> tuple[_ArgumentType, str | None]:
-    from typing import NotRequired
-
-    from pydantic import ConfigDict, TypeAdapter
-    from pydantic.errors import PydanticUserError
-    from typing_extensions import TypedDict
-
-    hints, parameters = _signature(function, tool_name)
-    context_parameter: str | None = None
-    fields: dict[str, Any] = {}
-    for parameter in parameters:
-        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
-            raise InvalidTool(
-                f"Tool {tool_name!r} has a parameter {parameter} that a model cannot fill by name.",
-                todo="Use plain named parameters.",
-            )
-        hint = hints.get(parameter.name, Any)
-        if hint is ToolContext or get_origin(hint) is ToolContext:
-            context_parameter = parameter.name
-            continue
-        described = _described(hint, parameter, notes.get(parameter.name), tool_name)
-        fields[parameter.name] = described if parameter.default is parameter.empty else NotRequired[described]
-    typed = TypedDict(f"{tool_name}_arguments", fields)  # pyright: ignore[reportUnknownVariableType, reportGeneralTypeIssues, reportArgumentType]
-    typed.__pydantic_config__ = ConfigDict(extra="forbid", arbitrary_types_allowed=False)  # pyright: ignore[reportAttributeAccessIssue]
-    try:
-        return _ArgumentType(TypeAdapter(typed), tool_name), context_parameter
-    except PydanticUserError as error:
-        raise InvalidTool(
-            f"Tool {tool_name!r} has a parameter whose type has no JSON form: {error.message.splitlines()[0]}",
-            todo="Use types that pydantic can describe.",
-        ) from None
-
-
-def _described(hint: Any, parameter: inspect.Parameter, note: str | None, tool_name: str) -> Any:
-    """A parameter's type with what its docstring and its default say. A `Field` in its own annotation says more."""
-    from pydantic import Field
-    from pydantic.fields import FieldInfo
-
-    if isinstance(parameter.default, FieldInfo):
-        raise InvalidTool(
-            f"Tool {tool_name!r} has Field(...) as the default of {parameter.name!r}: the function would get that.",
-            todo=f"Write {parameter.name}: Annotated[..., Field(...)], with the default after it.",
-        )
-    base, *own = get_args(hint) if get_origin(hint) is Annotated else (hint,)
-    extra: dict[str, Any] = {} if parameter.default is parameter.empty else _default_of(parameter.default)
-    return Annotated[base, Field(description=note, json_schema_extra=extra or None), *own]
-
-
-def _takes_context(parameter: inspect.Parameter) -> bool:
-    """Whether this looks like the parameter for the `ToolContext`. The types are not read for it."""
-    hint = parameter.annotation
-    if isinstance(hint, str):
-        return hint.partition("[")[0].split(".")[-1] == ToolContext.__name__
-    return hint is ToolContext or get_origin(hint) is ToolContext
-
-
-def _signature(function: Callable[..., Any], tool_name: str) -> tuple[dict[str, Any], list[inspect.Parameter]]:
-    target: Any = function.func if isinstance(function, functools.partial) else function  # pyright: ignore[reportUnknownMemberType]
-    if not (inspect.isroutine(target) or inspect.isfunction(target)):
-        target = target.__call__
-    try:
-        return get_type_hints(target, include_extras=True), list(inspect.signature(function).parameters.values())  # pyright: ignore[reportUnknownArgumentType]
-    except (NameError, TypeError, ValueError) as error:
-        raise InvalidTool(
-            f"The type hints of tool {tool_name!r} cannot be read: {error}.",
-            todo="Import the names it uses at module level, outside TYPE_CHECKING.",
-        ) from None
-
-
-def _default_of(default: Any) -> dict[str, Any]:
-    """The default as the schema shows it; nothing for values that are not plain JSON."""
-    return {"default": default} if default is None or isinstance(default, str | int | float | bool) else {}
-
-
-def _read_docstring(doc: str) -> tuple[str, dict[str, str]]:
-    """The description, and a note for each argument, from a docstring with an `Args:` section."""
-    summary: list[str] = []
-    notes: dict[str, str] = {}
-    section, last = "", ""
-    for line in doc.splitlines():
-        heading = _SECTION.match(line)
-        if heading is not None:
-            section = heading.group(1).lower()
-        elif not section:
-            summary.append(line)
-        elif section in ("args", "arguments", "parameters"):
-            argument = _ARGUMENT.match(line)
-            if argument is not None:
-                last = argument.group(1)
-                notes[last] = argument.group(2).strip()
-            elif last and line.strip():
-                notes[last] += f" {line.strip()}"
-    return "\n".join(summary).strip(), notes
-
-
 @overload
 def tool(function: Callable[P, R], /) -> Tool[P, R]: ...
 @overload
-def tool(
-    *,
-    name: str | None = None,
-    description: str | None = None,
-    on_stop: OnStop | None = None,
-    grace: float | None = None,
-    timeout: float | None = None,
-    max_memory: int | None = None,
-    max_cpu: float | None = None,
-    inherit_env: bool | Collection[str] = True,
-    sequential: bool = False,
-    requires_approval: RequiresApproval = False,
-    approval_expires_in: float | None = None,
-) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
+def tool(**options: Unpack[ToolOptions]) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
 def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Make a function a tool: its type hints become the schema, its docstring the description.
 
@@ -406,11 +321,16 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     with `on_stop="kill"` it runs in a process of its own, which `max_memory` (bytes) and `max_cpu` (seconds) can limit,
     and which finds this process's environment, or with `inherit_env` a part of it: names, or False for a small one.
     A call that takes longer than `timeout` seconds is stopped in the same way, and its result says so.
-    `sequential=True` keeps it from running beside other sequential tools of the same turn.
+
+    The calls of one turn run in parallel. `sequential=True` puts the calls of this tool in the order in which the model
+    wrote them, also among the calls of other sequential tools. A function is called with the arguments and returns a
+    key, such as a path: calls with equal keys, also of different tools, run in their order, beside those with other
+    keys. None leaves a call out of any order; True orders it among all keys.
 
     `requires_approval=True` lets a person decide about each call, before it starts (see `Agent.resume`). A function is
     called with the arguments and returns whether an approval is needed; if it raises, it is. After
-    `approval_expires_in` seconds the call can no longer be approved.
+    `approval_expires_in` seconds the call can no longer be approved. `preview` is called with the arguments and returns
+    text that shows a person what the call would do, such as a diff (see `Tool.preview_text`).
 
     Raises `InvalidTool` or `ConfigurationError` when that cannot work.
     """

@@ -7,12 +7,14 @@
 `make_shell`, `make_python`, `make_files` and `make_http_get` make variants: another folder, a sandbox, other limits.
 """
 
-from .files import Written, make_files, read_file, undo_write, write_file
+from .coding import coding_tools
+from .files import WrittenFile, make_files, read_file, undo_write, write_file
 from .http import http_get, make_http_get
 from .programs import make_python, make_shell, python, shell
 
 __all__ = [
-    "Written",
+    "WrittenFile",
+    "coding_tools",
     "http_get",
     "make_files",
     "make_http_get",

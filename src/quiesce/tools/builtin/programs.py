@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Collection
-from typing import Final, TypedDict, Unpack
+from typing import Any, Final, TypedDict, Unpack, cast
 
 from ..context import ToolContext
 from ..program import ProcessResult
-from ..tool import Tool
+from ..tool import Preview, RequiresApproval, Sequential, Tool, ToolOptions
 
 _TIMEOUT: Final = 120.0
 _MAX_OUTPUT: Final = 30_000
@@ -35,8 +35,21 @@ class ProgramOptions(TypedDict, total=False):
     sandbox: bool
 
 
-def make_shell(*, name: str = "shell", grace: float = 2.0, **options: Unpack[ProgramOptions]) -> Tool:
-    """A tool that runs shell commands. The options are those of `ToolContext.run_process`."""
+class ProgramToolOptions(ProgramOptions, total=False):
+    """The same, with the options of the tool itself (see `tool`)."""
+
+    name: str | None
+    description: str | None
+    grace: float | None
+    sequential: Sequential
+    requires_approval: RequiresApproval
+    approval_expires_in: float | None
+    preview: Preview | None
+
+
+def make_shell(**options: Unpack[ProgramToolOptions]) -> Tool:
+    """A tool that runs shell commands. The options are those of `ToolContext.run_process` and of `tool`."""
+    of_program, of_tool = _split(options)
 
     async def shell(command: str, ctx: ToolContext) -> str:
         """Run a shell command and get what it prints, and its exit code if that is not 0.
@@ -46,13 +59,14 @@ def make_shell(*, name: str = "shell", grace: float = 2.0, **options: Unpack[Pro
         Args:
             command: the command, for /bin/sh
         """
-        return await _run(ctx, ["/bin/sh", "-c", command], options)
+        return await _run(ctx, ["/bin/sh", "-c", command], of_program)
 
-    return Tool(shell, name=name, on_stop="cancel", grace=grace)
+    return Tool(shell, **{"preview": lambda arguments: f"$ {arguments['command']}", **of_tool})
 
 
-def make_python(*, name: str = "python", grace: float = 2.0, **options: Unpack[ProgramOptions]) -> Tool:
-    """A tool that runs Python snippets. The options are those of `ToolContext.run_process`."""
+def make_python(**options: Unpack[ProgramToolOptions]) -> Tool:
+    """A tool that runs Python snippets. The options are those of `ToolContext.run_process` and of `tool`."""
+    of_program, of_tool = _split(options)
 
     async def python(code: str, ctx: ToolContext) -> str:
         """Run Python code in a new interpreter and get what it prints. Nothing is remembered between two calls.
@@ -61,14 +75,23 @@ def make_python(*, name: str = "python", grace: float = 2.0, **options: Unpack[P
             code: the program; print what you want to see
         """
         # Unbuffered, so that a stop finds all that was printed.
-        return await _run(ctx, [sys.executable, "-u", "-c", code], options)
+        return await _run(ctx, [sys.executable, "-u", "-c", code], of_program)
 
-    return Tool(python, name=name, on_stop="cancel", grace=grace)
+    return Tool(python, **{"preview": lambda arguments: arguments["code"], **of_tool})
+
+
+def _split(options: ProgramToolOptions) -> tuple[ProgramOptions, ToolOptions]:
+    """The options of the program, and those of the tool, which refuses what it does not know."""
+    of_program: dict[str, Any] = {name: options[name] for name in options if name in ProgramOptions.__annotations__}
+    of_tool: dict[str, Any] = {name: options[name] for name in options if name not in of_program}
+    return (
+        cast("ProgramOptions", {"timeout": _TIMEOUT, "max_output": _MAX_OUTPUT, **of_program}),
+        cast("ToolOptions", {"on_stop": "cancel", "grace": 2.0, **of_tool}),
+    )
 
 
 async def _run(ctx: ToolContext, argv: list[str], options: ProgramOptions) -> str:
-    with_defaults: ProgramOptions = {"timeout": _TIMEOUT, "max_output": _MAX_OUTPUT, **options}
-    return _output_text(await ctx.run_process(argv, **with_defaults), with_defaults.get("timeout"))
+    return _output_text(await ctx.run_process(argv, **options), options.get("timeout"))
 
 
 def _output_text(ended: ProcessResult, timeout: float | None) -> str:

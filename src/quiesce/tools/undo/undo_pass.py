@@ -11,7 +11,7 @@ from functools import partial
 from typing import Final
 
 from ...cancellation import BoundedShield, CancellationToken
-from ...errors import Cancelled
+from ...errors import Cancelled, UndoConflict
 from ...messages import ToolCall
 from ...receipt import Undone, UndoReceipt
 from ..output import describe_error
@@ -132,7 +132,7 @@ class UndoPass:
             return Undone.UNDONE, ""
         if isinstance(error, Cancelled) and stopped:
             return Undone.UNKNOWN, f"{why}: it may be undone in part."
-        return Undone.FAILED, describe_error(error)
+        return Undone.FAILED, str(error) if isinstance(error, UndoConflict) else describe_error(error)
 
 
 async def _attempt(effect: Effect, thread: ThreadCall | None) -> BaseException | None:

@@ -21,7 +21,7 @@ from ...cancellation import Cause
 from ...processes.descriptors import DescriptorPairs
 from ...processes.frames import encode
 from ...processes.stream_end import StreamEnd
-from ...processes.supervised import SupervisedProcess, fork_server, live_processes, open_processes
+from ...processes.supervised import SupervisedProcess, fork_server
 from ...processes.supervisor import WorkerJob
 from .environment import CallEnvironment
 from .function_transfer import TransferredFunction
@@ -189,14 +189,10 @@ class Pool:
     def forget(self) -> None:
         """After a fork of the host, in the child: these workers belong to the parent."""
         self._lock = threading.Lock()
-        workers = {*self._idle, *self._busy}
-        for owned in (*workers, *open_processes):
-            owned.drop()
+        for worker in (*self._idle, *self._busy):
+            worker.drop()
         self._idle.clear()
         self._busy.clear()
-        open_processes.clear()
-        live_processes.clear()
-        fork_server.forget()
 
 
 pool: Final = Pool()

@@ -1,0 +1,164 @@
+"""Programs that go on in the background after the tool call that started them, until their run ends."""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+from collections.abc import Callable, Collection, Sequence
+from typing import Final
+
+from ..cancellation import BoundedShield
+from ..errors import ToolError
+from ..processes.environment import program_environment
+from .policy import EXIT_GRACE
+from .program import absolute_cwd, checked_argv, start_supervised
+
+# The seconds between TERM and KILL.
+_GRACE: Final = 2.0
+# The characters of unread output that are kept: the last ones.
+_MAX_UNREAD: Final = 100_000
+
+
+class BackgroundProcess:
+    """One program under a supervisor, with an open standard input. For the event loop of its run.
+
+    Raises `ToolError` when it cannot be started.
+    """
+
+    def __init__(self, name: str, argv: tuple[str, ...], cwd: str, env: dict[str, str]) -> None:
+        self.name: Final = name
+        self._argv: Final = argv
+        loop = asyncio.get_running_loop()
+        self.ended: Final[asyncio.Future[None]] = loop.create_future()
+        """Done when it has ended, with all that it started."""
+        self._changed: Final = asyncio.Event()
+        self._unread = ""
+        self._left_out = 0
+        self._process, self._stdin, *outputs = start_supervised(argv, cwd, env)
+        self._outputs: Final = [(stream, self._decoded()) for stream in outputs]
+        for stream, add in self._outputs:
+            stream.attach(loop, add)
+        self._stdin.attach_writer(loop)
+        self._process.attach(loop, self._on_change)
+
+    @property
+    def status(self) -> str:
+        """What is known about it, in words."""
+        exit_status = self._process.exit
+        if self._process.failure is not None:
+            return f"not started ({self._process.failure})"
+        if not self.ended.done():
+            return "running"
+        if exit_status is None:  # its supervisor was killed
+            return "ended, it is not known how"
+        code = exit_status.code
+        return f"ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
+
+    @property
+    def label(self) -> str:
+        """Its name on the receipt."""
+        return f"process {self._process.child} ({self._argv[-1][:80]})"
+
+    async def begun(self) -> None:
+        """Wait until it runs. Raises `ToolError` when it could not be started."""
+        await self._until(lambda: self._process.child is not None)
+        if self._process.failure is not None:
+            raise ToolError(f"It could not be started ({self._process.failure}).")
+
+    async def read(self, seconds: float) -> str:
+        """The output since the last time. Waits up to so many seconds for some, or for the end."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._until(lambda: bool(self._unread))
+        except TimeoutError:
+            pass
+        text, left_out = self._unread, self._left_out
+        self._unread, self._left_out = "", 0
+        return f"[... {left_out} characters left out ...]\n{text}" if left_out else text
+
+    def write(self, text: str) -> None:
+        """Send text to its standard input. Raises `ToolError` when it does not read any more."""
+        if self.ended.done() or self._stdin.closed or self._stdin.broken:
+            raise ToolError(f"{self.name} does not read any more: it is {self.status}.")
+        self._stdin.post(text.encode("utf-8", "surrogateescape"))
+
+    def stop(self, grace: float = _GRACE) -> None:
+        """End it with everything that it started: TERM now, KILL after `grace` seconds."""
+        if not self.ended.done():
+            self._process.stop(grace)
+
+    async def _until(self, is_so: Callable[[], bool]) -> None:
+        """Wait until something is so, or the program has ended."""
+        while not is_so() and not self.ended.done():
+            self._changed.clear()
+            await self._changed.wait()
+
+    def _decoded(self) -> Callable[[bytes], None]:
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+        def add(data: bytes) -> None:
+            text = self._unread + decoder.decode(data, final=not data)
+            self._left_out += max(0, len(text) - _MAX_UNREAD)
+            self._unread = text[-_MAX_UNREAD:]
+            self._changed.set()
+
+        return add
+
+    def _on_change(self) -> None:
+        if self._process.gone and not self.ended.done():
+            for stream, add in self._outputs:
+                stream.drain(add)
+                stream.close()
+            self._stdin.close()
+            self._process.close()
+            self.ended.set_result(None)
+        self._changed.set()
+
+
+class BackgroundProcesses:
+    """The background processes of one run, by name. They end with the run. For the run's event loop."""
+
+    def __init__(self) -> None:
+        self._by_name: Final[dict[str, BackgroundProcess]] = {}
+        self._closed = False
+
+    async def start(
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: str | None = None,
+        env: dict[str, str] | None = None,
+        inherit_env: bool | Collection[str] = False,
+    ) -> BackgroundProcess:
+        """Start a program and wait until it runs. The options are those of `ToolContext.run_process`.
+
+        Raises `ToolError` when it cannot be started, and when the run is ending.
+        """
+        if self._closed:
+            raise ToolError("The run is ending: nothing is started any more.")
+        name = f"p{len(self._by_name) + 1}"
+        environment = program_environment(env, inherit=inherit_env)
+        process = BackgroundProcess(name, checked_argv(argv), absolute_cwd(cwd), environment)
+        self._by_name[name] = process
+        await process.begun()
+        return process
+
+    def get(self, name: str) -> BackgroundProcess:
+        """The process with this name. Raises `ToolError` when there is none."""
+        if name not in self._by_name:
+            known = ", ".join(self._by_name) or "none was started in this run"
+            raise ToolError(f"There is no process {name!r}. There are: {known}.")
+        return self._by_name[name]
+
+    async def close(self, shield: BoundedShield, urgent: asyncio.Future[None]) -> None:
+        """End them all, and start no more: TERM now, KILL after a grace, or at once when `urgent` is done."""
+        self._closed = True
+        ends = [each.ended for each in self._by_name.values()]
+        for grace in (0.0,) if urgent.done() else (_GRACE, 0.0):
+            for each in self._by_name.values():
+                each.stop(grace)
+            await shield.wait(ends, seconds=grace + EXIT_GRACE, unless=urgent if grace else None)
+
+    def still_running(self) -> tuple[str, ...]:
+        """The names, for the receipt, of those that have not ended."""
+        return tuple(each.label for each in self._by_name.values() if not each.ended.done())

@@ -1,0 +1,100 @@
+"""A copy of the files of a folder, to tell afterwards what a command has changed, and what was there before."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from typing import Final
+
+from msgspec import Struct
+
+from ..files import WrittenFile
+from ..folder import Folder, read_opened
+
+# A file that was changed so shortly before its copy may change again without another time stamp.
+_CLOCK_STEP: Final = 100_000_000
+
+
+class _Copied(Struct, frozen=True):
+    """A file as it was: where its content is kept (None if it was too large), and how to see that it has changed."""
+
+    kept: str | None
+    mode: int
+    signature: tuple[int, ...] | None
+
+
+class TreeCopy:
+    """The files of a folder at one moment. Blocking: for a thread.
+
+    `checkpoint` is called before each file; it raises when the thread is no longer wanted.
+    """
+
+    def __init__(self, folder: Folder, max_size: int, checkpoint: Callable[[], None]) -> None:
+        self._folder: Final = folder
+        self._max_size: Final = max_size
+        self._checkpoint: Final = checkpoint
+        self._place: Final = tempfile.mkdtemp(prefix="quiesce-snapshot-")
+        self._files: Final[dict[str, _Copied]] = {}
+
+    def take(self) -> None:
+        """Copy the files."""
+        for path, parent, name in self._folder.files("."):
+            self._checkpoint()
+            status = os.stat(name, dir_fd=parent, follow_symlinks=False)
+            kept = None
+            if status.st_size <= self._max_size:
+                content, _ = read_opened(parent, name, path, self._max_size)
+                kept = os.path.join(self._place, str(len(self._files)))
+                with open(kept, "wb") as file:
+                    file.write(content)
+            settled = time.time_ns() - status.st_ctime_ns > _CLOCK_STEP
+            self._files[path] = _Copied(kept, status.st_mode & 0o7777, _signature(status) if settled else None)
+
+    def changes(self) -> tuple[tuple[WrittenFile, ...], tuple[str, ...]]:
+        """The files that are other ones now, and those of them whose content was too large to be kept."""
+        other = dict(self._files)
+        changed: list[WrittenFile] = []
+        folders = {os.path.dirname(path) for path in self._files}
+        for path, parent, name in self._folder.files("."):
+            self._checkpoint()
+            before = other.pop(path, None)
+            signature = _signature(os.stat(name, dir_fd=parent, follow_symlinks=False))
+            if before is None:
+                changed.append(self._as_written(path, None, _new_folders(path, folders)))
+            elif before.signature != signature and self._differs(path, before, signature[-1] & 0o7777):
+                other[path] = before
+        changed += [self._as_written(path, before) for path, before in other.items() if before.kept is not None]
+        return tuple(changed), tuple(path for path, before in other.items() if before.kept is None)
+
+    def close(self) -> None:
+        """Remove the copy."""
+        shutil.rmtree(self._place, ignore_errors=True)
+
+    def _differs(self, path: str, before: _Copied, mode: int) -> bool:
+        if before.kept is None or before.mode != mode:
+            return True
+        return Folder(None).digest(before.kept) != self._folder.digest(path)
+
+    def _as_written(self, path: str, before: _Copied | None, folders: tuple[str, ...] = ()) -> WrittenFile:
+        previous, mode = None, None
+        if before is not None and before.kept is not None:
+            mode = before.mode
+            with open(before.kept, "rb") as file:
+                previous = file.read()
+        return WrittenFile(
+            self._folder.limit, self._folder.absolute(path), previous, mode, self._folder.digest(path), folders
+        )
+
+
+def _signature(status: os.stat_result) -> tuple[int, ...]:
+    return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_mode
+
+
+def _new_folders(path: str, known: set[str]) -> tuple[str, ...]:
+    """The folders on the way to a file in which no file was before."""
+    parts = path.split(os.sep)[:-1]
+    ancestors = (os.path.join(*parts[: number + 1]) for number in range(len(parts)))
+    return tuple(each for each in ancestors if not any(one == each or one.startswith(each + os.sep) for one in known))

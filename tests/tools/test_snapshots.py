@@ -1,0 +1,132 @@
+"""What a shell command did is undone from a snapshot, file by file."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+import msgspec
+import pytest
+from tool_runs import run_async, stray_processes
+
+from quiesce import Agent, RunResult
+from quiesce.errors import ConfigurationError
+from quiesce.messages import Outcome
+from quiesce.models.scripted import Call, ScriptedModel
+from quiesce.receipt import Undone, UndoReceipt
+from quiesce.tools.builtin import coding_tools
+from quiesce.tools.builtin.coding.undoable_shell import CommandChanges
+
+pytestmark = pytest.mark.promise("P4", "P5")
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    copies = tmp_path / "copies"
+    copies.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(copies))
+    root = tmp_path / "project"
+    (root / "src").mkdir(parents=True)
+    (root / "src" / "a.txt").write_text("a")
+    (root / "b.txt").write_text("b")
+    (root / "c.sh").write_text("c")
+    (root / "c.sh").chmod(0o644)
+    (root / "same.txt").write_text("same")
+    (root / "large").write_bytes(b"x" * 2000)
+    return root
+
+
+def state(root: Path) -> dict[str, tuple[bytes, int]]:
+    return {
+        str(path.relative_to(root)): (path.read_bytes(), path.stat().st_mode)
+        for path in root.rglob("*")
+        if path.is_file()
+    }
+
+
+async def run_command(root: Path, command: str) -> RunResult:
+    tools = coding_tools(str(root), approve="none", snapshot="copy", max_size=1000)
+    return await Agent(ScriptedModel([Call("shell", {"command": command})], "Done."), tools=tools).invoke_async("Go")
+
+
+EVERYTHING = (
+    "echo more >> src/a.txt; rm b.txt; chmod +x c.sh; touch same.txt; mkdir -p new/deep; echo x > new/deep/x; echo ok"
+)
+
+
+def test_everything_that_a_command_changed_is_restored(root: Path) -> None:
+    before = state(root)
+
+    async def main() -> list[UndoReceipt]:
+        result = await run_command(root, EVERYTHING)
+        assert result.receipt.calls[0].outcome is Outcome.COMPLETED
+        assert not (root / "b.txt").exists()
+        assert os.listdir(root.parent / "copies") == []
+        return list(await result.undo())
+
+    (receipt,) = run_async(main())
+    assert (receipt.outcome, receipt.detail) == (Undone.UNDONE, "")
+    assert state(root) == before
+    assert not (root / "new").exists()
+    assert stray_processes() == []
+
+
+def test_what_was_changed_since_is_left(root: Path) -> None:
+    async def main() -> list[UndoReceipt]:
+        result = await run_command(root, "echo 1 > src/a.txt; rm b.txt; echo 1 > c.sh; echo 1 > new.txt")
+        (root / "src" / "a.txt").write_text("by the user")
+        (root / "b.txt").write_text("by the user")
+        (root / "new.txt").unlink()
+        return list(await result.undo())
+
+    (receipt,) = run_async(main())
+    assert receipt.outcome is Undone.FAILED
+    left = {str(root / name) for name in ("src/a.txt", "b.txt", "new.txt")}
+    assert receipt.detail.startswith("changed since: ")
+    assert all(path in receipt.detail for path in left)
+    assert "all other files are as they were before the command" in receipt.detail
+    assert (root / "src" / "a.txt").read_text() == (root / "b.txt").read_text() == "by the user"
+    assert (root / "c.sh").read_text() == "c"
+    assert not (root / "new.txt").exists()
+
+
+def test_a_file_that_is_too_large_is_named(root: Path) -> None:
+    async def main() -> list[UndoReceipt]:
+        result = await run_command(root, "echo 1 > large; echo 1 > b.txt")
+        return list(await result.undo())
+
+    (receipt,) = run_async(main())
+    assert receipt.outcome is Undone.FAILED
+    assert "too large to be kept: large; all other files" in receipt.detail
+    assert (root / "b.txt").read_text() == "b"
+
+
+def test_the_data_can_be_stored(root: Path) -> None:
+    tools = {each.name: each for each in coding_tools(str(root), snapshot="copy")}
+    compensation = tools["shell"].compensation
+    assert compensation is not None
+    changes = CommandChanges((), ("large",))
+    assert msgspec.json.decode(msgspec.json.encode(changes), type=CommandChanges) == changes
+    assert tools["shell"].preview_text({"command": "make"}) == "$ make"
+    assert tools["shell"].spec.description.startswith("Run a shell command")
+    with pytest.raises(ConfigurationError, match="snapshot='zip'"):
+        coding_tools(str(root), snapshot="zip")  # pyright: ignore[reportArgumentType]
+
+
+def test_a_stop_leaves_no_copy(root: Path) -> None:
+    async def main() -> None:
+        tools = coding_tools(str(root), approve="none", snapshot="copy")
+        run = Agent(ScriptedModel([Call("shell", {"command": "echo in; sleep 1000"})], "Done."), tools=tools).start(
+            "Go"
+        )
+        async for event in run:
+            if event.type == "tool_progress":
+                run.cancel("enough", undo=True)
+        receipt = await run.stopped()
+        assert receipt.calls[0].outcome is Outcome.KILLED
+        assert [line.outcome for line in receipt.undo] == [Undone.NOT_UNDONE]
+
+    asyncio.run(main())
+    assert os.listdir(root.parent / "copies") == []
+    assert stray_processes() == []
