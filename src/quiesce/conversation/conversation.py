@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from ..cancellation import Mode, Source
 from ..errors import InvalidConversation, UnknownInterrupt
-from ..interrupts import Answers, Interrupt, PendingTurn, answer_turn
+from ..interrupts import Answers, ArgumentCheck, Interrupt, PendingTurn, answer_turn
 from ..messages import AssistantMessage, Message, UserMessage
 from .lock import ConversationLock
 from .sealing import DEFAULT_CUT_NOTE, close_turn, last_complete_turn, seal_pending
@@ -188,12 +188,12 @@ class Conversation:
         before = self._state.messages
         self._state = ConversationState(before[: len(before) - replacing], pending)
 
-    def take_pending(self, answers: Answers, run_id: str) -> PendingTurn:
+    def take_pending(self, answers: Answers, check: ArgumentCheck, run_id: str) -> PendingTurn:
         """The pending turn with answers in it, for the run that goes on with it. Raises an `InterruptError`."""
         pending = self.pending
         if pending is None:
             raise UnknownInterrupt(next(iter(answers), None), ())
-        taken = answer_turn(pending, answers, taken_by=run_id)
+        taken = answer_turn(pending, answers, check, taken_by=run_id)
         self._state = ConversationState(self._state.messages, taken)
         return taken
 

@@ -87,7 +87,7 @@ def begin(state: RunState) -> None:
     state.claim.first_message = len(conversation.messages)
     state.spending.bill.terms.estimator.recall(conversation.values)
     if given.answers is not None:
-        _take_up(state, conversation.take_pending(given.answers, state.run_id))
+        _take_up(state, conversation.take_pending(given.answers, state.tools.check_arguments, state.run_id))
         if state.claim.prompt is not None:
             conversation.append(state.claim.prompt)
             state.turn.begin()

@@ -14,7 +14,7 @@ import msgspec
 from ..conversation.conversation import Conversation, ConversationState
 from ..conversation.sealing import DEFAULT_CUT_NOTE
 from ..errors import ConfigurationError, SessionNotFound, StateNotSaved, StoreDamaged, StoreError, StoreUnavailable
-from ..interrupts import Answers, Interrupt, PendingTurn
+from ..interrupts import Answers, ArgumentCheck, Interrupt, PendingTurn
 from ..messages import Message
 from ..receipt import Receipt
 from .damage import PENDING, StoredConversation, damaged, read_undamaged, read_whole
@@ -204,9 +204,9 @@ class Session(Conversation):
             self._save_state(self._journal)
             self._journal.set_value(PENDING, encode(pending))
 
-    def take_pending(self, answers: Answers, run_id: str) -> PendingTurn:
+    def take_pending(self, answers: Answers, check: ArgumentCheck, run_id: str) -> PendingTurn:
         """The pending turn with answers in it, for the run that continues it."""
-        taken = super().take_pending(answers, run_id)
+        taken = super().take_pending(answers, check, run_id)
         if self._journal is not None:
             self._journal.commit(())
             self._journal.set_value(PENDING, encode(taken))

@@ -126,7 +126,7 @@ class CallInProgress:
         except ToolError as error:
             self._finish(failed_result(self.call, str(error)))
             return
-        await self.questions.check_approval(tool, arguments)
+        arguments = await self.questions.check_approval(tool, arguments, self._host.context)
         await self._host.before_start(self.call)
         if self._work_token.wants(Mode.AFTER_TOOLS):  # the last check before anything happens
             return
@@ -155,7 +155,7 @@ class CallInProgress:
         """The tool and its arguments. Raises `ToolError`, in words for the model, when the call cannot be made."""
         if self.tool is None:
             raise ToolError(f"There is no tool named {self.call.name!r}.")
-        call = self.questions.call
+        call = self.questions.approved_call(self.tool)
         if call.unparsed is not None:
             raise ToolError(f"The arguments were not a JSON object: {call.unparsed[:200]!r}.")
         return self.tool, self.tool.validate(call.arguments)

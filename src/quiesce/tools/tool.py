@@ -25,7 +25,9 @@ from typing import (
 )
 
 from ..errors import InvalidTool, ToolError
+from ..interrupts import Approval
 from ..models.base import ToolSpec
+from ..run_context import RunContext
 from .context import ToolContext
 from .policy import FINAL_GRACE, OnStop, ToolStopPolicy, is_number, make_stop_policy
 from .undo.compensation import DEFAULT_UNDO_TIMEOUT, Compensation
@@ -45,7 +47,12 @@ else:  # the defaults are for type checkers
     R = TypeVar("R")
 _F = TypeVar("_F", bound=Callable[..., Any])
 Kind: TypeAlias = Literal["sync", "async", "generator"]
-RequiresApproval: TypeAlias = bool | Callable[[dict[str, Any]], bool | Awaitable[bool]]
+ApprovalWanted: TypeAlias = bool | str | Approval | None
+RequiresApproval: TypeAlias = (
+    bool
+    | Callable[[dict[str, Any]], ApprovalWanted | Awaitable[ApprovalWanted]]
+    | Callable[[RunContext[Any], dict[str, Any]], ApprovalWanted | Awaitable[ApprovalWanted]]
+)
 
 _NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _ARGUMENT: Final = re.compile(r"^\s*\*{0,2}(\w+)\s*(?:\([^)]*\))?\s*:\s*(.+)$")
@@ -75,6 +82,7 @@ class Tool(Generic[P, R]):
         sequential: bool = False,
         requires_approval: RequiresApproval = False,
         approval_expires_in: float | None = None,
+        preview: Callable[[dict[str, Any]], str | None] | None = None,
     ) -> None:
         if not callable(function):
             raise InvalidTool(f"{function!r} is no tool.", todo="Give a function, a tool, an agent or a set of tools.")
@@ -102,6 +110,7 @@ class Tool(Generic[P, R]):
         self.sequential: Final = sequential
         self.requires_approval: Final = requires_approval
         self.approval_expires_in: Final = approval_expires_in
+        self._preview: Final = preview
         self.compensation: Compensation | None = None
         self.final_grace = FINAL_GRACE
         """The seconds that a cancelled call has to unwind when no grace is left."""
@@ -161,12 +170,16 @@ class Tool(Generic[P, R]):
         """
 
         def register(given: _F) -> _F:
-            self.compensation = Compensation(given, tool_name=self.name, arguments=self._defaults(), timeout=timeout)
+            self.compensation = Compensation(given, tool_name=self.name, arguments=self.defaults(), timeout=timeout)
             return given
 
         return register if function is None else register(function)
 
-    def _defaults(self) -> dict[str, Any]:
+    def preview_text(self, arguments: dict[str, Any]) -> str | None:
+        """What a call with these arguments would do, for the person who approves it; None without a preview."""
+        return None if self._preview is None else self._preview(arguments)
+
+    def defaults(self) -> dict[str, Any]:
         """The arguments with their defaults. Types are read only where they are needed, because that is slow."""
         parameters = inspect.signature(self.function).parameters.values()
         if any(each.kind is each.VAR_KEYWORD for each in parameters):  # a tool that is known by its schema only
@@ -202,7 +215,7 @@ def _check_options(
             requires_approval,
             isinstance(requires_approval, bool)
             or (callable(requires_approval) and not isinstance(requires_approval, type)),
-            "True, False, or a function of the arguments",
+            "True, False, or a function of (arguments) or of (ctx, arguments)",
         ),
         (
             "approval_expires_in",
@@ -394,6 +407,7 @@ def tool(
     sequential: bool = False,
     requires_approval: RequiresApproval = False,
     approval_expires_in: float | None = None,
+    preview: Callable[[dict[str, Any]], str | None] | None = None,
 ) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
 def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Make a function a tool: its type hints become the schema, its docstring the description.
@@ -405,9 +419,11 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     A call that takes longer than `timeout` seconds is stopped in the same way, and its result says so.
     `sequential=True` keeps it from running beside other sequential tools of the same turn.
 
-    `requires_approval=True` lets a person decide about each call, before it starts (see `Agent.resume`). A function is
-    called with the arguments and returns whether an approval is needed; if it raises, it is. After
-    `approval_expires_in` seconds the call can no longer be approved.
+    `requires_approval=True` lets a person decide about each call, before it starts (see `Agent.answer`). A function of
+    `(arguments)` or `(ctx, arguments)`, sync or async, returns whether an approval is needed: a bool, or an `Approval`
+    or a text, which is shown as the preview; if it raises, an approval is needed. `preview` is a function of the
+    arguments that returns what the call would do. After `approval_expires_in` seconds the call can no longer be
+    approved.
 
     Raises `InvalidTool` or `ConfigurationError` when that cannot work.
     """
