@@ -28,6 +28,7 @@ from .ending import Ending, build_result, last_event, latency, write_ending
 from .final_answer import finish_with_answer, parse_output
 from .limit_checks import finish_last_answer, suspend_at_limit
 from .output import OutputMismatch
+from .pending_answers import return_answers
 from .state import RunState
 
 # How long a stopped run waits for the model's connection to close, which takes a fraction of a millisecond.
@@ -296,7 +297,10 @@ def _note_unsaved(state: RunState, journal: Journal) -> None:
 
 def seal(state: RunState) -> tuple[Message, ...]:
     """Put what the turn amounts to into the conversation, so that the next prompt can follow. One step."""
-    if not state.claim.held:  # the conversation was another run's all the time
+    if not state.claim.held:  # the conversation was another run's all the time, or could not be begun with
+        return_answers(state)
+        return ()
+    if state.progress.error is not None and return_answers(state):
         return ()
     answer, builder, batch = state.turn.answer, state.turn.view.builder, state.turn.view.batch
     if batch is None and answer is not None and answer.tool_calls:  # asked for, and never begun

@@ -16,6 +16,7 @@ from ..messages import AssistantMessage, Outcome, Text, UserMessage
 from ..phases import Phase
 from .handoff import Successor, complete_handoff, request_handoff
 from .limit_checks import goes_on_with_tools, resume_at_limit
+from .pending_answers import return_answers
 from .state import RunState
 
 
@@ -55,8 +56,14 @@ def claim_conversation(state: RunState) -> None:
             begin(state)
             state.progress.enter(Phase.CREATED)
     except BaseException:
-        conversation.release(state.run_id)
+        abandon_claim(state)
         raise
+
+
+def abandon_claim(state: RunState) -> None:
+    """Release the conversation of a run that could not be started. The answers that it was given are not used up."""
+    return_answers(state)
+    state.claim.conversation.release(state.run_id)
 
 
 def _respect_queue(state: RunState) -> None:
@@ -87,6 +94,7 @@ def begin(state: RunState) -> None:
     state.claim.first_message = len(conversation.messages)
     state.spending.bill.terms.estimator.recall(conversation.values)
     if given.answers is not None:
+        state.claim.waiting_turn = conversation.pending
         _take_up(state, conversation.take_pending(given.answers, state.tools.check_arguments, state.run_id))
         if state.claim.prompt is not None:
             conversation.append(state.claim.prompt)

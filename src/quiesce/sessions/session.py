@@ -50,6 +50,7 @@ class _StoredState(msgspec.Struct):
     """What the store is known to hold of a session; `revision` is None when that has to be read again."""
 
     messages: tuple[Message, ...] = ()
+    pending: PendingTurn | None = None
     session_id: str | None = None
     missing: bool = False
     revision: int | None = None
@@ -252,8 +253,8 @@ class Session(Conversation):
                 self._stored.revision = None
                 if left.opened and self.on_store_failure == "continue":
                     self._unsaved = Unsaved(run_id, left.unsaved_batches())
-                elif self._unsaved is None:
-                    self._state = ConversationState(self._stored.messages)
+                elif left.opened and self._unsaved is None:  # a run that never opened it has changed nothing
+                    self._state = ConversationState(self._stored.messages, self._stored.pending)
         super().release(run_id)
 
     async def open(self, give_up: asyncio.Future[None], busy_policy: BusyPolicy | None = None) -> Lease | SentElsewhere:
@@ -317,7 +318,8 @@ class Session(Conversation):
                 raise damaged(self.name, damage)
         for each in sealings:  # written only when all of them are valid
             revision, found = await self._write(lease, each.batch()), each.after
-        self._state, self._stored.messages = ConversationState(*found), found.messages
+        self._state = ConversationState(*found)
+        self._stored.messages, self._stored.pending = found
         self._stored.revision, self._unsaved, self.damage = revision, None, ""
         self._stored.writer = snapshot.values.get(WRITER)
         self.crashes, self.values = tuple(each.crash for each in sealings), dict(snapshot.values)
@@ -364,6 +366,8 @@ class Session(Conversation):
         """Note that a batch is in the store."""
         self._stored.revision = revision
         self._stored.writer = batch.values.get(WRITER, self._stored.writer)
+        if PENDING in batch.values:
+            self._stored.pending = msgspec.json.decode(batch.values[PENDING], type=PendingTurn | None)
         if batch.rewrites:
             self._stored.messages = (*self._stored.messages[: batch.first_message], *batch.messages)
 

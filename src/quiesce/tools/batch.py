@@ -124,6 +124,11 @@ class ToolBatch:
     # --- State and results --------------------------------------------------------------------------------------
 
     @property
+    def has_begun(self) -> bool:
+        """Whether a tool has begun."""
+        return any(each.has_begun for each in self.calls)
+
+    @property
     def suspended(self) -> bool:
         """Whether a call waits for a person."""
         return any(each.suspended for each in self.calls)

@@ -346,6 +346,11 @@ class CallInProgress:
     # --- State and result ---------------------------------------------------------------------------------------
 
     @property
+    def has_begun(self) -> bool:
+        """Whether the tool's function has begun in this run."""
+        return self._times.started
+
+    @property
     def suspended(self) -> bool:
         """Whether the call waits for a person."""
         return self.result is None and bool(self.questions.interrupts)
