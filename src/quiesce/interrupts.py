@@ -204,19 +204,32 @@ def answer_turn(
     Raises `UnknownInterrupt`, `InterruptExpired` or `InvalidAnswer`; nothing is changed then.
     """
     clock = time.time() if now is None else now
-    asked = {interrupt.id: interrupt for interrupt in pending.interrupts}
-    for interrupt_id in answers:
-        if interrupt_id not in asked:
-            raise UnknownInterrupt(interrupt_id, asked)
-        if asked[interrupt_id].expired(clock):
-            raise InterruptExpired(interrupt_id)
-    if not answers and not any(interrupt.expired(clock) for interrupt in asked.values()):
-        raise InvalidAnswer("No answer was given.", todo=f"Answer at least one of: {', '.join(asked)}.")
+    _check_asked(pending.interrupts, answers, clock)
     if pending.limit is not None:
         limit = _answer_limit(pending.limit, answers[pending.limit.interrupt.id])
         return replace(pending, limit=limit, taken_by=taken_by)
-    calls = tuple(answer_call(call, answers, check, clock) for call in pending.calls)
-    return replace(pending, calls=calls, taken_by=taken_by)
+    return replace(pending, calls=answer_calls(pending.calls, answers, check, now=clock), taken_by=taken_by)
+
+
+def answer_calls(
+    calls: Iterable[PendingCall], answers: Answers, check: ArgumentCheck, *, now: float | None = None
+) -> tuple[PendingCall, ...]:
+    """The calls with the answers in them. Raises like `answer_turn`."""
+    clock = time.time() if now is None else now
+    calls = tuple(calls)
+    _check_asked([interrupt for call in calls for interrupt in call.interrupts], answers, clock)
+    return tuple(_answer_call(call, answers, check, clock) for call in calls)
+
+
+def _check_asked(interrupts: Iterable[Interrupt], answers: Answers, now: float) -> None:
+    asked = {interrupt.id: interrupt for interrupt in interrupts}
+    for interrupt_id in answers:
+        if interrupt_id not in asked:
+            raise UnknownInterrupt(interrupt_id, asked)
+        if asked[interrupt_id].expired(now):
+            raise InterruptExpired(interrupt_id)
+    if not answers and not any(interrupt.expired(now) for interrupt in asked.values()):
+        raise InvalidAnswer("No answer was given.", todo=f"Answer at least one of: {', '.join(asked)}.")
 
 
 def _answer_limit(limit: PendingLimit, answer: Any) -> PendingLimit:
@@ -245,8 +258,7 @@ def _amount(limit: PendingLimit, answer: Any) -> Decimal:
     return amount
 
 
-def answer_call(call: PendingCall, answers: Answers, check: ArgumentCheck, now: float) -> PendingCall:
-    """The call with those of the answers in it that are for its interrupts. Raises `InvalidAnswer`."""
+def _answer_call(call: PendingCall, answers: Answers, check: ArgumentCheck, now: float) -> PendingCall:
     given = {each.name: answers[each.id] for each in call.interrupts if each.id in answers}
     if call.kept is not None and given:  # the tool passes them on to the agent that asked through it
         return replace(call, interrupts=(), answers=given)

@@ -10,8 +10,8 @@ from ..cancellation import Mode
 from ..conversation.continuation import GO_ON, GO_ON_FROM_END, continued
 from ..conversation.conversation import ConversationRun
 from ..conversation.sealing import seal_pending
-from ..errors import ConversationBusy, InterruptPending, NothingToContinue, ToolError
-from ..interrupts import PendingTurn
+from ..errors import ConversationBusy, InterruptPending, NothingToContinue, ToolError, UnknownInterrupt
+from ..interrupts import Answers, PendingTurn
 from ..messages import AssistantMessage, Outcome, Text, UserMessage
 from ..phases import Phase
 from .handoff import Successor, complete_handoff, request_handoff
@@ -33,6 +33,8 @@ def claim_or_queue(state: RunState) -> ConversationRun | None:
         stopping = holder is not None and holder.mode is not None and holder.mode >= Mode.NOW
         if state.family.is_below(busy.holder):
             raise  # it would wait for a run that waits for it
+        if given.answers is not None:
+            return _answer_or_queue(state, holder, given.answers, busy)
         if given.prompt is None or (given.on_busy == "refuse" and not stopping):
             raise
         if not stopping:  # else the prompt follows as soon as the holder is at rest
@@ -41,6 +43,26 @@ def claim_or_queue(state: RunState) -> ConversationRun | None:
             if given.on_busy == "cancel_previous":
                 conversation.stop_all("A newer prompt came")
         conversation.queue(state.run_id, lambda: wake(state))
+    return None
+
+
+def _answer_or_queue(
+    state: RunState, holder: ConversationRun | None, answers: Answers, busy: ConversationBusy
+) -> ConversationRun | None:
+    """Give answers to the run that executes the turn. One that cannot take them now is waited for.
+
+    Raises `UnknownInterrupt` for an answer to what is not asked, and `busy` when nothing is.
+    """
+    conversation = state.claim.conversation
+    if holder is not None and holder.take_answers(answers):
+        return holder
+    asked = [each.id for each in conversation.interrupts]
+    unknown = [each for each in answers if each not in asked]
+    if asked and unknown:
+        raise UnknownInterrupt(unknown[0], asked)
+    if not asked:
+        raise busy
+    conversation.queue(state.run_id, lambda: wake(state), answers=True)
     return None
 
 

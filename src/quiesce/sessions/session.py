@@ -14,7 +14,7 @@ import msgspec
 from ..conversation.conversation import Conversation, ConversationState
 from ..conversation.sealing import DEFAULT_CUT_NOTE
 from ..errors import ConfigurationError, SessionNotFound, StateNotSaved, StoreDamaged, StoreError, StoreUnavailable
-from ..interrupts import Answers, ArgumentCheck, Interrupt, PendingTurn
+from ..interrupts import Answers, ArgumentCheck, Interrupt, PendingCall, PendingTurn
 from ..messages import Message
 from ..receipt import Receipt
 from .damage import PENDING, StoredConversation, damaged, read_undamaged, read_whole
@@ -212,6 +212,13 @@ class Session(Conversation):
             self._journal.commit(())
             self._journal.set_value(PENDING, encode(taken))
         return taken
+
+    def note_answers(self, calls: tuple[PendingCall, ...], run_id: str) -> PendingTurn | None:
+        """Note that more calls of the turn are answered. It is saved with the next event."""
+        noted = super().note_answers(calls, run_id)
+        if self._journal is not None and noted is not None:
+            self._journal.set_value(PENDING, encode(noted))
+        return noted
 
     def cancel_pending(self, note: str = DEFAULT_CUT_NOTE) -> tuple[Interrupt, ...]:
         """Stop waiting for the person. This is saved with the next run."""

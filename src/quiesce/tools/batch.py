@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from ..cancellation import BoundedShield, Mode
-from ..interrupts import PendingCall, PendingTurn
+from ..interrupts import Interrupt, PendingCall, PendingTurn
 from ..messages import ToolCall, ToolResult
 from ..receipt import CallReceipt
 from .call import CallInProgress
@@ -29,7 +29,8 @@ class ToolBatch:
         pending: PendingTurn | None = None,
     ) -> None:
         self._work_token: Final = host.work_token
-        self.calls: Final = tuple(
+        self._host: Final = host
+        self.calls = tuple(
             CallInProgress(call, tools.get(call.name), host, None if pending is None else pending.call(call.id))
             for call in calls
         )
@@ -55,6 +56,22 @@ class ToolBatch:
             first = queue[0]
             first.start(lambda: self._on_done(queue, first))
 
+    def answer(self, answered: Iterable[PendingCall]) -> None:
+        """Go on with calls that waited for a person, as they are after the answers. The others go on meanwhile."""
+        for each in answered:
+            (old,) = (call for call in self.calls if call.call.id == each.call.id)
+            if not old.suspended or each == old.questions.pending(None):
+                continue
+            new = CallInProgress(old.call, old.tool, self._host, each)
+            self.calls = tuple(new if call is old else call for call in self.calls)
+            (queue,) = (queue for queue in self._queues if old in queue)
+            is_next = queue[0] is old
+            queue[queue.index(old)] = new
+            if new.result is not None:
+                new.announce()
+            if is_next and self._all_done is not None:
+                self._start_next(queue)
+
     def cancel_call(self, call_id: str, reason: str) -> bool:
         """Stop one call by its policy; the others, and the turn, go on. Whether it was there and not over."""
         if not self.has_call(call_id):
@@ -68,8 +85,7 @@ class ToolBatch:
 
     def has_call(self, call_id: str) -> bool:
         """Whether a call with this id is here and has no result yet, and the turn still goes on. From any thread."""
-        over = self._all_done is not None and self._all_done.done()
-        return not over and any(each.call.id == call_id and each.result is None for each in self.calls)
+        return self.is_open and any(each.call.id == call_id and each.result is None for each in self.calls)
 
     def _on_done(self, queue: deque[CallInProgress], call: CallInProgress) -> None:
         if queue and queue[0] is call and not call.suspended:
@@ -132,6 +148,16 @@ class ToolBatch:
     def suspended(self) -> bool:
         """Whether a call waits for a person."""
         return any(each.suspended for each in self.calls)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether calls can still begin: the batch has not ended."""
+        return self._all_done is None or not self._all_done.done()
+
+    @property
+    def interrupts(self) -> tuple[Interrupt, ...]:
+        """What the calls that wait ask a person. From any thread."""
+        return tuple(each for call in self.calls if call.suspended for each in call.questions.interrupts)
 
     def pending(self) -> tuple[PendingCall, ...]:
         """The calls as they wait in a `PendingTurn`."""
