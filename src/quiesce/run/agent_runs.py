@@ -98,7 +98,9 @@ class AgentRuns:
             return joined(steered), False  # pyright: ignore[reportUnknownArgumentType]
         telemetry = config.telemetry
         try:
-            follow = telemetry and telemetry.follow(state.run_id, config.run.agent, state.config.model.name)
+            follow = (
+                None if telemetry is None else telemetry.follow(state.run_id, config.run.agent, state.config.model.name)
+            )
             run: Run[Any] = Run(state, timeout=launch.timeout, on_end=self._on_run_end)
         except BaseException:
             abandon_claim(state)
