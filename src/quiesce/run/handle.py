@@ -10,6 +10,7 @@ from typing import Any, Final, Generic, Self, TypeVar
 
 from ..cancellation import Cause, Mode, ModeName, Source, StopScope, TokenView
 from ..cancellation.cause import parse_mode
+from ..cancellation.raised import is_own_error
 from ..conversation.validity import user_message
 from ..errors import ConfigurationError, InterruptError, NothingToContinue, RunError
 from ..events import Event
@@ -323,7 +324,9 @@ class Run(Generic[OutT]):
             state.token.cancel("The task was cancelled from outside", source="caller")
         except (RunError, InterruptError, NothingToContinue) as error:
             state.progress.error = error
-        except Exception as error:
+        except BaseException as error:
+            if not is_own_error(error):
+                raise
             state.progress.error = RunError(f"The run failed: {type(error).__name__}: {error}.")
             state.progress.error.__cause__ = error
         await settle(state)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import inspect
 from copy import deepcopy
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from ..cancellation.raised import is_own_error
 from ..interrupts import Approval
 from ..run_context import RunContext
 
@@ -60,8 +60,8 @@ async def wanted_approval(tool: Tool, frozen: dict[str, Any], context: RunContex
             arguments = tool.validate(deepcopy(frozen))
             wanted = wanted(context, arguments) if _takes_context(wanted) else wanted(arguments)
             wanted = await wanted if inspect.isawaitable(wanted) else wanted
-        except (Exception, asyncio.CancelledError) as error:
-            if _is_stopped(error):
+        except BaseException as error:
+            if not is_own_error(error):
                 raise
             wanted = Approval(reason=f"Whether an approval is needed is not known: {type(error).__name__}: {error}")
     if isinstance(wanted, str):
@@ -80,12 +80,6 @@ def _with_preview(approval: Approval, tool: Tool, frozen: dict[str, Any]) -> App
     except Exception as error:
         failure = f"There is no preview: {type(error).__name__}: {error}"
         return Approval(None, failure if approval.reason is None else approval.reason)
-
-
-def _is_stopped(error: BaseException) -> bool:
-    """Whether this is the cancellation of the call, not one that the tool's own function raised."""
-    task = asyncio.current_task()
-    return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0
 
 
 def _takes_context(function: Any) -> bool:
