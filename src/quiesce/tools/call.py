@@ -233,7 +233,8 @@ class CallInProgress:
         self._finish(failure or self._completed(outcome.value))
 
     def _on_task_end(self, task: asyncio.Task[None]) -> None:
-        error = task.exception() if not task.cancelled() else None if task.cancelling() else asyncio.CancelledError()
+        is_stopped = task.cancelled() and (task.cancelling() > 0 or self._token.cancelled)
+        error = None if is_stopped else asyncio.CancelledError() if task.cancelled() else task.exception()
         if error is not None:  # only the code around a hook can fail here; the call needs a result all the same
             self._finish(failed_result(self.call, describe_error(error)))
         self._notify_done()
