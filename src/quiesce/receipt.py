@@ -93,8 +93,8 @@ class Receipt(Struct):
     asked for: a patient stop waits in between. `latency` is the time in seconds from the request to the end.
     `still_running` names what could not be proved to have stopped; empty means that nothing is left. Late outcomes of
     abandoned calls are appended to `late` when they land, and what became of each undo to `undo`. `limits` are those of
-    the run, with what it has used. `saved` says whether the conversation is in its store (None: it has none), and
-    `unsaved` why not.
+    the run, with what it has used. `saved` says whether all of the run is in the store of the conversation (None: it
+    has none), and `unsaved` why not: also when the run ended before its session was open, and its prompt was not sent.
     """
 
     run_id: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -111,3 +112,22 @@ def test_an_answer_whose_run_cannot_be_started_is_not_used_up() -> None:
     assert agent.interrupts == (asked,)
     assert agent.answer({asked.id: True}).stop_reason == "end_turn"
     assert shop.paid == [1]
+
+
+@pytest.mark.promise("P3", "P4")
+def test_a_stop_before_the_session_is_open_says_that_nothing_is_saved() -> None:
+    async def main() -> None:
+        for steps in range(12):
+            agent = Agent(ScriptedModel(then="Yes."), session=Session("s", MemoryStore()))
+            run = agent.start("Hello")
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            run.cancel()
+            result = await run
+            is_sent = bool(result.messages)
+            assert [each.text for each in result.unsent] == ([] if is_sent else ["Hello"])
+            assert result.receipt.saved is not None, "the conversation has a store"
+            assert result.receipt.saved or "The prompt is in result.unsent" in result.receipt.unsaved
+            assert result.receipt.saved or not is_sent
+
+    asyncio.run(main())

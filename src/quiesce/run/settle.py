@@ -21,7 +21,7 @@ from ..messages import Message, Outcome
 from ..phases import Phase
 from ..receipt import undo_note
 from ..result import RunResult
-from ..sessions.journal.journal import STORE_TIMEOUT, TOO_SOON, Journal
+from ..sessions.journal.journal import STORE_TIMEOUT, Journal, ended_too_soon
 from ..sessions.journal.rows import encode
 from ..tools.policy import FINAL_GRACE
 from .ending import Ending, build_result, last_event, latency, write_ending
@@ -286,8 +286,8 @@ async def _wait_for_store(state: RunState, saved: asyncio.Future[None]) -> None:
 def _note_unsaved(state: RunState, journal: Journal) -> None:
     """Note what could not be saved; for a finished run that is a failure, unless it may go on in memory."""
     if not journal.all_saved:
-        late = f"The store did not answer within {SAVE_GRACE:g} s."
-        state.saving.unsaved = journal.error or StoreUnavailable(late if journal.opened else TOO_SOON)
+        late = StoreUnavailable(f"The store did not answer within {SAVE_GRACE:g} s.")
+        state.saving.unsaved = journal.error or (late if journal.opened else ended_too_soon())
         if state.progress.finished and state.progress.error is None and (journal.failed or journal.must_save):
             state.progress.error = state.saving.unsaved
 

@@ -33,7 +33,7 @@ def frozen_arguments(tool: Tool, given: dict[str, Any], validated: dict[str, Any
     arguments are kept as the model gave them.
     """
     plain = _plain(validated)
-    for candidate in () if plain is None else ({**_plain_defaults(tool), **plain}, plain):
+    for candidate in () if plain is None else (_with_defaults(tool, plain), plain):
         if _reads_back(tool, candidate, validated):
             return candidate
     return deepcopy(given)
@@ -41,7 +41,7 @@ def frozen_arguments(tool: Tool, given: dict[str, Any], validated: dict[str, Any
 
 def shown_arguments(tool: Tool, frozen: dict[str, Any]) -> dict[str, Any]:
     """The arguments for the person who is asked: the frozen ones, with every default that has a JSON form."""
-    return {**_plain_defaults(tool), **deepcopy(frozen)}
+    return _with_defaults(tool, deepcopy(frozen))
 
 
 def checked_arguments(tool: Tool, given: dict[str, Any]) -> dict[str, Any]:
@@ -90,6 +90,10 @@ def _takes_context(function: Any) -> bool:
         return False
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     return sum(each.kind in positional and each.default is each.empty for each in parameters) > 1
+
+
+def _with_defaults(tool: Tool, arguments: dict[str, Any]) -> dict[str, Any]:
+    return arguments | {name: value for name, value in _plain_defaults(tool).items() if name not in arguments}
 
 
 def _plain_defaults(tool: Tool) -> dict[str, Any]:
