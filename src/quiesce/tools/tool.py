@@ -86,16 +86,10 @@ class Tool(Generic[P, R]):
     ) -> None:
         if not callable(function):
             raise InvalidTool(f"{function!r} is no tool.", todo="Give a function, a tool, an agent or a set of tools.")
-        if name is not None and not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise InvalidTool(f"A tool cannot be named {name!r}.", todo="Use text: @tool(name=...).")
         functools.update_wrapper(self, function)
         self.function: Final = function
-        self.name: Final[str] = name or getattr(function, "__name__", type(function).__name__)
-        if not _NAME.fullmatch(self.name):
-            raise InvalidTool(
-                f"A tool cannot be named {self.name!r}.",
-                todo="Use up to 64 letters, digits, '_' and '-': @tool(name=...).",
-            )
+        given = name not in (None, "")
+        self.name: Final = _checked_name(name if given else getattr(function, "__name__", type(function).__name__))
         self.kind: Final = _kind(function)
         self.policy: Final[ToolStopPolicy] = make_stop_policy(
             on_stop,
@@ -201,6 +195,14 @@ class Tool(Generic[P, R]):
     def validate(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """The arguments as the function takes them. Raises `ToolError`, in words for the model, for invalid ones."""
         return self._arguments[0].validate(arguments)
+
+
+def _checked_name(name: object) -> str:
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise InvalidTool(
+            f"A tool cannot be named {name!r}.", todo="Use up to 64 letters, digits, '_' and '-': @tool(name=...)."
+        )
+    return name
 
 
 def _check_options(
