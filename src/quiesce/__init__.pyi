@@ -42,6 +42,7 @@ from .hooks import HookEvent as HookEvent
 from .hooks import OnLateOutcome as OnLateOutcome
 from .hooks import OnMessage as OnMessage
 from .hooks import OnStop as OnStop
+from .interrupts import Approval as Approval
 from .interrupts import Approve as Approve
 from .interrupts import Deny as Deny
 from .interrupts import Interrupt as Interrupt

@@ -13,9 +13,10 @@ from collections.abc import Mapping
 from typing import Final, Protocol
 
 import msgspec
+from msgspec.structs import replace
 
 from .conversation.sealing import SENTENCES
-from .errors import ToolError
+from .errors import InterruptError, ToolError
 from .interrupts import Answers, InterruptSignal, pass_on
 from .messages import AssistantMessage, Outcome, Text, ToolResult
 from .receipt import undo_note
@@ -77,7 +78,11 @@ def agent_tool(agent: DelegateAgent, *, name: str | None, description: str | Non
             run = child.start(prompt, within=context, conversation=conversation)
         else:
             conversation = Conversation.restore(msgspec.convert(context.kept, ConversationState))
-            run = child.start_answer(context.answers, within=context, conversation=conversation)
+            try:
+                run = child.start_answer(context.answers, within=context, conversation=conversation)
+            except InterruptError as error:  # an answer that the child does not accept leaves the question as it is
+                asked = (replace(each, reason=error.what) for each in conversation.interrupts)
+                raise InterruptSignal(*pass_on(asked, context.call_id), kept=context.kept) from None
         result = await _end_of(run)
         if result.stop_reason == "interrupt":  # the person is asked by this call, which is then called again
             asked = pass_on(result.interrupts, context.call_id)

@@ -13,7 +13,6 @@ should be short.
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import types
 import typing
@@ -21,7 +20,9 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, ClassVar, Final, TypeAlias, get_args, get_type_hints
 
 from .cancellation import CancellationToken, Cause, Mode, ModeName, TokenView
+from .cancellation.raised import is_own_error
 from .errors import ConfigurationError
+from .interrupts import InterruptSignal
 from .messages import AssistantMessage, Message, ToolCall, ToolResult, UserMessage
 from .models.base import ModelRequest
 from .receipt import LateOutcome, Receipt
@@ -245,9 +246,11 @@ class Hooks:
                 outcome = hook(event)
                 if inspect.isawaitable(outcome):
                     await outcome
-            except asyncio.CancelledError:
+            except InterruptSignal:  # a hook asks a person
                 raise
-            except Exception as error:
+            except BaseException as error:
+                if not is_own_error(error):
+                    raise
                 on_failure(hook_name(hook), event, error)
 
 

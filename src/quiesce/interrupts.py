@@ -8,7 +8,7 @@ process than the one that asked.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final, Literal, TypeAlias
 
@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from .errors import InterruptExpired, InvalidAnswer, UnknownInterrupt
+from .errors import InterruptExpired, InvalidAnswer, ToolError, UnknownInterrupt
 from .messages import AssistantMessage, Outcome, Text, ToolCall, ToolResult
 
 APPROVAL: Final = "approval"
@@ -39,6 +39,9 @@ class Interrupt(Struct, frozen=True):
     `kind` is `approval` for a tool that must be approved, `question` for what a tool or a hook asked with
     `interrupt()`, and `limit` for a limit that the run has reached: `reason` then has the keys `limit`, `allowed`,
     `used` and `message`. `expires_at` is in seconds since the epoch; an answer after that is not accepted.
+
+    The `arguments` of an approval are those that the tool is called with: coerced, and with the defaults. `preview` is
+    text that shows what the call would do, such as a diff.
     """
 
     id: str
@@ -50,10 +53,18 @@ class Interrupt(Struct, frozen=True):
     reason: Any = None
     asked_at: float = 0.0
     expires_at: float | None = None
+    preview: str | None = None
 
     def expired(self, now: float | None = None) -> bool:
         """Whether it is too late to answer."""
         return self.expires_at is not None and (time.time() if now is None else now) >= self.expires_at
+
+
+class Approval(Struct, frozen=True):
+    """Returned by a `requires_approval` function: an approval is needed. `preview` shows what the call would do."""
+
+    preview: str | None = None
+    reason: Any = None
 
 
 class Approve(Struct, frozen=True, tag="approve"):
@@ -72,6 +83,10 @@ Answers: TypeAlias = Mapping[str, object]
 """Answers by the id of the interrupt. For an approval: True, False, `Approve` or `Deny`. For a question: any JSON-like
 value, which `interrupt()` then returns, or `Approve(arguments=...)` or `Deny`. For a limit: True (as much again), how
 much more is allowed, or False, which ends the run."""
+
+
+ArgumentCheck: TypeAlias = Callable[[ToolCall, dict[str, Any]], dict[str, Any]]
+"""Validates the arguments that a person gives for a call, and returns them frozen. Raises `ToolError`."""
 
 
 class InterruptSignal(BaseException):
@@ -94,7 +109,8 @@ class PendingCall(Struct, frozen=True):
     """One call of a turn that waits: finished, waiting for a person, or not begun.
 
     `started` says that the tool's own code has run up to its question; `answers` are the earlier answers, by name;
-    `arguments` are those that a person put in place of the model's.
+    `arguments` are those that a person put in place of the model's. `frozen` are the validated arguments that a person
+    was shown, which are the ones that an approval is for; `fingerprint` is the definition of the tool at that time.
     """
 
     call: ToolCall
@@ -105,6 +121,8 @@ class PendingCall(Struct, frozen=True):
     arguments: dict[str, Any] | None = None
     started: bool = False
     kept: Any = None
+    frozen: dict[str, Any] | None = None
+    fingerprint: str | None = None
 
 
 class UsedBudget(Struct, frozen=True):
@@ -178,25 +196,40 @@ def checked_answers(answers: Answers) -> Answers:
     return {**answers}
 
 
-def answer_turn(pending: PendingTurn, answers: Answers, *, taken_by: str, now: float | None = None) -> PendingTurn:
+def answer_turn(
+    pending: PendingTurn, answers: Answers, check: ArgumentCheck, *, taken_by: str, now: float | None = None
+) -> PendingTurn:
     """The turn with the answers in it, ready to go on; what was not answered in time is answered as such.
 
     Raises `UnknownInterrupt`, `InterruptExpired` or `InvalidAnswer`; nothing is changed then.
     """
     clock = time.time() if now is None else now
-    asked = {interrupt.id: interrupt for interrupt in pending.interrupts}
-    for interrupt_id in answers:
-        if interrupt_id not in asked:
-            raise UnknownInterrupt(interrupt_id, asked)
-        if asked[interrupt_id].expired(clock):
-            raise InterruptExpired(interrupt_id)
-    if not answers and not any(interrupt.expired(clock) for interrupt in asked.values()):
-        raise InvalidAnswer("No answer was given.", todo=f"Answer at least one of: {', '.join(asked)}.")
+    _check_asked(pending.interrupts, answers, clock)
     if pending.limit is not None:
         limit = _answer_limit(pending.limit, answers[pending.limit.interrupt.id])
         return replace(pending, limit=limit, taken_by=taken_by)
-    calls = tuple(_answer_call(call, answers, clock) for call in pending.calls)
-    return replace(pending, calls=calls, taken_by=taken_by)
+    return replace(pending, calls=answer_calls(pending.calls, answers, check, now=clock), taken_by=taken_by)
+
+
+def answer_calls(
+    calls: Iterable[PendingCall], answers: Answers, check: ArgumentCheck, *, now: float | None = None
+) -> tuple[PendingCall, ...]:
+    """The calls with the answers in them. Raises like `answer_turn`."""
+    clock = time.time() if now is None else now
+    calls = tuple(calls)
+    _check_asked([interrupt for call in calls for interrupt in call.interrupts], answers, clock)
+    return tuple(_answer_call(call, answers, check, clock) for call in calls)
+
+
+def _check_asked(interrupts: Iterable[Interrupt], answers: Answers, now: float) -> None:
+    asked = {interrupt.id: interrupt for interrupt in interrupts}
+    for interrupt_id in answers:
+        if interrupt_id not in asked:
+            raise UnknownInterrupt(interrupt_id, asked)
+        if asked[interrupt_id].expired(now):
+            raise InterruptExpired(interrupt_id)
+    if not answers and not any(interrupt.expired(now) for interrupt in asked.values()):
+        raise InvalidAnswer("No answer was given.", todo=f"Answer at least one of: {', '.join(asked)}.")
 
 
 def _answer_limit(limit: PendingLimit, answer: Any) -> PendingLimit:
@@ -225,13 +258,13 @@ def _amount(limit: PendingLimit, answer: Any) -> Decimal:
     return amount
 
 
-def _answer_call(call: PendingCall, answers: Answers, now: float) -> PendingCall:
+def _answer_call(call: PendingCall, answers: Answers, check: ArgumentCheck, now: float) -> PendingCall:
     given = {each.name: answers[each.id] for each in call.interrupts if each.id in answers}
     if call.kept is not None and given:  # the tool passes them on to the agent that asked through it
         return replace(call, interrupts=(), answers=given)
     for interrupt in call.interrupts:
         if interrupt.name in given:
-            call = _answer_one(call, interrupt, given[interrupt.name])
+            call = _answer_one(call, interrupt, given[interrupt.name], check)
         elif interrupt.expired(now):
             call = replace(call, result=_refusal(call, EXPIRED[call.started], ""), interrupts=())
         if call.result is not None:
@@ -239,7 +272,7 @@ def _answer_call(call: PendingCall, answers: Answers, now: float) -> PendingCall
     return call
 
 
-def _answer_one(call: PendingCall, interrupt: Interrupt, answer: Any) -> PendingCall:
+def _answer_one(call: PendingCall, interrupt: Interrupt, answer: Any, check: ArgumentCheck) -> PendingCall:
     rest = tuple(each for each in call.interrupts if each is not interrupt)
     is_approval = interrupt.kind == APPROVAL
     if is_approval and isinstance(answer, bool):
@@ -248,11 +281,13 @@ def _answer_one(call: PendingCall, interrupt: Interrupt, answer: Any) -> Pending
         case Deny(reason):
             return replace(call, result=_refusal(call, DENIED[call.started], reason), interrupts=())
         case Approve(arguments):
-            _check_plain(interrupt, arguments)
             answers = call.answers if is_approval else {**call.answers, interrupt.name: True}
-            changed = call.arguments if arguments is None else arguments
             approved = call.approved or is_approval
-            return replace(call, interrupts=rest, answers=answers, approved=approved, arguments=changed)
+            if arguments is not None:
+                _check_plain(interrupt, arguments)
+                frozen = _checked_arguments(call, interrupt, arguments, check)
+                call = replace(call, arguments=arguments, frozen=frozen)
+            return replace(call, interrupts=rest, answers=answers, approved=approved)
         case _ if is_approval:
             raise InvalidAnswer(
                 f"{interrupt.id!r} asks for an approval, and {answer!r} is none.",
@@ -261,6 +296,18 @@ def _answer_one(call: PendingCall, interrupt: Interrupt, answer: Any) -> Pending
         case _:
             _check_plain(interrupt, answer)
             return replace(call, interrupts=rest, answers={**call.answers, interrupt.name: answer})
+
+
+def _checked_arguments(call: PendingCall, interrupt: Interrupt, arguments: Any, check: ArgumentCheck) -> dict[str, Any]:
+    if not isinstance(arguments, dict):
+        raise InvalidAnswer(f"The arguments for {interrupt.id!r} are {arguments!r:.100}, not a dict.")
+    try:
+        return check(call.call, arguments)  # pyright: ignore[reportUnknownArgumentType]
+    except ToolError as error:
+        raise InvalidAnswer(
+            f"The answer to {interrupt.id!r} is not accepted. {error}",
+            todo="Answer again: the call is still asked about.",
+        ) from None
 
 
 def _check_plain(interrupt: Interrupt, value: Any) -> None:

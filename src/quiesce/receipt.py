@@ -95,8 +95,8 @@ class Receipt(Struct):
     `still_running` names what could not be proved to have stopped; empty means that nothing is left. Late outcomes of
     abandoned calls are appended to `late` when they land, and what became of each undo to `undo`. `limits` are those of
     the run, with what it has used; a run that goes on with a task shares them with the earlier runs. `task` sums up all
-    runs of the task so far. `saved` says whether the conversation is in its store (None: it has none), and
-    `unsaved` why not.
+    runs of the task so far. `saved` says whether all of the run is in the store of the conversation (None: it has
+    none), and `unsaved` why not: also when the run ended before its session was open, and its prompt was not sent.
     """
 
     run_id: str

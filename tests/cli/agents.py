@@ -109,7 +109,7 @@ def flood() -> Agent:
     return Agent(TellsOfItsEnd([Say(WORDS * 20_000, chunk=60, pause=0.001), Stall()]), name="flood")
 
 
-@tool(requires_approval=True)
+@tool(requires_approval=True, preview=lambda arguments: f"-{arguments['path']}\n+nothing\x1b[2J")
 async def delete(path: str) -> str:
     """Delete a file."""
     return f"{path} is gone"

@@ -228,6 +228,8 @@ def test_a_tool_that_needs_approval_waits_for_it(answer: str, outcome: str) -> N
         shown.wait(r"delete\(path='a.txt'\) needs your approval: /approve, or /deny")
         asked = shown.wait("delete waits for your answer")
         assert "is gone" not in asked
+        assert "-a.txt" in asked
+        assert "+nothing\N{REPLACEMENT CHARACTER}[2J" in asked
         say(shown, answer)
         after = shown.wait(lambda text: "As you wish." in text and AT_REST in text)
         assert outcome in after

@@ -29,6 +29,7 @@ from quiesce.usage.prices import Price
 from .wire import Wire
 
 CLOSING = threading.Event()
+FAREWELL = asyncio.Event()
 PRICE = Price(Decimal(3), Decimal(15))
 KEY = "the-key-of-the-console-tests"
 NASTY = '<img src=x onerror="window.hacked=1"><script>window.hacked=1</script>"\'>{{7*7}}'
@@ -85,6 +86,15 @@ SCRIPTS: dict[str, list[Answer]] = {
         [Say("That is settled."), Used(input=240, output=5)],
     ],
     "again": [*[[Call("write", {"path": "notes.txt"})]] * 12, "It is written."],
+    "edit": [
+        [
+            Say("Two files have to change."),
+            Call("edit", {"path": "greeting.py", "text": NASTY}),
+            Call("edit", {"path": "farewell.py", "text": "goodbye"}),
+            Used(input=500, output=40),
+        ],
+        [Say("Both are changed."), Used(input=600, output=8)],
+    ],
     "ask": [
         [
             Say("I would like to deploy, and to tell everybody."),
@@ -143,6 +153,22 @@ async def deploy(environment: str, version: str) -> str:
     return f"deployed {version} to {environment}"
 
 
+def diff(arguments: dict[str, str]) -> str:
+    """What an edit would change."""
+    path, text = arguments["path"], arguments["text"]
+    return f'--- {path}\n+++ {path}\n@@ -1,3 +1,3 @@\n def text():\n-    return "hello"\n+    return "{text}"\n'
+
+
+@tool(requires_approval=True, preview=diff)
+async def edit(path: str, text: str, encoding: str = "utf-8") -> str:
+    """Edit a file. The greeting takes until the farewell is edited."""
+    if path == "greeting.py":
+        FAREWELL.clear()
+        await FAREWELL.wait()
+    FAREWELL.set()
+    return f"edited {path}"
+
+
 @tool(requires_approval=True)
 async def announce() -> str:
     """Tell everybody."""
@@ -195,7 +221,7 @@ async def nasty(path: str, ctx: ToolContext) -> str:
     return f"wrote {path}"
 
 
-TOOLS = [search, measure, write, deploy, announce, build, stubborn, lagging, flood, nasty]
+TOOLS = [search, measure, write, deploy, edit, announce, build, stubborn, lagging, flood, nasty]
 
 
 def application(*, with_keys: bool) -> Application:

@@ -68,6 +68,31 @@ def test_a_question_can_be_withdrawn(page: Page, site: Site) -> None:
     run_state(page, "Finished")
 
 
+def test_a_preview_is_shown_as_text_and_answers_are_given_one_by_one(page: Page, site: Site) -> None:
+    page.goto(site.url)
+    run_id = prompt(page, "edit it")
+    cards = page.get_by_role("article", name="Approve edit?")
+    expect(cards).to_have_count(2)
+    first = cards.nth(0)
+    expect(first.locator(".preview .diff-removed")).to_have_text('-    return "hello"\n')
+    expect(first.locator(".preview .diff-added")).to_contain_text("<script>window.hacked=1</script>")
+    expect(first.locator(".preview .diff-head")).to_have_count(3)
+    expect(first).to_contain_text("utf-8")  # a default of the tool
+    assert page.evaluate("window.hacked") is None
+    first.get_by_role("button", name="Approve edit").click()
+    page.locator("#send-answers").click()
+    wait_for_run_after(page, run_id)
+    resumed = page.url
+    rest = page.get_by_role("article", name="Approve edit?")
+    expect(rest).to_have_count(1)  # while the first call runs
+    expect(rest).to_contain_text("farewell.py")
+    run_state(page, "Running edit")
+    rest.get_by_role("button", name="Approve edit").click()
+    expect(rest).to_have_count(0)
+    answer(page, "Both are changed.")
+    assert page.url == resumed, "the same run has taken the second answer"
+
+
 def test_undo_is_offered_where_there_is_something_to_undo(page: Page, site: Site) -> None:
     page.goto(site.url)
     prompt(page, "deploy it")

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 
 from quiesce import Agent, Approve, Conversation, ConversationState, Deny
 from quiesce.conversation.validity import faults
+from quiesce.errors import InvalidAnswer
 from quiesce.events import InterruptRaised
 from quiesce.messages import AssistantMessage, Outcome, ToolMessage
-from quiesce.testing import ScriptedModel
+from quiesce.testing import Call, ScriptedModel
 
 from .kit import main
 from .shop import results, shop
@@ -82,13 +85,29 @@ async def test_changed_arguments_are_used_and_the_model_is_told() -> None:
     assert asked.tool_calls[1].arguments == {"amount": 500}, "what the model wrote stays what it wrote"
 
 
-@main
-async def test_changed_arguments_are_checked_like_any_others() -> None:
-    agent, till = shop(500)
-    await agent.invoke_async("Go")
-    result = await agent.answer_async({"call_2:approval": Approve(arguments={"sum": 5})})
+@pytest.mark.parametrize("wrong", [{"sum": 5}, {"amount": "much"}, {}, {"amount": 5, "more": 1}, ["amount"]])
+def test_wrong_changed_arguments_are_refused_and_the_call_stays_asked(wrong: Any) -> None:
+    agent, till = shop(500, 600)
+    agent("Go")
+    with pytest.raises(InvalidAnswer, match=r"not valid|not a dict"):
+        agent.answer({"call_3:approval": True, "call_2:approval": Approve(arguments=wrong)})
     assert till.paid == []
-    assert "not valid" in results(result)["call_2"].text
+    assert [each.id for each in agent.interrupts] == ["call_2:approval", "call_3:approval"]
+    result = agent.answer({"call_2:approval": Approve(arguments={"amount": "5"}), "call_3:approval": False})
+    assert (result.stop_reason, till.paid) == ("end_turn", [5])
+
+
+def test_wrong_arguments_for_the_tool_of_a_sub_agent_stay_asked() -> None:
+    inner, till = shop(500, name="inner")
+    agent = Agent(ScriptedModel([Call("inner", {"prompt": "pay"})], then="Done."), tools=[inner])
+    (asked,) = agent("Go").interrupts
+    result = agent.answer({asked.id: Approve(arguments={"amount": "much"})})
+    assert result.stop_reason == "interrupt"
+    (again,) = result.interrupts
+    assert again.id == asked.id
+    assert "The arguments of pay are not valid" in again.reason
+    assert agent.answer({asked.id: Approve(arguments={"amount": 5})}).stop_reason == "end_turn"
+    assert till.paid == [5]
 
 
 def test_without_an_event_loop() -> None:

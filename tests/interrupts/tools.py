@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
-from quiesce import ToolContext, tool
+from quiesce import Approval, RunContext, ToolContext, tool
 
 
 @tool(requires_approval=True)
@@ -19,6 +20,20 @@ async def tip(amount: int = 1) -> str:
     """Needs a yes when it is much."""
     await asyncio.sleep(0.1)
     return f"tipped {amount}"
+
+
+async def _much(ctx: RunContext[Any], arguments: dict[str, Any]) -> bool | Approval:
+    """Look at the run, wait for something, and answer with a preview."""
+    ctx.state["asked about"] = arguments["amount"]
+    await asyncio.sleep(0.3)
+    return Approval(preview=f"+{arguments['amount']}", reason="much") if arguments["amount"] > 10 else False
+
+
+@tool(requires_approval=_much)
+async def lend(amount: int, currency: str = "EUR") -> str:
+    """Needs a yes when it is much, which takes a moment to find out."""
+    await asyncio.sleep(0.1)
+    return f"lent {amount} {currency}"
 
 
 @tool

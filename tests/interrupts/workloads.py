@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 
 import msgspec
 
 from quiesce import Agent, Approve, Conversation, ConversationState, Deny, Run
+from quiesce.errors import ConversationBusy, InvalidAnswer, UnknownInterrupt
 from quiesce.hooks import BeforeToolCall, OnMessage
 from quiesce.testing import Call, Harness, Pause, Say, ScriptedModel
 from tests.injection.registry import Workloads
 from tests.injection.tools import quick, slow, slow_to_stop
 
 from . import neighbour_workloads
-from .tools import ask, ask_in_thread, may_be_left, must_finish, pay, tip
+from .tools import ask, ask_in_thread, lend, may_be_left, must_finish, pay, tip
 
 WORKLOADS = Workloads(neighbour_workloads.WORKLOADS)
 workload = WORKLOADS.add
@@ -86,6 +88,61 @@ async def answered_bit_by_bit(harness: Harness) -> None:
     for answers in ({"call_5:name": "Ada"}, {"call_4:approval": Deny("too much")}, {"call_5:sure": False}):
         await harness.start_answer(agent, answers, target=False)
     await harness.start_answer(agent, {"call_1:approval": True}, target=True)
+
+
+@workload
+async def one_of_two_answered_while_the_other_runs(harness: Harness) -> None:
+    model = ScriptedModel([Call("pay"), Call("pay", {"amount": 2}), Call("quick")], "Done.", then="Yes.")
+    agent = Agent(model, tools=[pay, quick])
+    await asked(agent, harness)
+    run = harness.start_answer(agent, {"call_1:approval": True}, target=True)
+    later(0.2, answer_if_asked, agent, {"call_2:approval": True})
+    await run
+
+
+@workload
+async def answered_in_the_first_run(harness: Harness) -> None:
+    """An approval is given, and another call denied, while a third tool of the same turn goes on."""
+    calls = [Call("pay"), Call("pay", {"amount": 2}), Call("slow", {"seconds": 1})]
+    agent = Agent(ScriptedModel(calls, "Done.", then="Yes."), tools=[pay, slow])
+    run = harness.start(agent, "Go")
+    later(0.3, answer_if_asked, agent, {"call_2:approval": Deny("no")})
+    later(0.7, answer_if_asked, agent, {"call_1:approval": True})
+    await run
+
+
+def answer_if_asked(agent: Agent, answers: dict[str, object]) -> None:
+    """Answer, unless a stop has withdrawn the question."""
+    with suppress(UnknownInterrupt, ConversationBusy):
+        agent.start_answer(answers)
+
+
+@workload
+async def edited_arguments(harness: Harness) -> None:
+    model = ScriptedModel([Call("pay", {"amount": "3"}), Call("lend", {"amount": "50"})], "Done.", then="Yes.")
+    agent = Agent(model, tools=[pay, lend])
+    await asked(agent, harness)
+    answers = {
+        "call_1:approval": Approve(arguments={"amount": "2"}),
+        "call_2:approval": Approve(arguments={"amount": 5}),
+    }
+    await harness.start_answer(agent, answers, target=True)
+
+
+@workload
+async def wrongly_edited_arguments(harness: Harness) -> None:
+    agent = mixed_agent()
+    await asked(agent, harness)
+    with suppress(InvalidAnswer):
+        harness.start_answer(agent, {"call_1:approval": Approve(arguments={"amount": "much"})}, target=False)
+    await harness.start_answer(agent, {"call_1:approval": Approve(arguments={"amount": 2})}, target=True)
+
+
+@workload
+async def a_predicate_that_waits(harness: Harness) -> None:
+    calls = [Call("lend", {"amount": 5}), Call("lend", {"amount": 50}), Call("quick")]
+    agent = Agent(ScriptedModel(calls, "Done.", then="Yes."), tools=[lend, quick])
+    await harness.invoke(agent, "Go")
 
 
 @workload

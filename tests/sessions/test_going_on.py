@@ -10,7 +10,7 @@ import pytest
 from quiesce import Agent, Session, ToolContext, tool
 from quiesce.conversation.validity import faults
 from quiesce.events import ModelCallStarted, TextDelta
-from quiesce.interrupts import PendingCall, PendingTurn
+from quiesce.interrupts import Interrupt, PendingCall, PendingTurn
 from quiesce.messages import AssistantMessage, CutNote, Outcome, Text, ToolCall, ToolMessage, UserMessage
 from quiesce.sessions.journal.recovery import CrashedRun
 from quiesce.sessions.journal.rows import Commit, ToolIntended, decode_messages
@@ -141,6 +141,21 @@ def test_a_crash_while_a_pending_turn_goes_on_keeps_what_is_known() -> None:
     answered = next(message for message in messages if isinstance(message, ToolMessage))
     assert [each.outcome for each in answered.results] == [Outcome.COMPLETED, Outcome.UNKNOWN, Outcome.NEVER_STARTED]
     assert crashed.unknown == (CALLS[1],)
+
+
+def test_a_crash_while_one_of_three_approved_calls_runs_keeps_the_question_that_is_open() -> None:
+    asked = Interrupt("c:approval", "approval", "approval", "c", "pay", {})
+    free = [PendingCall(call, approved=True) for call in CALLS[:2]]
+    pending = PendingTurn("r1", ANSWER, (*free, PendingCall(CALLS[2], interrupts=(asked,))), taken_by="r2")
+    crashed = CrashedRun("r2", (PROMPT,), pending, [Commit(0), ToolIntended("a")])
+    messages, left = crashed.conversation()
+    assert messages == (PROMPT,)
+    assert left is not None
+    assert (left.taken_by, left.interrupts) == (None, (asked,))
+    (first, second, _) = left.calls
+    assert first.result is not None
+    assert first.result.outcome is Outcome.UNKNOWN, "it may have run, and is not run again"
+    assert (second.result, second.approved) == (None, True), "it has not begun, and its approval is kept"
 
 
 def test_a_crash_while_an_answer_goes_on_keeps_both_halves() -> None:

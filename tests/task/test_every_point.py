@@ -53,7 +53,7 @@ class Stopping(VirtualLoop):
 
 def play(at: int, *, undo: bool, seed: int) -> Play:
     """The task, with a person who says yes, stopped at one point; a stop between two runs is made by the person."""
-    shop, store, chance = Workshop(), MemoryStore(), random.Random(seed)  # noqa: S311
+    shop, store, chance = Workshop(), MemoryStore(), random.Random(seed)
     loop = Stopping(at)
     results: list[RunResult] = []
 

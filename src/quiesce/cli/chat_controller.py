@@ -94,7 +94,8 @@ class ChatController:
     @property
     def pending_questions(self) -> tuple[Interrupt, ...]:
         """The approvals and questions that the user has not answered."""
-        return tuple(each for each in self.session.conversation.interrupts if each.id not in self.answers)
+        pending = self.session.conversation.pending
+        return () if pending is None else tuple(each for each in pending.interrupts if each.id not in self.answers)
 
     # --- Prompts -----------------------------------------------------------------------------------------------
 

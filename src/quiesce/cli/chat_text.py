@@ -233,7 +233,8 @@ def question(controller: ChatController) -> str:
     call = call_line(first.tool_name, first.arguments)
     reason = f"\n{clean(str(first.reason))}" if first.reason is not None else ""
     if first.kind == "approval":
-        return f"{call} needs your approval: /approve, or /deny with a reason.{reason}"
+        preview = f"\n{clean(first.preview)}" if first.preview else ""
+        return f"{call} needs your approval: /approve, or /deny with a reason.{reason}{preview}"
     return f"{call} asks: /answer it, or /deny.{reason}"
 
 

@@ -9,14 +9,15 @@ from typing import Any, Final, Protocol
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ..cancellation import Mode, Source
 from ..errors import InvalidConversation, UnknownInterrupt
-from ..interrupts import Answers, Interrupt, PendingTurn, answer_turn
+from ..interrupts import Answers, ArgumentCheck, Interrupt, PendingCall, PendingTurn, answer_turn
 from ..messages import AssistantMessage, Message, UserMessage
 from ..task import Task
 from .lock import ConversationLock
-from .sealing import DEFAULT_CUT_NOTE, close_turn, last_complete_turn, seal_pending
+from .sealing import DEFAULT_CUT_NOTE, close_turn, last_complete_turn, seal_pending, still_asked
 from .validity import faults
 
 TASK: Final = "conversation.task"
@@ -32,6 +33,15 @@ class ConversationRun(Protocol):
 
     def steer(self, prompt: UserMessage) -> bool:
         """Send the run a prompt; whether it takes it."""
+        ...
+
+    def take_answers(self, answers: Answers) -> bool:
+        """Give the run the answers to what its calls ask; whether it takes them. Raises an `InterruptError`."""
+        ...
+
+    @property
+    def interrupts(self) -> tuple[Interrupt, ...]:
+        """What the calls of the run ask a person while it goes on."""
         ...
 
     @property
@@ -102,9 +112,12 @@ class Conversation:
 
     @property
     def interrupts(self) -> tuple[Interrupt, ...]:
-        """What a person is asked."""
+        """What a person is asked: by the pending turn, or by calls of a run that goes on meanwhile."""
         pending = self.pending
-        return () if pending is None else pending.interrupts
+        if pending is not None:
+            return pending.interrupts
+        run = self.runs.get(self.holder or "")
+        return () if run is None else run.interrupts
 
     @property
     def state(self) -> dict[str, Any]:
@@ -161,9 +174,12 @@ class Conversation:
         """A conversation from a stored state.
 
         What waited for a person still waits. What a run was in the middle of is sealed: calls that were free to run are
-        answered as `unknown`, and are not made again. Raises `InvalidConversation` for a state that makes no sense.
+        answered as `unknown`, and are not made again; calls of the same turn that a person was still asked about are
+        asked about again. Raises `InvalidConversation` for a state that makes no sense.
         """
         pending = state.pending
+        if pending is not None and pending.taken_by is not None:
+            pending = still_asked(pending, {}) or pending
         if pending is not None and pending.taken_by is None:
             restored = cls(state.messages, pending=pending)
         else:
@@ -188,12 +204,12 @@ class Conversation:
         """Take the conversation for a run. Raises `ConversationBusy` when another one has it."""
         self._lock.acquire(run_id)
 
-    def queue(self, run_id: str, on_acquired: Callable[[], None]) -> None:
+    def queue(self, run_id: str, on_acquired: Callable[[], None], *, answers: bool = False) -> None:
         """Let a run wait for the conversation. `on_acquired` is called, in any thread, when it holds it.
 
-        While an approval is pending, queued runs wait.
+        While an approval is pending, queued runs wait, except for one that `answers` it.
         """
-        self._lock.queue(run_id, on_acquired)
+        self._lock.queue(run_id, on_acquired, answers=answers)
 
     def release(self, run_id: str) -> None:
         """Give the conversation back, or leave the queue."""
@@ -217,14 +233,23 @@ class Conversation:
         before = self._state.messages
         self._state = ConversationState(before[: len(before) - replacing], pending)
 
-    def take_pending(self, answers: Answers, run_id: str) -> PendingTurn:
+    def take_pending(self, answers: Answers, check: ArgumentCheck, run_id: str) -> PendingTurn:
         """The pending turn with answers in it, for the run that goes on with it. Raises an `InterruptError`."""
         pending = self.pending
         if pending is None:
             raise UnknownInterrupt(next(iter(answers), None), ())
-        taken = answer_turn(pending, answers, taken_by=run_id)
+        taken = answer_turn(pending, answers, check, taken_by=run_id)
         self._state = ConversationState(self._state.messages, taken)
         return taken
+
+    def note_answers(self, calls: tuple[PendingCall, ...], run_id: str) -> PendingTurn | None:
+        """Note in the turn that a run has taken that more of its calls are answered. The turn, if there is one."""
+        taken = self._state.pending
+        if taken is None or taken.taken_by != run_id:
+            return None
+        noted = replace(taken, calls=calls)
+        self._state = ConversationState(self._state.messages, noted)
+        return noted
 
     def drop_pending(self, note: str = DEFAULT_CUT_NOTE) -> None:
         """Answer the calls that wait as never approved, so that a user message may follow."""
@@ -238,7 +263,7 @@ class Conversation:
         The waiting calls are answered as never started (or, when they asked from inside their tool, as stopped).
         Without anything pending, nothing happens. Raises `ConversationBusy` while a run holds the conversation.
         """
-        if not self.interrupts:
+        if self.pending is None:
             return ()
         self.hold("cancel_pending")
         try:

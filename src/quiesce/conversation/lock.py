@@ -12,7 +12,8 @@ from ..errors import ConversationBusy
 class ConversationLock:
     """Held by one run; the others queue. For any thread.
 
-    `blocked` says that queued runs wait although no run holds the lock: an approval is pending.
+    `blocked` says that queued runs wait although no run holds the lock: an approval is pending. A run that answers it
+    does not wait for that, and goes before the others.
     """
 
     def __init__(self, blocked: Callable[[], bool]) -> None:
@@ -20,6 +21,7 @@ class ConversationLock:
         self._lock: Final = threading.RLock()  # re-entrant: a signal handler may come in between
         self._holder: str | None = None
         self._queue: Final[dict[str, Callable[[], None]]] = {}
+        self._answering: Final[set[str]] = set()
 
     @property
     def holder(self) -> str | None:
@@ -38,9 +40,14 @@ class ConversationLock:
                 raise ConversationBusy(self._holder)
             self._holder = run_id
 
-    def queue(self, run_id: str, on_acquired: Callable[[], None]) -> None:
-        """Wait for the lock. `on_acquired` is called, in any thread, when the run holds it; perhaps at once."""
+    def queue(self, run_id: str, on_acquired: Callable[[], None], *, answers: bool = False) -> None:
+        """Wait for the lock. `on_acquired` is called, in any thread, when the run holds it; perhaps at once.
+
+        `answers` says that the run answers a pending approval.
+        """
         with self._lock:
+            if answers:
+                self._answering.add(run_id)
             self._queue[run_id] = on_acquired
             self._grant_next()
 
@@ -48,13 +55,18 @@ class ConversationLock:
         """Give the lock, or the position in the queue, back. The next run gets the lock."""
         with self._lock:
             self._queue.pop(run_id, None)
+            self._answering.discard(run_id)
             if self._holder == run_id:
                 self._holder = None
             self._grant_next()
 
     def _grant_next(self) -> None:
-        while self._holder is None and self._queue and not self._blocked():
-            run_id = next(iter(self._queue))
+        while self._holder is None and (run_id := self._next()) is not None:
             on_acquired = self._queue.pop(run_id)
+            self._answering.discard(run_id)
             self._holder = run_id
             on_acquired()
+
+    def _next(self) -> str | None:
+        answering = (run_id for run_id in self._queue if run_id in self._answering)
+        return next(answering, None if self._blocked() else next(iter(self._queue), None))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from msgspec.structs import replace
+
 from ..interrupts import PendingCall, PendingTurn
 from ..messages import (
     AssistantContent,
@@ -56,6 +58,22 @@ def seal_pending(pending: PendingTurn, note: str) -> tuple[Message, ...]:
     crashed = pending.taken_by is not None
     results = {each.call.id: each.result or _unanswered(each, crashed=crashed) for each in pending.calls}
     return close_turn(seal_answer(pending.answer, results), (), note)
+
+
+def still_asked(taken: PendingTurn, results: Mapping[str, ToolResult], *, begun: bool = True) -> PendingTurn | None:
+    """A turn whose run has died, as it goes on waiting for the answers that are missing; None when none is.
+
+    A call that was free to run and has no result is `unknown`; or, without `begun`, still free to run.
+    """
+
+    def after(each: PendingCall) -> PendingCall:
+        result = results.get(each.call.id) or each.result
+        if result is None and not each.interrupts and begun:
+            result = unfinished(each.call, Outcome.UNKNOWN)
+        return each if result is None else replace(each, result=result, interrupts=())
+
+    calls = tuple(after(each) for each in taken.calls)
+    return replace(taken, calls=calls, taken_by=None) if any(each.interrupts for each in calls) else None
 
 
 def _unanswered(pending: PendingCall, *, crashed: bool) -> ToolResult:

@@ -23,7 +23,7 @@ from .handle import Run, joined
 from .launch import Launch, RunDefaults, with_options
 from .options import RunOptions, check_options
 from .own_conversation import OwnConversation
-from .start import claim_or_queue
+from .start import abandon_claim, claim_or_queue
 from .state import RunState
 from .undo import undo_task
 
@@ -98,11 +98,19 @@ class AgentRuns:
         steered = claim_or_queue(state)
         if isinstance(steered, Run):
             return joined(steered), False  # pyright: ignore[reportUnknownArgumentType]
-        run: Run[Any] = Run(state, timeout=launch.timeout, on_end=self._on_run_end)
+        telemetry = config.telemetry
+        try:
+            follow = (
+                None if telemetry is None else telemetry.follow(state.run_id, config.run.agent, state.config.model.name)
+            )
+            run: Run[Any] = Run(state, timeout=launch.timeout, on_end=self._on_run_end)
+        except BaseException:
+            abandon_claim(state)
+            raise
         self._active[run.id] = launch.conversation.runs[run.id] = run
         self.usage.open(state.spending.bill.ledger)
-        if config.telemetry is not None:
-            run.tap(config.telemetry.follow(run.id, config.run.agent, state.config.model.name))
+        if follow is not None:
+            run.tap(follow)
         if launch.is_own:
             armed, self.own.armed = self.own.armed, None
             if armed is not None:

@@ -14,6 +14,7 @@ from ..messages import AssistantMessage, Message, Outcome, UserMessage
 from ..phases import Phase
 from ..receipt import CallReceipt, Receipt
 from ..result import RunResult, StopReason
+from ..sessions.journal.journal import ended_too_soon
 from ..task import Task
 from ..usage.live import LiveUsage
 from .limit_checks import limit_uses
@@ -58,6 +59,8 @@ def write_ending(state: RunState, phase: Phase, waited_for: tuple[str, ...]) -> 
     claim, saving = state.claim, state.saving
     messages = state.turn.view.settled if claim.held else last_complete_turn(claim.conversation.messages)
     unsent = state.prompts.unsent()
+    has_store = claim.conversation.must_be_opened
+    unsaved = saving.unsaved or (ended_too_soon() if has_store and saving.journal is None else None)
     if claim.prompt is not None and not claim.held and reason != "steered":
         unsent = (claim.prompt, *unsent)
     return Ending(
@@ -73,8 +76,8 @@ def write_ending(state: RunState, phase: Phase, waited_for: tuple[str, ...]) -> 
         unsent=unsent,
         waited_for=waited_for,
         torn_calls=state.tools.torn_calls,
-        saved=None if saving.journal is None else saving.unsaved is None,
-        unsaved=saving.unsaved,
+        saved=unsaved is None if has_store else None,
+        unsaved=unsaved,
         task=None if claim.task is None or not claim.held else claim.task.end(),
     )
 

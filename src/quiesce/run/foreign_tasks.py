@@ -7,6 +7,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar
 
 from ..cancellation import BoundedShield
+from ..cancellation.raised import is_own_error
+from ..errors import RunError
 
 _T = TypeVar("_T")
 
@@ -41,6 +43,9 @@ class ForeignTasks:
             task.add_done_callback(_take_error)
             raise
         self._closing.discard(task)
+        error = asyncio.CancelledError() if task.cancelled() else task.exception()
+        if error is not None and not isinstance(error, Exception) and is_own_error(error):
+            raise RunError(f"The {name} raised {type(error).__name__}: {error}.") from error
         return task.result()
 
     def note_closing(self) -> None:

@@ -10,9 +10,11 @@ from typing import Any, Final, Generic, Self, TypeVar
 
 from ..cancellation import Cause, Mode, ModeName, Source, StopScope, TokenView
 from ..cancellation.cause import parse_mode
+from ..cancellation.raised import is_own_error
 from ..conversation.validity import user_message
 from ..errors import ConfigurationError, InterruptError, NothingToContinue, RunError
 from ..events import Event
+from ..interrupts import Answers, Interrupt
 from ..messages import Message, Prompt
 from ..phases import Phase
 from ..receipt import Receipt
@@ -25,6 +27,7 @@ from .events.answers import PartialOutputs, TextStream
 from .events.fanout import Reader
 from .inspection import RunInspection
 from .loop import run_phases
+from .pending_answers import open_interrupts, take_answers
 from .settle import settle, settle_at_once
 from .state import RunState
 from .steer import steer_aside
@@ -163,6 +166,17 @@ class Run(Generic[OutT]):
     def deadline_passed(self, timeout: float) -> None:
         """What the timer of `timeout=` calls."""
         self._state.token.cancel(f"{timeout:g} s have passed", source="deadline")
+
+    # --- Answers while it is busy -------------------------------------------------------------------------------
+
+    @property
+    def interrupts(self) -> tuple[Interrupt, ...]:
+        """What calls of the current turn ask a person while the others run; `agent.answer()` answers. Any thread."""
+        return open_interrupts(self._state)
+
+    def take_answers(self, answers: Answers) -> bool:
+        """Give the run answers to its `interrupts`; whether it takes them. For `agent.answer()`, in the run's loop."""
+        return take_answers(self._state, answers)
 
     # --- Prompts while it is busy -------------------------------------------------------------------------------
 
@@ -310,7 +324,9 @@ class Run(Generic[OutT]):
             state.token.cancel("The task was cancelled from outside", source="caller")
         except (RunError, InterruptError, NothingToContinue) as error:
             state.progress.error = error
-        except Exception as error:
+        except BaseException as error:
+            if not is_own_error(error):
+                raise
             state.progress.error = RunError(f"The run failed: {type(error).__name__}: {error}.")
             state.progress.error.__cause__ = error
         await settle(state)

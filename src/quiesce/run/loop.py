@@ -17,6 +17,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import suppress
 from typing import Any, Final
 
+from ..cancellation.raised import is_own_error
 from ..conversation.answer import AnswerBuilder
 from ..errors import (
     ConnectionFailed,
@@ -193,7 +194,9 @@ async def read_answer(state: RunState, builder: AnswerBuilder, request: ModelReq
                 state.foreign_tasks.note_closing()
     except ModelError:
         raise
-    except Exception as error:
+    except BaseException as error:
+        if not is_own_error(error):
+            raise
         raise ModelProtocolError(f"The model raised {type(error).__name__}: {error}.") from error
 
 

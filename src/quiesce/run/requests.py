@@ -12,6 +12,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from ..cancellation.raised import is_own_error
 from ..conversation.answer import AnswerBuilder
 from ..conversation.validity import check
 from ..errors import (
@@ -78,7 +79,9 @@ async def read_through(
     except (ModelError, GuardrailTripped):
         if sender.may_send:
             raise
-    except Exception as error:
+    except BaseException as error:
+        if not is_own_error(error):
+            raise
         if sender.may_send:
             raise MiddlewareFailed(f"Middleware raised {type(error).__name__}: {error}.") from error
 
@@ -139,8 +142,8 @@ class RequestSender:
         except ModelError as error:
             sent.error = sent.error or error
             raise
-        except Exception as error:
-            if not stream.entered:
+        except BaseException as error:
+            if not stream.entered and is_own_error(error):
                 sent.error = _as_model_error(error)
                 raise sent.error from error
             raise
@@ -213,7 +216,9 @@ class RequestStream:
         except ModelError as error:
             sent.error = error
             raise
-        except Exception as error:
+        except BaseException as error:
+            if not is_own_error(error):
+                raise
             sent.error = _as_model_error(error)
             raise sent.error from error
         finally:
@@ -243,7 +248,7 @@ class RequestStream:
                 await drain.read(delta, deltas)
 
 
-def _as_model_error(error: Exception) -> ModelError:
+def _as_model_error(error: BaseException) -> ModelError:
     return ModelProtocolError(f"The model raised {type(error).__name__}: {error}.")
 
 

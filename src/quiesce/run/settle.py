@@ -21,13 +21,14 @@ from ..messages import Message, Outcome
 from ..phases import Phase
 from ..receipt import undo_note
 from ..result import RunResult
-from ..sessions.journal.journal import STORE_TIMEOUT, TOO_SOON, Journal
+from ..sessions.journal.journal import STORE_TIMEOUT, Journal, ended_too_soon
 from ..sessions.journal.rows import encode
 from ..tools.policy import FINAL_GRACE
 from .ending import Ending, build_result, last_event, latency, write_ending
 from .final_answer import finish_with_answer, parse_output
 from .limit_checks import finish_last_answer, suspend_at_limit
 from .output import OutputMismatch
+from .pending_answers import return_answers
 from .state import RunState
 from .undo import join_effects
 
@@ -308,8 +309,8 @@ async def _wait_for_store(state: RunState, saved: asyncio.Future[None]) -> None:
 def _note_unsaved(state: RunState, journal: Journal) -> None:
     """Note what could not be saved; for a finished run that is a failure, unless it may go on in memory."""
     if not journal.all_saved:
-        late = f"The store did not answer within {SAVE_GRACE:g} s."
-        state.saving.unsaved = journal.error or StoreUnavailable(late if journal.opened else TOO_SOON)
+        late = StoreUnavailable(f"The store did not answer within {SAVE_GRACE:g} s.")
+        state.saving.unsaved = journal.error or (late if journal.opened else ended_too_soon())
         if state.progress.finished and state.progress.error is None and (journal.failed or journal.must_save):
             state.progress.error = state.saving.unsaved
 
@@ -319,7 +320,10 @@ def _note_unsaved(state: RunState, journal: Journal) -> None:
 
 def seal(state: RunState) -> tuple[Message, ...]:
     """Put what the turn amounts to into the conversation, so that the next prompt can follow. One step."""
-    if not state.claim.held:  # the conversation was another run's all the time
+    if not state.claim.held:  # the conversation was another run's all the time, or could not be begun with
+        return_answers(state)
+        return ()
+    if state.progress.error is not None and return_answers(state):
         return ()
     answer, builder, batch = state.turn.answer, state.turn.view.builder, state.turn.view.batch
     if batch is None and answer is not None and answer.tool_calls:  # asked for, and never begun

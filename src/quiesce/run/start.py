@@ -10,12 +10,13 @@ from ..cancellation import Mode
 from ..conversation.continuation import GO_ON, GO_ON_FROM_END, continued
 from ..conversation.conversation import ConversationRun
 from ..conversation.sealing import seal_pending
-from ..errors import ConversationBusy, InterruptPending, NothingToContinue, ToolError
-from ..interrupts import PendingTurn
+from ..errors import ConversationBusy, InterruptPending, NothingToContinue, ToolError, UnknownInterrupt
+from ..interrupts import Answers, PendingTurn
 from ..messages import AssistantMessage, Outcome, Text, UserMessage
 from ..phases import Phase
 from .handoff import Successor, complete_handoff, request_handoff
 from .limit_checks import goes_on_with_tools, resume_at_limit
+from .pending_answers import return_answers
 from .running_task import begin_or_join_task
 from .state import RunState
 
@@ -33,6 +34,8 @@ def claim_or_queue(state: RunState) -> ConversationRun | None:
         stopping = holder is not None and holder.mode is not None and holder.mode >= Mode.NOW
         if state.family.is_below(busy.holder):
             raise  # it would wait for a run that waits for it
+        if given.answers is not None:
+            return _answer_or_queue(state, holder, given.answers, busy)
         if given.prompt is None or (given.on_busy == "refuse" and not stopping):
             raise
         if not stopping:  # else the prompt follows as soon as the holder is at rest
@@ -41,6 +44,26 @@ def claim_or_queue(state: RunState) -> ConversationRun | None:
             if given.on_busy == "cancel_previous":
                 conversation.stop_all("A newer prompt came")
         conversation.queue(state.run_id, lambda: wake(state))
+    return None
+
+
+def _answer_or_queue(
+    state: RunState, holder: ConversationRun | None, answers: Answers, busy: ConversationBusy
+) -> ConversationRun | None:
+    """Give answers to the run that executes the turn. One that cannot take them now is waited for.
+
+    Raises `UnknownInterrupt` for an answer to what is not asked, and `busy` when nothing is.
+    """
+    conversation = state.claim.conversation
+    if holder is not None and holder.take_answers(answers):
+        return holder
+    asked = [each.id for each in conversation.interrupts]
+    unknown = [each for each in answers if each not in asked]
+    if asked and unknown:
+        raise UnknownInterrupt(unknown[0], asked)
+    if not asked:
+        raise busy
+    conversation.queue(state.run_id, lambda: wake(state), answers=True)
     return None
 
 
@@ -56,8 +79,14 @@ def claim_conversation(state: RunState) -> None:
             begin(state)
             state.progress.enter(Phase.CREATED)
     except BaseException:
-        conversation.release(state.run_id)
+        abandon_claim(state)
         raise
+
+
+def abandon_claim(state: RunState) -> None:
+    """Release the conversation of a run that could not be started. The answers that it was given are not used up."""
+    return_answers(state)
+    state.claim.conversation.release(state.run_id)
 
 
 def _respect_queue(state: RunState) -> None:
@@ -89,7 +118,8 @@ def begin(state: RunState) -> None:
     state.claim.first_message = len(conversation.messages)
     state.spending.bill.terms.estimator.recall(conversation.values)
     if given.answers is not None:
-        _take_up(state, conversation.take_pending(given.answers, state.run_id))
+        state.claim.waiting_turn = conversation.pending
+        _take_up(state, conversation.take_pending(given.answers, state.tools.check_arguments, state.run_id))
         if state.claim.prompt is not None:
             conversation.append(state.claim.prompt)
             state.turn.begin()

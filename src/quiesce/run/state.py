@@ -11,6 +11,7 @@ from ..cancellation import BoundedShield, CancellationToken, Mode, TokenView
 from ..errors import StoreError
 from ..events import ChildEvent, Event, HookFailed
 from ..hooks import HookEvent
+from ..interrupts import PendingTurn
 from ..messages import UserMessage
 from ..result import RunResult
 from ..run_context import RunContext
@@ -48,6 +49,8 @@ class Claim:
         """How many messages the conversation had before this run."""
         self.continued_text = ""
         """The text of the answer that this run goes on with."""
+        self.waiting_turn: PendingTurn | None = None
+        """The turn that this run answers, as it waited before."""
 
         self.task: RunningTask | None = None
         """The task that the run is a part of, once the conversation is held."""

@@ -15,6 +15,7 @@ from ..messages import AssistantMessage, ToolCall, ToolResult
 from ..middleware.base import ToolCallRequest, around_tool_calls, chain_tool_calls
 from ..receipt import CallReceipt, LateOutcome, UndoReceipt
 from ..run_context import RunContext
+from ..tools.approval import checked_arguments
 from ..tools.background import BackgroundProcesses
 from ..tools.batch import ToolBatch
 from ..tools.questions import CallQuestions
@@ -60,6 +61,20 @@ class RunTools:
         if pending is not None:
             self.undo_log.resume_turn(batch.undoable_calls())
         return batch
+
+    def check_arguments(self, call: ToolCall, arguments: dict[str, Any]) -> dict[str, Any]:
+        """The arguments that a person gives for a call that waits, frozen. Raises `ToolError` for invalid ones.
+
+        The tool is that of the agent that the waiting turn belongs to, which may have got it by handoffs.
+        """
+        state = self._state
+        tools = state.config.tools
+        pending = state.claim.conversation.pending
+        for name in () if pending is None else pending.handed:
+            target = None if name not in tools else tools[name].handoff_to
+            tools = tools if target is None else target.tools
+        tool = tools.get(call.name)
+        return dict(arguments) if tool is None else checked_arguments(tool, arguments)
 
     def suspend(self, answer: AssistantMessage, batch: ToolBatch) -> None:
         """Keep the turn until a person has answered what its tools ask."""

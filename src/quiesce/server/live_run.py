@@ -133,7 +133,9 @@ class LiveRun:
 
     @property
     def interrupts(self) -> tuple[Interrupt, ...]:
-        """The run's approvals and questions that have no answer yet."""
+        """The run's approvals and questions that have no answer yet, also while its other calls go on."""
+        if self._run is not None:
+            return self._run.interrupts
         if self.result is None or not self.result.interrupts:
             return ()
         pending = {interrupt.id for interrupt in self.conversation.interrupts}

@@ -187,7 +187,8 @@ OPERATIONS: Final = (
         {202: ("Accepted", "The prompt was accepted.")}, body="SteerRun", refusals=(409,),
     ),
     Operation(
-        "post", "/runs/{id}/resume", "resume_run", "Answer the questions of a run, in a new run", _NEW_RUN,
+        "post", "/runs/{id}/resume", "resume_run", "Answer the questions of a run",
+        {201: _NEW_RUN[201], 200: ("RunAnswer", "The run that executes the turn already; it has taken the answers.")},
         body="ResumeRun", refusals=_BUSY,
     ),
     Operation(

@@ -135,10 +135,13 @@ async def steer_run(request: ApiRequest) -> Response:
 
 
 async def resume_run(request: ApiRequest) -> Response:
-    """`POST /runs/{id}/resume`: a new run goes on with the answers to the pending approvals and questions."""
+    """`POST /runs/{id}/resume`: the answers to approvals and questions, for a new run or for the one that goes on."""
     answers = {each.id: _parse_answer(each.answer) for each in request.body(schemas.ResumeRun).answers}
     if not answers and not request.run.interrupts:
         raise Problem(409, "nothing_asked", "The run has no pending question.", todo="Send a prompt, or continue it.")
+    runs, conversation = request.services.runs, request.run.conversation
+    holder = None if conversation.holder is None else runs.find(conversation.holder)
+    await request.services.starter.wait_for_begin(holder)
     return await _follow_up(request, answers)
 
 
@@ -156,8 +159,11 @@ async def continue_run(request: ApiRequest) -> Response:
 async def _follow_up(request: ApiRequest, answers: dict[str, Any] | None) -> Response:
     services, info = request.services, request.run.info
     options = await services.deps.options(request.http, request.owner, info.agent, info.session)
-    run = services.starter.follow_up(request.run, answers, options)
-    return json_response(schemas.RunAnswer(run.view()), 201)
+    run, is_new = services.starter.follow_up(request.run, answers, options)
+    if is_new and answers is not None:
+        await services.starter.wait_for_begin(run)
+        services.starter.check_answered(run)
+    return json_response(schemas.RunAnswer(run.view()), 201 if is_new else 200)
 
 
 def _parse_answer(given: Any) -> Any:

@@ -7,9 +7,11 @@ import time
 import uuid
 from typing import TYPE_CHECKING, Any, Final
 
+import anyio
 import msgspec
 
 from ..agent import AnyAgent
+from ..errors import InterruptError
 from ..hooks import OnLateOutcome
 from ..interrupts import Answers
 from ..messages import Text, UserMessage
@@ -27,6 +29,10 @@ from .stored_log import JournaledLog, StoredEvents
 
 if TYPE_CHECKING:
     from .services import Services
+
+
+# Seconds that the response to an answer waits for the store. After that the answer is on its way, and the run shows it.
+_BEGIN_WAIT: Final = 10.0
 
 
 class RunStarter:
@@ -69,22 +75,41 @@ class RunStarter:
             self._idempotency_keys.remember(owner, idempotency_key, _fingerprint(request), run.id)
         return served, True
 
-    def follow_up(self, earlier: ServedRun, answers: Answers | None, options: RunOptions[Any] | None = None) -> LiveRun:
-        """Go on in the conversation of an ended run: with answers, or with None where it was cut.
+    def follow_up(
+        self, earlier: ServedRun, answers: Answers | None, options: RunOptions[Any] | None = None
+    ) -> tuple[ServedRun, bool]:
+        """Go on in the conversation of a run: with answers, or with None where it was cut; whether in a new run.
 
-        Raises `Problem`, or what `agent.start` raises.
+        Answers go to the run that executes the turn, while one does. Raises `Problem`, or what `agent.start` raises.
         """
         info = earlier.info
-        if earlier.run is not None:
+        if earlier.run is not None and not answers:
             raise Problem(409, "running", "The run has not ended.", todo="Wait for it, or stop it.")
-        self._services.quotas.check_new_run(info.owner)
         agent, conversation = self._isolated(info.agent), earlier.conversation
+        if conversation.holder is None:
+            self._services.quotas.check_new_run(info.owner)
         given: RunOptions[Any] = {"conversation": conversation, "on_busy": "refuse", "owner": info.owner}
         given.update(options or {})
         run = agent.start_continue(**given) if answers is None else agent.start_answer(answers, **given)
         self._services.run_lists.run_changed(earlier)
+        known = self._services.runs.of(info.owner).get(run.id)
+        if known is not None:
+            self._services.run_lists.run_changed(known)
+            return known, False
         request = StartRun(info.prompt, on_disconnect=info.on_disconnect, mode=info.mode)
-        return self._register(run, self._info(info.owner, info.agent, info.session, request))
+        return self._register(run, self._info(info.owner, info.agent, info.session, request)), True
+
+    async def wait_for_begin(self, run: ServedRun | None) -> None:
+        """Wait, for a while, until a run has begun: what it was started with is in the store, or it has failed."""
+        if isinstance(run, LiveRun):
+            with anyio.move_on_after(_BEGIN_WAIT):
+                await run.log.read(0)
+
+    def check_answered(self, run: ServedRun) -> None:
+        """Raises the `InterruptError` of a run whose answers came too late; that run is deleted."""
+        if run.result is not None and isinstance(run.result.error, InterruptError):
+            self._services.retention.delete(run)
+            raise run.result.error
 
     def _find(self, owner: str, key: str, fingerprint: bytes) -> ServedRun | None:
         run_id = self._idempotency_keys.run_id(owner, key, fingerprint)

@@ -73,6 +73,7 @@ class StoredRun:
         self.receipt: Final = _receipt(record, self.entries)
         self.status: Final[RunStatus] = "ended" if record.status == "ended" else "crashed"
         self._last_messages: Final = session.messages if is_last else ()
+        self._asked: Final = {each.id for each in session.interrupts} if is_last else set[str]()
         text = "".join(event.text for event in events if isinstance(event, TextDelta))
         self._text_tail: Final = text[-TEXT_TAIL_LENGTH:]
         end = RunEnded(self.receipt.stop_reason, self.receipt)
@@ -108,8 +109,8 @@ class StoredRun:
 
     @property
     def interrupts(self) -> tuple[Interrupt, ...]:
-        """The approvals and questions of the session that have no answer yet, if the run ended with any."""
-        return self.conversation.interrupts if self.receipt.stop_reason == "interrupt" else ()
+        """The approvals and questions that the run ended with and that have no answer yet."""
+        return tuple(each for each in self.conversation.interrupts if each.id in self._asked)
 
     def cancel_interrupts(self) -> bool:
         """Withdraw the pending approvals and questions. False without any."""

@@ -14,7 +14,7 @@ import msgspec
 from ..conversation.conversation import Conversation, ConversationState
 from ..conversation.sealing import DEFAULT_CUT_NOTE
 from ..errors import ConfigurationError, SessionNotFound, StateNotSaved, StoreDamaged, StoreError, StoreUnavailable
-from ..interrupts import Answers, Interrupt, PendingTurn
+from ..interrupts import Answers, ArgumentCheck, Interrupt, PendingCall, PendingTurn
 from ..messages import Message
 from ..receipt import Receipt
 from .damage import PENDING, StoredConversation, damaged, read_undamaged, read_whole
@@ -50,6 +50,7 @@ class _StoredState(msgspec.Struct):
     """What the store is known to hold of a session; `revision` is None when that has to be read again."""
 
     messages: tuple[Message, ...] = ()
+    pending: PendingTurn | None = None
     session_id: str | None = None
     missing: bool = False
     revision: int | None = None
@@ -211,13 +212,20 @@ class Session(Conversation):
         if self._journal is not None:
             self._journal.set_value(key, value)
 
-    def take_pending(self, answers: Answers, run_id: str) -> PendingTurn:
+    def take_pending(self, answers: Answers, check: ArgumentCheck, run_id: str) -> PendingTurn:
         """The pending turn with answers in it, for the run that continues it."""
-        taken = super().take_pending(answers, run_id)
+        taken = super().take_pending(answers, check, run_id)
         if self._journal is not None:
             self._journal.commit(())
             self._journal.set_value(PENDING, encode(taken))
         return taken
+
+    def note_answers(self, calls: tuple[PendingCall, ...], run_id: str) -> PendingTurn | None:
+        """Note that more calls of the turn are answered. It is saved with the next event."""
+        noted = super().note_answers(calls, run_id)
+        if self._journal is not None and noted is not None:
+            self._journal.set_value(PENDING, encode(noted))
+        return noted
 
     def cancel_pending(self, note: str = DEFAULT_CUT_NOTE) -> tuple[Interrupt, ...]:
         """Stop waiting for the person. This is saved with the next run."""
@@ -259,8 +267,8 @@ class Session(Conversation):
                 self._stored.revision = None
                 if left.opened and self.on_store_failure == "continue":
                     self._unsaved = Unsaved(run_id, left.unsaved_batches())
-                elif self._unsaved is None:
-                    self._state = ConversationState(self._stored.messages)
+                elif left.opened and self._unsaved is None:  # a run that never opened it has changed nothing
+                    self._state = ConversationState(self._stored.messages, self._stored.pending)
         super().release(run_id)
 
     async def open(self, give_up: asyncio.Future[None], busy_policy: BusyPolicy | None = None) -> Lease | SentElsewhere:
@@ -324,7 +332,8 @@ class Session(Conversation):
                 raise damaged(self.name, damage)
         for each in sealings:  # written only when all of them are valid
             revision, found = await self._write(lease, each.batch()), each.after
-        self._state, self._stored.messages = ConversationState(*found), found.messages
+        self._state = ConversationState(*found)
+        self._stored.messages, self._stored.pending = found
         self._stored.revision, self._unsaved, self.damage = revision, None, ""
         self._stored.writer = snapshot.values.get(WRITER)
         self.crashes, self.values = tuple(each.crash for each in sealings), dict(snapshot.values)
@@ -381,6 +390,8 @@ class Session(Conversation):
         """Note that a batch is in the store."""
         self._stored.revision = revision
         self._stored.writer = batch.values.get(WRITER, self._stored.writer)
+        if PENDING in batch.values:
+            self._stored.pending = msgspec.json.decode(batch.values[PENDING], type=PendingTurn | None)
         if batch.rewrites:
             self._stored.messages = (*self._stored.messages[: batch.first_message], *batch.messages)
 

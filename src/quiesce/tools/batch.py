@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from ..cancellation import BoundedShield, Mode
-from ..interrupts import PendingCall, PendingTurn
+from ..interrupts import Interrupt, PendingCall, PendingTurn
 from ..messages import ToolCall, ToolResult
 from ..receipt import CallReceipt
 from .call import CallInProgress
@@ -28,12 +28,14 @@ class ToolBatch:
         pending: PendingTurn | None = None,
     ) -> None:
         self._work_token: Final = host.work_token
-        self.calls: Final = tuple(
+        self._host: Final = host
+        self.calls = tuple(
             CallInProgress(call, tools.get(call.name), host, None if pending is None else pending.call(call.id))
             for call in calls
         )
-        self._waiting: Final = _waiting(self.calls, sequential=sequential)
-        """The calls that have not started, each with the earlier calls that it waits for."""
+        self._earlier: Final = _earlier(self.calls, sequential=sequential)
+        self._waiting: Final = set(range(len(self.calls)))
+        """The positions of the calls that have not started."""
         self._all_done: asyncio.Future[None] | None = None
 
     # --- Running ------------------------------------------------------------------------------------------------
@@ -47,18 +49,35 @@ class ToolBatch:
 
     def _start_ready(self) -> None:
         """Start each call that waits for no other one, unless a stop was requested."""
-        for call, earlier in tuple(self._waiting.items()):
+        for position in sorted(self._waiting):
+            call = self.calls[position]
             if call.result is not None:  # it ended in an earlier run, or was cancelled before its start
-                del self._waiting[call]
+                self._waiting.discard(position)
             elif self._work_token.wants(Mode.AFTER_TOOLS):
                 return
-            elif not call.suspended and not any(self._blocks(each) for each in earlier):
-                del self._waiting[call]
+            elif not call.suspended and not any(map(self._blocks, self._earlier[position])):
+                self._waiting.discard(position)
                 call.start(self._on_done)
 
-    def _blocks(self, call: CallInProgress) -> bool:
+    def _blocks(self, position: int) -> bool:
         """Whether later calls with its key wait for this one. A call that waits for a person blocks them too."""
-        return call.running or call.suspended or (call in self._waiting and call.result is None)
+        call = self.calls[position]
+        return call.running or call.suspended or (position in self._waiting and call.result is None)
+
+    def answer(self, answered: Iterable[PendingCall]) -> None:
+        """Go on with calls that waited for a person, as they are after the answers. The others go on meanwhile."""
+        for each in answered:
+            (position,) = (index for index, call in enumerate(self.calls) if call.call.id == each.call.id)
+            old = self.calls[position]
+            if not old.suspended or each == old.questions.pending(None):
+                continue
+            new = CallInProgress(old.call, old.tool, self._host, each)
+            self.calls = (*self.calls[:position], new, *self.calls[position + 1 :])
+            self._waiting.add(position)
+            if new.result is not None:
+                new.announce()
+            if self._all_done is not None:
+                self._on_done()
 
     def cancel_call(self, call_id: str, reason: str) -> bool:
         """Stop one call by its policy; the others, and the turn, go on. Whether it was there and not over."""
@@ -72,8 +91,7 @@ class ToolBatch:
 
     def has_call(self, call_id: str) -> bool:
         """Whether a call with this id is here and has no result yet, and the turn still goes on. From any thread."""
-        over = self._all_done is not None and self._all_done.done()
-        return not over and any(each.call.id == call_id and each.result is None for each in self.calls)
+        return self.is_open and any(each.call.id == call_id and each.result is None for each in self.calls)
 
     def _on_done(self) -> None:
         self._start_ready()
@@ -123,9 +141,24 @@ class ToolBatch:
     # --- State and results --------------------------------------------------------------------------------------
 
     @property
+    def has_begun(self) -> bool:
+        """Whether a tool has begun."""
+        return any(each.has_begun for each in self.calls)
+
+    @property
     def suspended(self) -> bool:
         """Whether a call waits for a person."""
         return any(each.suspended for each in self.calls)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether calls can still begin: the batch has not ended."""
+        return self._all_done is None or not self._all_done.done()
+
+    @property
+    def interrupts(self) -> tuple[Interrupt, ...]:
+        """What the calls that wait ask a person. From any thread."""
+        return tuple(each for call in self.calls if call.suspended for each in call.questions.interrupts)
 
     def pending(self) -> tuple[PendingCall, ...]:
         """The calls as they wait in a `PendingTurn`."""
@@ -167,19 +200,19 @@ class ToolBatch:
         return tuple(each.label for each in self._running())
 
 
-def _waiting(
-    calls: tuple[CallInProgress, ...], *, sequential: bool
-) -> dict[CallInProgress, tuple[CallInProgress, ...]]:
-    """Each call with the earlier calls that must be over before it starts."""
-    keyed: list[tuple[object, CallInProgress]] = []
-    waiting: dict[CallInProgress, tuple[CallInProgress, ...]] = {}
-    for call in calls:
-        key = True if sequential else _key(call)
-        earlier = (each for other, each in keyed if key is True or other is True or other == key)
-        waiting[call] = () if key is None else tuple(earlier)
-        if key is not None:
-            keyed.append((key, call))
-    return waiting
+def _earlier(calls: tuple[CallInProgress, ...], *, sequential: bool) -> list[tuple[int, ...]]:
+    """For each call the positions of the earlier calls that must be over before it starts."""
+    keys = [True if sequential else _key(call) for call in calls]
+    return [
+        ()
+        if key is None
+        else tuple(
+            earlier
+            for earlier, other in enumerate(keys[:position])
+            if other is not None and (key is True or other is True or other == key)
+        )
+        for position, key in enumerate(keys)
+    ]
 
 
 def _key(call: CallInProgress) -> object:

@@ -127,7 +127,7 @@ class CallInProgress:
         except ToolError as error:
             self._finish(failed_result(self.call, str(error)))
             return
-        await self.questions.check_approval(tool, arguments)
+        arguments = await self.questions.check_approval(tool, arguments, self._host.context)
         await self._host.before_start(self.call)
         if self._work_token.wants(Mode.AFTER_TOOLS):  # the last check before anything happens
             return
@@ -156,7 +156,7 @@ class CallInProgress:
         """The tool and its arguments. Raises `ToolError`, in words for the model, when the call cannot be made."""
         if self.tool is None:
             raise ToolError(f"There is no tool named {self.call.name!r}.")
-        call = self.questions.call
+        call = self.questions.approved_call(self.tool)
         if call.unparsed is not None:
             raise ToolError(f"The arguments were not a JSON object: {call.unparsed[:200]!r}.")
         return self.tool, self.tool.validate(call.arguments)
@@ -235,7 +235,8 @@ class CallInProgress:
         self._finish(failure or self._completed(outcome.value))
 
     def _on_task_end(self, task: asyncio.Task[None]) -> None:
-        error = None if task.cancelled() else task.exception()
+        is_stopped = task.cancelled() and (task.cancelling() > 0 or self._token.cancelled)
+        error = None if is_stopped else asyncio.CancelledError() if task.cancelled() else task.exception()
         if error is not None:  # only the code around a hook can fail here; the call needs a result all the same
             self._finish(failed_result(self.call, describe_error(error)))
         self._notify_done()
@@ -346,6 +347,11 @@ class CallInProgress:
             self.abandon()
 
     # --- State and result ---------------------------------------------------------------------------------------
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the tool's function has begun in this run."""
+        return self._times.started
 
     @property
     def suspended(self) -> bool:

@@ -28,6 +28,11 @@ class CallTimes:
         self._abandoned = self._loop.time()
 
     @property
+    def started(self) -> bool:
+        """Whether the tool's function has begun."""
+        return self._started is not None
+
+    @property
     def abandoned(self) -> bool:
         """Whether the run no longer waits for the call."""
         return self._abandoned is not None

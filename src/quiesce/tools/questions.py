@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-import inspect
 import time
+from copy import deepcopy
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from msgspec.structs import replace
+
 from ..errors import ToolError
-from ..interrupts import APPROVAL, Interrupt, InterruptSignal, PendingCall
+from ..interrupts import APPROVAL, Approval, Interrupt, InterruptSignal, PendingCall
 from ..messages import ToolCall, ToolResult
+from ..run_context import RunContext
+from .approval import CHANGED, fingerprint, frozen_arguments, shown_arguments, wanted_approval
 
 if TYPE_CHECKING:
     from .tool import Tool
@@ -31,7 +35,9 @@ class CallQuestions:
         self.started = earlier.started
         self.interrupts = earlier.interrupts
         self.result: Final = earlier.result
-        self._approved: Final = earlier.approved
+        self._approved = earlier.approved
+        self._frozen = earlier.frozen
+        self._fingerprint = earlier.fingerprint
         self.changed_arguments: Final = changed
         """The arguments that a person put in place of the model's; None if there are none."""
 
@@ -41,19 +47,32 @@ class CallQuestions:
             return self.answers[name]
         raise InterruptSignal(self._interrupt(name, "question", reason, expires_in))
 
-    async def check_approval(self, tool: Tool, arguments: dict[str, Any]) -> None:
-        """Raises `InterruptSignal` if the call needs an approval that it does not have."""
-        if self._approved or not tool.requires_approval:
-            return
-        needed, reason = True, None
-        if callable(tool.requires_approval):
-            try:
-                answer = tool.requires_approval(arguments)
-                needed = await answer if inspect.isawaitable(answer) else answer
-            except Exception as error:  # when in doubt, ask
-                reason = f"Whether an approval is needed is not known: {type(error).__name__}: {error}"
-        if needed:
-            raise InterruptSignal(self._interrupt(APPROVAL, APPROVAL, reason, tool.approval_expires_in))
+    def approved_call(self, tool: Tool) -> ToolCall:
+        """The call as it is made: after an approval, exactly the one that the person was shown."""
+        if self._approved and self._frozen is not None and self._fingerprint == fingerprint(tool):
+            self.call = ToolCall(self.call.id, self.call.name, deepcopy(self._frozen))
+        return self.call
+
+    async def check_approval(self, tool: Tool, arguments: dict[str, Any], context: RunContext[Any]) -> dict[str, Any]:
+        """The arguments to call the tool with. Raises `InterruptSignal` if an approval is missing.
+
+        An approval counts for the definition of the tool that the person was shown.
+        """
+        has_changed = self._approved and self._fingerprint not in (None, fingerprint(tool))
+        if not has_changed and (self._approved or not tool.requires_approval):
+            return arguments
+        frozen = frozen_arguments(tool, self.call.arguments, arguments)
+        wanted = await wanted_approval(tool, frozen, context)
+        if has_changed:  # also when the new definition needs no approval: the person has approved something else
+            wanted = Approval(None if wanted is None else wanted.preview, CHANGED)
+        if wanted is None:
+            return arguments
+        self._approved, self._frozen, self._fingerprint = False, frozen, fingerprint(tool)
+        raise InterruptSignal(self._approval_interrupt(tool, wanted, frozen))
+
+    def _approval_interrupt(self, tool: Tool, wanted: Approval, frozen: dict[str, Any]) -> Interrupt:
+        asked = self._interrupt(APPROVAL, APPROVAL, wanted.reason, tool.approval_expires_in)
+        return replace(asked, arguments=shown_arguments(tool, frozen), preview=wanted.preview)
 
     def pending(self, result: ToolResult | None) -> PendingCall:
         """The call as it waits in a `PendingTurn`; `result` if it has one already."""
@@ -66,6 +85,8 @@ class CallQuestions:
             self.changed_arguments,
             self.started,
             self.kept,
+            self._frozen,
+            self._fingerprint,
         )
 
     def _interrupt(

@@ -25,7 +25,9 @@ from typing import (
 )
 
 from ..errors import InvalidTool, ToolError
+from ..interrupts import Approval
 from ..models.base import ToolSpec
+from ..run_context import RunContext
 from .arguments import ArgumentType, argument_type, read_docstring, signature, takes_context
 from .policy import FINAL_GRACE, OnStop, ToolStopPolicy, is_number, make_stop_policy
 from .undo.compensation import DEFAULT_UNDO_TIMEOUT, Compensation
@@ -42,9 +44,14 @@ else:  # the defaults are for type checkers
     R = TypeVar("R")
 _F = TypeVar("_F", bound=Callable[..., Any])
 Kind: TypeAlias = Literal["sync", "async", "generator"]
-RequiresApproval: TypeAlias = bool | Callable[[dict[str, Any]], bool | Awaitable[bool]]
+ApprovalWanted: TypeAlias = bool | str | Approval | None
+RequiresApproval: TypeAlias = (
+    bool
+    | Callable[[dict[str, Any]], ApprovalWanted | Awaitable[ApprovalWanted]]
+    | Callable[[RunContext[Any], dict[str, Any]], ApprovalWanted | Awaitable[ApprovalWanted]]
+)
 Sequential: TypeAlias = bool | Callable[[dict[str, Any]], object]
-Preview: TypeAlias = Callable[[dict[str, Any]], str]
+Preview: TypeAlias = Callable[[dict[str, Any]], str | None]
 
 _NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
@@ -78,17 +85,10 @@ class Tool(Generic[P, R]):
     def __init__(self, function: Callable[P, R], **options: Unpack[ToolOptions]) -> None:
         if not callable(function):
             raise InvalidTool(f"{function!r} is no tool.", todo="Give a function, a tool, an agent or a set of tools.")
-        name = options.get("name")
-        if name is not None and not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise InvalidTool(f"A tool cannot be named {name!r}.", todo="Use text: @tool(name=...).")
         functools.update_wrapper(self, function)
         self.function: Final = function
-        self.name: Final[str] = name or getattr(function, "__name__", type(function).__name__)
-        if not _NAME.fullmatch(self.name):
-            raise InvalidTool(
-                f"A tool cannot be named {self.name!r}.",
-                todo="Use up to 64 letters, digits, '_' and '-': @tool(name=...).",
-            )
+        given = options.get("name") or getattr(function, "__name__", type(function).__name__)
+        self.name: Final = _checked_name(given)
         _check_options(self.name, options)
         self.kind: Final = _kind(function)
         self.policy: Final[ToolStopPolicy] = make_stop_policy(
@@ -179,12 +179,17 @@ class Tool(Generic[P, R]):
         """
 
         def register(given: _F) -> _F:
-            self.compensation = Compensation(given, tool_name=self.name, arguments=self._defaults(), timeout=timeout)
+            self.compensation = Compensation(given, tool_name=self.name, arguments=self.defaults(), timeout=timeout)
             return given
 
         return register if function is None else register(function)
 
-    def _defaults(self) -> dict[str, Any]:
+    @property
+    def has_preview(self) -> bool:
+        """Whether the tool can show what a call would do."""
+        return self._options.get("preview") is not None
+
+    def defaults(self) -> dict[str, Any]:
         """The arguments with their defaults. Types are read only where they are needed, because that is slow."""
         parameters = inspect.signature(self.function).parameters.values()
         if any(each.kind is each.VAR_KEYWORD for each in parameters):  # a tool that is known by its schema only
@@ -230,10 +235,19 @@ class Tool(Generic[P, R]):
         if preview is None:
             return None
         try:
-            return str(preview(self.validate(arguments)))
+            text = preview(self.validate(arguments))
+            return None if text is None else str(text)
         except Exception as error:  # the approval is asked for in any case
             what = str(error) if isinstance(error, ToolError) else f"{type(error).__name__}: {error}"
             return f"There is no preview: {what}"
+
+
+def _checked_name(name: object) -> str:
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise InvalidTool(
+            f"A tool cannot be named {name!r}.", todo="Use up to 64 letters, digits, '_' and '-': @tool(name=...)."
+        )
+    return name
 
 
 def _check_options(name: str, options: Mapping[str, Any]) -> None:
@@ -327,10 +341,11 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     key, such as a path: calls with equal keys, also of different tools, run in their order, beside those with other
     keys. None leaves a call out of any order; True orders it among all keys.
 
-    `requires_approval=True` lets a person decide about each call, before it starts (see `Agent.resume`). A function is
-    called with the arguments and returns whether an approval is needed; if it raises, it is. After
-    `approval_expires_in` seconds the call can no longer be approved. `preview` is called with the arguments and returns
-    text that shows a person what the call would do, such as a diff (see `Tool.preview_text`).
+    `requires_approval=True` lets a person decide about each call, before it starts (see `Agent.answer`). A function of
+    `(arguments)` or `(ctx, arguments)`, sync or async, returns whether an approval is needed: a bool, or an `Approval`
+    or a text, which is shown as the preview; if it raises, an approval is needed. After `approval_expires_in` seconds
+    the call can no longer be approved. `preview` is called with the arguments and returns text that shows a person what
+    the call would do, such as a diff (see `Tool.preview_text`).
 
     Raises `InvalidTool` or `ConfigurationError` when that cannot work.
     """

@@ -1,11 +1,11 @@
-// Approvals and questions of an agent. The run waits until each has an answer.
+// Approvals and questions of an agent. The calls wait until each has an answer; answered ones run meanwhile.
 
 import { h, pretty, prettyArguments, say, show } from "./dom.js";
 
 /**
  * The cards for a run's interrupts. `answer(list)` sends answers, each { id, answer }: { type: "approve" },
- * { type: "deny", reason } or, for a question, any value. A single answer is sent at once, several together. A question
- * with a time limit is closed when it expires, by the server's clock, which `now()` returns; `signal` ends the timers.
+ * { type: "deny", reason } or, for a question, any value. A single answer is sent at once, several together: those that are
+ * there when Send is pressed. A question with a time limit is closed when it expires, by the server's clock, which `now()` returns; `signal` ends the timers.
  */
 export function approvals(interrupts, answer, { now, signal }) {
   const chosen = new Map();
@@ -31,7 +31,7 @@ export function approvals(interrupts, answer, { now, signal }) {
   function look() {
     const open = cards.filter((each) => !each.closed).length;
     show(foot, interrupts.length > 1 || open === 0);
-    send.disabled = chosen.size < open;
+    send.disabled = chosen.size === 0 && open > 0;
     say(send, open ? "Send the answers" : "Go on without an answer");
     say(status, open ? `${chosen.size} of ${open} answered` : "");
   }
@@ -55,6 +55,17 @@ function closeInTime(seconds, close, signal) {
   signal.addEventListener("abort", () => clearTimeout(timer));
 }
 
+/** What the call would do, as text. The lines of a diff are coloured. */
+function preview(interrupt) {
+  const lines = interrupt.preview.split("\n");
+  const isDiff = lines.some((line) => /^[+-]/.test(line));
+  return h("pre", { class: "preview", tabindex: 0, "aria-label": `Preview of ${interrupt.tool_name}` }, ...lines.map((line, index) => {
+    const text = index < lines.length - 1 ? `${line}\n` : line;
+    const kind = !isDiff ? "" : /^(\+\+\+|---|@@)/.test(line) ? "diff-head" : line.startsWith("+") ? "diff-added" : line.startsWith("-") ? "diff-removed" : "";
+    return kind ? h("span", { class: kind }, text) : text;
+  }));
+}
+
 function card(interrupt, choose) {
   const isLimit = interrupt.kind === "limit";
   const buttons = [];
@@ -75,6 +86,7 @@ function card(interrupt, choose) {
     { class: "card approval", "aria-label": isLimit ? "Raise the limit?" : isApproval ? `Approve ${interrupt.tool_name}?` : `Question from ${interrupt.tool_name}` },
     h("h2", {}, ...(isLimit ? ["A limit is reached"] : [isApproval ? "May " : "", h("code", {}, interrupt.tool_name), isApproval ? " run?" : " asks"])),
     interrupt.reason !== null && interrupt.reason !== undefined ? h("p", { class: "words" }, isLimit ? `${interrupt.reason.message}.` : pretty(interrupt.reason)) : "",
+    interrupt.preview ? preview(interrupt) : "",
     isLimit ? "" : given ? h("pre", { tabindex: 0, "aria-label": `Arguments of ${interrupt.tool_name}` }, given) : h("p", { class: "hint" }, "It is called without arguments."),
     h("label", { for: `answer-${interrupt.id}` }, isLimit ? "How much more is allowed (empty: as much again)" : isApproval ? "Reason, if you deny it (the model gets it)" : "Your answer"),
     field,

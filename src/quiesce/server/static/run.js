@@ -157,11 +157,13 @@ class RunPage {
     this.run = detail.run;
     this.snapshot = detail.messages;
     this.lastReceipt = detail.receipt;
+    this.#ask();
     this.#drawAll();
   }
 
   #happened(event, at) {
     this.story.apply(event, at);
+    if (event.type === "interrupt_raised" && !this.over) this.#lookAgain();
     if (event.type === "stop_requested" || event.type === "run_ended") this.#drawAll();
     else this.drawing ||= setTimeout(() => this.#draw(), 16);
   }
@@ -250,7 +252,7 @@ class RunPage {
     else this.#tellEarlier();
     const receipt = this.lastReceipt ?? this.story.end?.receipt;
     const interrupts = this.run.interrupts ?? [];
-    if (interrupts.length && !this.questions.childElementCount) this.questions.replaceChildren(approvals(interrupts, (answers) => this.#answer(answers), { now: () => this.#now(), signal: this.left.signal }));
+    this.#ask();
     const actions = this.#actions(receipt);
     const error = this.run.error ?? this.story.end?.error;
     const isFirst = !this.receipt.childElementCount;
@@ -259,6 +261,24 @@ class RunPage {
     this.conversation.update(this.story);
     if (focused) document.getElementById(focused)?.focus();
     if (isFirst && this.wasWatching) (this.questions.firstElementChild ?? this.receipt).scrollIntoView({ block: "nearest" });
+  }
+
+  /** Show a card for each question that has no answer, also while other calls of the run go on. */
+  #ask() {
+    const interrupts = this.run.interrupts ?? [];
+    const asked = interrupts.map((each) => each.id).join(" ");
+    if (asked === this.asked) return; // what is chosen and typed there stays
+    this.asked = asked;
+    const cards = interrupts.length ? [approvals(interrupts, (answers) => this.#answer(answers), { now: () => this.#now(), signal: this.left.signal })] : [];
+    this.questions.replaceChildren(...cards);
+  }
+
+  async #lookAgain() {
+    try {
+      await this.#look();
+    } catch (error) {
+      this.#complain(error);
+    }
   }
 
   #tellEarlier() {
@@ -356,7 +376,6 @@ class RunPage {
     try {
       await cancelRun(this.id, "now", "The question was withdrawn in the console");
       await this.#look();
-      this.questions.replaceChildren();
       this.#settled();
       this.shell.announce("The question was withdrawn.");
       this.composer.focus();
@@ -385,6 +404,12 @@ class RunPage {
     this.going = true;
     try {
       const { run } = await start();
+      if (run.id === this.id) {
+        // The run that this page shows has taken the answers.
+        this.run = run;
+        this.#ask();
+        return true;
+      }
       this.shell.go(`#/runs/${encodeURIComponent(run.id)}`);
       return true;
     } catch (error) {

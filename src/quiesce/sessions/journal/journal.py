@@ -35,7 +35,15 @@ if TYPE_CHECKING:
 
 # Seconds for which a failing write is retried, before the run stops or goes on in memory.
 STORE_TIMEOUT: Final = 10.0
-TOO_SOON: Final = "The run ended before its session was open; the prompt is not in it."
+
+
+def ended_too_soon() -> StoreUnavailable:
+    """Why nothing of a run is saved that ended before its session was open."""
+    return StoreUnavailable(
+        "The run ended before its session was open; the prompt is not in it.",
+        kept="The prompt is in result.unsent.",
+        todo="Send it again.",
+    )
 
 
 class State(Enum):
@@ -84,7 +92,7 @@ class Journal:
                 self.state = State.FAILED
                 self._host.prompt_receiver.stop_remotely()
             else:
-                self._end_with(StoreUnavailable(TOO_SOON) if give_up.done() else error)
+                self._end_with(ended_too_soon() if give_up.done() else error)
             return
         except asyncio.CancelledError:
             self._end_with(StoreUnavailable("The session was not opened: the program is ending."))
@@ -95,7 +103,7 @@ class Journal:
         if give_up.done():
             self._session.stop_watching()
             self._session.store.release(lease)
-            self._end_with(StoreUnavailable(TOO_SOON))
+            self._end_with(ended_too_soon())
             return
         self._held = HeldLease(self._session.store, lease, self._host.prompt_receiver, self._end_with)
         if self._session.stop_watching():

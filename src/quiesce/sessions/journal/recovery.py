@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from ...conversation.answer import AnswerBuilder
 from ...conversation.continuation import continued
-from ...conversation.sealing import close_turn, seal_answer, seal_turn, unfinished
+from ...conversation.sealing import close_turn, seal_answer, seal_turn, still_asked, unfinished
 from ...conversation.validity import faults
 from ...events import (
     AnswerEnd,
@@ -121,6 +121,10 @@ class CrashedRun:
             return self._before, self._pending
         answer = self._answer()
         unknown = {call.id: unfinished(call, Outcome.UNKNOWN, UNKNOWN_SENTENCE) for call in self.unknown}
+        if self._pending is not None and answer is self._pending.answer:
+            waiting = still_asked(self._pending, {**self._results, **unknown}, begun=False)
+            if waiting is not None:  # not all was answered: what was not still is asked
+                return self._before, waiting
         turn = () if answer is None else seal_answer(answer, {**self._results, **unknown})
         continues = turn and self._before and isinstance(self._before[-1], AssistantMessage)
         before = self._before[:-1] if continues else self._before  # the turn continues the last answer, and replaces it
