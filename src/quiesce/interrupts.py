@@ -12,10 +12,10 @@ from collections.abc import Iterable, Mapping
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final, Literal, TypeAlias
 
-import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from ._exact import NotPlain, exact
 from .errors import InterruptExpired, InvalidAnswer, UnknownInterrupt
 from .messages import AssistantMessage, Outcome, Text, ToolCall, ToolResult
 
@@ -248,7 +248,7 @@ def _answer_one(call: PendingCall, interrupt: Interrupt, answer: Any) -> Pending
         case Deny(reason):
             return replace(call, result=_refusal(call, DENIED[call.started], reason), interrupts=())
         case Approve(arguments):
-            _check_plain(interrupt, arguments)
+            arguments = _plain(interrupt, arguments)
             answers = call.answers if is_approval else {**call.answers, interrupt.name: True}
             changed = call.arguments if arguments is None else arguments
             approved = call.approved or is_approval
@@ -259,15 +259,15 @@ def _answer_one(call: PendingCall, interrupt: Interrupt, answer: Any) -> Pending
                 todo="Answer with True, False, Approve(...) or Deny(...).",
             )
         case _:
-            _check_plain(interrupt, answer)
+            answer = _plain(interrupt, answer)
             return replace(call, interrupts=rest, answers={**call.answers, interrupt.name: answer})
 
 
-def _check_plain(interrupt: Interrupt, value: Any) -> None:
-    """An answer is kept with the turn when the tool asks again, so it must have a JSON form."""
+def _plain(interrupt: Interrupt, value: Any) -> Any:
+    """An answer as JSON has it. It is kept with the turn when the tool asks again."""
     try:
-        msgspec.json.encode(value)
-    except (TypeError, ValueError, RecursionError):
+        return exact(value, Any)
+    except NotPlain:
         raise InvalidAnswer(
             f"The answer to {interrupt.id!r} cannot be written as JSON.", todo="Answer with plain values."
         ) from None

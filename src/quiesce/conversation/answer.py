@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection
+from types import NoneType
 from typing import Any, ClassVar, Final
 
 import msgspec
+from msgspec.structs import replace
 
+from .._exact import NotPlain, encodes, exact, exact_text
 from ..errors import ModelProtocolError
 from ..events import (
     AnswerEnd,
@@ -28,6 +31,7 @@ _ILLEGAL: Final = re.compile(r"[^a-zA-Z0-9_-]")
 _LONGEST_NAME: Final = 64
 # So many pieces before a position in an answer decide how the first token after it is cut.
 _CONTEXT: Final = 8
+_EXACT: Final = frozenset({str, int, bool, float, NoneType})
 
 
 class AnswerBuilder:
@@ -63,13 +67,13 @@ class AnswerBuilder:
             if current is None or current.kind is not Text:
                 current = self._begin(Text)
             current.parts.append(text)  # pyright: ignore[reportUnknownArgumentType]
-            return delta
+            return delta if text.__class__ is str else TextDelta(exact_text(text))  # pyright: ignore[reportUnknownArgumentType]
         take = self._TAKE.get(delta.__class__)
         if take is None:
             raise ModelProtocolError(f"The model yielded a {type(delta).__name__}, which is not a delta.")
         if self.ended is not None and not isinstance(delta, UsageDelta):
             raise ModelProtocolError("The model went on after the end of its answer.")
-        return take(self, delta)
+        return take(self, _plain(delta))
 
     def close(self) -> None:
         """Take nothing more."""
@@ -283,11 +287,20 @@ def parse_arguments(written: str) -> dict[str, Any] | None:
 
 def well_formed(text: str) -> str:
     """Text that can be sent: surrogate halves that a stream split are joined, and lone ones replaced."""
+    if encodes(text):
+        return exact_text(text)
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def _plain(delta: Delta) -> Delta:
+    """A delta of exact types. Raises `ModelProtocolError` when a model of the user's own yields what has none."""
+    fields = {name: getattr(delta, name) for name in delta.__struct_fields__}
+    odd = {name: value for name, value in fields.items() if value.__class__ not in _EXACT}
     try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return text
+        plain = {name: exact_text(each) if isinstance(each, str) else exact(each, Any) for name, each in odd.items()}
+    except NotPlain as error:
+        raise ModelProtocolError(f"The model yielded a {type(delta).__name__} that cannot be kept: {error}.") from None
+    return replace(delta, **plain) if plain else delta
 
 
 def _legal_name(name: str) -> str:

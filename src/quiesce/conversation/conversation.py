@@ -9,6 +9,7 @@ from typing import Any, Final, Protocol
 
 from msgspec import Struct
 
+from .._exact import NotPlain, exact
 from ..cancellation import Mode, Source
 from ..errors import InvalidConversation, UnknownInterrupt
 from ..interrupts import Answers, Interrupt, PendingTurn, answer_turn
@@ -230,7 +231,7 @@ class Conversation:
 
 
 def _checked_messages(messages: object) -> tuple[Message, ...]:
-    """The messages that a conversation begins with. Raises `InvalidConversation` for anything that is none."""
+    """The messages that a conversation begins with, of exact types. Raises `InvalidConversation` for anything else."""
     if not isinstance(messages, list | tuple):
         raise InvalidConversation((f"{type(messages).__name__} is not a list of messages",))
     wrong = {type(each).__name__ for each in messages if not isinstance(each, Message)}  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
@@ -238,4 +239,7 @@ def _checked_messages(messages: object) -> tuple[Message, ...]:
         raise InvalidConversation(
             (f"{', '.join(sorted(wrong))} is not a UserMessage, AssistantMessage or ToolMessage",)
         )
-    return tuple(messages)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+    try:
+        return tuple(exact(message, Message) for message in messages)  # pyright: ignore[reportUnknownVariableType]
+    except NotPlain as error:
+        raise InvalidConversation((str(error),)) from None
