@@ -21,7 +21,7 @@ from .host import ToolHost
 from .invocation import Invocation
 from .output import as_result_of, completed_result, describe_error, failed_result, with_changed_arguments
 from .questions import CallQuestions
-from .result_text import process_ended_result, raised_result, receipt_detail, stopped_result
+from .result_text import process_ended_result, raised_result, receipt_detail, stopped_result, succeeded
 from .thread import ThreadOutcome
 from .tool import Tool
 from .undo.log import Effect
@@ -209,7 +209,7 @@ class CallInProgress:
         if not self.abandoned:
             self.result = with_changed_arguments(result, self.questions.changed_arguments)
             return
-        late = LateOutcome(self.call.id, self.call.name, not result.is_error, result.text, self._times.lateness)
+        late = LateOutcome(self.call.id, self.call.name, succeeded(result), result.text, self._times.lateness)
         self._host.record_late(late)
 
     def _suspend(self, signal: InterruptSignal) -> None:
@@ -368,7 +368,7 @@ class CallInProgress:
     @property
     def completed(self) -> bool:
         """Whether the tool came to its own end, without an error."""
-        return self.result is not None and self.result.outcome is Outcome.COMPLETED and not self.result.is_error
+        return self.result is not None and succeeded(self.result)
 
     @property
     def can_be_undone(self) -> bool:
@@ -398,7 +398,7 @@ class CallInProgress:
         """This call's line on the receipt."""
         result = self.settled_result()
         detail = "\n".join(filter(None, (receipt_detail(result), self._stop.shield_note)))
-        ok = result.outcome is not Outcome.COMPLETED or not result.is_error
+        ok = succeeded(result)
         return CallReceipt(
             self.call.id, self.call.name, result.outcome, ok, detail, self._times.duration, self.suspended
         )
