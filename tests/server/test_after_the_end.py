@@ -1,0 +1,28 @@
+"""A client that comes back after the last event."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from quiesce.server import create_app
+
+from .support import read_events, serving, start, talker
+
+pytestmark = [pytest.mark.promise("P7"), pytest.mark.timeout(60)]
+
+
+def test_an_event_source_that_has_seen_the_end_is_told_not_to_come_back(tmp_path: Path):
+    """A browser reconnects after every end of a stream, unless the answer is 204."""
+    store = tmp_path / "sessions.db"
+    with serving(app=create_app(talker(), store=store)) as served, served.client() as client:
+        run_id = start(client, session="s")
+        last = read_events(client, run_id)[-1][0]
+        for header, status in ((str(last), 204), (str(last + 5), 204), (str(last - 1), 200)):
+            answer = client.get(f"/runs/{run_id}/events", headers={"Last-Event-ID": header})
+            assert (answer.status_code, bool(answer.content)) == (status, status == 200)
+        assert client.get(f"/runs/{run_id}/events").status_code == 200
+    with serving(app=create_app(talker(), store=store)) as served, served.client() as client:
+        answer = client.get(f"/runs/{run_id}/events", headers={"Last-Event-ID": str(last)})
+        assert answer.status_code == 204
