@@ -266,7 +266,7 @@ def _answer_one(call: PendingCall, interrupt: Interrupt, answer: Any) -> Pending
 def _plain(interrupt: Interrupt, value: Any) -> Any:
     """An answer as JSON has it. It is kept with the turn when the tool asks again."""
     try:
-        return exact(value, Any)
+        return exact(value, object)
     except NotPlain:
         raise InvalidAnswer(
             f"The answer to {interrupt.id!r} cannot be written as JSON.", todo="Answer with plain values."

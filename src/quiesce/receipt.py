@@ -85,6 +85,8 @@ class CallReceipt(Struct, frozen=True):
     seconds: float | None = None
     waits: bool = False
     """For a person. `outcome` is then the outcome without an answer."""
+    full_length: int | None = None
+    """The characters of the whole result, when the model got it without its middle."""
 
 
 class Receipt(Struct):

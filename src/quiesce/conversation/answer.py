@@ -67,7 +67,7 @@ class AnswerBuilder:
             if current is None or current.kind is not Text:
                 current = self._begin(Text)
             current.parts.append(text)  # pyright: ignore[reportUnknownArgumentType]
-            return delta if text.__class__ is str else TextDelta(exact_text(text))  # pyright: ignore[reportUnknownArgumentType]
+            return delta if text.__class__ is str else TextDelta(exact_text(text))  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType]
         take = self._TAKE.get(delta.__class__)
         if take is None:
             raise ModelProtocolError(f"The model yielded a {type(delta).__name__}, which is not a delta.")
@@ -297,7 +297,9 @@ def _plain(delta: Delta) -> Delta:
     fields = {name: getattr(delta, name) for name in delta.__struct_fields__}
     odd = {name: value for name, value in fields.items() if value.__class__ not in _EXACT}
     try:
-        plain = {name: exact_text(each) if isinstance(each, str) else exact(each, Any) for name, each in odd.items()}
+        plain: dict[str, Any] = {
+            name: exact_text(each) if isinstance(each, str) else exact(each, Any) for name, each in odd.items()
+        }
     except NotPlain as error:
         raise ModelProtocolError(f"The model yielded a {type(delta).__name__} that cannot be kept: {error}.") from None
     return replace(delta, **plain) if plain else delta

@@ -18,6 +18,9 @@ from .lock import ConversationLock
 from .sealing import DEFAULT_CUT_NOTE, close_turn, last_complete_turn, seal_pending
 from .validity import faults
 
+KEPT_RESULT: Final = "result."
+"""The names of values that are tool results in full, which the messages have without their middle, begin with this."""
+
 
 class ConversationRun(Protocol):
     """What a conversation needs of the handle of a run that holds it or waits for it."""
@@ -227,7 +230,9 @@ class Conversation:
         Where that is the middle of a turn, it begins with what came before the turn. An open question to a person stays
         with the original.
         """
-        return Conversation(last_complete_turn(self.sealed(), at))
+        made = Conversation(last_complete_turn(self.sealed(), at))
+        made.values.update((name, value) for name, value in self.values.items() if name.startswith(KEPT_RESULT))
+        return made
 
 
 def _checked_messages(messages: object) -> tuple[Message, ...]:
@@ -240,6 +245,6 @@ def _checked_messages(messages: object) -> tuple[Message, ...]:
             (f"{', '.join(sorted(wrong))} is not a UserMessage, AssistantMessage or ToolMessage",)
         )
     try:
-        return tuple(exact(message, Message) for message in messages)  # pyright: ignore[reportUnknownVariableType]
+        return tuple(exact(message, Message) for message in messages)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
     except NotPlain as error:
         raise InvalidConversation((str(error),)) from None

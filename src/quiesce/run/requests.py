@@ -48,7 +48,7 @@ def build_request(state: RunState, sending: tuple[Message, ...], instructions: s
     return ModelRequest(
         messages=sending,
         instructions=last_answer_note(state, instructions) if last else instructions,
-        tools=() if last else tuple(tool.spec for tool in config.tools.values()),
+        tools=() if last else tuple(tool.spec for tool in state.tools.available.values()),
         output_schema=None if config.output is None else config.output.schema,
         settings=config.settings,
         tool_choice=None if last else choice,

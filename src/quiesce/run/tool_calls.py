@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from ..cancellation import CancellationToken
@@ -16,8 +16,9 @@ from ..middleware.base import ToolCallRequest, around_tool_calls, chain_tool_cal
 from ..receipt import CallReceipt, LateOutcome
 from ..run_context import RunContext
 from ..tools.batch import ToolBatch
+from ..tools.big_results import KeptResults
 from ..tools.questions import CallQuestions
-from ..tools.tool import Tool
+from ..tools.tool import MaxResult, Tool
 from ..tools.undo.log import UndoLog
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ class RunTools:
         self.torn_calls: tuple[tuple[str, str], ...] = ()
         """The id and the name of each call whose arguments a stop has cut."""
         self.late: Final[list[LateOutcome]] = []
+        self.kept: Final = KeptResults(lambda: state.claim.conversation.values, self._keep_value)
 
     # --- Batches ------------------------------------------------------------------------------------------------
 
@@ -51,13 +53,19 @@ class RunTools:
     def new_batch(self, calls: tuple[ToolCall, ...], pending: PendingTurn | None = None) -> ToolBatch:
         """A batch of this run; `pending` is how far an earlier run has come with the same calls."""
         config = self._state.config
-        batch = ToolBatch(calls, config.tools, self, sequential=config.sequential, pending=pending)
+        batch = ToolBatch(calls, self.available, self, sequential=config.sequential, pending=pending)
         self.batches.append(batch)
         self.undo_log.begin_turn()
         if pending is not None:
             run_id, effects = self._state.claim.conversation.undoable
             self.undo_log.resume_turn(batch.undoable_calls(), effects if run_id == pending.run_id else ())
         return batch
+
+    @property
+    def available(self) -> Mapping[str, Tool]:
+        """The tools of the agent, and the one that reads long results once there is such a result."""
+        tools, reader = self._state.config.tools, self.kept.reader
+        return tools if reader is None or reader.name in tools else {**tools, reader.name: reader}
 
     def suspend(self, answer: AssistantMessage, batch: ToolBatch) -> None:
         """Keep the turn until a person has answered what its tools ask, and, in this process, what undoes it."""
@@ -153,6 +161,17 @@ class RunTools:
         event = AfterToolCall(state.claim.context, state.token, call, result)
         await state.config.hooks.call(event, state.hook_failed)
         return event.replacement or result
+
+    def fit_result(self, tool: Tool | None, result: ToolResult, *, late: bool = False) -> ToolResult:
+        """The result, without its middle when it is longer than the tool or the agent allows."""
+        most: MaxResult = "agent" if tool is None else tool.max_result
+        return self.kept.fit(result, self._state.config.max_result if most == "agent" else most, keep=not late)
+
+    def _keep_value(self, name: str, value: bytes) -> None:
+        """Keep a value of the conversation, in its store where it has one."""
+        self._state.claim.conversation.values[name] = value
+        if self._state.saving.journal is not None:
+            self._state.saving.journal.set_value(name, value)
 
     def record_late(self, outcome: LateOutcome) -> None:
         """Note that an abandoned call has ended. From the loop, or from the tool's thread once the loop has closed.

@@ -88,7 +88,7 @@ class CallInProgress:
         except InterruptSignal as signal:
             self._suspend(signal)
         if self.result is not None and not self.abandoned:
-            self.result = await self._host.after_tool(self.call, self.result)
+            self.result = self._host.fit_result(self.tool, await self._host.after_tool(self.call, self.result))
             self.announce()
 
     async def _run_through_middleware(self) -> None:
@@ -108,7 +108,7 @@ class CallInProgress:
         if self.result is None:
             self._finish(replacement)
         elif self.result.outcome is Outcome.COMPLETED:  # a result that says how the tool was stopped is not replaced
-            self.result = replacement
+            self.result = self._host.fit_result(self.tool, replacement)
 
     async def _run_once(self, call: ToolCall) -> ToolResult:
         """Run the tool, for middleware. Raises `ToolError` the second time."""
@@ -207,8 +207,10 @@ class CallInProgress:
         self._times.mark_ended()
         self._stop.clear_timer()
         if not self.abandoned:
-            self.result = with_changed_arguments(result, self.questions.changed_arguments)
+            changed = with_changed_arguments(result, self.questions.changed_arguments)
+            self.result = self._host.fit_result(self.tool, changed)
             return
+        result = self._host.fit_result(self.tool, result, late=True)
         late = LateOutcome(self.call.id, self.call.name, succeeded(result), result.text, self._times.lateness)
         self._host.record_late(late)
 
@@ -400,5 +402,12 @@ class CallInProgress:
         detail = "\n".join(filter(None, (receipt_detail(result), self._stop.shield_note)))
         ok = succeeded(result)
         return CallReceipt(
-            self.call.id, self.call.name, result.outcome, ok, detail, self._times.duration, self.suspended
+            self.call.id,
+            self.call.name,
+            result.outcome,
+            ok,
+            detail,
+            self._times.duration,
+            self.suspended,
+            result.full_length,
         )

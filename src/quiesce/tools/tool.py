@@ -45,6 +45,8 @@ else:  # the defaults are for type checkers
     R = TypeVar("R")
 _F = TypeVar("_F", bound=Callable[..., Any])
 Kind: TypeAlias = Literal["sync", "async", "generator"]
+MaxResult: TypeAlias = int | Literal["agent"] | None
+MIN_RESULT: Final = 1000
 RequiresApproval: TypeAlias = bool | Callable[[dict[str, Any]], bool | Awaitable[bool]]
 
 _NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
@@ -75,6 +77,7 @@ class Tool(Generic[P, R]):
         sequential: bool = False,
         requires_approval: RequiresApproval = False,
         approval_expires_in: float | None = None,
+        max_result: MaxResult = "agent",
     ) -> None:
         if not callable(function):
             raise InvalidTool(f"{function!r} is no tool.", todo="Give a function, a tool, an agent or a set of tools.")
@@ -99,6 +102,8 @@ class Tool(Generic[P, R]):
             inherit_env=inherit_env,
         )
         _check_options(self.name, description, sequential, requires_approval, approval_expires_in)
+        _check_max_result(self.name, max_result)
+        self.max_result: Final[MaxResult] = max_result
         self.sequential: Final = sequential
         self.requires_approval: Final = requires_approval
         self.approval_expires_in: Final = approval_expires_in
@@ -214,6 +219,15 @@ def _check_options(
     for option, value, is_good, todo in wrong:
         if not is_good:
             raise InvalidTool(f"Tool {name!r} has {option}={value!r}, which makes no sense.", todo=f"Use {todo}.")
+
+
+def _check_max_result(name: str, value: object) -> None:
+    """Raises `InvalidTool` unless this is a number of characters, None, or "agent"."""
+    if value not in (None, "agent") and not (type(value) is int and value >= MIN_RESULT):
+        raise InvalidTool(
+            f"Tool {name!r} has max_result={value!r}, which makes no sense.",
+            todo=f"Use {MIN_RESULT} characters or more, or None for no limit.",
+        )
 
 
 def _not_transferable(name: str, error: Exception) -> InvalidTool:
@@ -394,6 +408,7 @@ def tool(
     sequential: bool = False,
     requires_approval: RequiresApproval = False,
     approval_expires_in: float | None = None,
+    max_result: MaxResult = "agent",
 ) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
 def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Make a function a tool: its type hints become the schema, its docstring the description.
@@ -408,6 +423,8 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     `requires_approval=True` lets a person decide about each call, before it starts (see `Agent.resume`). A function is
     called with the arguments and returns whether an approval is needed; if it raises, it is. After
     `approval_expires_in` seconds the call can no longer be approved.
+
+    Of a result that is longer than `max_result` characters the middle is cut out (see `Agent`); None for no limit.
 
     Raises `InvalidTool` or `ConfigurationError` when that cannot work.
     """
