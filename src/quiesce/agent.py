@@ -145,9 +145,7 @@ class Agent(Generic[DepsT, OutT]):
         context: Context | None = None,
         max_result: int | None = MAX_RESULT,
     ) -> None:
-        check_agent_options(
-            limits, retry, on_limit, settings=settings, stop_policy=stop_policy, calibration=calibration
-        )
+        check_agent_options(limits, retry, on_limit, settings, stop_policy=stop_policy, calibration=calibration)
         check_instance("telemetry", telemetry, Telemetry, "Telemetry(...)")
         own = own_conversation(conversation, session, store)
         resolved, table = resolve_model(model), tool_table(tools, checked_deps_type(deps_type))

@@ -168,8 +168,8 @@ def check_agent_options(
     limits: object,
     retry: object,
     on_limit: object,
-    *,
     settings: object,
+    *,
     stop_policy: object,
     calibration: object,
 ) -> None:

@@ -81,12 +81,10 @@ class Tool(Generic[P, R]):
     ) -> None:
         if not callable(function):
             raise InvalidTool(f"{function!r} is no tool.", todo="Give a function, a tool, an agent or a set of tools.")
-        if name is not None and not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise InvalidTool(f"A tool cannot be named {name!r}.", todo="Use text: @tool(name=...).")
         functools.update_wrapper(self, function)
         self.function: Final = function
         self.name: Final[str] = name or getattr(function, "__name__", type(function).__name__)
-        if not _NAME.fullmatch(self.name):
+        if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InvalidTool(
                 f"A tool cannot be named {self.name!r}.",
                 todo="Use up to 64 letters, digits, '_' and '-': @tool(name=...).",
@@ -102,8 +100,7 @@ class Tool(Generic[P, R]):
             inherit_env=inherit_env,
         )
         _check_options(self.name, description, sequential, requires_approval, approval_expires_in)
-        _check_max_result(self.name, max_result)
-        self.max_result: Final[MaxResult] = max_result
+        self.max_result: Final = _checked_max_result(self.name, max_result)
         self.sequential: Final = sequential
         self.requires_approval: Final = requires_approval
         self.approval_expires_in: Final = approval_expires_in
@@ -221,13 +218,14 @@ def _check_options(
             raise InvalidTool(f"Tool {name!r} has {option}={value!r}, which makes no sense.", todo=f"Use {todo}.")
 
 
-def _check_max_result(name: str, value: object) -> None:
+def _checked_max_result(name: str, value: MaxResult) -> MaxResult:
     """Raises `InvalidTool` unless this is a number of characters, None, or "agent"."""
     if value not in (None, "agent") and not (type(value) is int and value >= MIN_RESULT):
         raise InvalidTool(
             f"Tool {name!r} has max_result={value!r}, which makes no sense.",
             todo=f"Use {MIN_RESULT} characters or more, or None for no limit.",
         )
+    return value
 
 
 def _not_transferable(name: str, error: Exception) -> InvalidTool:
