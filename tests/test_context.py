@@ -297,13 +297,13 @@ def test_trim_keeps_the_beginning_of_requests_the_same() -> None:
 def test_trim_goes_on_from_where_it_was_in_another_process() -> None:
     store = MemoryStore()
     model = ScriptedModel(then="A long answer to remember. " * 8)
-    for number in range(12):
+    for number in range(30):
         Agent(model, session="s", store=store, context=Trim(tokens=500))(f"Question {number}?")
     changed = sum(
         later.messages[: len(earlier.messages)] != earlier.messages
         for earlier, later in itertools.pairwise(model.requests)
     )
-    assert 1 <= changed <= 4
+    assert 1 <= changed <= 10
 
 
 def test_one_answer_with_hidden_reasoning_does_not_shrink_the_window() -> None:
