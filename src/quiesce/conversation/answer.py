@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Collection
 from types import NoneType
@@ -27,10 +28,15 @@ from ..events import (
 from ..messages import AssistantContent, AssistantMessage, Reasoning, Text, ToolCall
 from ..usage.estimate.answer_count import Block
 
+_log: Final = logging.getLogger("quiesce")
 _ILLEGAL: Final = re.compile(r"[^a-zA-Z0-9_-]")
 _LONGEST_NAME: Final = 64
 # So many pieces before a position in an answer decide how the first token after it is cut.
 _CONTEXT: Final = 8
+# An answer with more calls is no answer: it would hold the event loop for seconds.
+_MOST_CALLS: Final = 1000
+# No request has more tokens.
+_MOST_TOKENS: Final = 1_000_000_000
 _EXACT: Final = frozenset({str, int, bool, float, NoneType})
 
 
@@ -159,6 +165,8 @@ class AnswerBuilder:
 
     def _call_start(self, delta: ToolCallStart) -> Delta:
         self._current = None
+        if len(self._calls) >= _MOST_CALLS:
+            raise ModelProtocolError(f"The model asked for more than {_MOST_CALLS:,} tool calls in one answer.")
         call = _Call(self._unused(delta.id), _legal_name(delta.name), delta.provider_data)
         self._calls[delta.id] = call
         self._blocks.append(call)
@@ -175,6 +183,7 @@ class AnswerBuilder:
         return delta if delta.id == call.id else ToolCallEnd(call.id)
 
     def _usage(self, delta: UsageDelta) -> Delta:
+        delta = _possible(delta)
         self.usage = delta if self.usage is None else newer(self.usage, delta)
         if delta.output is not None:
             self._reported_at = [len(block.parts) for block in self._blocks]
@@ -303,6 +312,16 @@ def _plain(delta: Delta) -> Delta:
     except NotPlain as error:
         raise ModelProtocolError(f"The model yielded a {type(delta).__name__} that cannot be kept: {error}.") from None
     return replace(delta, **plain) if plain else delta
+
+
+def _possible(delta: UsageDelta) -> UsageDelta:
+    """A report without figures that cannot be true: these are unknown, and are estimated."""
+    counts = {name: getattr(delta, name) for name in delta.__struct_fields__ if name != "final"}
+    wrong = {name: count for name, count in counts.items() if count is not None and not 0 <= count <= _MOST_TOKENS}
+    if not wrong:
+        return delta
+    _log.warning("The model reported token counts that cannot be true, which are ignored: %s.", wrong)
+    return replace(delta, **dict.fromkeys(wrong))
 
 
 def _legal_name(name: str) -> str:
