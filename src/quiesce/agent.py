@@ -54,6 +54,7 @@ from .run.own_conversation import OwnConversation
 from .run.stream_timeouts import FIRST_TOKEN_TIMEOUT, STREAM_GAP_TIMEOUT, checked_timeouts
 from .sessions import Conversation, Session, SessionStore, Store
 from .telemetry import Telemetry
+from .tools.big_results import MAX_RESULT, checked_max_result
 from .tools.tool import Tool
 from .usage.estimate.calibration import Calibration
 from .usage.live import LiveUsage
@@ -108,6 +109,8 @@ class Agent(Generic[DepsT, OutT]):
     calibration    what earlier calls have taught about token counts; see `quiesce.usage.Calibration`
     telemetry      OpenTelemetry spans; see `quiesce.telemetry`
     context        how a long conversation is kept inside the window: `Trim` or `Summarise`
+    max_result     the most characters of a tool's result; of a longer one the middle is cut out, and the model can read
+                   it with `read_result`. None for no limit
     """
 
     def __init__(
@@ -142,10 +145,9 @@ class Agent(Generic[DepsT, OutT]):
         calibration: Calibration | None = None,
         telemetry: Telemetry | None = None,
         context: Context | None = None,
+        max_result: int | None = MAX_RESULT,
     ) -> None:
-        check_agent_options(
-            limits, retry, on_limit, settings=settings, stop_policy=stop_policy, calibration=calibration
-        )
+        check_agent_options(limits, retry, on_limit, settings, stop_policy=stop_policy, calibration=calibration)
         check_instance("telemetry", telemetry, Telemetry, "Telemetry(...)")
         own = own_conversation(conversation, session, store)
         resolved, table = resolve_model(model), tool_table(tools, checked_deps_type(deps_type))
@@ -158,6 +160,7 @@ class Agent(Generic[DepsT, OutT]):
             stream_timeouts=checked_timeouts(first_token_timeout, stream_gap_timeout),
             middleware=checked_middleware(middleware), tool_choice=checked_tool_choice(tool_choice, table),
             stop_policy=policy_for(resolved.name, getattr(resolved, "stop_policy", None), stop_policy),
+            max_result=checked_max_result(max_result),
         )  # fmt: skip
         self._runs = AgentRuns(AgentConfig(run, RunDefaults(timeout, on_busy, on_prompt, store), telemetry), own)
 

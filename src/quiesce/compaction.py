@@ -1,13 +1,15 @@
 """Compaction: which messages of a long conversation are sent. The conversation itself keeps all of them.
 
 The oldest exchanges are left out as a whole: a user message with everything up to the next one. Inside a long exchange,
-an answer with tool calls goes together with its results. A call is never separated from its result.
+an answer with tool calls goes together with its results, and the prompt stays. A call is never separated from its
+result.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
+from itertools import accumulate
 from typing import Final, Protocol, TypeAlias
 
 import msgspec
@@ -42,10 +44,16 @@ SUMMARISE: Final = (
 Weigh: TypeAlias = Callable[[Message], int]
 
 HEADING: Final = "(What was said before, in short:)"
+_BEFORE_SUMMARY: Final = "(Before I go on, I am asked for a summary.)"
+# The share of the limit that is used after messages were left out.
+_ROOM: Final = 0.7
 
 
 class Summary(Struct, frozen=True):
-    """A summary of the first `covers` messages of a conversation; `mark` is a hash that tells whether they changed."""
+    """A summary of the first `covers` messages of a conversation; `mark` is a hash that tells whether they changed.
+
+    Without `text` they are left out, and nothing stands in their place.
+    """
 
     covers: int
     mark: str
@@ -83,7 +91,9 @@ class Context(Protocol):
 class Trim:
     """Leaves out the oldest exchanges, so that what is sent is no more than about `tokens`, or `messages`.
 
-    The newest exchange always stays; when it alone is too long, its oldest answers go, each with its tool results.
+    The newest exchange always stays; when it alone is too long, its oldest answers go, each with its tool results. Once
+    the limit is reached, three tenths of it are freed at once: until it is reached again, each request begins like the
+    one before it, and a provider's cache serves that part.
     """
 
     def __init__(self, *, tokens: int | None = None, messages: int | None = None) -> None:
@@ -94,15 +104,21 @@ class Trim:
 
     async def fit(self, messages: tuple[Message, ...], host: CompactionHost) -> tuple[Message, ...]:
         """See `Context.fit`."""
-        return trimmed(messages, self._tokens, self._messages, host.weigh)
+        kept = _valid(host.summary, messages)
+        before = 0 if kept is None or kept.text else kept.covers
+        start = _Sizes(messages, host.weigh).fitting_start(self._tokens, self._messages, before)
+        if start != before:
+            host.keep_summary(Summary(start, _mark(messages, start), ""))
+        return _sent_from(messages, start)
 
 
 class Summarise:
-    """Replaces the oldest exchanges by a summary, once the conversation is longer than about `tokens`.
+    """Replaces the oldest messages by a summary, once the conversation is longer than about `tokens`.
 
-    What is newer than about `keep` tokens (half of `tokens` by default) stays as it is. The summary is written by
-    `model`, the agent's own unless given; that call can be stopped like any other and is on the bill. When it fails,
-    the oldest exchanges are left out instead.
+    What is newer than about `keep` tokens (half of `tokens` by default) stays as it is. In a long exchange its prompt
+    stays too, and the summary stands for its oldest answers and their tool results. The summary is written by `model`,
+    the agent's own unless given; that call goes through the agent's middleware, can be stopped like any other, and is
+    on the bill. When it fails, the oldest messages are left out instead.
     """
 
     def __init__(
@@ -117,24 +133,25 @@ class Summarise:
 
     async def fit(self, messages: tuple[Message, ...], host: CompactionHost) -> tuple[Message, ...]:
         """See `Context.fit`."""
-        summary = _valid(host.summary, messages)
-        current = _with_summary(summary, messages)
+        found = _valid(host.summary, messages)
+        before, text = (0, "") if found is None or not found.text else (found.covers, found.text)
+        current = _sent_from(messages, before, text)
         if weight(current, host.weigh) <= self._tokens:
             return current
-        after = 0 if summary is None else summary.covers
-        start = _start_of_kept(messages, self._keep, host.weigh, after=after)
+        start = _Sizes(messages, host.weigh).newest_start(self._keep, before)
         if start is not None:
             try:
-                text = await self._summarise(_with_summary(summary, messages[:start]), host)
+                written = await self._summarise(_sent_from(messages[:start], before, text), host)
             except ModelError:
-                text = ""
-            if text:
-                summary = Summary(start, _mark(messages, start), text)
-                host.keep_summary(summary)
-                current = _with_summary(summary, messages)
+                written = ""
+            if written:
+                host.keep_summary(Summary(start, _mark(messages, start), written))
+                current = _sent_from(messages, start, written)
         return trimmed(current, self._tokens, None, host.weigh)
 
     async def _summarise(self, messages: tuple[Message, ...], host: CompactionHost) -> str:
+        if isinstance(messages[-1], ToolMessage):  # roles must alternate
+            messages = (*messages, AssistantMessage((CutNote(_BEFORE_SUMMARY),)))
         asked = UserMessage((Text(self._instructions),))
         answer = await host.ask(ModelRequest(messages=(*messages, asked)), self._model)
         return answer.text().strip() if answer.complete else ""
@@ -145,49 +162,71 @@ class Summarise:
 
 def trimmed(messages: tuple[Message, ...], tokens: int | None, count: int | None, weigh: Weigh) -> tuple[Message, ...]:
     """The newest part of a conversation that fits, valid like the whole."""
-    starts = [index for index, message in enumerate(messages) if isinstance(message, UserMessage)]
-    weights = [0 if tokens is None else weigh(message) for message in messages]
-    if not starts or ((tokens is None or sum(weights) <= tokens) and (count is None or len(messages) <= count)):
+    return _sent_from(messages, _Sizes(messages, weigh).fitting_start(tokens, count))
+
+
+def _starts(messages: tuple[Message, ...]) -> list[int]:
+    """Where a request may begin: at a user message, or, with its prompt before it, at an answer after tool results."""
+    return [
+        index
+        for index, message in enumerate(messages)
+        if index and (isinstance(message, UserMessage) or isinstance(messages[index - 1], ToolMessage))
+    ]
+
+
+def _sent_from(messages: tuple[Message, ...], start: int, summary: str = "") -> tuple[Message, ...]:
+    """The messages from `start` on, with a summary of those before it; an answer has its prompt before it."""
+    if start == 0:
         return messages
-    left = sum(weights)
-    done = 0
-    for start in starts[1:]:
-        left -= sum(weights[done:start])
-        done = start
-        if (tokens is None or left <= tokens) and (count is None or len(messages) - start <= count):
-            return messages[start:]
-    return _shortened(messages[starts[-1] :], weights[starts[-1] :], tokens, count)
+    note = (Text(f"{HEADING}\n{summary}"),) if summary else ()
+    first = messages[start]
+    if isinstance(first, UserMessage):
+        return (UserMessage((*note, *first.content)), *messages[start + 1 :]) if note else messages[start:]
+    prompt = next(each for each in reversed(messages[:start]) if isinstance(each, UserMessage))
+    return (UserMessage((*prompt.content, *note)) if note else prompt, *messages[start:])
 
 
-def _shortened(
-    exchange: tuple[Message, ...], weights: list[int], tokens: int | None, count: int | None
-) -> tuple[Message, ...]:
-    """One exchange without its oldest answers and their tool results."""
-    left, index = sum(weights), 1
-    while (
-        ((tokens is not None and left > tokens) or (count is not None and len(exchange) - index + 1 > count))
-        and len(exchange) - index > 2
-        and isinstance(exchange[index + 1], ToolMessage)
-    ):
-        left -= sum(weights[index : index + 2])
-        index += 2
-    return (exchange[0], *exchange[index:])
+class _Sizes:
+    """The tokens of a conversation from each place on where it may begin."""
 
+    def __init__(self, messages: tuple[Message, ...], weigh: Weigh) -> None:
+        self._messages: Final = messages
+        self._weights: Final = [weigh(message) for message in messages]
+        self._from: Final = [*accumulate(reversed(self._weights), initial=0)][::-1]
+        self._starts: Final = _starts(messages)
+        places = (index if isinstance(message, UserMessage) else 0 for index, message in enumerate(messages))
+        self._prompt_at: Final = [*accumulate(places, max)]
 
-def _start_of_kept(messages: tuple[Message, ...], keep: int, weigh: Weigh, *, after: int) -> int | None:
-    """The index of the first of the newest exchanges that are at most `keep` tokens together, or of the last one."""
-    starts = [index for index, message in enumerate(messages) if isinstance(message, UserMessage) and index > after]
-    if not starts:
-        return None
-    best, heavy = starts[-1], 0
-    wanted = set(starts)
-    for index in range(len(messages) - 1, starts[0] - 1, -1):
-        heavy += weigh(messages[index])
-        if heavy > keep:
-            break
-        if index in wanted:
-            best = index
-    return best
+    def _size(self, start: int) -> tuple[int, int]:
+        """How many tokens and messages are sent from here."""
+        tokens, count = self._from[start], len(self._messages) - start
+        prompt = self._prompt_at[start]
+        return (tokens, count) if prompt == start else (tokens + self._weights[prompt], count + 1)
+
+    def fitting_start(self, tokens: int | None, count: int | None, before: int = 0) -> int:
+        """Where to begin: `before` while that fits, else where there is room again."""
+
+        def fits(start: int, share: float) -> bool:
+            size, length = self._size(start)
+            return (tokens is None or size <= tokens * share) and (count is None or length <= max(1, count * share))
+
+        if fits(before, 1):
+            return before
+        later = [start for start in self._starts if start > before]
+        exchanges = [start for start in later if isinstance(self._messages[start], UserMessage)]
+        last = exchanges[-1] if exchanges else before
+        inside = [start for start in later if start > last]
+        for start in exchanges:
+            if fits(start, _ROOM):
+                return start
+        if exchanges and fits(last, 1):
+            return last
+        return next((start for start in inside if fits(start, _ROOM)), (inside or exchanges or [before])[-1])
+
+    def newest_start(self, keep: int, before: int) -> int | None:
+        """Where the newest messages begin that are at most `keep` tokens together; else the last possible place."""
+        later = [start for start in self._starts if start > before]
+        return next((start for start in later if self._size(start)[0] <= keep), later[-1] if later else None)
 
 
 # --- Sizes -----------------------------------------------------------------------------------------------------------
@@ -244,31 +283,18 @@ def _size(text: str) -> int:
 # --- Summaries -------------------------------------------------------------------------------------------------------
 
 
-def _with_summary(summary: Summary | None, messages: tuple[Message, ...]) -> tuple[Message, ...]:
-    """The messages with a summary instead of those that it covers, at the head of the first user message that stays."""
-    if summary is None or summary.covers >= len(messages):
-        return messages
-    first, *rest = messages[summary.covers :]
-    assert isinstance(first, UserMessage)
-    return (UserMessage((Text(f"{HEADING}\n{summary.text}"), *first.content)), *rest)
-
-
 def is_summarised(messages: tuple[Message, ...]) -> bool:
     """Whether some messages begin with a summary of earlier ones."""
-    match messages[0] if messages else None:
-        case UserMessage((Text(text), *_)):
-            return text.startswith(HEADING)
-        case _:
-            return False
+    first = messages[0] if messages else None
+    parts = first.content if isinstance(first, UserMessage) else ()
+    return any(isinstance(part, Text) and part.text.startswith(HEADING) for part in parts)
 
 
 def _valid(summary: Summary | None, messages: tuple[Message, ...]) -> Summary | None:
     """The summary, if the conversation still begins with what it covers."""
-    if summary is None or not 0 < summary.covers < len(messages):
+    if summary is None or not 0 < summary.covers < len(messages) or summary.covers not in _starts(messages):
         return None
-    if not isinstance(messages[summary.covers], UserMessage) or summary.mark != _mark(messages, summary.covers):
-        return None
-    return summary
+    return summary if summary.mark == _mark(messages, summary.covers) else None
 
 
 def _mark(messages: tuple[Message, ...], covers: int) -> str:

@@ -14,6 +14,7 @@ from .cancellation.cause import Cause
 from .interrupts import Interrupt
 from .messages import Message, ToolCall, ToolResult, UserMessage
 from .receipt import LateOutcome, ReadableStopReason, Receipt
+from .usage.figure import Provenance
 from .usage.ledger import LedgerEntry
 
 # --- Deltas: what a model yields -----------------------------------------------------------------------------------
@@ -256,12 +257,17 @@ class LateOutcomeRecorded(Struct, frozen=True, tag="late_outcome"):
 class ContextReduced(Struct, frozen=True, tag="context_reduced"):
     """The conversation is longer than the agent's `context` allows: `left_out` of its messages are not sent.
 
-    `summarised` says that a summary stands in their place. The conversation itself keeps them.
+    `summarised` says that a summary stands in their place. The conversation itself keeps them. `tokens_before` and
+    `tokens_after` are estimates of all messages and of those that are sent, without instructions and tools; `source`
+    says what the estimates come from.
     """
 
     type: ClassVar[Literal["context_reduced"]] = "context_reduced"
     left_out: int
     summarised: bool = False
+    tokens_before: int | None = None
+    tokens_after: int | None = None
+    source: Provenance | None = None
 
 
 class SessionRecovered(Struct, frozen=True, tag="session_recovered"):

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final, Literal, TypeAlias
 
-import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from ._exact import NotPlain, exact
 from .errors import InterruptExpired, InvalidAnswer, ToolError, UnknownInterrupt
 from .messages import AssistantMessage, Outcome, Text, ToolCall, ToolResult
 
@@ -284,7 +284,7 @@ def _answer_one(call: PendingCall, interrupt: Interrupt, answer: Any, check: Arg
             answers = call.answers if is_approval else {**call.answers, interrupt.name: True}
             approved = call.approved or is_approval
             if arguments is not None:
-                _check_plain(interrupt, arguments)
+                arguments = _plain(interrupt, arguments)
                 frozen = _checked_arguments(call, interrupt, arguments, check)
                 call = replace(call, arguments=arguments, frozen=frozen)
             return replace(call, interrupts=rest, answers=answers, approved=approved)
@@ -294,7 +294,7 @@ def _answer_one(call: PendingCall, interrupt: Interrupt, answer: Any, check: Arg
                 todo="Answer with True, False, Approve(...) or Deny(...).",
             )
         case _:
-            _check_plain(interrupt, answer)
+            answer = _plain(interrupt, answer)
             return replace(call, interrupts=rest, answers={**call.answers, interrupt.name: answer})
 
 
@@ -310,11 +310,11 @@ def _checked_arguments(call: PendingCall, interrupt: Interrupt, arguments: Any, 
         ) from None
 
 
-def _check_plain(interrupt: Interrupt, value: Any) -> None:
-    """An answer is kept with the turn when the tool asks again, so it must have a JSON form."""
+def _plain(interrupt: Interrupt, value: Any) -> Any:
+    """An answer as JSON has it. It is kept with the turn when the tool asks again."""
     try:
-        msgspec.json.encode(value)
-    except (TypeError, ValueError, RecursionError):
+        return exact(value, object)
+    except NotPlain:
         raise InvalidAnswer(
             f"The answer to {interrupt.id!r} cannot be written as JSON.", todo="Answer with plain values."
         ) from None

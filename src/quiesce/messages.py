@@ -85,6 +85,8 @@ class ToolResult(Struct, frozen=True, tag="tool_result"):
     content: tuple[ResultContent, ...]
     outcome: Outcome = Outcome.COMPLETED
     is_error: bool = False
+    full_length: int | None = None
+    """The characters of the whole text, when the middle of it was left out here."""
 
     @property
     def text(self) -> str:

@@ -81,10 +81,13 @@ class CallReceipt(Struct, frozen=True):
     name: str
     outcome: Outcome
     ok: bool = True
+    """Whether the tool came to its own end, without an error."""
     detail: str = ""
     seconds: float | None = None
     waits: bool = False
     """For a person. `outcome` is then the outcome without an answer."""
+    full_length: int | None = None
+    """The characters of the whole result, when the model got it without its middle."""
 
 
 class Receipt(Struct):
@@ -199,7 +202,7 @@ def call_lines(calls: Iterable[CallReceipt]) -> list[str]:
 
 def _outcome_text(call: CallReceipt) -> str:
     word = "waits for a person" if call.waits else _PLAIN[call.outcome]
-    return word if call.ok else f"{word} with an error"
+    return word if call.ok or call.outcome is not Outcome.COMPLETED else f"{word} with an error"
 
 
 def _limit_text(limit: LimitUse) -> str:

@@ -8,8 +8,8 @@ import pytest
 from quiesce import Agent, tool
 from quiesce.events import MessageAdded, StopRequested, ToolEnded, ToolProgress, ToolStarted
 from quiesce.hooks import BeforeToolCall
-from quiesce.messages import ToolMessage
-from quiesce.models.scripted import Call, Say
+from quiesce.messages import Outcome, ToolMessage
+from quiesce.models.scripted import Call, Say, ScriptedModel
 from quiesce.phases import Phase
 from tests.core.checkpoints import assert_cancelled, forever, quick
 from tests.core.kit import Record, answers, ended, is_a, outcomes, scripted, stopped_at, until
@@ -174,3 +174,24 @@ async def test_at_the_last_tools_end():
     assert end.reason == "cancelled"
     assert outcomes(end.result) == {"quick": "completed"}
     assert len(model.requests) == 1
+
+
+@pytest.mark.promise("P4")
+async def test_a_call_that_did_not_come_to_its_own_end_is_not_ok() -> None:
+    begun = asyncio.Event()
+
+    @tool(sequential=True)
+    async def wait(until: str) -> str:
+        """Wait."""
+        begun.set()
+        await asyncio.Event().wait()
+        return until
+
+    agent = Agent(ScriptedModel([Call("wait", {"until": "noon"}), Call("wait", {"until": "night"})]), tools=[wait])
+    run = agent.start("Go.")
+    await begun.wait()
+    run.cancel("enough")
+    receipt = await run.stopped()
+    calls = [(call.outcome, call.ok) for call in receipt.calls]
+    assert calls == [(Outcome.CANCELLED, False), (Outcome.NEVER_STARTED, False)]
+    assert "with an error" not in str(receipt)

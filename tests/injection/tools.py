@@ -99,3 +99,9 @@ async def gives_up(ctx: ToolContext) -> str:
     ctx.cancel("the tool has seen enough")
     await asyncio.sleep(0.5)
     return "still here"
+
+
+@tool
+async def lengthy() -> str:
+    """Say a lot."""
+    return "a long line\n" * 200

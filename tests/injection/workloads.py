@@ -29,6 +29,7 @@ from .tools import (
     failing,
     finishes_when_stopped,
     gives_up,
+    lengthy,
     may_be_left,
     must_finish,
     quick,
@@ -341,6 +342,21 @@ async def trimmed_context(harness: Harness) -> None:
     await harness.invoke(
         Agent(model, tools=[quick], conversation=Conversation(tuple(earlier(6))), context=Trim(messages=4)), "Go"
     )
+
+
+@workload
+async def summarised_inside_one_prompt(harness: Harness) -> None:
+    calls = [[Say("Looking at what there is. " * 4), Call("quick")] for _ in range(3)]
+    writer = ScriptedModel(then=Say("In short: looked.", chunk=6, pause=0.1))
+    model = ScriptedModel(*calls, Say("Done.", pause=0.1), then="Yes.")
+    await harness.invoke(Agent(model, tools=[quick], context=Summarise(120, keep=60, model=writer)), "Go")
+
+
+@workload
+async def long_result(harness: Harness) -> None:
+    reads = [Call("read_result", {"handle": "c1", "offset": 100})]
+    model = ScriptedModel([Call("lengthy", id="c1")], reads, Say("Read.", pause=0.1), then="Yes.")
+    await harness.invoke(Agent(model, tools=[lengthy], max_result=1000), "Go")
 
 
 @workload

@@ -160,3 +160,51 @@ def test_sigterm_to_somebodys_server_ends_the_runs_and_so_their_streams(tmp_path
         if child.poll() is None:
             child.kill()
         child.communicate()
+
+
+@pytest.mark.promise("P1", "P7")
+def test_a_client_can_stop_its_run_while_somebodys_server_drains(tmp_path: Path):
+    port = free_port()
+    (tmp_path / "host.py").write_text(HOST.replace("PORT", str(port)).replace("drain=1", "drain=60"))
+    child = subprocess.Popen([sys.executable, "host.py"], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    try:
+        assert child.stderr is not None
+        next(line for line in child.stderr if "running on" in line)
+        with httpx2.Client(base_url=f"http://127.0.0.1:{port}/ai", timeout=30) as client:
+            run_id = start(client)
+            wait_for_text(client, run_id)
+            child.send_signal(signal.SIGTERM)
+            while client.get("/healthz").status_code != 503:
+                pass
+            stopped = client.post(f"/runs/{run_id}/cancel?wait=20", json={"reason": "I am done"})
+            assert stopped.status_code == 200
+            assert stopped.json()["receipt"]["mode"] == "now"
+        child.wait(20)
+    finally:
+        if child.poll() is None:
+            child.kill()
+        child.communicate()
+
+
+WORKERS = """
+from quiesce import Agent
+from quiesce.models.scripted import ScriptedModel
+from quiesce.server import create_app
+app = create_app(Agent(ScriptedModel(then="Hello.")))
+"""
+
+
+@pytest.mark.promise("P8", "P4")
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not tell which sockets a process listens on")
+def test_two_processes_on_one_socket_are_refused_with_words(tmp_path: Path):
+    (tmp_path / "two.py").write_text(WORKERS)
+    port = free_port()
+    command = [sys.executable, "-m", "uvicorn", "two:app", "--workers", "2", "--port", str(port)]
+    child = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    try:
+        assert child.stderr is not None
+        assert any("Another process serves agents on the same socket" in line for line in child.stderr)
+        assert httpx2.get(f"http://127.0.0.1:{port}/healthz", timeout=20).status_code == 200
+    finally:
+        child.send_signal(signal.SIGTERM)
+        child.communicate(timeout=30)

@@ -39,7 +39,7 @@ def test_a_stop_leaves_nothing(hazard, mode, tmp_path: Path) -> None:
         assert results(outcome)[each.name].outcome is Outcome.KILLED
         assert outcome.stop_reason == "cancelled"
         assert outcome.receipt.still_running == ()
-        assert [call.outcome for call in outcome.receipt.calls] == [Outcome.KILLED]
+        assert [(call.outcome, call.ok) for call in outcome.receipt.calls] == [(Outcome.KILLED, False)]
         assert len([event for event in events if isinstance(event, ToolEnded)]) == 1
         following = await agent.invoke_async("go on")
         assert results(following)["again"].outcome is Outcome.COMPLETED

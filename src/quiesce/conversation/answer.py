@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Collection
+from types import NoneType
 from typing import Any, ClassVar, Final
 
 import msgspec
+from msgspec.structs import replace
 
+from .._exact import NotPlain, encodes, exact, exact_text
 from ..errors import ModelProtocolError
 from ..events import (
     AnswerEnd,
@@ -24,10 +28,16 @@ from ..events import (
 from ..messages import AssistantContent, AssistantMessage, Reasoning, Text, ToolCall
 from ..usage.estimate.answer_count import Block
 
+_log: Final = logging.getLogger("quiesce")
 _ILLEGAL: Final = re.compile(r"[^a-zA-Z0-9_-]")
 _LONGEST_NAME: Final = 64
 # So many pieces before a position in an answer decide how the first token after it is cut.
 _CONTEXT: Final = 8
+# An answer with more calls is no answer: it would hold the event loop for seconds.
+_MOST_CALLS: Final = 1000
+# No request has more tokens.
+_MOST_TOKENS: Final = 1_000_000_000
+_EXACT: Final = frozenset({str, int, bool, float, NoneType})
 
 
 class AnswerBuilder:
@@ -63,13 +73,13 @@ class AnswerBuilder:
             if current is None or current.kind is not Text:
                 current = self._begin(Text)
             current.parts.append(text)  # pyright: ignore[reportUnknownArgumentType]
-            return delta
+            return delta if text.__class__ is str else TextDelta(exact_text(text))  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType]
         take = self._TAKE.get(delta.__class__)
         if take is None:
             raise ModelProtocolError(f"The model yielded a {type(delta).__name__}, which is not a delta.")
         if self.ended is not None and not isinstance(delta, UsageDelta):
             raise ModelProtocolError("The model went on after the end of its answer.")
-        return take(self, delta)
+        return take(self, _plain(delta))
 
     def close(self) -> None:
         """Take nothing more."""
@@ -155,6 +165,8 @@ class AnswerBuilder:
 
     def _call_start(self, delta: ToolCallStart) -> Delta:
         self._current = None
+        if len(self._calls) >= _MOST_CALLS:
+            raise ModelProtocolError(f"The model asked for more than {_MOST_CALLS:,} tool calls in one answer.")
         call = _Call(self._unused(delta.id), _legal_name(delta.name), delta.provider_data)
         self._calls[delta.id] = call
         self._blocks.append(call)
@@ -171,6 +183,7 @@ class AnswerBuilder:
         return delta if delta.id == call.id else ToolCallEnd(call.id)
 
     def _usage(self, delta: UsageDelta) -> Delta:
+        delta = _possible(delta)
         self.usage = delta if self.usage is None else newer(self.usage, delta)
         if delta.output is not None:
             self._reported_at = [len(block.parts) for block in self._blocks]
@@ -283,11 +296,32 @@ def parse_arguments(written: str) -> dict[str, Any] | None:
 
 def well_formed(text: str) -> str:
     """Text that can be sent: surrogate halves that a stream split are joined, and lone ones replaced."""
+    if encodes(text):
+        return exact_text(text)
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def _plain(delta: Delta) -> Delta:
+    """A delta of exact types. Raises `ModelProtocolError` when a model of the user's own yields what has none."""
+    fields = {name: getattr(delta, name) for name in delta.__struct_fields__}
+    odd = {name: value for name, value in fields.items() if value.__class__ not in _EXACT}
     try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return text
+        plain: dict[str, Any] = {
+            name: exact_text(each) if isinstance(each, str) else exact(each, Any) for name, each in odd.items()
+        }
+    except NotPlain as error:
+        raise ModelProtocolError(f"The model yielded a {type(delta).__name__} that cannot be kept: {error}.") from None
+    return replace(delta, **plain) if plain else delta
+
+
+def _possible(delta: UsageDelta) -> UsageDelta:
+    """A report without figures that cannot be true: these are unknown, and are estimated."""
+    counts = {name: getattr(delta, name) for name in delta.__struct_fields__ if name != "final"}
+    wrong = {name: count for name, count in counts.items() if count is not None and not 0 <= count <= _MOST_TOKENS}
+    if not wrong:
+        return delta
+    _log.warning("The model reported token counts that cannot be true, which are ignored: %s.", wrong)
+    return replace(delta, **dict.fromkeys(wrong))
 
 
 def _legal_name(name: str) -> str:

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from .._exact import NotPlain, exact
 from ..cancellation import Mode, Source
 from ..errors import InvalidConversation, UnknownInterrupt
 from ..interrupts import Answers, ArgumentCheck, Interrupt, PendingCall, PendingTurn, answer_turn
@@ -22,6 +23,8 @@ from .validity import faults
 
 TASK: Final = "conversation.task"
 """The named value that has the last task."""
+KEPT_RESULT: Final = "result."
+"""The names of values that are tool results in full, which the messages have without their middle, begin with this."""
 
 
 class ConversationRun(Protocol):
@@ -280,11 +283,13 @@ class Conversation:
         Where that is the middle of a turn, it begins with what came before the turn. An open question to a person stays
         with the original.
         """
-        return Conversation(last_complete_turn(self.sealed(), at))
+        made = Conversation(last_complete_turn(self.sealed(), at))
+        made.values.update((name, value) for name, value in self.values.items() if name.startswith(KEPT_RESULT))
+        return made
 
 
 def _checked_messages(messages: object) -> tuple[Message, ...]:
-    """The messages that a conversation begins with. Raises `InvalidConversation` for anything that is none."""
+    """The messages that a conversation begins with, of exact types. Raises `InvalidConversation` for anything else."""
     if not isinstance(messages, list | tuple):
         raise InvalidConversation((f"{type(messages).__name__} is not a list of messages",))
     wrong = {type(each).__name__ for each in messages if not isinstance(each, Message)}  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
@@ -292,4 +297,7 @@ def _checked_messages(messages: object) -> tuple[Message, ...]:
         raise InvalidConversation(
             (f"{', '.join(sorted(wrong))} is not a UserMessage, AssistantMessage or ToolMessage",)
         )
-    return tuple(messages)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+    try:
+        return tuple(exact(message, Message) for message in messages)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+    except NotPlain as error:
+        raise InvalidConversation((str(error),)) from None

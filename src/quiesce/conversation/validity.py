@@ -16,6 +16,7 @@ from typing import Final
 
 import msgspec
 
+from .._exact import NotPlain, encodes, exact
 from ..errors import InvalidConversation, InvalidPrompt
 from ..messages import (
     AssistantMessage,
@@ -100,10 +101,10 @@ def _content_faults(index: int, content: tuple[object, ...], allowed: tuple[type
             case Text(text) | CutNote(text):
                 if not text.strip():
                     yield f"message {index}: blank text"
-                if not _encodes(text):
+                if not encodes(text):
                     yield f"message {index}: text that cannot be encoded"
             case Reasoning(text):
-                if not _encodes(text):
+                if not encodes(text):
                     yield f"message {index}: reasoning that cannot be encoded"
             case Image(_, data, url) | Document(_, data, url):
                 if not data and not url:
@@ -127,16 +128,8 @@ def _call_faults(index: int, calls: tuple[ToolCall, ...], ids: set[str]) -> Iter
             yield f"message {index}: the arguments of {call.id!r} are not JSON"
 
 
-def _encodes(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 def user_message(prompt: Prompt) -> UserMessage:
-    """A prompt as a message. Raises `InvalidPrompt` for anything that cannot be one."""
+    """A prompt as a message, of exact types. Raises `InvalidPrompt` for anything that cannot be one."""
     match prompt:
         case str():
             message = UserMessage((Text(prompt),))
@@ -146,7 +139,11 @@ def user_message(prompt: Prompt) -> UserMessage:
             message = UserMessage(tuple(Text(part) if isinstance(part, str) else part for part in prompt))
         case _:  # pyright: ignore[reportUnnecessaryComparison]
             raise InvalidPrompt(prompt)
-    wrong = faults((message,))
+    try:
+        message = exact(message, UserMessage)
+        wrong = faults((message,))
+    except NotPlain as error:
+        wrong = (str(error),)
     if wrong:
         raise InvalidPrompt(prompt, f"This prompt cannot be sent: {'; '.join(wrong)}.")
     return message

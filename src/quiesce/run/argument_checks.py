@@ -8,6 +8,7 @@ from os import PathLike
 from typing import Any, Final, Literal, Protocol, TypeAlias, get_args, runtime_checkable
 from weakref import WeakValueDictionary
 
+from .._exact import exact_text
 from ..compaction import Context
 from ..errors import ConfigurationError, DuplicateTool, InvalidTool
 from ..limits import Limits, OnLimit
@@ -167,8 +168,8 @@ def check_agent_options(
     limits: object,
     retry: object,
     on_limit: object,
-    *,
     settings: object,
+    *,
     stop_policy: object,
     calibration: object,
 ) -> None:
@@ -185,7 +186,7 @@ def checked_agent_name(name: object) -> str:
     """A name that can be shown. Raises `ConfigurationError`."""
     if not isinstance(name, str) or not name.strip() or len(name) > 200 or not name.isprintable():
         raise ConfigurationError(f"An agent cannot have name={name!r}.", todo="Use up to 200 printable characters.")
-    return name
+    return exact_text(name)
 
 
 def checked_deps_type(deps_type: object) -> Any:

@@ -19,6 +19,7 @@ from ..middleware.base import Middleware
 from ..models.base import Model, ToolChoice
 from ..retry import Retry
 from ..sessions.queue.waiting import OnBusy
+from ..tools.big_results import MAX_RESULT
 from ..tools.tool import Tool
 from ..usage.estimate.calibration import Calibration
 from ..usage.estimate.estimator import UsageEstimator
@@ -70,6 +71,7 @@ class RunConfig:
     stream_timeouts: StreamTimeouts = field(default_factory=StreamTimeouts)
     middleware: tuple[Middleware[Any], ...] = ()
     tool_choice: ToolChoice | None = None
+    max_result: int | None = MAX_RESULT
     handoffs: tuple[str, ...] = ()
     """The tools by which the conversation has come to this agent."""
 

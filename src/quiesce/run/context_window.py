@@ -5,30 +5,30 @@ from __future__ import annotations
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
-from ..billing.request_bill import RequestBill
 from ..compaction import Context, Summary, by_rule_of_thumb, is_summarised, media_weight
 from ..conversation.answer import AnswerBuilder
 from ..conversation.validity import check
-from ..errors import ModelError, ModelProtocolError
+from ..errors import GuardrailTripped, RequestRejected
 from ..events import ContextReduced
-from ..messages import Message
+from ..messages import Message, ToolMessage
 from ..models.base import Model, ModelRequest
-from ..tools.current_run import current_run
-from ..usage.ledger import HowItEnded
-from .config import RunConfig, billing_terms
+from ..usage.estimate.message_size import MessageSizer
+from ..usage.figure import Provenance
+from .requests import ask_on_the_side
 from .state import RunState
-from .stream_timeouts import StreamWatch
 
 _SUMMARY: Final = "context.summary"
 
 
 async def fit(state: RunState, context: Context, messages: tuple[Message, ...]) -> tuple[Message, ...]:
     """What of these messages is sent to the model, by a strategy for long conversations."""
-    sending = await context.fit(messages, RequestWindow(state))
+    window = RequestWindow(state)
+    sending = await context.fit(messages, window)
     if sending is not messages:
         check(sending)
-        state.events.push(ContextReduced(len(messages) - len(sending), is_summarised(sending)))
+        state.events.push(window.reduction(messages, sending))
     return sending
 
 
@@ -40,10 +40,13 @@ class RequestWindow:
 
     def weigh(self, message: Message) -> int:
         """About how many tokens a message is for the run's model."""
+        sizer = self._sizer
+        return by_rule_of_thumb(message) if sizer is None else sizer(message) + media_weight(message)
+
+    @property
+    def _sizer(self) -> MessageSizer | None:
         estimator = self._state.config.estimator
-        if estimator is None:
-            return by_rule_of_thumb(message)
-        return estimator.message_sizer(self._state.claim.conversation)(message) + media_weight(message)
+        return None if estimator is None else estimator.message_sizer(self._state.claim.conversation)
 
     @property
     def summary(self) -> Summary | None:
@@ -58,50 +61,36 @@ class RequestWindow:
         if self._state.saving.journal is not None:
             self._state.saving.journal.set_value(_SUMMARY, written)
 
+    def reduction(self, messages: tuple[Message, ...], sending: tuple[Message, ...]) -> ContextReduced:
+        """What readers are told about messages that are not sent."""
+        sent = {id(message) for message in sending}
+        left_out = [message for message in messages if id(message) not in sent]
+        changed = sum(id(message) not in {id(each) for each in messages} for message in sending)
+        sizer = self._sizer
+        return ContextReduced(
+            max(0, len(left_out) - changed),  # a prompt with a summary beside it is sent
+            is_summarised(sending),
+            sum(map(self.weigh, messages)),
+            sum(map(self.weigh, sending)),
+            Provenance.HEURISTIC if sizer is None else sizer.source,
+        )
+
     async def ask(self, request: ModelRequest, model: Model | None) -> AnswerBuilder:
-        """Ask a model something on the side: stoppable, and booked in the ledger. Raises a `ModelError`."""
-        state, config = self._state, self._state.config
-        asked = model or config.model
-        terms = billing_terms(config if model is None else RunConfig(config.agent, model, drain_pool=config.drain_pool))
-        builder = AnswerBuilder()
-        # What it teaches about tokens is not about this conversation, so it is booked as another one.
-        bill = RequestBill(state.run_id, state.spending.bill.ledger, builder, state.spending.refresh_receipt, terms)
-        state.spending.side_bills.append(bill)
+        """Ask a model something on the side: through the middleware, stoppable, and booked in the ledger.
+
+        Providers refuse calls and results of tools that a request does not describe. Raises a `ModelError`.
+        """
+        state, builder = self._state, AnswerBuilder()
+        if any(isinstance(message, ToolMessage) for message in request.messages):
+            specs = tuple(tool.spec for tool in state.tools.available.values())
+            request = replace(request, tools=specs, tool_choice="none" if specs else None)
         await state.saving.durable()
-        bill.open(request, builder, turn=state.progress.turn_number, attempt=state.progress.attempt)
-        ended: HowItEnded = "hung_up"
-        failure: ModelError | None = None
+        asking = ask_on_the_side(state, builder, request, model or state.config.model)
         try:
-            await state.foreign_tasks.run(_collect(asked, request, builder, state), "model call on the side")
-            ended = "completed" if builder.complete else "failed"
-        except ModelError as error:
-            ended, failure = "failed", error
-            raise
+            await state.foreign_tasks.run(asking, "model call on the side")
+        except GuardrailTripped as tripped:
+            state.token.cancel(tripped.reason, source="guardrail")
+            raise RequestRejected("A guardrail has stopped the run.") from None
         finally:
             builder.close()
-            entry = bill.close(ended, failure)
-            assert entry is not None  # it was opened above
-            state.spending.book(entry)
         return builder
-
-
-async def _collect(model: Model, request: ModelRequest, builder: AnswerBuilder, state: RunState) -> None:
-    """Read a whole answer that is not shown to readers."""
-    current_run.set(None)  # a connection that is kept for later keeps its context, and would keep the run
-    try:
-        async with (
-            StreamWatch(state.config.stream_timeouts, builder, lambda: not builder.is_open) as watch,
-            model.stream(request) as deltas,
-        ):
-            try:
-                async for delta in deltas:
-                    if not builder.is_open:
-                        return
-                    builder.add(delta)
-            finally:
-                watch.stop()
-                state.foreign_tasks.note_closing()
-    except ModelError:
-        raise
-    except Exception as error:
-        raise ModelProtocolError(f"The model raised {type(error).__name__}: {error}.") from error

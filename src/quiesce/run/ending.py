@@ -153,5 +153,5 @@ def last_event(result: RunResult) -> RunEnded:
 
 def _torn_receipt(call_id: str, name: str) -> CallReceipt:
     return CallReceipt(
-        call_id, name, Outcome.NEVER_STARTED, detail="The model was stopped while it wrote the arguments."
+        call_id, name, Outcome.NEVER_STARTED, ok=False, detail="The model was stopped while it wrote the arguments."
     )

@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, TypeAlias, cast
 
+from .._exact import exact_text
 from ..errors import ConfigurationError, RunError
 from ..run_context import DepsT, RunContext
 
@@ -28,7 +29,7 @@ def checked_instructions(given: object) -> tuple[Instruction[Any], ...]:
 
 def joined(texts: Iterable[str | None]) -> str | None:
     """Several instructions as one text."""
-    return "\n\n".join(text for text in texts if text) or None
+    return "\n\n".join(exact_text(text) for text in texts if text) or None
 
 
 def static_text(instructions: tuple[Instruction[Any], ...]) -> str | None:

@@ -27,8 +27,8 @@ from ..errors import (
 )
 from ..events import Delta, ModelCallStarted
 from ..messages import Message
-from ..middleware.base import Middleware, ModelCall, chain_model_calls
-from ..models.base import ModelRequest
+from ..middleware.base import Middleware, ModelCall, around_model_calls, chain_model_calls
+from ..models.base import Model, ModelRequest
 from ..phases import Phase
 from ..tools.current_run import current_run
 from .events.fanout import CHECKPOINT_EVERY
@@ -49,7 +49,7 @@ def build_request(state: RunState, sending: tuple[Message, ...], instructions: s
     return ModelRequest(
         messages=sending,
         instructions=last_answer_note(state, instructions) if last else instructions,
-        tools=() if last else tuple(tool.spec for tool in config.tools.values()),
+        tools=() if last else tuple(tool.spec for tool in state.tools.available.values()),
         output_schema=None if config.output is None else config.output.schema,
         settings=config.settings,
         tool_choice=None if last else choice,
@@ -84,6 +84,26 @@ async def read_through(
             raise
         if sender.may_send:
             raise MiddlewareFailed(f"Middleware raised {type(error).__name__}: {error}.") from error
+
+
+async def ask_on_the_side(state: RunState, builder: AnswerBuilder, request: ModelRequest, model: Model) -> None:
+    """Read the answer to a request whose answer is not part of the conversation: a summary. Raises a `ModelError`."""
+    current_run.set(None)  # a connection that is kept for later keeps its context, and would keep the run
+    progress, sender = state.progress, SideRequestSender(state, builder, request)
+    middleware = around_model_calls(state.config.middleware)
+    call: ModelCall[Any] = ModelCall(
+        state.claim.context, model, request, progress.turn_number, progress.attempt, sender.emit
+    )
+    try:
+        async with chain_model_calls(middleware, sender.send)(call) as deltas:
+            async for delta in deltas:
+                if not sender.may_send:
+                    return
+                builder.add(delta)
+    except (ModelError, GuardrailTripped):
+        raise
+    except Exception as error:
+        raise MiddlewareFailed(f"Middleware raised {type(error).__name__}: {error}.") from error
 
 
 async def _read(state: RunState, builder: AnswerBuilder, deltas: AsyncIterator[Delta]) -> None:
@@ -175,6 +195,15 @@ class RequestSender:
         sent = state.spending.send(call.model, request, learn=same)
         state.events.push(ModelCallStarted(state.progress.turn_number, state.progress.attempt, call.model.name))
         return sent
+
+
+class SideRequestSender(RequestSender):
+    """Sends a request whose answer is not the one that the run waits for."""
+
+    @property
+    def may_send(self) -> bool:
+        """Whether nothing has asked the run to stop."""
+        return self._builder.is_open and not self._state.progress.stop_wanted
 
 
 class RequestStream:

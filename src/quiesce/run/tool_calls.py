@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from ..cancellation import CancellationToken
@@ -18,8 +18,9 @@ from ..run_context import RunContext
 from ..tools.approval import checked_arguments
 from ..tools.background import BackgroundProcesses
 from ..tools.batch import ToolBatch
+from ..tools.big_results import KeptResults
 from ..tools.questions import CallQuestions
-from ..tools.tool import Tool
+from ..tools.tool import MaxResult, Tool
 from ..tools.undo.log import UndoLog
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ class RunTools:
         self.torn_calls: tuple[tuple[str, str], ...] = ()
         """The id and the name of each call whose arguments a stop has cut."""
         self.late: Final[list[LateOutcome]] = []
+        self.kept: Final = KeptResults(lambda: state.claim.conversation.values, self._keep_value)
 
     # --- Batches ------------------------------------------------------------------------------------------------
 
@@ -56,11 +58,17 @@ class RunTools:
     def new_batch(self, calls: tuple[ToolCall, ...], pending: PendingTurn | None = None) -> ToolBatch:
         """A batch of this run; `pending` is how far an earlier run has come with the same calls."""
         config = self._state.config
-        batch = ToolBatch(calls, config.tools, self, sequential=config.sequential, pending=pending)
+        batch = ToolBatch(calls, self.available, self, sequential=config.sequential, pending=pending)
         self.batches.append(batch)
         if pending is not None:
             self.undo_log.resume_turn(batch.undoable_calls())
         return batch
+
+    @property
+    def available(self) -> Mapping[str, Tool]:
+        """The tools of the agent, and the one that reads long results once there is such a result."""
+        tools, reader = self._state.config.tools, self.kept.reader
+        return tools if reader is None or reader.name in tools else {**tools, reader.name: reader}
 
     def check_arguments(self, call: ToolCall, arguments: dict[str, Any]) -> dict[str, Any]:
         """The arguments that a person gives for a call that waits, frozen. Raises `ToolError` for invalid ones.
@@ -166,6 +174,17 @@ class RunTools:
         event = AfterToolCall(state.claim.context, state.token, call, result)
         await state.config.hooks.call(event, state.hook_failed)
         return event.replacement or result
+
+    def fit_result(self, tool: Tool | None, result: ToolResult, *, late: bool = False) -> ToolResult:
+        """The result, without its middle when it is longer than the tool or the agent allows."""
+        most: MaxResult = "agent" if tool is None else tool.max_result
+        return self.kept.fit(result, self._state.config.max_result if most == "agent" else most, keep=not late)
+
+    def _keep_value(self, name: str, value: bytes) -> None:
+        """Keep a value of the conversation, in its store where it has one."""
+        self._state.claim.conversation.values[name] = value
+        if self._state.saving.journal is not None:
+            self._state.saving.journal.set_value(name, value)
 
     def record_late(self, outcome: LateOutcome) -> None:
         """Note that an abandoned call has ended. From the loop, or from the tool's thread once the loop has closed.

@@ -29,6 +29,7 @@ from .openapi import OPERATIONS, Operation, document
 from .problems import HANDLERS
 from .services import Services
 from .settings import Settings
+from .sole_server import sole_server
 
 STATIC: Final = Path(__file__).parent / "static"
 
@@ -81,12 +82,13 @@ class Application(Starlette):
     @asynccontextmanager
     async def open_services(self) -> AsyncGenerator[None]:
         """Restore stored runs; on leaving, drain and close the store."""
-        await self.services.open()
-        try:
-            yield
-        finally:
-            await self.drain.begin()
-            await self.services.close()
+        with sole_server():
+            await self.services.open()
+            try:
+                yield
+            finally:
+                await self.drain.begin()
+                await self.services.close()
 
 
 def create_app(

@@ -22,6 +22,11 @@ class Drain:
         self._task: asyncio.Task[None] | None = None
         self._hurry: asyncio.Event | None = None
 
+    @property
+    def begun(self) -> bool:
+        """Whether the server is shutting down."""
+        return self._task is not None
+
     def begin(self) -> asyncio.Task[None]:
         """Accept no new runs and stop the running ones. The task ends when all are at rest or the time is over."""
         if self._task is None:

@@ -13,6 +13,7 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
+from .._exact import base_value
 from ..events import Event, RunEnded
 
 # The most bytes and events that one `read()` returns, so that a long log is sent in steps.
@@ -33,6 +34,10 @@ class EventLog(Protocol):
     @property
     def size(self) -> int:
         """The memory that the log needs, in bytes."""
+        ...
+
+    def is_over(self, after: int) -> bool:
+        """Whether there is no event after this number, and never will be."""
         ...
 
     def append(self, event: Event) -> None:
@@ -72,6 +77,10 @@ class MemoryLog:
     def size(self) -> int:
         """The memory that the log needs, in bytes."""
         return self._size
+
+    def is_over(self, after: int) -> bool:
+        """Whether there is no event after this number, and never will be."""
+        return self._ended and after >= self.last
 
     def append(self, event: Event) -> None:
         """Add an event."""
@@ -162,8 +171,9 @@ def to_json(value: Any) -> bytes:
             return json.dumps({"type": str(kind), "not_shown": type(error).__name__}).encode()
 
 
-def _as_text(value: Any) -> str:
-    return repr(value)[:1000]
+def _as_text(value: Any) -> Any:
+    plain = base_value(value)
+    return repr(value)[:1000] if plain is None else plain
 
 
 _ENCODER: Final = msgspec.json.Encoder(enc_hook=_as_text)

@@ -44,8 +44,9 @@ def mount(
     store      where sessions and runs are saved: a path, a URL or a `Store`
     deps       a function, sync or async, that makes the deps of each run from a `RunRequest`
 
-    SIGTERM and SIGINT drain the runs: they are stopped after their turn, then now, then by force. The application's
-    shutdown waits for them. Raises `ConfigurationError` for no agent, or two of the same name.
+    SIGTERM and SIGINT drain the runs: they are stopped after their turn, then now, then by force. The server gets the
+    signal when they are at rest, so that a client can stop its run meanwhile; a second signal ends the drain.
+    Raises `ConfigurationError` for no agent, or two of the same name.
     """
     agents = (agent,) if isinstance(agent, Agent) else tuple(agent)
     inner = create_app(*agents, settings=settings, keys=keys, owner_of=owner_of, store=store, deps=deps)
@@ -64,18 +65,33 @@ def mount(
 
 @contextmanager
 def _drain_on_signals(inner: Application) -> Generator[None]:
-    """Drain when a signal arrives, then call the previous handler: a server that shuts down waits for streams."""
+    """Drain when a signal arrives, then call the previous handler: a server that shuts down accepts no requests.
+
+    A second signal calls it at once.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     loop = asyncio.get_running_loop()
     before = {number: signal.getsignal(number) for number in _SIGNALS}
 
-    def on_signal(number: int, frame: FrameType | None) -> None:
-        loop.call_soon_threadsafe(inner.drain.begin)
+    def pass_on(number: int, frame: FrameType | None) -> None:
         handler = before[signal.Signals(number)]
         if callable(handler):
             handler(number, frame)
+
+    def drain(number: int) -> None:
+        if inner.drain.begun:
+            inner.drain.hurry()
+            pass_on(number, None)
+        else:
+            inner.drain.begin().add_done_callback(lambda _: pass_on(number, None))
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        try:
+            loop.call_soon_threadsafe(drain, number)
+        except RuntimeError:  # the loop has closed
+            pass_on(number, frame)
 
     for number, handler in before.items():
         if callable(handler):  # a handler that was not set from Python cannot be called

@@ -171,7 +171,8 @@ OPERATIONS: Final = (
         "delete", "/runs/{id}", "delete_run", "Delete an ended run", _DELETED, refusals=(409, *_BODY_REFUSED),
     ),
     Operation(
-        "get", "/runs/{id}/events", "stream_events", "All events of a run, past and future", {},
+        "get", "/runs/{id}/events", "stream_events", "All events of a run, past and future",
+        {204: ("", "The run has ended, and the client has seen its last event.")},
         stream="Event", parameters=_resume_at(_EVENT_NUMBER), refusals=(422, 429),
     ),
     Operation(

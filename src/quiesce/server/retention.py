@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Final
+import logging
+import os
+from pathlib import Path
+from typing import BinaryIO, Final
 
+from ..errors import ConfigurationError
 from .event_log import to_json
 from .live_run import LiveRun
 from .problems import Problem
@@ -11,6 +15,8 @@ from .registry import RunRegistry, ServedRun
 from .run_list import RunLists
 from .settings import Settings
 from .usage import UsageTotals
+
+_log: Final = logging.getLogger("quiesce.server")
 
 
 class Retention:
@@ -58,5 +64,22 @@ class Retention:
     def _write_receipt(self, run: LiveRun) -> None:
         if self._settings.receipts is not None:
             line = to_json({"owner": run.info.owner, "agent": run.info.agent.name, "receipt": run.receipt})
-            with self._settings.receipts.open("ab") as file:
-                file.write(line + b"\n")
+            try:
+                with open_receipts(self._settings.receipts) as file:
+                    file.write(line + b"\n")
+            except OSError as error:  # the run has ended all the same, and its readers are told so
+                _log.error("the receipt of run %s cannot be written: %s", run.id, error)
+
+
+def open_receipts(path: Path) -> BinaryIO:
+    """The file of the receipts, to add one: only its owner can read it. Raises `OSError`."""
+    return open(path, "ab", opener=lambda name, flags: os.open(name, flags, 0o600))
+
+
+def check_receipts(path: Path | None) -> None:
+    """Raises `ConfigurationError` when receipts cannot be written there."""
+    try:
+        if path is not None:
+            open_receipts(path).close()
+    except OSError as error:
+        raise ConfigurationError(f"Receipts cannot be written to {path}: {error.strerror}.") from None

@@ -13,7 +13,7 @@ from .agents import AgentTable
 from .deps import DepsFactory, DepsSource
 from .quotas import Quotas
 from .registry import RunRegistry
-from .retention import Retention
+from .retention import Retention, check_receipts
 from .run_list import RunLists
 from .sessions import SessionRegistry
 from .settings import Settings
@@ -61,7 +61,11 @@ class Services:
         self._store: Final = store
 
     async def open(self) -> None:
-        """Restore the sessions and runs of earlier servers from the store. Crashed runs are at rest afterwards."""
+        """Restore the sessions and runs of earlier servers from the store. Crashed runs are at rest afterwards.
+
+        Raises `ConfigurationError` when receipts cannot be written.
+        """
+        check_receipts(self.settings.receipts)
         if self._store is None:
             return
         restored = await StoredRuns(self._store).restore(self.agents.by_name, self.settings.keep_sessions)

@@ -60,6 +60,10 @@ class StoredLog:
         """The number of the last event."""
         return self._saved if self._end is None else self._saved + 1
 
+    def is_over(self, after: int) -> bool:
+        """Whether there is no event after this number."""
+        return after >= self.last
+
     def append(self, event: Event) -> None:
         """Never called: the run is over."""
 

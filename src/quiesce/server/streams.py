@@ -8,6 +8,7 @@ from typing import Final
 import anyio
 from sse_starlette import EventSourceResponse, ServerSentEvent
 from sse_starlette.sse import SendTimeoutError
+from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from .endpoint import ApiRequest
@@ -58,10 +59,12 @@ class EventResponse(EventSourceResponse):
         await anyio.sleep_forever()
 
 
-async def stream_events(request: ApiRequest) -> EventResponse:
-    """`GET /runs/{id}/events`."""
-    run = request.run
-    frames = _frames(run, run.log.begin(_event_number(request)))
+async def stream_events(request: ApiRequest) -> Response:
+    """`GET /runs/{id}/events`. A browser's `EventSource` comes back after the last event; 204 tells it not to."""
+    run, number = request.run, _event_number(request)
+    if number and run.log.is_over(number):
+        return Response(status_code=204)
+    frames = _frames(run, run.log.begin(number))
     response = EventResponse(request.services, request.owner, frames, run.readers.disconnected)
     run.readers.connected()
     return response

@@ -11,6 +11,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias, get_args
 
 import msgspec
 
+from .._exact import exact_text
 from ..conversation.conversation import Conversation, ConversationState
 from ..conversation.sealing import DEFAULT_CUT_NOTE
 from ..errors import ConfigurationError, SessionNotFound, StateNotSaved, StoreDamaged, StoreError, StoreUnavailable
@@ -238,7 +239,7 @@ class Session(Conversation):
         """Save the state with the messages of the same batch, if it has changed and has a JSON form."""
         if self._shared_state is None or unsavable(self._shared_state) is not None:
             return  # the run fails with words about it as soon as it may
-        encoded = msgspec.json.encode(self._shared_state)
+        encoded = encode(self._shared_state)
         if encoded != self.values.get(STATE, b"{}"):
             journal.set_value(STATE, encoded)
 
@@ -421,7 +422,7 @@ def _checked_name(name: str) -> str:
         raise ConfigurationError(
             f"A session cannot be named {repr(name)[:60]}.", todo="Use up to 200 printable characters, not all blank."
         )
-    return name
+    return exact_text(name)
 
 
 def _checked_seconds(what: str, seconds: float, *, least: float) -> float:

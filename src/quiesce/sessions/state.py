@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from math import isfinite
 from typing import Any, Final
+
+from .._exact import encodes
 
 STATE: Final = "conversation.state"
 
@@ -10,7 +13,11 @@ STATE: Final = "conversation.state"
 def unsavable(value: Any, path: str = "state") -> str | None:
     """Where in the state a value stands that has no JSON form, such as `state['db']`; None when everything has one."""
     match value:
-        case None | str() | bool() | int() | float():
+        case float():
+            return None if isfinite(value) else path
+        case str():
+            return None if encodes(value) else path
+        case None | bool() | int():
             return None
         case dict():
             for key, each in value.items():  # pyright: ignore[reportUnknownVariableType]

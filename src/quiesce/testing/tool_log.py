@@ -8,6 +8,7 @@ from contextlib import aclosing
 from typing import Any, Final, Self
 
 from ..messages import Outcome, ToolResult
+from ..tools.big_results import READER
 from ..tools.tool import Tool
 
 
@@ -18,12 +19,13 @@ class ToolLog:
         self.entered: Final[Counter[str]] = Counter()
         self.returned: Final[Counter[str]] = Counter()
         self.raised: Final[Counter[str]] = Counter()
-        self.unseen: Final[set[str]] = set()
-        """Tools that run in other processes and cannot be counted."""
+        self.unseen: Final[set[str]] = {READER}
+        """Tools that run in other processes, or that the run adds by itself: they cannot be counted."""
 
     def watch(self, tools: dict[str, Tool]) -> None:
         """Wrap each tool in the table of an agent."""
         for name, tool in tools.items():
+            self.unseen.discard(name)
             if tool.policy.on_stop == "kill":
                 self.unseen.add(name)
                 continue

@@ -21,7 +21,7 @@ from .host import ToolHost
 from .invocation import Invocation
 from .output import as_result_of, completed_result, describe_error, failed_result, with_changed_arguments
 from .questions import CallQuestions
-from .result_text import process_ended_result, raised_result, receipt_detail, stopped_result
+from .result_text import process_ended_result, raised_result, receipt_detail, stopped_result, succeeded
 from .thread import ThreadOutcome
 from .tool import Tool
 from .tool_return import ToolReturn
@@ -89,7 +89,7 @@ class CallInProgress:
         except InterruptSignal as signal:
             self._suspend(signal)
         if self.result is not None and not self.abandoned:
-            self.result = await self._host.after_tool(self.call, self.result)
+            self.result = self._host.fit_result(self.tool, await self._host.after_tool(self.call, self.result))
             self.announce()
 
     async def _run_through_middleware(self) -> None:
@@ -109,7 +109,7 @@ class CallInProgress:
         if self.result is None:
             self._finish(replacement)
         elif self.result.outcome is Outcome.COMPLETED:  # a result that says how the tool was stopped is not replaced
-            self.result = replacement
+            self.result = self._host.fit_result(self.tool, replacement)
 
     async def _run_once(self, call: ToolCall) -> ToolResult:
         """Run the tool, for middleware. Raises `ToolError` the second time."""
@@ -209,9 +209,11 @@ class CallInProgress:
         self._times.mark_ended()
         self._stop.clear_timer()
         if not self.abandoned:
-            self.result = with_changed_arguments(result, self.questions.changed_arguments)
+            changed = with_changed_arguments(result, self.questions.changed_arguments)
+            self.result = self._host.fit_result(self.tool, changed)
             return
-        late = LateOutcome(self.call.id, self.call.name, not result.is_error, result.text, self._times.lateness)
+        result = self._host.fit_result(self.tool, result, late=True)
+        late = LateOutcome(self.call.id, self.call.name, succeeded(result), result.text, self._times.lateness)
         self._host.record_late(late)
 
     def _suspend(self, signal: InterruptSignal) -> None:
@@ -376,7 +378,7 @@ class CallInProgress:
     @property
     def completed(self) -> bool:
         """Whether the tool came to its own end, without an error."""
-        return self.result is not None and self.result.outcome is Outcome.COMPLETED and not self.result.is_error
+        return self.result is not None and succeeded(self.result)
 
     @property
     def can_be_undone(self) -> bool:
@@ -406,7 +408,14 @@ class CallInProgress:
         """This call's line on the receipt."""
         result = self.settled_result()
         detail = "\n".join(filter(None, (receipt_detail(result), self._stop.shield_note)))
-        ok = result.outcome is not Outcome.COMPLETED or not result.is_error
+        ok = succeeded(result)
         return CallReceipt(
-            self.call.id, self.call.name, result.outcome, ok, detail, self._times.duration, self.suspended
+            self.call.id,
+            self.call.name,
+            result.outcome,
+            ok,
+            detail,
+            self._times.duration,
+            self.suspended,
+            result.full_length,
         )

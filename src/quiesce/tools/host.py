@@ -78,5 +78,9 @@ class ToolHost(Protocol):
         """Call the hooks with a result. They may replace it."""
         ...
 
+    def fit_result(self, tool: Tool | None, result: ToolResult, *, late: bool = False) -> ToolResult:
+        """The result, without its middle when it is too long. That of a call that ended `late` is not kept aside."""
+        ...
+
     def record_late(self, outcome: LateOutcome) -> None:
         """Record that an abandoned call has ended."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from .._exact import exact
 from ..conversation.answer import well_formed
 from ..messages import Document, Image, Outcome, ResultContent, Text, ToolCall, ToolResult
 from .tool_return import ToolReturn
@@ -78,7 +79,7 @@ def _is_content(parts: Sequence[Any]) -> bool:
 def _attachment(value: Image | Document) -> Image | Document:
     if not value.data and not value.url:
         raise ValueError("an attachment with neither data nor url")
-    return value
+    return exact(value, type(value))
 
 
 def _text(text: str) -> Text:

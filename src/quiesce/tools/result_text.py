@@ -62,9 +62,14 @@ def process_ended_result(
     return stopped_result(call, Outcome.KILLED, why, streams)
 
 
+def succeeded(result: ToolResult) -> bool:
+    """Whether the tool came to its own end without an error."""
+    return result.outcome is Outcome.COMPLETED and not result.is_error
+
+
 def receipt_detail(result: ToolResult) -> str:
     """The text on the receipt beside the outcome."""
-    return "" if result.outcome is Outcome.COMPLETED and not result.is_error else result.text
+    return "" if succeeded(result) else result.text
 
 
 def _with_output(sentence: str, streams: Iterable[CapturedOutput]) -> str:

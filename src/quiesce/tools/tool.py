@@ -52,6 +52,8 @@ RequiresApproval: TypeAlias = (
 )
 Sequential: TypeAlias = bool | Callable[[dict[str, Any]], object]
 Preview: TypeAlias = Callable[[dict[str, Any]], str | None]
+MaxResult: TypeAlias = int | Literal["agent"] | None
+MIN_RESULT: Final = 1000
 
 _NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
@@ -71,6 +73,7 @@ class ToolOptions(TypedDict, total=False):
     requires_approval: RequiresApproval
     approval_expires_in: float | None
     preview: Preview | None
+    max_result: MaxResult
 
 
 class Tool(Generic[P, R]):
@@ -101,6 +104,7 @@ class Tool(Generic[P, R]):
             inherit_env=options.get("inherit_env", True),
         )
         self._options: Final = options
+        self.max_result: Final = _checked_max_result(self.name, options.get("max_result", "agent"))
         self.sequential: Final = options.get("sequential", False)
         self.requires_approval: Final = options.get("requires_approval", False)
         self.approval_expires_in: Final = options.get("approval_expires_in")
@@ -281,6 +285,16 @@ def _is_function(value: object, *, or_else: type[bool] | None) -> bool:
     return is_other or (callable(value) and not isinstance(value, type))
 
 
+def _checked_max_result(name: str, value: MaxResult) -> MaxResult:
+    """Raises `InvalidTool` unless this is a number of characters, None, or "agent"."""
+    if value not in (None, "agent") and not (type(value) is int and value >= MIN_RESULT):
+        raise InvalidTool(
+            f"Tool {name!r} has max_result={value!r}, which makes no sense.",
+            todo=f"Use {MIN_RESULT} characters or more, or None for no limit.",
+        )
+    return value
+
+
 def _not_transferable(name: str, error: Exception) -> InvalidTool:
     return InvalidTool(
         f"Tool {name!r} cannot run in a process of its own: {error}.",
@@ -346,6 +360,8 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     or a text, which is shown as the preview; if it raises, an approval is needed. After `approval_expires_in` seconds
     the call can no longer be approved. `preview` is called with the arguments and returns text that shows a person what
     the call would do, such as a diff (see `Tool.preview_text`).
+
+    Of a result that is longer than `max_result` characters the middle is cut out (see `Agent`); None for no limit.
 
     Raises `InvalidTool` or `ConfigurationError` when that cannot work.
     """

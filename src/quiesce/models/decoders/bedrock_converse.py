@@ -71,6 +71,7 @@ class ConverseDecoder:
 
         self.ended = False
         self.done = False
+        self.taken: list[events.Delta] = []
         self._failures: Final = failures
         self._buffer: Final[Any] = EventStreamBuffer()
         self._calls: Final[dict[int, str]] = {}
@@ -79,7 +80,7 @@ class ConverseDecoder:
 
     def feed(self, data: bytes) -> list[events.Delta]:
         """The deltas that these bytes complete."""
-        into: list[events.Delta] = []
+        self.taken = into = []
         self._buffer.add_data(data)
         while True:
             try:

@@ -27,6 +27,8 @@ _T = TypeVar("_T")
 
 # The gap between two pieces of an answer may be long: some models think for minutes without a sign of life.
 DEFAULT_TIMEOUT: Final = httpx2.Timeout(600.0, connect=15.0)
+# How much of an error's body is read. A provider that fails may send one without end.
+_LONGEST_ERROR: Final = 64 * 1024
 # After the end of an answer its usage may follow; so long is waited for that.
 _TAIL: Final = 5.0
 # After the very last event only the end of the HTTP body follows. Reading it lets the connection be used again.
@@ -145,9 +147,12 @@ class WireModel:
         raise failure
 
     def new_http_client(self) -> httpx2.AsyncClient:
-        """The user's client, or a plain one."""
-        if self._http_client is not None:
-            return self._http_client()
+        """The user's client, or a plain one. It reads a bounded part of an error's body."""
+        client = self._plain_client() if self._http_client is None else self._http_client()
+        client.event_hooks["response"].append(_bound_error)
+        return client
+
+    def _plain_client(self) -> httpx2.AsyncClient:
         limits = httpx2.Limits(max_connections=1000, max_keepalive_connections=100)
         # Redirects are not followed: the key would go wherever they lead.
         return httpx2.AsyncClient(timeout=self.timeout, limits=limits, verify=_certificates())
@@ -168,6 +173,30 @@ class PlainModel(WireModel):
         return await client.send(sent, stream=stream)
 
 
+async def _bound_error(response: httpx2.Response) -> None:
+    """Bound the body of a response that is an error, before the SDK or this module reads it whole."""
+    if response.is_error and isinstance(response.stream, httpx2.AsyncByteStream):
+        response.stream = _BoundedBody(response.stream)
+
+
+class _BoundedBody(httpx2.AsyncByteStream):
+    """The beginning of a body, as much as an explanation can need."""
+
+    def __init__(self, whole: httpx2.AsyncByteStream) -> None:
+        self._whole: Final = whole
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        left = _LONGEST_ERROR
+        async for data in self._whole:
+            yield data[:left]
+            left -= len(data)
+            if left <= 0:
+                return
+
+    async def aclose(self) -> None:
+        await self._whole.aclose()
+
+
 class _Answer:
     """One answer that is being read."""
 
@@ -185,9 +214,13 @@ class _Answer:
         yield AnswerStart(request_id_of(response.headers))
         try:
             async for data in body:
-                for delta in feed(data):
+                try:
+                    found = feed(data)
+                except Exception as error:  # what the same bytes said before it is not lost
+                    found, failure = decoder.taken, self._failures.of(error)
+                for delta in found:
                     yield delta
-                if decoder.ended:
+                if decoder.ended or failure is not None:
                     break
             else:
                 self._read_to_end = True

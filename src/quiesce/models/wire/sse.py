@@ -25,6 +25,8 @@ class Decoder(Protocol):
 
     ended: bool
     done: bool
+    taken: list[Delta]
+    """The deltas of the last `feed`, also when it raised."""
 
     def feed(self, data: bytes) -> list[Delta]:
         """The deltas that these bytes complete. Raises a `ModelError` for an error that the provider reports."""
@@ -41,6 +43,7 @@ class _BufferedDecoder:
     def __init__(self, failures: Failures) -> None:
         self.ended = False
         self.done = False
+        self.taken: list[Delta] = []
         self._failures: Final = failures
         self._started = False
         self._rest = b""
@@ -89,7 +92,7 @@ class EventStreamDecoder(_BufferedDecoder):
 
     def feed(self, data: bytes) -> list[Delta]:
         """The deltas that these bytes complete."""
-        into: list[Delta] = []
+        self.taken = into = []
         if b"\r" in data or self._after_return:
             data = self._plain_line_ends(data)
         if self._rest:
@@ -140,8 +143,8 @@ class LineDecoder(_BufferedDecoder):
     def feed(self, data: bytes) -> list[Delta]:
         """The deltas that these bytes complete."""
         lines = (self._rest + data).split(b"\n")
+        self.taken = into = []
         self._keep(lines.pop(), "a line")
-        into: list[Delta] = []
         for line in lines:
             if line and not line.isspace():
                 self.take(line, into)

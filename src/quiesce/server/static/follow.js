@@ -99,6 +99,7 @@ async function read(open, place, { onFrame, onLine, signal, line, stay }) {
   try {
     const response = await open(connection.signal);
     onLine(null);
+    if (response.status === 204) return false; // the stream has no more events
     const parser = new Parser(onFrame);
     const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
     for (;;) {

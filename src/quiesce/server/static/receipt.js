@@ -130,7 +130,7 @@ function undone(each) {
 function outcome(call, waits) {
   if (call.waits) return waits ? "waits for you" : "asked, and no longer waits here";
   const word = OUTCOME[call.outcome] ?? String(call.outcome);
-  return call.ok ? word : `${word} with an error`;
+  return call.ok || call.outcome !== "completed" ? word : `${word} with an error`;
 }
 
 /** What may still be running: the abandoned calls without a late outcome. */

@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple, TypeAlias, cast
 import msgspec
 from msgspec import Struct
 
+from ..._exact import base_value
 from ...errors import StoreDamaged
 from ...events import ChildEvent, Event, LateOutcomeRecorded, ReasoningDelta, TextDelta, ToolCallArguments
 from ...messages import Message
@@ -220,7 +221,8 @@ _LONGEST_REPR: Final = 1000
 
 def _as_repr(value: Any) -> Any:
     """The `repr` of a value that JSON cannot express, such as the progress that a tool reports."""
-    return repr(value)[:_LONGEST_REPR]
+    plain = base_value(value)
+    return repr(value)[:_LONGEST_REPR] if plain is None else plain
 
 
 _encoder: Final = msgspec.json.Encoder(enc_hook=_as_repr)

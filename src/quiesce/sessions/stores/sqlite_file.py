@@ -82,9 +82,11 @@ class SQLiteFile:
 
     def _connect(self) -> sqlite3.Connection:
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise StoreReadOnly(f"The folder of {self.path} cannot be made: {error.strerror}.") from error
+        with suppress(OSError):  # only a new file: closing one that is in use would drop SQLite's locks
+            os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         db = sqlite3.connect(self.path, timeout=_LOCK_TIMEOUT, isolation_level=None, check_same_thread=False)
         try:
             db.create_function("quiesce_now", 0, time.time)

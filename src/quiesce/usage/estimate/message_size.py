@@ -5,15 +5,28 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from ...messages import Message
+from ..figure import Provenance
 from .content import Kind, size_of
 from .counting import byte_length
-from .ratio import TokenRatio
+from .ratio import BYTES_PER_TOKEN, TokenRatio
 
 # What providers add around each message and each call.
 _PER_MESSAGE: Final = 4.0
 _PER_CALL: Final = 10.0
 # A longer text is not counted in a slow vocabulary: it would delay the request.
 _SLOW_TEXT: Final = 4096
+
+
+# A calibration that says more is wrong: one answer with reasoning that was billed and not shown can make it so.
+_MOST_BESIDE: Final = 64.0
+_FURTHEST: Final = 3.0
+# The messages whose counts are kept.
+_MOST_KNOWN: Final = 10_000
+
+
+def _near(calibrated: float, uncalibrated: float) -> float:
+    """The calibrated figure if it can be true, else the uncalibrated one: no text has three times the usual tokens."""
+    return calibrated if uncalibrated / _FURTHEST <= calibrated <= uncalibrated * _FURTHEST else uncalibrated
 
 
 class _Counted(NamedTuple):
@@ -41,14 +54,22 @@ class MessageSizer:
         """About how many tokens a message is."""
         known = self._known.get(id(message))
         if known is None or known.message is not message:
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
             known = self._known[id(message)] = self._count(message)
         ratio = self._ratio
-        total = (
-            ratio.typical("message", _PER_MESSAGE) * known.messages + ratio.typical("call in", _PER_CALL) * known.calls
+        beside = min(ratio.typical("message", _PER_MESSAGE), _MOST_BESIDE) * known.messages
+        beside += min(ratio.typical("call in", _PER_CALL), _MOST_BESIDE) * known.calls
+        counted = sum(_near(ratio.tokens_in(kind, units), units) for kind, units in known.tokens.items())
+        guessed = sum(
+            _near(ratio.tokens_in_bytes(kind, size), size / BYTES_PER_TOKEN[kind]) for kind, size in known.bytes.items()
         )
-        total += sum(ratio.tokens_in(kind, units) for kind, units in known.tokens.items())
-        total += sum(ratio.tokens_in_bytes(kind, units) for kind, units in known.bytes.items())
-        return max(1, round(total))
+        return max(1, round(beside + counted + guessed))
+
+    @property
+    def source(self) -> Provenance:
+        """What the sizes come from: the vocabulary, the calibration, or a rule of thumb."""
+        return self._ratio.source_of(Kind.PROSE)
 
     def _count(self, message: Message) -> _Counted:
         size = size_of((message,))

@@ -18,7 +18,7 @@ from .vocabulary import Vocabulary
 _AGREES: Final = 0.02
 # Counting texts longer than this in a slow vocabulary would delay a stop noticeably.
 _SLOW_TEXT: Final = 4096
-_BYTES_PER_TOKEN: Final = {Kind.PROSE: 4.4, Kind.CODE: 3.4, Kind.JSON: 3.2, Kind.REASONING: 4.2}
+BYTES_PER_TOKEN: Final = {Kind.PROSE: 4.4, Kind.CODE: 3.4, Kind.JSON: 3.2, Kind.REASONING: 4.2}
 # Every run of letters is at least one token in vocabularies that split words first, which is nearly all of them.
 _WORD: Final = re.compile(r"[A-Za-z]+(?:'[a-z]+)?")
 _SAMPLE: Final = 65536
@@ -96,7 +96,7 @@ class TokenRatio:
             if units is None and not text.isascii():
                 size = byte_length(text)
             if size:
-                value += size / _BYTES_PER_TOKEN[kind]
+                value += size / BYTES_PER_TOKEN[kind]
                 low += _fewest(text) if len(text) > _SAMPLE else max(1, len(_WORD.findall(text)))
                 high += size + 2
         return Span(value, low, high, Provenance.HEURISTIC) if high else NOTHING
@@ -137,7 +137,7 @@ class TokenRatio:
         floor, ceiling = _fewest(text), size + 2
         span = self._learnt(kind, size)
         if span is None:
-            return Span(size / _BYTES_PER_TOKEN[kind], floor, ceiling, Provenance.HEURISTIC)
+            return Span(size / BYTES_PER_TOKEN[kind], floor, ceiling, Provenance.HEURISTIC)
         low = min(max(span.low, floor), ceiling)
         high = max(low, min(span.high or ceiling, ceiling))
         return Span(min(max(span.value, low), high), low, high, span.source)
@@ -149,7 +149,13 @@ class TokenRatio:
     def tokens_in_bytes(self, kind: Kind, size: int) -> float:
         """What a text of so many bytes costs, without saying how certain that is."""
         learnt = self._learnt(kind, size)
-        return size / _BYTES_PER_TOKEN[kind] if learnt is None else learnt.value
+        return size / BYTES_PER_TOKEN[kind] if learnt is None else learnt.value
+
+    def source_of(self, kind: Kind) -> Provenance:
+        """What the figures for a kind of text come from."""
+        if self.vocabulary is not None:
+            return self.in_tokens(kind, 1000).source
+        return Provenance.HEURISTIC if self._learnt(kind, 1000) is None else Provenance.CALIBRATED
 
     def typical(self, key: str, otherwise: float) -> float:
         """What something costs on average; `otherwise` is for when nothing was learnt."""
