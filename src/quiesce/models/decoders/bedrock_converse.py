@@ -80,7 +80,8 @@ class ConverseDecoder:
 
     def feed(self, data: bytes) -> list[events.Delta]:
         """The deltas that these bytes complete."""
-        self.taken = into = []
+        into: list[events.Delta] = []
+        self.taken = into
         self._buffer.add_data(data)
         while True:
             try:

@@ -92,7 +92,8 @@ class EventStreamDecoder(_BufferedDecoder):
 
     def feed(self, data: bytes) -> list[Delta]:
         """The deltas that these bytes complete."""
-        self.taken = into = []
+        into: list[Delta] = []
+        self.taken = into
         if b"\r" in data or self._after_return:
             data = self._plain_line_ends(data)
         if self._rest:
@@ -143,7 +144,8 @@ class LineDecoder(_BufferedDecoder):
     def feed(self, data: bytes) -> list[Delta]:
         """The deltas that these bytes complete."""
         lines = (self._rest + data).split(b"\n")
-        self.taken = into = []
+        into: list[Delta] = []
+        self.taken = into
         self._keep(lines.pop(), "a line")
         for line in lines:
             if line and not line.isspace():
