@@ -50,7 +50,12 @@ def _served(runner: Runner, program: Program) -> Iterator[str]:
     with (
         (runner.folder / "uvicorn.log").open("w+") as log,
         subprocess.Popen(
-            command, cwd=runner.folder, env=runner.environment(program), stderr=subprocess.PIPE, text=True
+            command,
+            cwd=runner.folder,
+            env=runner.environment(program),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
         ) as process,
     ):
         assert process.stderr is not None
