@@ -86,7 +86,7 @@ def _versions(versions: Mapping[str, str]) -> str:
 
 
 def _stops(stops: Mapping[str, Mapping[str, Any]]) -> str:
-    titles = ("", "stream ended after", "connection closed within 1 s", "prompt kept", "streamed text kept")
+    titles = ("", "stream ended after", "connection closed while it stalled", "prompt kept", "streamed text kept")
     rows = [_row(*titles), _row(*("---" for _ in titles))]
     for framework, each in stops.items():
         seen = ("yes" if each[name] else "no" for name in ("closed", "prompt_kept", "text_kept"))

@@ -65,12 +65,8 @@ PROGRAMS: Final = (
         "session_per_user",
         "Session per user",
         "A conversation for each user that is on disk: each prompt comes in a process of its own.",
-        "Hello, Ann.\nHello, Bob.\nYour name is Ann.\nYour name is Bob.",
-        calls=[
-            (user, prompt)
-            for prompt in ("My name is {}.", "What is my name?")
-            for user, prompt in (("ann", prompt.format("Ann")), ("bob", prompt.format("Bob")))
-        ],
+        "Hello, Ann.\nHello, Bob.\nYour name is Ann.",
+        calls=[("ann", "My name is Ann."), ("bob", "My name is Bob."), ("ann", "What is my name?")],
     ),
     Program(
         "approval",

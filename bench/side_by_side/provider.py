@@ -9,7 +9,6 @@ import asyncio
 import socket
 import subprocess
 import sys
-import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
@@ -69,7 +68,7 @@ def _note(http: HTTPRequest, request: wire.Request) -> dict[str, Any]:
         "prompt": request.prompt,
         "texts": request.texts,
         "schema": request.has_schema,
-        "closed": None,
+        "closed": False,
     }
     _requests[http.path_params["name"]].append(note)
     return note
@@ -92,12 +91,12 @@ async def _stream(
 
 
 async def _stall(said: Answer, note: dict[str, Any]) -> None:
-    """Wait, if the answer stalls, and note when the client hung up."""
+    """Wait, if the answer stalls, and note whether the client hung up."""
     if said.stalls:
         try:
             await asyncio.sleep(STALL)
         except asyncio.CancelledError:
-            note["closed"] = time.monotonic()
+            note["closed"] = True
             raise
 
 

@@ -36,7 +36,7 @@ def drive(runner: Runner, program: Program) -> dict[str, Any]:
     told = [text for _, text in last["texts"]]
     return {
         "ended_s": ended - stopped,
-        "closed": first["closed"] is not None and first["closed"] - stopped < 1,
+        "closed": first["closed"],
         "prompt_kept": any("Tell a long story." in text for text in told),
         "text_kept": any(PARTIAL in text for text in told),
         "told": last["texts"],
