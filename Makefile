@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 UV := $(shell command -v uv 2>/dev/null)
 WORKERS ?= 2
 
-.PHONY: help demo test lint proof bench field coverage screenshots clean
+.PHONY: help demo test lint proof bench field side-by-side coverage screenshots clean
 
 help:
 	@echo "make demo      watch an agent being stopped (no key, no network)"
@@ -15,6 +15,7 @@ help:
 	@echo "make proof     the long programmes: every stop point of every workload, and a mutation run"
 	@echo "make bench     the timings, as ratios where that is possible"
 	@echo "make field     the same stops in other frameworks (installs them; about a quarter of an hour)"
+	@echo "make side-by-side  twelve everyday programs in four frameworks: runs them, writes docs/side_by_side.md"
 	@echo "make coverage  branch coverage of the core"
 	@echo "make screenshots  pictures of the web console and the chat, to be looked at (needs chromium)"
 
@@ -62,6 +63,9 @@ bench: $(VENV)/.dev
 # Installs each framework into an environment of its own, in .venv-field.
 field: $(VENV)/.core
 	$(BIN)/python -m bench.field
+
+side-by-side: $(VENV)/.dev
+	$(BIN)/python -m bench.side_by_side
 
 coverage: $(VENV)/.dev
 	$(BIN)/python tools/core_coverage.py

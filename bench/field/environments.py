@@ -11,12 +11,15 @@ from typing import Final
 ROOT: Final = Path(__file__).parents[2]
 WHERE: Final = ROOT / ".venv-field"
 
+# What the web handlers of bench/side_by_side are served with.
+WEB: Final = ("starlette>=1", "uvicorn>=0.38")
+
 # What each adapter needs, and what the bare client needs in each.
 REQUIREMENTS: Final[dict[str, tuple[str, ...]]] = {
     "quiesce": ("-e", f"{ROOT}[openai]"),
-    "openai_agents": ("openai-agents==0.24.0", "openai==3.49.0"),
-    "pydantic_ai": ("pydantic-ai-slim[openai]==2.66.0", "openai==3.49.0"),
-    "strands": ("strands-agents[openai]==1.62.0",),
+    "openai_agents": ("openai-agents==0.24.0", "openai==3.49.0", *WEB),
+    "pydantic_ai": ("pydantic-ai-slim[openai,mcp]==2.66.0", "openai==3.49.0", *WEB),
+    "strands": ("strands-agents[openai]==1.62.0", *WEB),
     "langgraph": (
         "langgraph==1.2.20",
         "langchain==1.4.7",

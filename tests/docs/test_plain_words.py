@@ -14,7 +14,7 @@ pytestmark = pytest.mark.promise("P4")
 
 # What a page must not say, and what to write instead.
 INSTEAD: Final = {
-    r"whoever": "name the thing: the process, the client, the reader",
+    r"whoever|nobody|somebody": "name the thing: the process, the client, the reader",
     r"keepers?": "supervisor",
     r"nursery|nurseries": "fork server, or task group",
     r"turnstiles?": "ConversationLock",
@@ -65,7 +65,9 @@ def test_every_exception_has_a_reason_and_is_needed() -> None:
     assert EXCEPTIONS.keys() - used == set()
 
 
-@pytest.mark.parametrize("text", ["Whoever asks", "a Keeper", "`letters.admission`", "two\nlegs", "the course ends"])
+@pytest.mark.parametrize(
+    "text", ["Whoever asks", "Nobody waits", "a Keeper", "`letters.admission`", "two\nlegs", "the course ends"]
+)
 def test_a_forbidden_word_is_found(text: str) -> None:
     assert found("docs/page.md", text)
 
