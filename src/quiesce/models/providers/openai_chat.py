@@ -15,6 +15,7 @@ from ...events import UsageDelta
 from ..base import ModelRequest
 from ..decoders.openai_chat import ChatDecoder, usage_of_generation
 from ..wire import convert
+from ..wire.encoding import MessageEncoder, encode
 from ..wire.failures import no_key
 from ..wire.http import WireOptions
 from ..wire.sdk import SdkModel
@@ -51,6 +52,8 @@ class OpenAIChat(SdkModel):
         super().__init__(model, api_key=key, base_url=address, label=self.server.label, **options)
         self.supports_prefill: Final = self.server.prefill is not None
         self.after_hang_up: Final = self.server.after_hang_up
+        self._settled: Final = MessageEncoder(_ChatFormat(self.server, in_tool_loop=False).message)
+        self._in_tool_loop: Final = MessageEncoder(_ChatFormat(self.server, in_tool_loop=True).message)
 
     def _own_headers(self) -> dict[str, Any]:
         """The user's headers. Servers other than OpenAI's do not get the OpenAI account of the environment."""
@@ -60,12 +63,7 @@ class OpenAIChat(SdkModel):
         return {**account, **self.extra_headers}
 
     async def _send(self, request: ModelRequest) -> httpx2.Response:
-        body = self.body(request)
-        client = await self._client()
-        answer = await client.chat.completions.with_streaming_response.create(
-            model=self.model, messages=body.pop("messages"), stream=True, extra_body=body
-        ).__aenter__()
-        return answer.http_response
+        return await self._post("/chat/completions", encode(self.body(request, encoded=True)))
 
     async def lookup_usage(self, request_id: str) -> UsageDelta | None:
         """The usage of a request that was cut; None when the server has no record yet. For OpenRouter."""
@@ -76,9 +74,10 @@ class OpenAIChat(SdkModel):
             return None
         return usage_of_generation(reply)
 
-    def body(self, request: ModelRequest) -> dict[str, Any]:
+    def body(self, request: ModelRequest, *, encoded: bool = False) -> dict[str, Any]:
         """The request as this server wants it."""
-        body: dict[str, Any] = {"messages": list(self._messages(request))}
+        sent = self._messages(request, encoded=encoded)
+        body: dict[str, Any] = {"model": self.model, "stream": True, "messages": sent}
         if request.tools:
             body["tools"] = convert.function_tools(request)
         choice = convert.tool_choice(request, self.server.label)
@@ -99,83 +98,28 @@ class OpenAIChat(SdkModel):
             return {"type": "json_object"}
         return {"type": "json_schema", "json_schema": convert.answer_format(schema)}
 
-    def _messages(self, request: ModelRequest) -> Iterator[dict[str, Any]]:
+    def _messages(self, request: ModelRequest, *, encoded: bool) -> list[Any]:
         instructions = request.instructions or ""
         if request.output_schema is not None and self.server.structured == "json_object":
             wanted = msgspec.json.encode(request.output_schema).decode()
             instructions = f"{instructions}\n\nAnswer with JSON that fits this schema: {wanted}".strip()
-        if instructions:
-            yield {"role": "system", "content": instructions}
-        last_prompt = max(
-            (index for index, each in enumerate(request.messages) if isinstance(each, messages.UserMessage)), default=-1
-        )
-        for index, message in enumerate(request.messages):
-            yield from self._message(message, in_tool_loop=index > last_prompt)
-
-    def _message(self, message: messages.Message, *, in_tool_loop: bool) -> Iterator[dict[str, Any]]:
-        match message:
-            case messages.UserMessage(content):
-                yield {"role": "user", "content": self._user_content(content)}
-            case messages.AssistantMessage():
-                yield self._assistant(message, in_tool_loop=in_tool_loop)
-            case messages.ToolMessage(results):
-                yield from (self._result(result) for result in results)
-                shown = [part for result in results for part in self._shown_apart(result)]
-                if shown:
-                    yield {"role": "user", "content": shown}
-
-    def _user_content(self, content: tuple[messages.UserContent, ...]) -> str | list[dict[str, Any]]:
-        if all(isinstance(part, messages.Text) for part in content):
-            return "".join(part.text for part in content if isinstance(part, messages.Text))
-        return [self._part(part) for part in content]
-
-    def _part(self, part: messages.UserContent) -> dict[str, Any]:
-        match part:
-            case messages.Text(text):
-                return {"type": "text", "text": text}
-            case messages.Image():
-                return {"type": "image_url", "image_url": {"url": convert.data_url(part)}}
-            case messages.Document():
-                words = convert.text_of_document(part)
-                if words is not None:
-                    return {"type": "text", "text": words}
-                if part.data is None:
-                    raise convert.not_by_address(self.server.label, "document")
-                return {
-                    "type": "file",
-                    "file": {"filename": convert.file_name(part), "file_data": convert.data_url(part)},
-                }
-
-    def _assistant(self, message: messages.AssistantMessage, *, in_tool_loop: bool) -> dict[str, Any]:
-        said: dict[str, Any] = {"role": "assistant", "content": convert.text_of(message) or None}
-        calls = [
-            {
-                "id": self._id(call.id),
-                "type": "function",
-                "function": {"name": call.name, "arguments": convert.arguments_of(call)},
-            }
-            for call in message.tool_calls
+        first = [{"role": "system", "content": instructions}] if instructions else []
+        settled, loop = self._split(request.messages)
+        return [
+            *first,
+            *self._settled.items(settled, encoded=encoded),
+            *self._in_tool_loop.items(loop, encoded=encoded),
         ]
-        if calls:
-            said["tool_calls"] = calls
-        if self.server.reasoning_field is not None and calls and in_tool_loop:
-            thought = "".join(part.text for part in message.content if isinstance(part, messages.Reasoning))
-            said |= {self.server.reasoning_field: thought} if thought else {}
-        if said["content"] is None and not calls:  # nothing but reasoning, which is not taken back
-            said["content"] = convert.NO_ANSWER
-        return said
 
-    def _result(self, result: messages.ToolResult) -> dict[str, Any]:
-        text = result.text or convert.SEE_ATTACHMENT
-        return {"role": "tool", "tool_call_id": self._id(result.call_id), "content": text}
-
-    def _shown_apart(self, result: messages.ToolResult) -> list[dict[str, Any]]:
-        """Attachments of a result: tool messages hold only text here, so they follow in a user message."""
-        attached = [self._part(part) for part in result.content if not isinstance(part, messages.Text)]
-        return [{"type": "text", "text": f"From the tool {result.name}:"}, *attached] if attached else []
-
-    def _id(self, call_id: str) -> str:
-        return convert.short_id(call_id) if self.server.short_ids else call_id
+    def _split(
+        self, sent: tuple[messages.Message, ...]
+    ) -> tuple[tuple[messages.Message, ...], tuple[messages.Message, ...]]:
+        """The messages up to the last prompt, and those after it, where these differ to this server."""
+        if self.server.reasoning_field is None:
+            return sent, ()
+        prompts = (index for index in reversed(range(len(sent))) if isinstance(sent[index], messages.UserMessage))
+        end = next(prompts, -1) + 1
+        return sent[:end], sent[end:]
 
 
 def _server(name: str) -> Server:
@@ -206,3 +150,80 @@ def address_of(server: Server) -> str:
     if address and "://" not in address:
         address = f"http://{address}"
     return address or server.base_url or ""
+
+
+# --- The conversation ----------------------------------------------------------------------------------------------
+
+
+class _ChatFormat:
+    """`in_tool_loop`: the messages follow the last prompt, so that reasoning is taken back."""
+
+    def __init__(self, server: Server, *, in_tool_loop: bool) -> None:
+        self.server: Final = server
+        self._takes_reasoning: Final = server.reasoning_field if in_tool_loop else None
+
+    def message(self, message: messages.Message) -> Iterator[dict[str, Any]]:
+        """A message, as one or more of this server's."""
+        match message:
+            case messages.UserMessage(content):
+                yield {"role": "user", "content": self._user_content(content)}
+            case messages.AssistantMessage():
+                yield self._assistant(message)
+            case messages.ToolMessage(results):
+                yield from (self._result(result) for result in results)
+                shown = [part for result in results for part in self._shown_apart(result)]
+                if shown:
+                    yield {"role": "user", "content": shown}
+
+    def _user_content(self, content: tuple[messages.UserContent, ...]) -> str | list[dict[str, Any]]:
+        if all(isinstance(part, messages.Text) for part in content):
+            return "".join(part.text for part in content if isinstance(part, messages.Text))
+        return [self._part(part) for part in content]
+
+    def _part(self, part: messages.UserContent) -> dict[str, Any]:
+        match part:
+            case messages.Text(text):
+                return {"type": "text", "text": text}
+            case messages.Image():
+                return {"type": "image_url", "image_url": {"url": convert.data_url(part)}}
+            case messages.Document():
+                words = convert.text_of_document(part)
+                if words is not None:
+                    return {"type": "text", "text": words}
+                if part.data is None:
+                    raise convert.not_by_address(self.server.label, "document")
+                return {
+                    "type": "file",
+                    "file": {"filename": convert.file_name(part), "file_data": convert.data_url(part)},
+                }
+
+    def _assistant(self, message: messages.AssistantMessage) -> dict[str, Any]:
+        said: dict[str, Any] = {"role": "assistant", "content": convert.text_of(message) or None}
+        calls = [
+            {
+                "id": self._id(call.id),
+                "type": "function",
+                "function": {"name": call.name, "arguments": convert.arguments_of(call)},
+            }
+            for call in message.tool_calls
+        ]
+        if calls:
+            said["tool_calls"] = calls
+        if self._takes_reasoning is not None and calls:
+            thought = "".join(part.text for part in message.content if isinstance(part, messages.Reasoning))
+            said |= {self._takes_reasoning: thought} if thought else {}
+        if said["content"] is None and not calls:  # nothing but reasoning, which is not taken back
+            said["content"] = convert.NO_ANSWER
+        return said
+
+    def _result(self, result: messages.ToolResult) -> dict[str, Any]:
+        text = result.text or convert.SEE_ATTACHMENT
+        return {"role": "tool", "tool_call_id": self._id(result.call_id), "content": text}
+
+    def _shown_apart(self, result: messages.ToolResult) -> list[dict[str, Any]]:
+        """Attachments of a result: tool messages hold only text here, so they follow in a user message."""
+        attached = [self._part(part) for part in result.content if not isinstance(part, messages.Text)]
+        return [{"type": "text", "text": f"From the tool {result.name}:"}, *attached] if attached else []
+
+    def _id(self, call_id: str) -> str:
+        return convert.short_id(call_id) if self.server.short_ids else call_id

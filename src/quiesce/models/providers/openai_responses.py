@@ -12,6 +12,7 @@ from ...events import UsageDelta
 from ..base import ModelRequest
 from ..decoders.openai_responses import ResponsesDecoder, usage_of
 from ..wire import convert
+from ..wire.encoding import MessageEncoder, encode
 from ..wire.http import WireOptions
 from ..wire.sdk import SdkModel
 from .compatible import SERVERS, vocabulary_of
@@ -50,14 +51,10 @@ class OpenAIResponses(SdkModel):
         key = api_key or key_for(server, own_address=base_url is not None)
         super().__init__(model, api_key=key, base_url=base_url or address_of(server), **options)
         self._background: Final = background
+        self._messages: Final = MessageEncoder(_items)
 
     async def _send(self, request: ModelRequest) -> httpx2.Response:
-        body = self.body(request)
-        client = await self._client()
-        answer = await client.responses.with_streaming_response.create(
-            model=self.model, input=body.pop("input"), stream=True, extra_body=body
-        ).__aenter__()
-        return answer.http_response
+        return await self._post("/responses", encode(self.body(request, encoded=True)))
 
     async def cancel_request(self, request_id: str) -> UsageDelta | None:
         """Cancel a response that is made in the background; its usage, where the provider says it."""
@@ -69,10 +66,12 @@ class OpenAIResponses(SdkModel):
         client = await self._client()
         return usage_of(await client.get(f"/responses/{request_id}", cast_to=object))
 
-    def body(self, request: ModelRequest) -> dict[str, Any]:
+    def body(self, request: ModelRequest, *, encoded: bool = False) -> dict[str, Any]:
         """The request as the API wants it."""
         body: dict[str, Any] = {
-            "input": [item for message in request.messages for item in _items(message)],
+            "model": self.model,
+            "stream": True,
+            "input": self._messages.items(request.messages, encoded=encoded),
             "store": self._background,
             "include": ["reasoning.encrypted_content"],
         }

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, ClassVar, Final
 
+import httpx2
+
 from ...errors import MissingExtra
 from .http import PerLoop, WireModel
 
@@ -61,6 +63,12 @@ class SdkModel(WireModel):
     async def _client(self) -> Any:
         """The SDK's client for the running loop."""
         return await self._clients.get()
+
+    async def _post(self, path: str, body: bytes) -> httpx2.Response:
+        """Send a body of JSON; returns with the head of the answer. The SDK's typed parameters are left out."""
+        client = await self._client()
+        options = {"timeout": self.timeout}
+        return await client.post(path, cast_to=httpx2.Response, content=body, options=options, stream=True)
 
     def _own_headers(self) -> dict[str, Any]:
         """The headers that go with every request."""
