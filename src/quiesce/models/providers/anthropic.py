@@ -14,31 +14,30 @@ from ..decoders.anthropic_messages import MessagesDecoder
 from ..wire import convert
 from ..wire.encoding import MessageEncoder, encode
 from ..wire.failures import no_key
-from ..wire.http import WireOptions
+from ..wire.http import PlainModel, WireOptions, headers_in, headers_of
 from ..wire.json_values import as_dict
 from ..wire.message_format import Block, MessageFormat
-from ..wire.sdk import SdkModel
 
+# The version of the API that is spoken here. A test compares it with that of the vendor's SDK.
+API_VERSION: Final = "2026-10-21"
 # The API wants a limit on every answer. This is one that all current models accept.
 DEFAULT_MAX_TOKENS: Final = 8192
 # What the counter takes of a request.
 _COUNTED: Final = frozenset({"model", "messages", "system", "tools", "tool_choice", "thinking", "output_config"})
 
 
-class Anthropic(SdkModel):
+class Anthropic(PlainModel):
     """A Claude model.
 
     max_tokens  the limit on an answer, when the request names none
     cache       mark the stable beginning of the conversation for caching: True, False, or how long ("5m", "1h")
 
     The rest as for `WireModel`; the key is taken from ANTHROPIC_API_KEY. Thinking and the like go into `settings` or
-    `extra_body`, in the provider's own words. Raises `MissingExtra` and `AuthenticationFailed`.
+    `extra_body`, in the provider's own words. Raises `AuthenticationFailed`.
     """
 
     provider = "anthropic"
     label: ClassVar[str] = "Anthropic"
-    package = "anthropic"
-    client_class = "AsyncAnthropic"
     decoder = MessagesDecoder
     tokenizer = "claude"
 
@@ -60,15 +59,17 @@ class Anthropic(SdkModel):
         self._max_tokens: Final = max_tokens
         self._cache: Final = _cache_mark(cache)
         self._messages: Final = MessageEncoder(_FORMAT.items)
+        fixed = {"authorization": f"Bearer {key}", "anthropic-version": API_VERSION, "accept": "application/json"}
+        self._headers: Final = headers_of(fixed, headers_in("ANTHROPIC_CUSTOM_HEADERS"), self.extra_headers)
 
     async def _send(self, request: ModelRequest) -> httpx2.Response:
-        return await self._post("/v1/messages", encode(self.body(request, encoded=True)))
+        url = f"{self.base_url}/v1/messages"
+        return await self._post(url, encode(self.body(request, encoded=True)), self._headers)
 
     async def count_tokens(self, request: ModelRequest) -> int | None:
         """What a request costs to send, by the provider's own counter. It costs nothing, but its rate is limited."""
         body = {name: value for name, value in self.body(request, encoded=True).items() if name in _COUNTED}
-        client = await self._client()
-        counted = await client.post("/v1/messages/count_tokens", cast_to=object, content=encode(body))
+        counted = await self._ask("POST", f"{self.base_url}/v1/messages/count_tokens", self._headers, encode(body))
         found = as_dict(counted).get("input_tokens")
         return found if isinstance(found, int) else None
 

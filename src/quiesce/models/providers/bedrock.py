@@ -22,9 +22,9 @@ from ..base import ModelRequest
 from ..decoders.bedrock_converse import ConverseDecoder
 from ..wire import convert
 from ..wire.encoding import MessageEncoder, encode
+from ..wire.extra import extra
 from ..wire.http import PlainModel, WireOptions
 from ..wire.message_format import Block, MessageFormat
-from ..wire.sdk import extra
 from .compatible import vocabulary_of
 
 _INFERENCE: Final = {"temperature": "temperature", "top_p": "topP", "stop_sequences": "stopSequences"}

@@ -3,35 +3,33 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import urllib.parse
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, Unpack
 
 import httpx2
 import msgspec
 
 from ... import messages
-from ...errors import ConfigurationError, UnknownModel
+from ...errors import ConfigurationError, ModelNotFound, UnknownModel
 from ...events import UsageDelta
 from ..base import ModelRequest
 from ..decoders.openai_chat import ChatDecoder, usage_of_generation
 from ..wire import convert
 from ..wire.encoding import MessageEncoder, encode
 from ..wire.failures import no_key
-from ..wire.http import WireOptions
-from ..wire.sdk import SdkModel
+from ..wire.http import PlainModel, WireOptions, headers_in, headers_of
 from .compatible import SERVERS, Server, vocabulary_of
 
 
-class OpenAIChat(SdkModel):
+class OpenAIChat(PlainModel):
     """A model behind OpenAI's Chat Completions, or behind a server that speaks it.
 
     `server` names the kind of server: a key of `compatible.SERVERS`, or a `Server` of your own. The rest as for
-    `WireModel`. Raises `MissingExtra` without the package `openai`, `AuthenticationFailed` without a key where one is
-    needed, and `ConfigurationError` where the address is not known.
+    `WireModel`. Raises `AuthenticationFailed` without a key where one is needed, and `ConfigurationError` where the
+    address is not known.
     """
 
-    package = "openai"
-    client_class = "AsyncOpenAI"
     decoder = ChatDecoder
 
     def __init__(
@@ -52,27 +50,25 @@ class OpenAIChat(SdkModel):
         super().__init__(model, api_key=key, base_url=address, label=self.server.label, **options)
         self.supports_prefill: Final = self.server.prefill is not None
         self.after_hang_up: Final = self.server.after_hang_up
+        self._headers: Final = openai_headers(key, self.extra_headers, own=self.server.key == SERVERS["openai"].key)
         self._settled: Final = MessageEncoder(_ChatFormat(self.server, in_tool_loop=False).message)
         self._in_tool_loop: Final = MessageEncoder(_ChatFormat(self.server, in_tool_loop=True).message)
 
-    def _own_headers(self) -> dict[str, Any]:
-        """The user's headers. Servers other than OpenAI's do not get the OpenAI account of the environment."""
-        if self.server.key == SERVERS["openai"].key:
-            return super()._own_headers()
-        account = dict.fromkeys(("OpenAI-Organization", "OpenAI-Project"), self._sdk.Omit())
-        return {**account, **self.extra_headers}
+    async def _address(self) -> str:
+        """Where requests go."""
+        return self.base_url
 
     async def _send(self, request: ModelRequest) -> httpx2.Response:
-        return await self._post("/chat/completions", encode(self.body(request, encoded=True)))
+        url = f"{await self._address()}/chat/completions"
+        return await self._post(url, encode(self.body(request, encoded=True)), self._headers)
 
     async def lookup_usage(self, request_id: str) -> UsageDelta | None:
         """The usage of a request that was cut; None when the server has no record yet. For OpenRouter."""
-        client = await self._client()
+        url = f"{await self._address()}/generation?id={urllib.parse.quote(request_id, safe='')}"
         try:
-            reply = await client.get("/generation", cast_to=object, options={"params": {"id": request_id}})
-        except self._sdk.NotFoundError:  # it takes a moment until the record is there
+            return usage_of_generation(await self._ask("GET", url, self._headers))
+        except ModelNotFound:  # it takes a moment until the record is there
             return None
-        return usage_of_generation(reply)
 
     def body(self, request: ModelRequest, *, encoded: bool = False) -> dict[str, Any]:
         """The request as this server wants it."""
@@ -136,6 +132,14 @@ def key_for(server: Server, *, own_address: bool) -> str | None:
     if not key and not own_address:  # a server of one's own may need no key
         raise no_key(server.label, server.key)
     return key
+
+
+def openai_headers(key: str | None, extra_headers: Mapping[str, str], *, own: bool) -> dict[str, str]:
+    """The headers of every request. Only OpenAI's own servers get the OpenAI account of the environment."""
+    account = {"openai-organization": "OPENAI_ORG_ID", "openai-project": "OPENAI_PROJECT_ID"} if own else {}
+    known = {name: os.environ[variable] for name, variable in account.items() if variable in os.environ}
+    fixed = {"authorization": f"Bearer {key or 'none'}", "accept": "application/json"}
+    return headers_of(fixed, known, headers_in("OPENAI_CUSTOM_HEADERS"), extra_headers)
 
 
 def address_of(server: Server) -> str:
