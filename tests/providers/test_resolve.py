@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import subprocess
 import sys
 
@@ -178,6 +179,14 @@ def test_nothing_heavy_is_imported_before_it_is_needed() -> None:
     script = "import sys, json, quiesce; print(json.dumps([name for name in sys.modules]))"
     loaded = json.loads(subprocess.run([sys.executable, "-c", script], capture_output=True, check=True).stdout)
     assert not {"openai", "anthropic", "botocore", "xllamacpp", "httpcore2"} & set(loaded)
+
+
+@pytest.mark.parametrize("name", ["openai:gpt-5", "openai-responses:gpt-5", "anthropic:claude-sonnet-5", "vllm:qwen3"])
+def test_an_agent_loads_no_vendors_sdk(name: str) -> None:
+    script = f"import sys, json; from quiesce import Agent; Agent({name!r}); print(json.dumps(list(sys.modules)))"
+    keys = {**os.environ, "OPENAI_API_KEY": "a-key", "ANTHROPIC_API_KEY": "a-key"}
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True, env=keys)
+    assert not {"openai", "anthropic", "botocore", "boto3"} & set(json.loads(ran.stdout))
 
 
 @pytest.mark.parametrize(
