@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 UV := $(shell command -v uv 2>/dev/null)
 WORKERS ?= 2
 
-.PHONY: help demo test lint proof bench field coverage screenshots clean
+.PHONY: help demo test lint proof bench ratios field coverage screenshots clean
 
 help:
 	@echo "make demo      watch an agent being stopped (no key, no network)"
@@ -14,6 +14,7 @@ help:
 	@echo "make lint      ruff, basedpyright, import-linter"
 	@echo "make proof     the long programmes: every stop point of every workload, and a mutation run"
 	@echo "make bench     the timings, as ratios where that is possible"
+	@echo "make ratios    fails when a chunk or a turn costs a third more of a bare client than it did"
 	@echo "make field     the same stops in other frameworks (installs them; about a quarter of an hour)"
 	@echo "make coverage  branch coverage of the core"
 	@echo "make screenshots  pictures of the web console and the chat, to be looked at (needs chromium)"
@@ -58,6 +59,9 @@ proof: $(VENV)/.dev
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m bench
+
+ratios: $(VENV)/.dev
+	$(BIN)/python -m bench.ratios
 
 # Installs each framework into an environment of its own, in .venv-field.
 field: $(VENV)/.core

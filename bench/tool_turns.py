@@ -18,6 +18,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable
 from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
 from typing import Any
 
 import httpx2
@@ -217,7 +218,7 @@ def ratio_to_lines(taken: dict[str, list[tuple[float, float]]], name: str = "qui
     return statistics.median(mine[column] / theirs[column] for mine, theirs in zip(taken[name], first, strict=True))
 
 
-def run_server() -> tuple[Any, str]:
+def run_server() -> tuple[SpawnProcess, str]:
     """Start the server; returns its process and its address."""
     here, there = multiprocessing.Pipe()
     server = multiprocessing.get_context("spawn").Process(target=serve, args=(there,), daemon=True)
