@@ -147,9 +147,10 @@ class MeasuredMessages:
 
 def _texts(ratio: TokenRatio, size: MessageSize) -> Span:
     """What the texts of messages cost. Those that are not always billed count only for the upper bound."""
-    again = (ratio.measure(kind, text) for kind, text in size.optional)
-    optional = [each._replace(value=0.0, low=0.0) for each in again]
-    return ratio.total([(kind, None, text) for kind, text in size.pieces]).plus(*optional)
+    texts = ratio.total([(kind, None, text) for kind, text in size.pieces])
+    if not size.optional:
+        return texts
+    return texts.plus(*[ratio.measure(kind, text)._replace(value=0.0, low=0.0) for kind, text in size.optional])
 
 
 def _beside_texts(ratio: TokenRatio, messages: int, calls: int, media: int) -> list[Span]:
