@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 UV := $(shell command -v uv 2>/dev/null)
 WORKERS ?= 2
 
-.PHONY: help demo test lint proof bench field side-by-side coverage screenshots clean
+.PHONY: help demo test lint proof bench ratios field side-by-side coverage screenshots clean
 
 help:
 	@echo "make demo      watch an agent being stopped (no key, no network)"
@@ -14,6 +14,7 @@ help:
 	@echo "make lint      ruff, basedpyright, import-linter"
 	@echo "make proof     the long programmes: every stop point of every workload, and a mutation run"
 	@echo "make bench     the timings, as ratios where that is possible"
+	@echo "make ratios    fails when a chunk or a turn costs a third more of a bare client than it did"
 	@echo "make field     the same stops in other frameworks (installs them; about a quarter of an hour)"
 	@echo "make side-by-side  twelve everyday programs in four frameworks: runs them, writes docs/side_by_side.md"
 	@echo "make coverage  branch coverage of the core"
@@ -59,6 +60,9 @@ proof: $(VENV)/.dev
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m bench
+
+ratios: $(VENV)/.dev
+	$(BIN)/python -m bench.ratios
 
 # Installs each framework into an environment of its own, in .venv-field.
 field: $(VENV)/.core

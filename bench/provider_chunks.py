@@ -15,6 +15,7 @@ import statistics
 import sys
 import time
 from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
 
 import httpx2
 
@@ -74,13 +75,18 @@ async def measure(url: str, chunks: int, rounds: int) -> tuple[list[float], list
     return bare_times, agent_times, walls
 
 
-def main(chunks: int = 20_000, rounds: int = 9) -> float:
-    """Print the figures; returns the ratio."""
+def run_server(chunks: int) -> tuple[SpawnProcess, str]:
+    """Start the server; returns its process and its address."""
     here, there = multiprocessing.Pipe()
     server = multiprocessing.get_context("spawn").Process(target=serve, args=(chunks, there), daemon=True)
     server.start()
+    return server, f"http://127.0.0.1:{here.recv()}/v1"
+
+
+def main(chunks: int = 20_000, rounds: int = 9) -> float:
+    """Print the figures; returns the ratio."""
+    server, url = run_server(chunks)
     try:
-        url = f"http://127.0.0.1:{here.recv()}/v1"
         bare_times, agent_times, walls = asyncio.run(measure(url, chunks, rounds))
     finally:
         server.terminate()

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import pytest
 
-from quiesce._background_loop import close_portals
+from quiesce._threads.background_loop import close_portals
 from quiesce.processes.supervised import fork_server
 from quiesce.tools.worker.pool import pool
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar, Unpack, overload
 
-from ._background_loop import portal
+from ._threads.background_loop import portal
 from .as_tool import agent_tool
 from .cancellation import CancellationToken, Mode, ModeName, Source
 from .cancellation.cause import parse_mode

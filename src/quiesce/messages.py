@@ -98,7 +98,7 @@ UserContent: TypeAlias = Text | Image | Document
 AssistantContent: TypeAlias = Text | Reasoning | ToolCall | CutNote
 
 
-class UserMessage(Struct, frozen=True, tag="user"):
+class UserMessage(Struct, frozen=True, tag="user", weakref=True):
     """What the person said."""
 
     content: tuple[UserContent, ...]
@@ -109,7 +109,7 @@ class UserMessage(Struct, frozen=True, tag="user"):
         return "".join(part.text for part in self.content if isinstance(part, Text))
 
 
-class AssistantMessage(Struct, frozen=True, tag="assistant"):
+class AssistantMessage(Struct, frozen=True, tag="assistant", weakref=True):
     """What the model said and asked for. `cut` says that a stop or an error ended it early."""
 
     content: tuple[AssistantContent, ...]
@@ -127,7 +127,7 @@ class AssistantMessage(Struct, frozen=True, tag="assistant"):
         return tuple(part for part in self.content if isinstance(part, ToolCall))
 
 
-class ToolMessage(Struct, frozen=True, tag="tool"):
+class ToolMessage(Struct, frozen=True, tag="tool", weakref=True):
     """The results of every call of the assistant message before it, in the order of the calls."""
 
     results: tuple[ToolResult, ...]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
-from ._background_loop import portal
+from ._threads.background_loop import portal
 from .cancellation import CancellationToken
 from .conversation.sealing import last_complete_turn
 from .errors import OutputMissing

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from quiesce import Agent, CancellationToken
-from quiesce._background_loop import portal
-from quiesce._latch import Latch
+from quiesce._threads.background_loop import portal
+from quiesce._threads.latch import Latch
 from quiesce.errors import ServerError
 from quiesce.events import AnswerEnd, Event, RunEnded, TextDelta
 from quiesce.hooks import BeforeRun, OnStop

@@ -9,7 +9,7 @@ from contextlib import suppress
 import pytest
 
 from quiesce import Agent, CancellationToken, tool
-from quiesce._background_loop import close_portals
+from quiesce._threads.background_loop import close_portals
 from quiesce.conversation.validity import faults
 from quiesce.hooks import OnStop
 from quiesce.models.scripted import Call, Say, ScriptedModel, Stall

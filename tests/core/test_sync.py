@@ -12,7 +12,7 @@ import threading
 import pytest
 
 from quiesce import Agent, Mode, tool
-from quiesce._background_loop import close_portals, portal
+from quiesce._threads.background_loop import close_portals, portal
 from quiesce.errors import ModelProtocolError
 from quiesce.events import RunEnded
 from quiesce.models.scripted import Call, Raw, Say, ScriptedModel, Stall
@@ -168,7 +168,7 @@ INTERRUPTED = textwrap.dedent(
     from quiesce import Agent, tool
     from quiesce.events import ToolStarted
     from quiesce.models.scripted import Call, Say, ScriptedModel
-    from quiesce._background_loop import portal
+    from quiesce._threads.background_loop import portal
     from quiesce.conversation.validity import faults
 
     interrupts = int(sys.argv[1])

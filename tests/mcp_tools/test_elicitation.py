@@ -17,7 +17,7 @@ import msgspec
 import pytest
 
 from quiesce import Agent, Conversation, ConversationState, Deny
-from quiesce._background_loop import close_portals
+from quiesce._threads.background_loop import close_portals
 from quiesce.mcp import MCPServer
 from quiesce.mcp.connection import Connection
 from quiesce.messages import Outcome

@@ -12,7 +12,7 @@ import time
 import pytest
 
 from quiesce import Agent, tool
-from quiesce._background_loop import close_portals
+from quiesce._threads.background_loop import close_portals
 from quiesce.mcp import MCPServer
 from quiesce.testing import ALL_SOURCES, Call, Harness, Say, ScriptedModel, Used, VirtualLoop, stop_everywhere, trial
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from quiesce import Agent, tool
-from quiesce._background_loop import close_portals
+from quiesce._threads.background_loop import close_portals
 from quiesce.conversation.validity import faults
 from quiesce.errors import ConfigurationError, ToolError
 from quiesce.events import ToolProgress, ToolStarted

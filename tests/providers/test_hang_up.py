@@ -197,7 +197,7 @@ def test_one_model_in_several_loops(provider: Provider) -> None:
             assert (await asyncio.to_thread(lambda: Agent(model)("Hello?"))).text == ANSWER
 
     asyncio.run(outer())
-    from quiesce._background_loop import close_portals
+    from quiesce._threads.background_loop import close_portals
 
     close_portals()
 

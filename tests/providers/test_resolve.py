@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import subprocess
 import sys
 
@@ -16,7 +17,7 @@ from quiesce.models.providers import local
 from quiesce.models.providers.compatible import SERVERS, vocabulary_of
 from quiesce.models.resolve import DEFAULTS, model_named, resolve_model
 from quiesce.models.scripted import ScriptedModel
-from quiesce.models.wire import sdk
+from quiesce.models.wire import extra as extras
 
 from .wire import refused, wire
 
@@ -105,12 +106,9 @@ def test_an_extra_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(name: str) -> None:
         raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
-    monkeypatch.setattr(sdk.importlib, "import_module", missing)
-    for name, extra in (("openai:x", "openai"), ("anthropic:x", "anthropic"), ("bedrock:x", "bedrock")):
-        monkeypatch.setenv("OPENAI_API_KEY", "x")
-        monkeypatch.setenv("ANTHROPIC_API_KEY", "x")
-        with pytest.raises(MissingExtra, match=rf"quiesce\[{extra}\]"):
-            Agent(name)
+    monkeypatch.setattr(extras.importlib, "import_module", missing)
+    with pytest.raises(MissingExtra, match=r"quiesce\[bedrock\]"):
+        Agent("bedrock:x")
 
 
 # --- None was named ------------------------------------------------------------------------------------------------
@@ -181,6 +179,14 @@ def test_nothing_heavy_is_imported_before_it_is_needed() -> None:
     script = "import sys, json, quiesce; print(json.dumps([name for name in sys.modules]))"
     loaded = json.loads(subprocess.run([sys.executable, "-c", script], capture_output=True, check=True).stdout)
     assert not {"openai", "anthropic", "botocore", "xllamacpp", "httpcore2"} & set(loaded)
+
+
+@pytest.mark.parametrize("name", ["openai:gpt-5", "openai-responses:gpt-5", "anthropic:claude-sonnet-5", "vllm:qwen3"])
+def test_an_agent_loads_no_vendors_sdk(name: str) -> None:
+    script = f"import sys, json; from quiesce import Agent; Agent({name!r}); print(json.dumps(list(sys.modules)))"
+    keys = {**os.environ, "OPENAI_API_KEY": "a-key", "ANTHROPIC_API_KEY": "a-key"}
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True, env=keys)
+    assert not {"openai", "anthropic", "botocore", "boto3"} & set(json.loads(ran.stdout))
 
 
 @pytest.mark.parametrize(

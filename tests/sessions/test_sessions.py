@@ -290,7 +290,7 @@ def test_what_makes_no_sense_is_refused() -> None:
 
 
 def test_the_sync_api_and_a_session_that_is_only_read(new_store: StoreMaker) -> None:
-    from quiesce._background_loop import close_portals
+    from quiesce._threads.background_loop import close_portals
 
     agent = Agent(ScriptedModel(then="Yes."), session=Session("s", new_store()))
     assert agent("One").text == "Yes."

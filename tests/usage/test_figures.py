@@ -4,17 +4,29 @@ import asyncio
 from decimal import Decimal
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quiesce import Agent, Conversation, tool
 from quiesce.errors import ConnectionFailed, RateLimited
 from quiesce.events import AnswerEnd, AnswerStart, ModelCallEnded, TextDelta, UsageDelta
-from quiesce.messages import Document, Image, Text, UserMessage
+from quiesce.messages import (
+    AssistantMessage,
+    Document,
+    Image,
+    Message,
+    Reasoning,
+    Text,
+    ToolCall,
+    ToolMessage,
+    ToolResult,
+    UserMessage,
+)
 from quiesce.models.scripted import Call, Drop, Fail, Raw, Say, ScriptedModel, Stall, Think, Used
 from quiesce.retry import Retry
 from quiesce.usage import Figure, Price, Provenance, Usage, register_vocabulary
 from quiesce.usage.estimate.answer_count import Block
+from quiesce.usage.estimate.calibration import Calibration
 from quiesce.usage.estimate.content import Preamble
 from quiesce.usage.estimate.estimator import UsageEstimator
 from quiesce.usage.estimate.figures import ReceivedAnswer, SentRequest
@@ -252,3 +264,34 @@ def test_each_request_has_an_event_with_its_entry() -> None:
         assert tuple(entries) == run.usage.entries
 
     asyncio.run(main())
+
+
+# --- A conversation that grows ----------------------------------------------------------------------------------------
+
+_said = st.text('ab {}"ä日\n', min_size=1, max_size=30).filter(str.strip)
+_grown = st.one_of(
+    st.builds(lambda text: UserMessage((Text(text),)), _said),
+    st.builds(lambda text: AssistantMessage((Reasoning(text), ToolCall("call_1", "look", {"at": text}))), _said),
+    st.builds(lambda text: ToolMessage((ToolResult("call_1", "look", (Text(text), Image(data=b"x"))),)), _said),
+)
+
+
+@pytest.mark.parametrize("model", ["unheard-of", "gpt-4o"])
+@given(messages=st.lists(_grown, min_size=1, max_size=8).map(tuple), learnt=st.integers(0, 7), anew=st.booleans())
+@settings(max_examples=60, deadline=None)
+def test_an_estimate_that_grows_with_its_conversation_is_that_of_the_whole(
+    model: str, messages: tuple[Message, ...], learnt: int, *, anew: bool
+) -> None:
+    """Also after something was learnt in between, and when the conversation is not the one that it was."""
+    calibration = Calibration()
+    grown, conversation, preamble = (
+        UsageEstimator(model, calibration=calibration),
+        Conversation(),
+        Preamble("Be brief."),
+    )
+    for end in (*range(1, len(messages) + 1), *((1,) if anew else ())):
+        if end == learnt:
+            calibration.learn_spread(model, "message", 7.0)
+        sent = SentRequest(messages[:end], preamble)
+        whole = UsageEstimator(model, calibration=calibration).input(Conversation(), sent)
+        assert grown.input(conversation, sent) == whole

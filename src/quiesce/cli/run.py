@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from .._background_loop import portal
+from .._threads.background_loop import portal
 from ..agent import AnyAgent
 from ..cancellation import CancellationToken, Mode, ModeName, Source, stop_on_signals
 from ..errors import ConfigurationError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Container
 from types import NoneType
 from typing import Any, ClassVar, Final
 
@@ -48,9 +48,10 @@ class AnswerBuilder:
     earlier request, and now goes on with.
     """
 
-    def __init__(self, taken: Collection[str] = (), opening: tuple[AssistantContent, ...] = ()) -> None:
+    def __init__(self, taken: Container[str] = (), opening: tuple[AssistantContent, ...] = ()) -> None:
         self._opening: Final = opening
-        self._taken: Final = set(taken)
+        self._taken: Final = taken
+        self._given: Final[set[str]] = set()
         self._blocks: Final[list[_TextBlock | _Call]] = []
         self._current: _TextBlock | None = None
         self._calls: Final[dict[str, _Call]] = {}
@@ -208,10 +209,10 @@ class AnswerBuilder:
         """A call id that providers accept and that this conversation has not used."""
         base = _ILLEGAL.sub("_", wanted) or "call"
         name, count = base, 1
-        while name in self._taken:
+        while name in self._taken or name in self._given:
             count += 1
             name = f"{base}_{count}"
-        self._taken.add(name)
+        self._given.add(name)
         return name
 
     _TAKE: ClassVar[dict[type, Callable[[AnswerBuilder, Any], Delta]]] = {

@@ -229,7 +229,7 @@ class Conversation:
     def append(self, *messages: Message, replacing: int = 0) -> None:
         """Add messages, all in one step, in place of the last `replacing` ones and of a pending turn."""
         before = self._state.messages
-        self._state = ConversationState((*before[: len(before) - replacing], *messages))
+        self._state = ConversationState(before[: len(before) - replacing] + messages)
 
     def suspend(self, pending: PendingTurn, *, replacing: int = 0) -> None:
         """Keep a turn that waits for a person."""

@@ -17,7 +17,7 @@ from typing import Any, Final, Self, TypeVar
 
 from msgspec import Struct
 
-from .._background_loop import Portal, portal
+from .._threads.background_loop import Portal, portal
 from ..conversation.sealing import SENTENCES
 from ..errors import ConfigurationError, ToolError
 from ..messages import Outcome, ResultContent, Text, ToolResult

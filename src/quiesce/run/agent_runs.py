@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeAlias
 
-from .._background_loop import running_loop
+from .._threads.background_loop import running_loop
 from ..cancellation import CancellationToken, Cause, Mode, Source
 from ..errors import ConversationBusy
 from ..events import Event

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from .._background_loop import running_loop
+from .._threads.background_loop import running_loop
 from ..cancellation import CancellationToken
 from ..errors import ConfigurationError
 from ..interrupts import Answers

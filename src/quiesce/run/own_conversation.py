@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from typing import Any, Final
 from weakref import ref
 
-from .._background_loop import running_loop
+from .._threads.background_loop import running_loop
 from ..cancellation import Cause
 from ..errors import ConfigurationError, SessionNotFound, SharedConversationWarning
 from ..sessions import Conversation, Session

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .._background_loop import running_loop
+from .._threads.background_loop import running_loop
 from ..interrupts import Answers, Interrupt, answer_calls
 from ..phases import Phase
 from .state import RunState

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final
 
-from .._latch import Latch
+from .._threads.latch import Latch
 from ..cancellation import CancellationToken, StopScope
 from ..phases import LEGAL, STOPS_AT, Phase
 from ..result import RunResult, StopReason

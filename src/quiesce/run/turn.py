@@ -37,12 +37,32 @@ class TurnView(NamedTuple):
         return seal_turn(self.builder, results) if self.answer is None else seal_answer(self.answer, results)
 
 
+class _CallIds:
+    """The ids of the calls in a conversation that grows: only what is new is read."""
+
+    def __init__(self) -> None:
+        self._ids: set[str] = set()
+        self._count = 0
+        self._last: Message | None = None
+
+    def of(self, messages: tuple[Message, ...]) -> set[str]:
+        """The ids of all calls."""
+        if len(messages) < self._count or (self._count and messages[self._count - 1] is not self._last):
+            self._ids, self._count = set(), 0
+        for message in messages[self._count :]:
+            if isinstance(message, AssistantMessage):
+                self._ids.update(call.id for call in message.tool_calls)
+        self._count, self._last = len(messages), messages[-1] if messages else None
+        return self._ids
+
+
 class TurnInProgress:
     """The answer that is being written and the tools that it asks for. Each change is visible at once and whole."""
 
     def __init__(self, conversation: Conversation) -> None:
         self._conversation: Final = conversation
         self._continued: tuple[AssistantContent, ...] | None = None
+        self._call_ids: Final = _CallIds()
         self.handoff: Handoff | None = None
         """The agent that continues after this turn, if one of its tools asked for a handoff."""
         self.view = TurnView(())
@@ -85,8 +105,7 @@ class TurnInProgress:
     def begin_answer(self) -> AnswerBuilder:
         """A new answer to what is settled."""
         settled = self.view.settled
-        answers = (message for message in settled if isinstance(message, AssistantMessage))
-        builder = AnswerBuilder({call.id for answer in answers for call in answer.tool_calls}, self._continued or ())
+        builder = AnswerBuilder(self._call_ids.of(settled), self._continued or ())
         self.view = TurnView(settled if self._continued is None else settled[:-1], builder)
         return builder
 

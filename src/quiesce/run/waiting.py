@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 
 import anyio
 
-from .._background_loop import running_loop
+from .._threads.background_loop import running_loop
 from ..cancellation import BoundedShield, Mode
 from ..errors import ConfigurationError, RunError
 from ..result import RunResult

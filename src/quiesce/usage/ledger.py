@@ -198,7 +198,7 @@ class Ledger:
 def summarise(entries: tuple[LedgerEntry, ...]) -> Usage:
     """The sum of some entries."""
     names = TokenUsage.__struct_fields__
-    tokens = TokenUsage(**{name: total(getattr(entry.usage, name) for entry in entries) for name in names})
+    tokens = TokenUsage(**{name: total([getattr(entry.usage, name) for entry in entries]) for name in names})
     return Usage(len(entries), tokens, total_cost([entry.cost for entry in entries]), entries)
 
 

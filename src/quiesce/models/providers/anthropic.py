@@ -12,31 +12,32 @@ from ...messages import Document, Image, Reasoning, ToolCall, ToolResult
 from ..base import CachePolicy, ModelRequest
 from ..decoders.anthropic_messages import MessagesDecoder
 from ..wire import convert
+from ..wire.encoding import MessageEncoder, encode
 from ..wire.failures import no_key
-from ..wire.http import WireOptions
+from ..wire.http import PlainModel, WireOptions, headers_in, headers_of
+from ..wire.json_values import as_dict
 from ..wire.message_format import Block, MessageFormat
-from ..wire.sdk import SdkModel
 
+# The version of the API that is spoken here. A test compares it with that of the vendor's SDK.
+API_VERSION: Final = "2026-10-21"
 # The API wants a limit on every answer. This is one that all current models accept.
 DEFAULT_MAX_TOKENS: Final = 8192
 # What the counter takes of a request.
-_COUNTED: Final = frozenset({"messages", "system", "tools", "tool_choice", "thinking", "output_config"})
+_COUNTED: Final = frozenset({"model", "messages", "system", "tools", "tool_choice", "thinking", "output_config"})
 
 
-class Anthropic(SdkModel):
+class Anthropic(PlainModel):
     """A Claude model.
 
     max_tokens  the limit on an answer, when the request names none
     cache       mark the stable beginning of the conversation for caching: True, False, or how long ("5m", "1h")
 
     The rest as for `WireModel`; the key is taken from ANTHROPIC_API_KEY. Thinking and the like go into `settings` or
-    `extra_body`, in the provider's own words. Raises `MissingExtra` and `AuthenticationFailed`.
+    `extra_body`, in the provider's own words. Raises `AuthenticationFailed`.
     """
 
     provider = "anthropic"
     label: ClassVar[str] = "Anthropic"
-    package = "anthropic"
-    client_class = "AsyncAnthropic"
     decoder = MessagesDecoder
     tokenizer = "claude"
 
@@ -57,38 +58,35 @@ class Anthropic(SdkModel):
         super().__init__(model, api_key=key, base_url=address, **options)
         self._max_tokens: Final = max_tokens
         self._cache: Final = _cache_mark(cache)
+        self._messages: Final = MessageEncoder(_FORMAT.items)
+        fixed = {"authorization": f"Bearer {key}", "anthropic-version": API_VERSION, "accept": "application/json"}
+        self._headers: Final = headers_of(fixed, headers_in("ANTHROPIC_CUSTOM_HEADERS"), self.extra_headers)
 
     async def _send(self, request: ModelRequest) -> httpx2.Response:
-        body = self.body(request)
-        client = await self._client()
-        answer = await client.messages.with_streaming_response.create(
-            model=self.model,
-            messages=body.pop("messages"),
-            max_tokens=body.pop("max_tokens"),
-            stream=True,
-            extra_body=body,
-            timeout=self.timeout,
-        ).__aenter__()
-        return answer.http_response
+        url = f"{self.base_url}/v1/messages"
+        return await self._post(url, encode(self.body(request, encoded=True)), self._headers)
 
     async def count_tokens(self, request: ModelRequest) -> int | None:
         """What a request costs to send, by the provider's own counter. It costs nothing, but its rate is limited."""
-        body = {name: value for name, value in self.body(request).items() if name in _COUNTED}
-        client = await self._client()
-        counted = await client.messages.count_tokens(model=self.model, messages=body.pop("messages"), extra_body=body)
-        return counted.input_tokens
+        body = {name: value for name, value in self.body(request, encoded=True).items() if name in _COUNTED}
+        counted = await self._ask("POST", f"{self.base_url}/v1/messages/count_tokens", self._headers, encode(body))
+        found = as_dict(counted).get("input_tokens")
+        return found if isinstance(found, int) else None
 
     @property
     def supports_prefill(self) -> bool:
         """Whether a request may end in the beginning of the answer: up to Claude 4.5, and without thinking."""
         return "thinking" not in self.extra_body and convert.takes_prefill(self.model)
 
-    def body(self, request: ModelRequest) -> dict[str, Any]:
+    def body(self, request: ModelRequest, *, encoded: bool = False) -> dict[str, Any]:
         """The request as the API wants it."""
         settings, limit = convert.settings_of(request)
+        cache = self._cache if request.cache is None else _cache_mark(request.cache)
         body: dict[str, Any] = {
+            "model": self.model,
+            "stream": True,
             "max_tokens": limit or self._max_tokens,
-            "messages": [_FORMAT.message(message) for message in request.messages],
+            "messages": self._messages.items(request.messages, encoded=encoded, open_end=cache is not None),
         }
         if request.instructions:
             body["system"] = [{"type": "text", "text": request.instructions}]
@@ -104,7 +102,6 @@ class Anthropic(SdkModel):
         if request.output_schema is not None:
             schema = convert.closed_schema(request.output_schema)
             body["output_config"] = {"format": {"type": "json_schema", "schema": schema}}
-        cache = self._cache if request.cache is None else _cache_mark(request.cache)
         if cache is not None:
             _mark(body, cache)
         return convert.merged(body, settings, self.extra_body)

@@ -17,13 +17,14 @@ import httpx2
 import msgspec
 
 from ...errors import AuthenticationFailed, ConfigurationError
-from ...messages import AssistantMessage, Document, Image, Reasoning, ToolCall, ToolResult, UserContent
+from ...messages import Document, Image, Reasoning, ToolCall, ToolResult, UserContent
 from ..base import ModelRequest
 from ..decoders.bedrock_converse import ConverseDecoder
 from ..wire import convert
+from ..wire.encoding import MessageEncoder, encode
+from ..wire.extra import extra
 from ..wire.http import PlainModel, WireOptions
 from ..wire.message_format import Block, MessageFormat
-from ..wire.sdk import extra
 from .compatible import vocabulary_of
 
 _INFERENCE: Final = {"temperature": "temperature", "top_p": "topP", "stop_sequences": "stopSequences"}
@@ -81,6 +82,7 @@ class Bedrock(PlainModel):
         self._api_key: Final = api_key or os.environ.get("AWS_BEARER_TOKEN_BEDROCK")
         self._cache: Final = cache
         self._keys: Any = None
+        self._messages: Final = MessageEncoder(_FORMAT.items)
         super().__init__(
             model,
             api_key=self._api_key,
@@ -90,7 +92,7 @@ class Bedrock(PlainModel):
         self.tokenizer = self.tokenizer or vocabulary_of(re.sub(r"^(us|eu|apac|global|jp|au)\.", "", model))
 
     async def _send(self, request: ModelRequest) -> httpx2.Response:
-        content = msgspec.json.encode(self.body(request))
+        content = encode(self.body(request, encoded=True))
         url = f"{self.base_url}/model/{urllib.parse.quote(self.model, safe='')}/converse-stream"
         return await self._post(url, content, await self._headers(url, content))
 
@@ -138,18 +140,19 @@ class Bedrock(PlainModel):
         auth.SigV4Auth(keys, "bedrock", self._region).add_auth(request)
         return dict(request.headers.items())
 
-    def body(self, request: ModelRequest) -> dict[str, Any]:
+    def body(self, request: ModelRequest, *, encoded: bool = False) -> dict[str, Any]:
         """The request as the API wants it."""
+        cache = self._cache if request.cache is None else bool(request.cache)
         settings, limit = convert.settings_of(request)
         inference = convert.renamed(settings, _INFERENCE)
         if limit is not None:
             inference["maxTokens"] = limit
-        body: dict[str, Any] = {"messages": [_FORMAT.message(message) for message in request.messages]}
+        body: dict[str, Any] = {"messages": self._messages.items(request.messages, encoded=encoded, open_end=cache)}
         if inference:
             body["inferenceConfig"] = inference
         if request.instructions:
             body["system"] = [{"text": request.instructions}]
-        tools = list(_tools(request))
+        tools = list(_tools(request, self._messages.called(request.messages)))
         if tools:
             tool_config: dict[str, Any] = {"tools": tools}
             body["toolConfig"] = tool_config
@@ -163,7 +166,7 @@ class Bedrock(PlainModel):
             schema = msgspec.json.encode(convert.closed_schema(request.output_schema)).decode()
             wanted = {"jsonSchema": {"name": "answer", "schema": schema}}
             body["outputConfig"] = {"textFormat": {"type": "json_schema", "structure": wanted}}
-        if self._cache if request.cache is None else request.cache:
+        if cache:
             for blocks in (tools, body.get("system"), body["messages"][-1]["content"]):
                 if blocks:
                     blocks.append({"cachePoint": {"type": "default"}})
@@ -182,19 +185,17 @@ def _profile_region(session: Any) -> str | None:
 # --- The conversation ----------------------------------------------------------------------------------------------
 
 
-def _tools(request: ModelRequest) -> Iterator[dict[str, Any]]:
+def _tools(request: ModelRequest, called: Iterable[str]) -> Iterator[dict[str, Any]]:
     """The tools of the request, and those that the conversation used: calls are refused unless their tool is there."""
     offered: set[str] = set()
     for tool in request.tools:
         offered.add(tool.name)
         yield {"toolSpec": {"name": tool.name, "description": tool.description, "inputSchema": {"json": tool.schema}}}
-    for message in request.messages:
-        for call in message.tool_calls if isinstance(message, AssistantMessage) else ():
-            if call.name not in offered:
-                offered.add(call.name)
-                schema: dict[str, Any] = {"type": "object", "properties": {}}
-                unavailable = "No longer available."
-                yield {"toolSpec": {"name": call.name, "description": unavailable, "inputSchema": {"json": schema}}}
+    for name in called:
+        if name not in offered:
+            offered.add(name)
+            schema: dict[str, Any] = {"type": "object", "properties": {}}
+            yield {"toolSpec": {"name": name, "description": "No longer available.", "inputSchema": {"json": schema}}}
 
 
 class _BedrockFormat(MessageFormat):

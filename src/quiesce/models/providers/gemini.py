@@ -14,7 +14,8 @@ import msgspec
 from ...messages import AssistantContent, Document, Image, Reasoning, Text, ToolCall, ToolResult
 from ..base import ModelRequest
 from ..decoders.gemini import GeminiDecoder
-from ..wire.convert import SEE_ATTACHMENT, base64_of, calls_so_far, merged, renamed, settings_of, tool_choice
+from ..wire.convert import SEE_ATTACHMENT, base64_of, merged, renamed, settings_of, tool_choice
+from ..wire.encoding import MessageEncoder, encode
 from ..wire.failures import no_key
 from ..wire.http import PlainModel, WireOptions
 from ..wire.json_values import as_dict
@@ -61,14 +62,14 @@ class Gemini(PlainModel):
         super().__init__(model, api_key=key, base_url=base_url or _ADDRESS, **options)
         self._api_key: Final = key
         self._access_token: Final = access_token
-        self._format: Final = _GeminiFormat(signs_calls=model.startswith("gemini-3"))
+        self._messages: Final = MessageEncoder(_GeminiFormat(signs_calls=model.startswith("gemini-3")).items)
 
     async def _send(self, request: ModelRequest) -> httpx2.Response:
-        return await self._call("streamGenerateContent?alt=sse", self.body(request), stream=True)
+        return await self._call("streamGenerateContent?alt=sse", self.body(request, encoded=True), stream=True)
 
     async def count_tokens(self, request: ModelRequest) -> int | None:
         """What a request costs to send, by the provider's own counter, which costs nothing."""
-        body = {"model": f"models/{self.model}", **self.body(request)}
+        body = {"model": f"models/{self.model}", **self.body(request, encoded=True)}
         answer = await self._call("countTokens", {"generateContentRequest": body}, stream=False)
         found = as_dict(msgspec.json.decode(answer.content)).get("totalTokens") if answer.is_success else None
         return found if isinstance(found, int) else None
@@ -76,7 +77,7 @@ class Gemini(PlainModel):
     async def _call(self, method: str, body: dict[str, Any], *, stream: bool) -> httpx2.Response:
         url = f"{self.base_url}/models/{urllib.parse.quote(self.model)}:{method}"
         headers = {**await self._credentials(), **self.extra_headers}
-        return await self._post(url, msgspec.json.encode(body), headers, stream=stream)
+        return await self._post(url, encode(body), headers, stream=stream)
 
     async def _credentials(self) -> dict[str, str]:
         if self._access_token is None:
@@ -85,9 +86,9 @@ class Gemini(PlainModel):
         return {"authorization": f"Bearer {await token if inspect.isawaitable(token) else token}"}
 
     def _decoder(self, request: ModelRequest) -> GeminiDecoder:
-        return GeminiDecoder(self._failures, first_call=calls_so_far(request) + 1)
+        return GeminiDecoder(self._failures, first_call=len(self._messages.called(request.messages)) + 1)
 
-    def body(self, request: ModelRequest) -> dict[str, Any]:
+    def body(self, request: ModelRequest, *, encoded: bool = False) -> dict[str, Any]:
         """The request as the API wants it."""
         settings, limit = settings_of(request)
         generation = renamed(settings, _GENERATION)
@@ -95,7 +96,7 @@ class Gemini(PlainModel):
             generation["maxOutputTokens"] = limit
         if request.output_schema is not None:
             generation |= {"responseMimeType": "application/json", "responseJsonSchema": request.output_schema}
-        body: dict[str, Any] = {"contents": [self._format.message(message) for message in request.messages]}
+        body: dict[str, Any] = {"contents": self._messages.items(request.messages, encoded=encoded)}
         if request.instructions:
             body["systemInstruction"] = {"parts": [{"text": request.instructions}]}
         if request.tools:

@@ -98,9 +98,8 @@ class Local(OpenAIChat):
         super().__init__(model, server=server, timeout=timeout, extra_body=extra_body, price=price)
         self.provider = "local"
 
-    async def _client(self) -> Any:
-        address = await address_of_server(self.weights)
-        return (await super()._client()).with_options(base_url=f"{address}/v1")
+    async def _address(self) -> str:
+        return f"{await address_of_server(self.weights)}/v1"
 
 
 def is_available() -> bool:

@@ -15,6 +15,7 @@ from ...messages import AssistantMessage, Document, Image, Message, Text, ToolMe
 from ..base import ModelRequest
 from ..decoders.whole_calls import WholeCalls
 from ..wire import convert
+from ..wire.encoding import MessageEncoder, encode
 from ..wire.failures import Failures
 from ..wire.http import PlainModel, WireOptions
 from ..wire.sse import LineDecoder, decoded
@@ -47,17 +48,18 @@ class Ollama(PlainModel):
         key = api_key or os.environ.get("OLLAMA_API_KEY")
         super().__init__(model, api_key=key, base_url=base_url or ollama_address(), **options)
         self.tokenizer = self.tokenizer or vocabulary_of(model)
+        self._messages: Final = MessageEncoder(_messages)
         self._headers: Final = ({"authorization": f"Bearer {key}"} if key else {}) | self.extra_headers
 
     async def _send(self, request: ModelRequest) -> httpx2.Response:
-        return await self._post(f"{self.base_url}/api/chat", msgspec.json.encode(self.body(request)), self._headers)
+        return await self._post(f"{self.base_url}/api/chat", encode(self.body(request, encoded=True)), self._headers)
 
     def _decoder(self, request: ModelRequest) -> OllamaDecoder:
-        return OllamaDecoder(self._failures, first_call=convert.calls_so_far(request) + 1)
+        return OllamaDecoder(self._failures, first_call=len(self._messages.called(request.messages)) + 1)
 
-    def body(self, request: ModelRequest) -> dict[str, Any]:
+    def body(self, request: ModelRequest, *, encoded: bool = False) -> dict[str, Any]:
         """The request as the server wants it."""
-        messages = [sent for message in request.messages for sent in _messages(message)]
+        messages = self._messages.items(request.messages, encoded=encoded)
         if request.instructions:
             messages.insert(0, {"role": "system", "content": request.instructions})
         body: dict[str, Any] = {"model": self.model, "messages": messages, "stream": True}

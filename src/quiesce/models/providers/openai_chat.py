@@ -3,34 +3,33 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import urllib.parse
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, Unpack
 
 import httpx2
 import msgspec
 
 from ... import messages
-from ...errors import ConfigurationError, UnknownModel
+from ...errors import ConfigurationError, ModelNotFound, UnknownModel
 from ...events import UsageDelta
 from ..base import ModelRequest
 from ..decoders.openai_chat import ChatDecoder, usage_of_generation
 from ..wire import convert
+from ..wire.encoding import MessageEncoder, encode
 from ..wire.failures import no_key
-from ..wire.http import WireOptions
-from ..wire.sdk import SdkModel
+from ..wire.http import PlainModel, WireOptions, headers_in, headers_of
 from .compatible import SERVERS, Server, vocabulary_of
 
 
-class OpenAIChat(SdkModel):
+class OpenAIChat(PlainModel):
     """A model behind OpenAI's Chat Completions, or behind a server that speaks it.
 
     `server` names the kind of server: a key of `compatible.SERVERS`, or a `Server` of your own. The rest as for
-    `WireModel`. Raises `MissingExtra` without the package `openai`, `AuthenticationFailed` without a key where one is
-    needed, and `ConfigurationError` where the address is not known.
+    `WireModel`. Raises `AuthenticationFailed` without a key where one is needed, and `ConfigurationError` where the
+    address is not known.
     """
 
-    package = "openai"
-    client_class = "AsyncOpenAI"
     decoder = ChatDecoder
 
     def __init__(
@@ -51,34 +50,30 @@ class OpenAIChat(SdkModel):
         super().__init__(model, api_key=key, base_url=address, label=self.server.label, **options)
         self.supports_prefill: Final = self.server.prefill is not None
         self.after_hang_up: Final = self.server.after_hang_up
+        self._headers: Final = openai_headers(key, self.extra_headers, own=self.server.key == SERVERS["openai"].key)
+        self._settled: Final = MessageEncoder(_ChatFormat(self.server, in_tool_loop=False).message)
+        self._in_tool_loop: Final = MessageEncoder(_ChatFormat(self.server, in_tool_loop=True).message)
 
-    def _own_headers(self) -> dict[str, Any]:
-        """The user's headers. Servers other than OpenAI's do not get the OpenAI account of the environment."""
-        if self.server.key == SERVERS["openai"].key:
-            return super()._own_headers()
-        account = dict.fromkeys(("OpenAI-Organization", "OpenAI-Project"), self._sdk.Omit())
-        return {**account, **self.extra_headers}
+    async def _address(self) -> str:
+        """Where requests go."""
+        return self.base_url
 
     async def _send(self, request: ModelRequest) -> httpx2.Response:
-        body = self.body(request)
-        client = await self._client()
-        answer = await client.chat.completions.with_streaming_response.create(
-            model=self.model, messages=body.pop("messages"), stream=True, extra_body=body
-        ).__aenter__()
-        return answer.http_response
+        url = f"{await self._address()}/chat/completions"
+        return await self._post(url, encode(self.body(request, encoded=True)), self._headers)
 
     async def lookup_usage(self, request_id: str) -> UsageDelta | None:
         """The usage of a request that was cut; None when the server has no record yet. For OpenRouter."""
-        client = await self._client()
+        url = f"{await self._address()}/generation?id={urllib.parse.quote(request_id, safe='')}"
         try:
-            reply = await client.get("/generation", cast_to=object, options={"params": {"id": request_id}})
-        except self._sdk.NotFoundError:  # it takes a moment until the record is there
+            return usage_of_generation(await self._ask("GET", url, self._headers))
+        except ModelNotFound:  # it takes a moment until the record is there
             return None
-        return usage_of_generation(reply)
 
-    def body(self, request: ModelRequest) -> dict[str, Any]:
+    def body(self, request: ModelRequest, *, encoded: bool = False) -> dict[str, Any]:
         """The request as this server wants it."""
-        body: dict[str, Any] = {"messages": list(self._messages(request))}
+        sent = self._messages(request, encoded=encoded)
+        body: dict[str, Any] = {"model": self.model, "stream": True, "messages": sent}
         if request.tools:
             body["tools"] = convert.function_tools(request)
         choice = convert.tool_choice(request, self.server.label)
@@ -99,25 +94,85 @@ class OpenAIChat(SdkModel):
             return {"type": "json_object"}
         return {"type": "json_schema", "json_schema": convert.answer_format(schema)}
 
-    def _messages(self, request: ModelRequest) -> Iterator[dict[str, Any]]:
+    def _messages(self, request: ModelRequest, *, encoded: bool) -> list[Any]:
         instructions = request.instructions or ""
         if request.output_schema is not None and self.server.structured == "json_object":
             wanted = msgspec.json.encode(request.output_schema).decode()
             instructions = f"{instructions}\n\nAnswer with JSON that fits this schema: {wanted}".strip()
-        if instructions:
-            yield {"role": "system", "content": instructions}
-        last_prompt = max(
-            (index for index, each in enumerate(request.messages) if isinstance(each, messages.UserMessage)), default=-1
-        )
-        for index, message in enumerate(request.messages):
-            yield from self._message(message, in_tool_loop=index > last_prompt)
+        first = [{"role": "system", "content": instructions}] if instructions else []
+        settled, loop = self._split(request.messages)
+        return [
+            *first,
+            *self._settled.items(settled, encoded=encoded),
+            *self._in_tool_loop.items(loop, encoded=encoded),
+        ]
 
-    def _message(self, message: messages.Message, *, in_tool_loop: bool) -> Iterator[dict[str, Any]]:
+    def _split(
+        self, sent: tuple[messages.Message, ...]
+    ) -> tuple[tuple[messages.Message, ...], tuple[messages.Message, ...]]:
+        """The messages up to the last prompt, and those after it, where these differ to this server."""
+        if self.server.reasoning_field is None:
+            return sent, ()
+        prompts = (index for index in reversed(range(len(sent))) if isinstance(sent[index], messages.UserMessage))
+        end = next(prompts, -1) + 1
+        return sent[:end], sent[end:]
+
+
+def _server(name: str) -> Server:
+    if name not in SERVERS:
+        raise UnknownModel(f"There is no kind of server {name!r}.", todo=f"Use one of: {', '.join(SERVERS)}.")
+    return SERVERS[name]
+
+
+def key_for(server: Server, *, own_address: bool) -> str | None:
+    """The key from the environment. Raises `AuthenticationFailed` where one is needed and there is none."""
+    if server.key is None:
+        return None
+    key = os.environ.get(server.key)
+    if not key and not own_address:  # a server of one's own may need no key
+        raise no_key(server.label, server.key)
+    return key
+
+
+def openai_headers(key: str | None, extra_headers: Mapping[str, str], *, own: bool) -> dict[str, str]:
+    """The headers of every request. Only OpenAI's own servers get the OpenAI account of the environment."""
+    account = {"openai-organization": "OPENAI_ORG_ID", "openai-project": "OPENAI_PROJECT_ID"} if own else {}
+    known = {name: os.environ[variable] for name, variable in account.items() if variable in os.environ}
+    fixed = {"authorization": f"Bearer {key or 'none'}", "accept": "application/json"}
+    return headers_of(fixed, known, headers_in("OPENAI_CUSTOM_HEADERS"), extra_headers)
+
+
+def address_of(server: Server) -> str:
+    """Where the server is: from the environment, or at its usual place."""
+    address = os.environ.get(server.address, "") if server.address else ""
+    if server is SERVERS["azure"] and address and "/openai" not in address:
+        address = f"{address.rstrip('/')}/openai/v1"
+    if not address and server.base_url is None:
+        raise ConfigurationError(
+            f"Where is {server.label}?", todo=f"Set {server.address} or pass base_url=." if server.address else ""
+        )
+    if address and "://" not in address:
+        address = f"http://{address}"
+    return address or server.base_url or ""
+
+
+# --- The conversation ----------------------------------------------------------------------------------------------
+
+
+class _ChatFormat:
+    """`in_tool_loop`: the messages follow the last prompt, so that reasoning is taken back."""
+
+    def __init__(self, server: Server, *, in_tool_loop: bool) -> None:
+        self.server: Final = server
+        self._takes_reasoning: Final = server.reasoning_field if in_tool_loop else None
+
+    def message(self, message: messages.Message) -> Iterator[dict[str, Any]]:
+        """A message, as one or more of this server's."""
         match message:
             case messages.UserMessage(content):
                 yield {"role": "user", "content": self._user_content(content)}
             case messages.AssistantMessage():
-                yield self._assistant(message, in_tool_loop=in_tool_loop)
+                yield self._assistant(message)
             case messages.ToolMessage(results):
                 yield from (self._result(result) for result in results)
                 shown = [part for result in results for part in self._shown_apart(result)]
@@ -146,7 +201,7 @@ class OpenAIChat(SdkModel):
                     "file": {"filename": convert.file_name(part), "file_data": convert.data_url(part)},
                 }
 
-    def _assistant(self, message: messages.AssistantMessage, *, in_tool_loop: bool) -> dict[str, Any]:
+    def _assistant(self, message: messages.AssistantMessage) -> dict[str, Any]:
         said: dict[str, Any] = {"role": "assistant", "content": convert.text_of(message) or None}
         calls = [
             {
@@ -158,9 +213,9 @@ class OpenAIChat(SdkModel):
         ]
         if calls:
             said["tool_calls"] = calls
-        if self.server.reasoning_field is not None and calls and in_tool_loop:
+        if self._takes_reasoning is not None and calls:
             thought = "".join(part.text for part in message.content if isinstance(part, messages.Reasoning))
-            said |= {self.server.reasoning_field: thought} if thought else {}
+            said |= {self._takes_reasoning: thought} if thought else {}
         if said["content"] is None and not calls:  # nothing but reasoning, which is not taken back
             said["content"] = convert.NO_ANSWER
         return said
@@ -176,33 +231,3 @@ class OpenAIChat(SdkModel):
 
     def _id(self, call_id: str) -> str:
         return convert.short_id(call_id) if self.server.short_ids else call_id
-
-
-def _server(name: str) -> Server:
-    if name not in SERVERS:
-        raise UnknownModel(f"There is no kind of server {name!r}.", todo=f"Use one of: {', '.join(SERVERS)}.")
-    return SERVERS[name]
-
-
-def key_for(server: Server, *, own_address: bool) -> str | None:
-    """The key from the environment. Raises `AuthenticationFailed` where one is needed and there is none."""
-    if server.key is None:
-        return None
-    key = os.environ.get(server.key)
-    if not key and not own_address:  # a server of one's own may need no key
-        raise no_key(server.label, server.key)
-    return key
-
-
-def address_of(server: Server) -> str:
-    """Where the server is: from the environment, or at its usual place."""
-    address = os.environ.get(server.address, "") if server.address else ""
-    if server is SERVERS["azure"] and address and "/openai" not in address:
-        address = f"{address.rstrip('/')}/openai/v1"
-    if not address and server.base_url is None:
-        raise ConfigurationError(
-            f"Where is {server.label}?", todo=f"Set {server.address} or pass base_url=." if server.address else ""
-        )
-    if address and "://" not in address:
-        address = f"http://{address}"
-    return address or server.base_url or ""

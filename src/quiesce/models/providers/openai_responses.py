@@ -12,27 +12,24 @@ from ...events import UsageDelta
 from ..base import ModelRequest
 from ..decoders.openai_responses import ResponsesDecoder, usage_of
 from ..wire import convert
-from ..wire.http import WireOptions
-from ..wire.sdk import SdkModel
+from ..wire.encoding import MessageEncoder, encode
+from ..wire.http import PlainModel, WireOptions
 from .compatible import SERVERS, vocabulary_of
-from .openai_chat import address_of, key_for
+from .openai_chat import address_of, key_for, openai_headers
 
 
-class OpenAIResponses(SdkModel):
+class OpenAIResponses(PlainModel):
     """A model behind OpenAI's Responses API.
 
     background  let the provider work in the background: it keeps the answer for a while, goes on when a connection
                 breaks, and has a request to cancel it, which a stop sends
 
     Otherwise nothing is stored at the provider: the conversation is sent each time, with the reasoning in its encrypted
-    form. The rest as for `WireModel`; the key is taken from OPENAI_API_KEY. Raises `MissingExtra` and
-    `AuthenticationFailed`.
+    form. The rest as for `WireModel`; the key is taken from OPENAI_API_KEY. Raises `AuthenticationFailed`.
     """
 
     provider = "openai-responses"
     label: ClassVar[str] = "OpenAI"
-    package = "openai"
-    client_class = "AsyncOpenAI"
     decoder = ResponsesDecoder
 
     def __init__(
@@ -50,29 +47,26 @@ class OpenAIResponses(SdkModel):
         key = api_key or key_for(server, own_address=base_url is not None)
         super().__init__(model, api_key=key, base_url=base_url or address_of(server), **options)
         self._background: Final = background
+        self._headers: Final = openai_headers(key, self.extra_headers, own=True)
+        self._messages: Final = MessageEncoder(_items)
 
     async def _send(self, request: ModelRequest) -> httpx2.Response:
-        body = self.body(request)
-        client = await self._client()
-        answer = await client.responses.with_streaming_response.create(
-            model=self.model, input=body.pop("input"), stream=True, extra_body=body
-        ).__aenter__()
-        return answer.http_response
+        return await self._post(f"{self.base_url}/responses", encode(self.body(request, encoded=True)), self._headers)
 
     async def cancel_request(self, request_id: str) -> UsageDelta | None:
         """Cancel a response that is made in the background; its usage, where the provider says it."""
-        client = await self._client()
-        return usage_of(await client.post(f"/responses/{request_id}/cancel", cast_to=object))
+        return usage_of(await self._ask("POST", f"{self.base_url}/responses/{request_id}/cancel", self._headers))
 
     async def lookup_usage(self, request_id: str) -> UsageDelta | None:
         """What a response that is kept at the provider has used; None when that is not known yet."""
-        client = await self._client()
-        return usage_of(await client.get(f"/responses/{request_id}", cast_to=object))
+        return usage_of(await self._ask("GET", f"{self.base_url}/responses/{request_id}", self._headers))
 
-    def body(self, request: ModelRequest) -> dict[str, Any]:
+    def body(self, request: ModelRequest, *, encoded: bool = False) -> dict[str, Any]:
         """The request as the API wants it."""
         body: dict[str, Any] = {
-            "input": [item for message in request.messages for item in _items(message)],
+            "model": self.model,
+            "stream": True,
+            "input": self._messages.items(request.messages, encoded=encoded),
             "store": self._background,
             "include": ["reasoning.encrypted_content"],
         }

@@ -193,11 +193,6 @@ def function_tools(request: ModelRequest) -> list[dict[str, Any]]:
     ]
 
 
-def calls_so_far(request: ModelRequest) -> int:
-    """How many calls the conversation holds: for providers whose calls have no ids, so that they are numbered."""
-    return sum(len(each.tool_calls) for each in request.messages if isinstance(each, AssistantMessage))
-
-
 def settings_of(request: ModelRequest) -> tuple[dict[str, Any], int | None]:
     """The settings of a request, and apart from them the limit on its answer, whose name differs by provider."""
     settings = dict(request.settings or {})

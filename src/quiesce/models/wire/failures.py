@@ -101,7 +101,7 @@ class Failures:
         response = getattr(error, "response", None)
         if isinstance(response, httpx2.Response) and not response.is_success:
             return self.of_response(response)
-        # The vendors' SDKs wrap what the transport raised.
+        # Clients of the user's own may wrap what the transport raised.
         for each in _chain(error):
             if isinstance(each, httpx2.TransportError | httpx2.InvalidURL | httpx2.StreamError | httpx2.DecodingError):
                 return self._of_transport(each)

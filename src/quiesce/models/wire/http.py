@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import os
 import socket
 import ssl
 import threading
@@ -14,6 +15,7 @@ from typing import Any, ClassVar, Final, Generic, TypedDict, TypeVar
 
 import anyio
 import httpx2
+import msgspec
 
 from ...cancellation import BoundedShield
 from ...errors import ModelError
@@ -143,7 +145,7 @@ class WireModel:
             failure = self._failures.of_response(response)
         except Exception as error:
             failure = self._failures.of(error)
-        # Raised out here, so that it has no context: what the SDKs raise may show headers.
+        # Raised out here, so that it has no context: what the transport raises may show the address.
         raise failure
 
     def new_http_client(self) -> httpx2.AsyncClient:
@@ -159,7 +161,7 @@ class WireModel:
 
 
 class PlainModel(WireModel):
-    """A provider that is spoken to without an SDK."""
+    """A provider whose requests are JSON over HTTP."""
 
     def __init__(self, model: str, **options: Any) -> None:
         super().__init__(model, **options)
@@ -171,6 +173,26 @@ class PlainModel(WireModel):
         asked = {"content-type": "application/json", "accept-encoding": "identity", **headers}
         sent = client.build_request("POST", url, content=body, headers=asked, timeout=self.timeout)
         return await client.send(sent, stream=stream)
+
+    async def _ask(self, method: str, url: str, headers: Mapping[str, str], body: bytes = b"") -> Any:
+        """The answer to a short request, decoded. Raises a `ModelError` for an answer that is an error."""
+        client = await self._clients.get()
+        asked = {"content-type": "application/json", **headers} if body else headers
+        answer = await client.request(method, url, content=body or None, headers=asked, timeout=self.timeout)
+        if not answer.is_success:
+            raise self._failures.of_response(answer)
+        return msgspec.json.decode(answer.content)
+
+
+def headers_of(*parts: Mapping[str, str]) -> dict[str, str]:
+    """Headers together; later ones win, whatever the case of their names."""
+    return {name.lower(): value for part in parts for name, value in part.items()}
+
+
+def headers_in(variable: str) -> dict[str, str]:
+    """The headers in an environment variable: one to a line, as the vendors' SDKs have it."""
+    lines = (line.partition(":") for line in os.environ.get(variable, "").split("\n"))
+    return {name.strip(): value.strip() for name, colon, value in lines if colon}
 
 
 async def _bound_error(response: httpx2.Response) -> None:

@@ -56,6 +56,10 @@ class MessageFormat(ABC):
             case messages.ToolMessage(results):
                 return {"role": "user", self.blocks: [block for result in results for block in self.result(result)]}
 
+    def items(self, message: messages.Message) -> tuple[dict[str, Any], ...]:
+        """A message, as a provider's messages, of which it is one."""
+        return (self.message(message),)
+
     def user_blocks(self, content: Iterable[messages.UserContent]) -> list[Block]:
         """The blocks of a user message."""
         return [self.part(part) for part in content]

@@ -8,7 +8,7 @@ from queue import SimpleQueue
 from types import TracebackType
 from typing import Final, Generic, Self, TypeVar
 
-from ..._background_loop import Request, portal
+from ..._threads.background_loop import Request, portal
 from ...events import Event, RunEnded
 from ...result import OutT
 from ..handle import Run

@@ -76,6 +76,8 @@ class Calibration:
         self._samples: dict[str, dict[str, tuple[Sample, ...]]] = {}
         self.updates = 0
         """How often something was learnt: tells a session whether there is anything new to save."""
+        self.additions = 0
+        """How often something was added that another calibration had learnt."""
 
     def learn_ratio(self, model: str, key: str, units: int, tokens: int) -> None:
         """A text of `units` cost `tokens`."""
@@ -131,6 +133,7 @@ class Calibration:
 
     def add(self, other: Calibration) -> None:
         """Add what another calibration has more samples of."""
+        self.additions += 1
         for model, ratios in other.ratios.items():
             _take_better(self.ratios.setdefault(model, {}), ratios, lambda ratio: ratio.samples)
         for model, spreads in other.spreads.items():

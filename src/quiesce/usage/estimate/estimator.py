@@ -14,7 +14,7 @@ from ..ledger import TokenUsage
 from ..prices import Price
 from .answer_count import AnswerCounter
 from .calibration import Calibration
-from .figures import Anchor, FigureEstimator, ReceivedAnswer, SentRequest
+from .figures import Anchor, FigureEstimator, MeasuredMessages, ReceivedAnswer, SentRequest
 from .learning import learn
 from .message_size import MessageSizer
 from .ratio import TokenRatio
@@ -42,6 +42,7 @@ class UsageEstimator:
         self._ratio: Final = TokenRatio(model, vocabulary_of(model, tokenizer), self.calibration)
         self._figures: Final = FigureEstimator(self._ratio)
         self._anchors: Final[WeakKeyDictionary[object, Anchor]] = WeakKeyDictionary()
+        self._measured: Final[WeakKeyDictionary[object, MeasuredMessages]] = WeakKeyDictionary()
         self._kept: Final[WeakKeyDictionary[object, int]] = WeakKeyDictionary()
         self._kept_as: Final = f"calibration.{model}"
         self._message_sizers: Final[WeakKeyDictionary[object, MessageSizer]] = WeakKeyDictionary()
@@ -94,18 +95,24 @@ class UsageEstimator:
             message_sizer = self._message_sizers[conversation] = MessageSizer(self._ratio)
         return message_sizer
 
+    def _measured_of(self, conversation: object) -> MeasuredMessages:
+        measured = self._measured.get(conversation)
+        if measured is None:
+            measured = self._measured[conversation] = MeasuredMessages()
+        return measured
+
     def input(self, conversation: object, sent: SentRequest) -> Figure:
         """The estimated input of a request."""
-        return self._figures.input(sent, self._anchors.get(conversation))
+        return self._figures.input(sent, self._anchors.get(conversation), self._measured_of(conversation))
 
     def usage(self, conversation: object, sent: SentRequest, received: ReceivedAnswer) -> TokenUsage:
         """The figures of one call."""
-        return self._figures.usage(sent, received, self._anchors.get(conversation))
+        return self._figures.usage(sent, received, self._anchors.get(conversation), self._measured_of(conversation))
 
     def record(self, conversation: object, sent: SentRequest, received: ReceivedAnswer) -> TokenUsage:
         """The figures of one call that has ended. What was reported improves the next estimates."""
         anchor = self._anchors.get(conversation)
-        usage = self._figures.usage(sent, received, anchor)
+        usage = self._figures.usage(sent, received, anchor, self._measured_of(conversation))
         report = received.report
         if report is not None:
             learn(self._ratio, sent, received, anchor)

@@ -118,13 +118,60 @@ class Anchor:
         )
 
 
+class MeasuredMessages:
+    """The estimate of the messages of one conversation, which grows: only what is new is read.
+
+    It begins again when the estimator has learnt something, or when the conversation does not begin as it did.
+    """
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._last: Message | None = None
+        self._basis: tuple[int, int] | None = None
+        self._counts = (0, 0, 0)
+        self._texts = NOTHING
+
+    def of(self, ratio: TokenRatio, messages: tuple[Message, ...]) -> Span:
+        """What all the messages cost."""
+        basis = ratio.calibration.updates, ratio.calibration.additions
+        begins_alike = len(messages) >= self._count and (not self._count or messages[self._count - 1] is self._last)
+        if basis != self._basis or not begins_alike:
+            self._count, self._basis, self._counts, self._texts = 0, basis, (0, 0, 0), NOTHING
+        size = size_of(messages[self._count :])
+        counts, texts = self._counts, _texts(ratio, size)
+        self._texts = self._texts.plus(texts) if self._count else texts
+        self._counts = counts[0] + size.messages, counts[1] + size.calls, counts[2] + size.media
+        self._count, self._last = len(messages), messages[-1] if messages else None
+        return self._texts.plus(*_beside_texts(ratio, *self._counts))
+
+
+def _texts(ratio: TokenRatio, size: MessageSize) -> Span:
+    """What the texts of messages cost. Those that are not always billed count only for the upper bound."""
+    texts = ratio.total([(kind, None, text) for kind, text in size.pieces])
+    if not size.optional:
+        return texts
+    return texts.plus(*[ratio.measure(kind, text)._replace(value=0.0, low=0.0) for kind, text in size.optional])
+
+
+def _beside_texts(ratio: TokenRatio, messages: int, calls: int, media: int) -> list[Span]:
+    """What providers add around messages and calls, and what pictures and files cost."""
+    parts = [ratio.spread("message", messages, otherwise=_PER_MESSAGE)]
+    if calls:
+        parts.append(ratio.spread("call in", calls, otherwise=_PER_CALL))
+    if media:
+        parts.append(ratio.spread("medium", media, otherwise=_PER_MEDIUM))
+    return parts
+
+
 class FigureEstimator:
     """Figures for the calls of one model."""
 
     def __init__(self, ratio: TokenRatio) -> None:
         self._ratio: Final = ratio
 
-    def usage(self, sent: SentRequest, received: ReceivedAnswer, anchor: Anchor | None) -> TokenUsage:
+    def usage(
+        self, sent: SentRequest, received: ReceivedAnswer, anchor: Anchor | None, measured: MeasuredMessages
+    ) -> TokenUsage:
         """The usage of one call: what was reported, and estimates, marked as such, for what was not."""
         report = received.report
         if report is not None and report.input is not None:
@@ -132,7 +179,7 @@ class FigureEstimator:
         elif received.counted_input is not None:
             sending = _as_counted(received.counted_input).figure(least=1)
         else:
-            sending = self.input(sent, anchor)
+            sending = self.input(sent, anchor, measured)
         output, reasoning = self._output(sent, received)
         silent = report is None or report.input is None
         cached = Figure(None, 0, sending.high, Provenance.UNKNOWN) if silent else NONE
@@ -146,28 +193,18 @@ class FigureEstimator:
 
     # --- Input --------------------------------------------------------------------------------------------------
 
-    def input(self, sent: SentRequest, anchor: Anchor | None) -> Figure:
+    def input(self, sent: SentRequest, anchor: Anchor | None, measured: MeasuredMessages) -> Figure:
         """What a request cost to send: from the anchor on, or as a whole."""
+        ratio = self._ratio
         if anchor is not None and anchor.fits(sent):
             new = sent.messages[anchor.count :]
             if not new:
                 return Figure(anchor.input, anchor.input, anchor.input, Provenance.CALIBRATED)
             known = Span(anchor.input, anchor.input, anchor.input, Provenance.REPORTED)
-            return known.plus(self._messages(size_of(new))).figure(least=anchor.input)
-        return self._preamble(sent.preamble).plus(self._messages(size_of(sent.messages))).figure(least=1)
-
-    def _messages(self, size: MessageSize) -> Span:
-        ratio = self._ratio
-        parts: list[Span] = []
-        if size.optional:
-            again = (ratio.measure(kind, text) for kind, text in size.optional)
-            parts += [each._replace(value=0.0, low=0.0) for each in again]
-        parts.append(ratio.spread("message", size.messages, otherwise=_PER_MESSAGE))
-        if size.calls:
-            parts.append(ratio.spread("call in", size.calls, otherwise=_PER_CALL))
-        if size.media:
-            parts.append(ratio.spread("medium", size.media, otherwise=_PER_MEDIUM))
-        return ratio.total([(kind, None, text) for kind, text in size.pieces]).plus(*parts)
+            size = size_of(new)
+            beside = _beside_texts(ratio, size.messages, size.calls, size.media)
+            return known.plus(_texts(ratio, size), *beside).figure(least=anchor.input)
+        return self._preamble(sent.preamble).plus(measured.of(ratio, sent.messages)).figure(least=1)
 
     def _preamble(self, preamble: Preamble) -> Span:
         spreads = self._ratio.calibration.spreads.get(self._ratio.model)

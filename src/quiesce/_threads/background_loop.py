@@ -18,7 +18,7 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, Generic, TypeVar
 
-from ._latch import Latch
+from .latch import Latch
 
 _T = TypeVar("_T")
 

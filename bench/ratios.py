@@ -1,0 +1,68 @@
+"""The ratios to a bare client that a change must not make worse: a chunk, and a turn with a tool.
+
+Each is the median of several rounds in one process that alternate with the bare client's, in CPU time, so that a busy
+machine does not decide. `bench/ratios.json` has what they were. The check fails when one is worse by more than a third.
+
+    python -m bench.ratios            print them, and fail when one is worse
+    python -m bench.ratios --record   write them down, after a change that is meant
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import statistics
+import sys
+from pathlib import Path
+
+from . import provider_chunks, tool_turns
+
+KNOWN = Path(__file__).with_name("ratios.json")
+WORSE = 4 / 3
+CHUNKS, CHUNK_ROUNDS = 5_000, 7
+TURNS = {20: 9, 200: 3}
+
+
+def measured() -> dict[str, float]:
+    """The ratios on this machine, now."""
+    server, url = provider_chunks.run_server(CHUNKS)
+    try:
+        bare, agent, _ = asyncio.run(provider_chunks.measure(url, CHUNKS, CHUNK_ROUNDS))
+    finally:
+        server.terminate()
+        server.join()
+    ratios = {"a chunk": statistics.median(mine / floor for mine, floor in zip(agent, bare, strict=True))}
+    server, url = tool_turns.run_server()
+    try:
+        for turns, rounds in TURNS.items():
+            taken = asyncio.run(tool_turns.measure(url, turns, rounds))
+            ratios[f"a tool turn, in a run of {turns}"] = tool_turns.ratio_to_lines(taken)
+    finally:
+        server.terminate()
+        server.join()
+    return {name: round(ratio, 2) for name, ratio in ratios.items()}
+
+
+def worse_than(known: dict[str, float], now: dict[str, float]) -> list[str]:
+    """What has become worse by more than a third."""
+    return [name for name, ratio in now.items() if ratio > known[name] * WORSE]
+
+
+def main(*, record: bool = False) -> int:
+    """Print the ratios; returns 1 when one is worse, twice in a row."""
+    now = measured()
+    if record:
+        KNOWN.write_text(json.dumps(now, indent=2) + "\n")
+    known: dict[str, float] = json.loads(KNOWN.read_text())
+    if worse_than(known, now):  # once more: one bad minute of the machine is no regression
+        again = measured()
+        now = {name: min(ratio, again[name]) for name, ratio in now.items()}
+    worse = worse_than(known, now)
+    for name, ratio in now.items():
+        verdict = "WORSE BY MORE THAN A THIRD" if name in worse else ""
+        print(f"{name:28} {ratio:5.2f} of a bare client; was {known[name]:.2f} {verdict}".rstrip())
+    return 1 if worse else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(record="--record" in sys.argv))

@@ -1,0 +1,57 @@
+"""The step of CI that compares the cost of a chunk and of a turn with that of a bare client."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from bench import ratios
+
+pytestmark = pytest.mark.promise("P1")
+
+KNOWN = {"a chunk": 1.2, "a turn": 1.5}
+
+
+@pytest.fixture
+def known(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    path = tmp_path / "ratios.json"
+    path.write_text(json.dumps(KNOWN))
+    monkeypatch.setattr(ratios, "KNOWN", path)
+    return path
+
+
+def measure(monkeypatch: pytest.MonkeyPatch, *rounds: dict[str, float]) -> None:
+    left = list(rounds)
+    monkeypatch.setattr(ratios, "measured", lambda: left.pop(0))
+
+
+@pytest.mark.usefixtures("known")
+def test_a_ratio_that_is_worse_twice_fails(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    measure(monkeypatch, KNOWN | {"a turn": 2.1}, KNOWN | {"a turn": 2.05})
+    assert ratios.main() == 1
+    assert [line.startswith("a turn") for line in capsys.readouterr().out.splitlines() if "WORSE" in line] == [True]
+
+
+@pytest.mark.usefixtures("known")
+def test_one_bad_minute_does_not_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    measure(monkeypatch, KNOWN | {"a turn": 9.0}, KNOWN)
+    assert ratios.main() == 0
+
+
+@pytest.mark.usefixtures("known")
+def test_a_little_worse_does_not_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    measure(monkeypatch, {"a chunk": 1.5, "a turn": 1.9})
+    assert ratios.main() == 0
+
+
+def test_ratios_are_written_down(monkeypatch: pytest.MonkeyPatch, known: Path) -> None:
+    measure(monkeypatch, {"a chunk": 3.0, "a turn": 1.0})
+    assert ratios.main(record=True) == 0
+    assert json.loads(known.read_text()) == {"a chunk": 3.0, "a turn": 1.0}
+
+
+def test_what_is_measured_is_what_is_known() -> None:
+    turns = {f"a tool turn, in a run of {turns}" for turns in ratios.TURNS}
+    assert set(json.loads(ratios.KNOWN.read_text())) == {"a chunk", *turns}
