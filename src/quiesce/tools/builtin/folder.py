@@ -93,6 +93,14 @@ class Folder:
         except OSError as error:
             raise ToolError(f"{path} cannot be read: {error.strerror}.") from None
 
+    def folders(self) -> set[str]:
+        """The folders below the root, as paths from there. Links are not followed."""
+        return {
+            os.path.relpath(os.path.join(place, each), self.root)
+            for place, folders, _ in os.walk(self.root)
+            for each in folders
+        }
+
     def digest(self, path: str) -> str | None:
         """The SHA-256 of a file's content; None when there is no such file. Raises `OSError` or `ToolError`."""
         try:

@@ -38,9 +38,11 @@ class TreeCopy:
         self._checkpoint: Final = checkpoint
         self._place: Final = tempfile.mkdtemp(prefix="quiesce-snapshot-")
         self._files: Final[dict[str, _Copied]] = {}
+        self._folders: set[str] = set()
 
     def take(self) -> None:
         """Copy the files."""
+        self._folders = self._folder.folders()
         for path, parent, name in self._folder.files("."):
             self._checkpoint()
             status = os.stat(name, dir_fd=parent, follow_symlinks=False)
@@ -57,13 +59,12 @@ class TreeCopy:
         """The files that are other ones now, and those of them whose content was too large to be kept."""
         other = dict(self._files)
         changed: list[WrittenFile] = []
-        folders = {os.path.dirname(path) for path in self._files}
         for path, parent, name in self._folder.files("."):
             self._checkpoint()
             before = other.pop(path, None)
             signature = _signature(os.stat(name, dir_fd=parent, follow_symlinks=False))
             if before is None:
-                changed.append(self._as_written(path, None, _new_folders(path, folders)))
+                changed.append(self._as_written(path, None, new_folders(path, self._folders)))
             elif before.signature != signature and self._differs(path, before, signature[-1] & 0o7777):
                 other[path] = before
         changed += [self._as_written(path, before) for path, before in other.items() if before.kept is not None]
@@ -93,8 +94,8 @@ def _signature(status: os.stat_result) -> tuple[int, ...]:
     return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_mode
 
 
-def _new_folders(path: str, known: set[str]) -> tuple[str, ...]:
-    """The folders on the way to a file in which no file was before."""
+def new_folders(path: str, known: set[str]) -> tuple[str, ...]:
+    """The folders on the way to a file that were not there before."""
     parts = path.split(os.sep)[:-1]
     ancestors = (os.path.join(*parts[: number + 1]) for number in range(len(parts)))
-    return tuple(each for each in ancestors if not any(one == each or one.startswith(each + os.sep) for one in known))
+    return tuple(each for each in ancestors if each not in known)
