@@ -147,7 +147,7 @@ async def shell_with_snapshots(harness: Harness) -> None:
 
 def test_some_points_with_processes() -> None:
     print(stop_everywhere(shell_and_processes, sources=FEW, stride=20))
-    print(stop_everywhere(shell_with_snapshots, sources=FEW, stride=8))
+    print(stop_everywhere(shell_with_snapshots, sources=("loop", "kill"), stride=5))
     assert stray_processes() == []
 
 

@@ -88,7 +88,7 @@ class Folder:
                 for place, folders, names, folder in os.fwalk(".", dir_fd=start):
                     folders[:] = sorted(set(folders) - _LEFT_OUT)
                     for each in sorted(names):
-                        if stat.S_ISREG(os.stat(each, dir_fd=folder, follow_symlinks=False).st_mode):
+                        if _is_file(each, folder):
                             yield os.path.normpath(os.path.join(shown, place, each)), folder, each
         except OSError as error:
             raise ToolError(f"{path} cannot be read: {error.strerror}.") from None
@@ -253,6 +253,13 @@ def _split(path: str) -> list[str]:
 
 def _outside(path: str) -> ToolError:
     return ToolError(f"{path} is outside of the folder that may be used.")
+
+
+def _is_file(name: str, folder: int) -> bool:
+    try:
+        return stat.S_ISREG(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
+    except FileNotFoundError:  # it was removed meanwhile
+        return False
 
 
 @contextmanager
