@@ -138,12 +138,21 @@ async def shell_and_processes(harness: Harness) -> None:
     await harness.invoke(agent_of(place.name, *turns), "go")
 
 
+async def shell_with_snapshots(harness: Harness) -> None:
+    place = folder()
+    harness.on_close(place.cleanup)
+    model = ScriptedModel([Say("Let me."), Call("shell", {"command": "echo b > b.txt"})], then="Done.")
+    await harness.invoke(Agent(model, tools=coding_tools(place.name, approve="none", snapshot="copy")), "go")
+
+
 def test_some_points_with_processes() -> None:
     print(stop_everywhere(shell_and_processes, sources=FEW, stride=20))
+    print(stop_everywhere(shell_with_snapshots, sources=("loop", "kill"), stride=5))
     assert stray_processes() == []
 
 
 @pytest.mark.proof
 def test_every_point_with_processes() -> None:
     print(stop_everywhere(shell_and_processes, sources=ALL_SOURCES))
+    print(stop_everywhere(shell_with_snapshots, sources=ALL_SOURCES))
     assert stray_processes() == []

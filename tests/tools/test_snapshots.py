@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
 from pathlib import Path
 
 import msgspec
@@ -16,7 +17,8 @@ from quiesce.messages import Outcome
 from quiesce.models.scripted import Call, ScriptedModel
 from quiesce.receipt import Undone, UndoReceipt
 from quiesce.tools.builtin import coding_tools
-from quiesce.tools.builtin.coding.undoable_shell import CommandChanges
+from quiesce.tools.builtin.coding.kit import SnapshotKind
+from quiesce.tools.builtin.coding.snapshot import CommandChanges
 
 pytestmark = pytest.mark.promise("P4", "P5")
 
@@ -45,8 +47,10 @@ def state(root: Path) -> dict[str, tuple[bytes, int]]:
     }
 
 
-async def run_command(root: Path, command: str) -> RunResult:
-    tools = coding_tools(str(root), approve="none", snapshot="copy", max_size=1000)
+async def run_command(root: Path, command: str, how: SnapshotKind) -> RunResult:
+    if how == "git" and not (root / ".git").exists():  # the root is a folder of the repository
+        subprocess.run(["git", "init", "-q", str(root.parent)], check=True)
+    tools = coding_tools(str(root), approve="none", snapshot=how, max_size=1000)
     return await Agent(ScriptedModel([Call("shell", {"command": command})], "Done."), tools=tools).invoke_async("Go")
 
 
@@ -55,11 +59,12 @@ EVERYTHING = (
 )
 
 
-def test_everything_that_a_command_changed_is_restored(root: Path) -> None:
+@pytest.mark.parametrize("how", ["copy", "git"])
+def test_everything_that_a_command_changed_is_restored(root: Path, how: SnapshotKind) -> None:
     before = state(root)
 
     async def main() -> list[UndoReceipt]:
-        result = await run_command(root, EVERYTHING)
+        result = await run_command(root, EVERYTHING, how)
         assert result.receipt.calls[0].outcome is Outcome.COMPLETED
         assert not (root / "b.txt").exists()
         assert os.listdir(root.parent / "copies") == []
@@ -72,9 +77,10 @@ def test_everything_that_a_command_changed_is_restored(root: Path) -> None:
     assert stray_processes() == []
 
 
-def test_what_was_changed_since_is_left(root: Path) -> None:
+@pytest.mark.parametrize("how", ["copy", "git"])
+def test_what_was_changed_since_is_left(root: Path, how: SnapshotKind) -> None:
     async def main() -> list[UndoReceipt]:
-        result = await run_command(root, "echo 1 > src/a.txt; rm b.txt; echo 1 > c.sh; echo 1 > new.txt")
+        result = await run_command(root, "echo 1 > src/a.txt; rm b.txt; echo 1 > c.sh; echo 1 > new.txt", how)
         (root / "src" / "a.txt").write_text("by the user")
         (root / "b.txt").write_text("by the user")
         (root / "new.txt").unlink()
@@ -91,14 +97,15 @@ def test_what_was_changed_since_is_left(root: Path) -> None:
     assert not (root / "new.txt").exists()
 
 
-def test_a_file_that_is_too_large_is_named(root: Path) -> None:
+@pytest.mark.parametrize("how", ["copy", "git"])
+def test_a_file_that_is_too_large_is_named(root: Path, how: SnapshotKind) -> None:
     async def main() -> list[UndoReceipt]:
-        result = await run_command(root, "echo 1 > large; echo 1 > b.txt")
+        result = await run_command(root, "echo 1 > large; echo 1 > b.txt", how)
         return list(await result.undo())
 
     (receipt,) = run_async(main())
     assert receipt.outcome is Undone.FAILED
-    assert "too large to be kept: large; all other files" in receipt.detail
+    assert "not kept: large; all other files" in receipt.detail
     assert (root / "b.txt").read_text() == "b"
 
 
@@ -130,3 +137,28 @@ def test_a_stop_leaves_no_copy(root: Path) -> None:
     asyncio.run(main())
     assert os.listdir(root.parent / "copies") == []
     assert stray_processes() == []
+
+
+def test_git_leaves_the_index_and_ignored_files_alone(root: Path) -> None:
+    def git(*arguments: str) -> str:
+        return subprocess.run(["git", *arguments], cwd=root, check=True, capture_output=True, text=True).stdout
+
+    git("init", "-q")
+    (root / ".gitignore").write_text("ignored*\n")
+    git("add", "b.txt", ".gitignore")
+    before = git("status", "--porcelain")
+
+    async def main() -> list[UndoReceipt]:
+        result = await run_command(root, "echo 1 > b.txt; echo 1 > ignored.txt; echo 1 > 'with space\u00e9.txt'", "git")
+        return list(await result.undo())
+
+    (receipt,) = run_async(main())
+    assert receipt.outcome is Undone.UNDONE
+    assert git("status", "--porcelain") == before
+    assert (root / "b.txt").read_text() == "b"
+    assert (root / "ignored.txt").exists()
+
+
+def test_git_needs_a_repository(root: Path) -> None:
+    with pytest.raises(ConfigurationError, match="no git repository"):
+        coding_tools(str(root), snapshot="git")

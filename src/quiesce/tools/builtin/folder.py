@@ -88,10 +88,18 @@ class Folder:
                 for place, folders, names, folder in os.fwalk(".", dir_fd=start):
                     folders[:] = sorted(set(folders) - _LEFT_OUT)
                     for each in sorted(names):
-                        if stat.S_ISREG(os.stat(each, dir_fd=folder, follow_symlinks=False).st_mode):
+                        if _is_file(each, folder):
                             yield os.path.normpath(os.path.join(shown, place, each)), folder, each
         except OSError as error:
             raise ToolError(f"{path} cannot be read: {error.strerror}.") from None
+
+    def folders(self) -> set[str]:
+        """The folders below the root, as paths from there. Links are not followed."""
+        return {
+            os.path.relpath(os.path.join(place, each), self.root)
+            for place, folders, _ in os.walk(self.root)
+            for each in folders
+        }
 
     def digest(self, path: str) -> str | None:
         """The SHA-256 of a file's content; None when there is no such file. Raises `OSError` or `ToolError`."""
@@ -245,6 +253,13 @@ def _split(path: str) -> list[str]:
 
 def _outside(path: str) -> ToolError:
     return ToolError(f"{path} is outside of the folder that may be used.")
+
+
+def _is_file(name: str, folder: int) -> bool:
+    try:
+        return stat.S_ISREG(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
+    except FileNotFoundError:  # it was removed meanwhile
+        return False
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import Final, Literal, TypeAlias
 
 from ....errors import ConfigurationError
@@ -10,20 +11,22 @@ from ..files import MAX_SIZE, make_files
 from ..folder import Folder
 from ..programs import make_shell
 from .edit import make_edit_file
+from .git_snapshot import GitSnapshot
 from .listing import make_list_files
 from .processes import make_process_tools
 from .search import make_search_files
+from .snapshot import CopySnapshot, is_in_git
 from .undoable_shell import make_undoable
 
 Approve: TypeAlias = Literal["writes", "all", "none"]
-Snapshot: TypeAlias = Literal["copy"]
+SnapshotKind: TypeAlias = Literal["copy", "git"]
 
 _APPROVE: Final = ("writes", "all", "none")
 _READING: Final = frozenset(("read_file", "list_files", "search_files", "read_process", "stop_process"))
 
 
 def coding_tools(
-    root: str, *, approve: Approve = "writes", snapshot: Snapshot | None = None, max_size: int = MAX_SIZE
+    root: str, *, approve: Approve = "writes", snapshot: SnapshotKind | None = None, max_size: int = MAX_SIZE
 ) -> list[Tool]:
     """The tools of a coding agent for the folder `root`, each with a stop policy, and an undo where that is possible.
 
@@ -34,7 +37,8 @@ def coding_tools(
                                              programs that go on in the background, until the run ends
 
     `approve` says which calls a person decides about: `"writes"` (all that change something), `"all"` or `"none"`.
-    `snapshot="copy"` gives `shell` an undo: the files are copied before each command and compared after it.
+    `snapshot` gives `shell` an undo. `"copy"`: the files are copied before each command and compared after it. `"git"`:
+    git does that, without files that it ignores; the user's index stays as it is.
     `max_size` is the size of the largest file that is read, in bytes. The file tools stay in `root`; programs have all
     rights of their user. Raises `ConfigurationError` when `root` is no folder.
     """
@@ -43,20 +47,34 @@ def coding_tools(
     folder = Folder(root)
     if not folder.exists:
         raise ConfigurationError(f"There is no folder {root!r}.", todo="Make it first.")
-    if snapshot not in (None, "copy"):
-        raise ConfigurationError(
-            f"snapshot={snapshot!r} is not possible.", todo="Use 'copy', or None for no snapshots."
-        )
     shell = make_shell(cwd=folder.root, sequential=True)
+    if snapshot is not None:
+        shell = _undoable(shell, folder, snapshot, max_size)
     tools = [
         *make_files(root, max_size=max_size),
         make_list_files(folder),
         make_search_files(folder, max_size),
         make_edit_file(folder, max_size),
-        shell if snapshot is None else make_undoable(shell, folder, max_size),
+        shell,
         *make_process_tools(folder.root),
     ]
     return [each.with_(requires_approval=True) if _needs_approval(each, approve) else each for each in tools]
+
+
+def _undoable(shell: Tool, folder: Folder, snapshot: str, max_size: int) -> Tool:
+    match snapshot:
+        case "copy":
+            return make_undoable(shell, lambda _: CopySnapshot(folder, max_size))
+        case "git" if shutil.which("git") and is_in_git(folder.root):
+            return make_undoable(shell, lambda ctx: GitSnapshot(folder, max_size, ctx))
+        case "git":
+            raise ConfigurationError(
+                f"{folder.root} is no git repository, or git is not installed.", todo="Use snapshot='copy'."
+            )
+        case _:
+            raise ConfigurationError(
+                f"snapshot={snapshot!r} is not possible.", todo="Use 'copy', 'git', or None for no snapshots."
+            )
 
 
 def _needs_approval(tool: Tool, approve: Approve) -> bool:

@@ -11,6 +11,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from ....errors import ToolError
 from ..files import WrittenFile
 from ..folder import Folder, read_opened
 
@@ -38,32 +39,45 @@ class TreeCopy:
         self._checkpoint: Final = checkpoint
         self._place: Final = tempfile.mkdtemp(prefix="quiesce-snapshot-")
         self._files: Final[dict[str, _Copied]] = {}
+        self._folders: set[str] = set()
 
     def take(self) -> None:
         """Copy the files."""
+        self._folders = self._folder.folders()
         for path, parent, name in self._folder.files("."):
             self._checkpoint()
-            status = os.stat(name, dir_fd=parent, follow_symlinks=False)
-            kept = None
-            if status.st_size <= self._max_size:
-                content, _ = read_opened(parent, name, path, self._max_size)
-                kept = os.path.join(self._place, str(len(self._files)))
-                with open(kept, "wb") as file:
-                    file.write(content)
+            try:
+                status = os.stat(name, dir_fd=parent, follow_symlinks=False)
+            except FileNotFoundError:  # it was removed meanwhile
+                continue
+            kept = self._keep(parent, name, path)
             settled = time.time_ns() - status.st_ctime_ns > _CLOCK_STEP
             self._files[path] = _Copied(kept, status.st_mode & 0o7777, _signature(status) if settled else None)
 
+    def _keep(self, parent: int, name: str, path: str) -> str | None:
+        """Copy a file. None when it is too large, or cannot be read: it is reported if it changes."""
+        try:
+            content, _ = read_opened(parent, name, path, self._max_size)
+        except (OSError, ToolError):
+            return None
+        kept = os.path.join(self._place, str(len(self._files)))
+        with open(kept, "wb") as file:
+            file.write(content)
+        return kept
+
     def changes(self) -> tuple[tuple[WrittenFile, ...], tuple[str, ...]]:
-        """The files that are other ones now, and those of them whose content was too large to be kept."""
+        """The files that are other ones now, and those of them whose content was not kept."""
         other = dict(self._files)
         changed: list[WrittenFile] = []
-        folders = {os.path.dirname(path) for path in self._files}
         for path, parent, name in self._folder.files("."):
             self._checkpoint()
+            try:
+                signature = _signature(os.stat(name, dir_fd=parent, follow_symlinks=False))
+            except FileNotFoundError:  # it was removed meanwhile
+                continue
             before = other.pop(path, None)
-            signature = _signature(os.stat(name, dir_fd=parent, follow_symlinks=False))
             if before is None:
-                changed.append(self._as_written(path, None, _new_folders(path, folders)))
+                changed.append(self._as_written(path, None, new_folders(path, self._folders)))
             elif before.signature != signature and self._differs(path, before, signature[-1] & 0o7777):
                 other[path] = before
         changed += [self._as_written(path, before) for path, before in other.items() if before.kept is not None]
@@ -93,8 +107,8 @@ def _signature(status: os.stat_result) -> tuple[int, ...]:
     return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_mode
 
 
-def _new_folders(path: str, known: set[str]) -> tuple[str, ...]:
-    """The folders on the way to a file in which no file was before."""
+def new_folders(path: str, known: set[str]) -> tuple[str, ...]:
+    """The folders on the way to a file that were not there before."""
     parts = path.split(os.sep)[:-1]
     ancestors = (os.path.join(*parts[: number + 1]) for number in range(len(parts)))
-    return tuple(each for each in ancestors if not any(one == each or one.startswith(each + os.sep) for one in known))
+    return tuple(each for each in ancestors if each not in known)

@@ -1,50 +1,32 @@
-"""A `shell` whose commands can be undone: the files are copied before each command, and compared after it."""
+"""A `shell` whose commands can be undone, from a snapshot of the files before each command."""
 
 from __future__ import annotations
 
-import asyncio
-import threading
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
-from msgspec import Struct
-
-from ....cancellation import BoundedShield
 from ....errors import ToolError, UndoConflict
 from ...context import ToolContext
-from ...policy import EXIT_GRACE
-from ...thread import ThreadCall, ThreadOutcome
 from ...tool import Tool
 from ...tool_return import ToolReturn
-from ..files import WrittenFile, undo_write
-from ..folder import Folder
-from .tree_copy import TreeCopy
-
-_T = TypeVar("_T")
+from ..files import undo_write
+from .snapshot import CommandChanges, Snapshot
 
 
-class CommandChanges(Struct, frozen=True):
-    """What a command has changed: the files as they were before, and those that were too large to be kept."""
-
-    files: tuple[WrittenFile, ...]
-    not_kept: tuple[str, ...] = ()
-
-
-def make_undoable(shell: Tool, folder: Folder, max_size: int) -> Tool:
+def make_undoable(shell: Tool, make_snapshot: Callable[[ToolContext], Snapshot]) -> Tool:
     """The same tool, with an undo."""
     run: Callable[..., Any] = shell.function
 
     async def undoable_shell(command: str, ctx: ToolContext) -> ToolReturn:
-        over = threading.Event()
-        copy = TreeCopy(folder, max_size, _checkpoint(over))
+        snapshot = make_snapshot(ctx)
         try:
-            await _in_thread(copy.take, ctx, over)
+            await snapshot.take()
             output = await run(command=command, ctx=ctx)
             async with ctx.shield("comparing the files"):  # the command is over: what it did is to be known
-                files, not_kept = await _in_thread(copy.changes, ctx, over)
+                changes = await snapshot.changes()
         finally:
-            copy.close()
-        return ToolReturn(output, data=CommandChanges(files, not_kept))
+            snapshot.close()
+        return ToolReturn(output, data=changes)
 
     undoable_shell.__doc__ = run.__doc__
     made = Tool(
@@ -68,33 +50,8 @@ def undo_command(result: CommandChanges) -> None:
         except (UndoConflict, ToolError, OSError):
             left.append(written.path)
     others = "all other files are as they were before the command"
-    too_large = f"too large to be kept: {', '.join(result.not_kept)}; " if result.not_kept else ""
+    not_kept = f"not kept: {', '.join(result.not_kept)}; " if result.not_kept else ""
     if left:
-        raise UndoConflict(", ".join(left), f"is not what the command left; {too_large}{others}")
-    if too_large:
-        raise ToolError(f"{too_large}{others}.")
-
-
-def _checkpoint(over: threading.Event) -> Callable[[], None]:
-    def check() -> None:
-        if over.is_set():
-            raise ToolError("The command was stopped.")
-
-    return check
-
-
-async def _in_thread(function: Callable[[], _T], ctx: ToolContext, over: threading.Event) -> _T:
-    """Call a function that looks at `over` in a thread. A cancellation ends the thread first."""
-    ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def on_orphan(_: ThreadOutcome) -> None:
-        ended.set_result(None)
-
-    thread = ThreadCall(function, f"quiesce-snapshot-{ctx.call_id}", on_orphan)
-    try:
-        return await thread.wait()
-    except asyncio.CancelledError:
-        over.set()
-        if thread.running:
-            await BoundedShield("ending a snapshot").wait((ended,), seconds=EXIT_GRACE)
-        raise
+        raise UndoConflict(", ".join(left), f"is not what the command left; {not_kept}{others}")
+    if not_kept:
+        raise ToolError(f"{not_kept}{others}.")
