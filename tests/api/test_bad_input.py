@@ -131,6 +131,7 @@ TOOL_ACCEPTS: Final[dict[str, frozenset[str]]] = {
     "sequential": frozenset({"true"}),
     "requires_approval": frozenset({"true", "function"}),
     "approval_expires_in": SECONDS,
+    "preview": frozenset({"none", "function"}),
 }
 TOOL: Final = [name for name in inspect.signature(Tool.__init__).parameters if name not in ("self", "function")]
 

@@ -100,7 +100,7 @@ class Tool(Generic[P, R]):
             max_cpu=max_cpu,
             inherit_env=inherit_env,
         )
-        _check_options(self.name, description, sequential, requires_approval, approval_expires_in)
+        _check_options(self.name, description, sequential, requires_approval, approval_expires_in, preview=preview)
         self.sequential: Final = sequential
         self.requires_approval: Final = requires_approval
         self.approval_expires_in: Final = approval_expires_in
@@ -206,7 +206,13 @@ def _checked_name(name: object) -> str:
 
 
 def _check_options(
-    name: str, description: object, sequential: object, requires_approval: object, expires_in: float | None
+    name: str,
+    description: object,
+    sequential: object,
+    requires_approval: object,
+    expires_in: float | None,
+    *,
+    preview: object,
 ) -> None:
     """Raises `InvalidTool` for options of `@tool` that cannot be meant."""
     wrong = (
@@ -215,8 +221,7 @@ def _check_options(
         (
             "requires_approval",
             requires_approval,
-            isinstance(requires_approval, bool)
-            or (callable(requires_approval) and not isinstance(requires_approval, type)),
+            isinstance(requires_approval, bool) or _is_function(requires_approval),
             "True, False, or a function of (arguments) or of (ctx, arguments)",
         ),
         (
@@ -225,10 +230,15 @@ def _check_options(
             expires_in is None or (is_number(expires_in) and 0 < expires_in < float("inf")),
             "a number of seconds above 0, or None",
         ),
+        ("preview", preview, preview is None or _is_function(preview), "a function of the arguments, or None"),
     )
     for option, value, is_good, todo in wrong:
         if not is_good:
             raise InvalidTool(f"Tool {name!r} has {option}={value!r}, which makes no sense.", todo=f"Use {todo}.")
+
+
+def _is_function(value: object) -> bool:
+    return callable(value) and not isinstance(value, type)
 
 
 def _not_transferable(name: str, error: Exception) -> InvalidTool:
