@@ -92,6 +92,22 @@ def test_types_that_do_not_survive_json_are_called_as_the_model_gave_them(kind: 
     assert ran == [(expected, None)]
 
 
+@main
+async def test_a_default_that_json_would_change_is_left_to_the_function() -> None:
+    ran: list[str] = []
+
+    @tool(requires_approval=True)
+    async def sign_in(user: str, password: SecretStr = SecretStr("swordfish")) -> str:
+        ran.append(f"{user} {password.get_secret_value()}")
+        return "in"
+
+    agent = asking(sign_in, arguments={"user": "ada"})
+    (asked,) = (await agent.invoke_async("Go")).interrupts
+    assert asked.arguments == {"user": "ada", "password": "**********"}
+    await agent.answer_async({asked.id: True})
+    assert ran == ["ada swordfish"]
+
+
 @pytest.mark.parametrize("needed", [True, False])
 def test_a_predicate_that_changes_its_arguments_changes_nothing(needed: bool) -> None:
     ran: list[list[str]] = []
@@ -255,6 +271,7 @@ def approval(preview: str | None, reason: Any) -> Any:
         (lambda: "-old\n+new", "-old\n+new", None),
         (lambda: approval("-old\n+new", {"risk": "high"}), "-old\n+new", {"risk": "high"}),
         (lambda: approval(None, "much"), "of the tool: 7", "much"),
+        (lambda: "a name \udcff", "a name \N{REPLACEMENT CHARACTER}", None),
     ],
 )
 @pytest.mark.parametrize("is_async", [False, True])

@@ -225,6 +225,26 @@ def test_what_a_server_asks_of_us_is_answered_or_refused_in_words(method: str, p
     asyncio.run(main())
 
 
+@pytest.mark.promise("P8")
+def test_the_reason_of_a_stop_is_not_sent_to_the_server(tmp_path: Path):
+    heard = tmp_path / "heard"
+
+    async def main():
+        old = MCPServer.stdio(sys.executable, str(Path(SERVER).parent / "mcp_old_server.py"), str(heard))
+        async with old as server:
+            agent = Agent(ScriptedModel(call("wait"), "ok"), tools=[server])
+            run = agent.start("go")
+            async for event in run:
+                if isinstance(event, ToolStarted):
+                    run.cancel("Ada has been fired")
+            await run.stopped()
+
+    asyncio.run(main())
+    lines = heard.read_text()
+    assert "tools/call" in lines
+    assert "Ada" not in lines
+
+
 def alive(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"

@@ -1,11 +1,16 @@
-"""An MCP server of before 2026-07-28, by hand: it asks things of its client, and tells of new tools unasked."""
+"""An MCP server of before 2026-07-28, by hand: it asks things of its client, and tells of new tools unasked.
+
+With a file as its argument, it writes every line there that it gets, and its tool `wait` does not answer.
+"""
 
 from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 
-tools = ["ask", "learn"]
+tools = ["ask", "learn", "wait"]
+heard = Path(sys.argv[1]).open("a") if len(sys.argv) > 1 else None  # noqa: SIM115
 
 
 def say(**message: object) -> None:
@@ -14,6 +19,9 @@ def say(**message: object) -> None:
 
 def hear() -> dict:
     line = sys.stdin.readline()
+    if heard is not None:
+        heard.write(line)
+        heard.flush()
     return json.loads(line) if line else sys.exit(0)
 
 
@@ -50,6 +58,8 @@ while True:
         case "tools/list":
             listed = [{"name": name, "inputSchema": {"type": "object"}} for name in tools]
             say(id=request["id"], result={"tools": listed})
+        case "tools/call" if request["params"]["name"] == "wait":
+            pass
         case "tools/call":
             text = call(request["params"]["name"], request["params"].get("arguments") or {})
             say(id=request["id"], result={"content": [{"type": "text", "text": text}]})

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from ..cancellation.raised import is_own_error
+from ..conversation.answer import well_formed
 from ..interrupts import Approval
 from ..run_context import RunContext
 from .thread import ThreadCall
@@ -35,8 +36,9 @@ def frozen_arguments(tool: Tool, given: dict[str, Any], validated: dict[str, Any
     arguments are kept as the model gave them.
     """
     plain = _plain(validated)
+    expected = {**tool.defaults(), **validated}
     for candidate in () if plain is None else (_with_defaults(tool, plain), plain):
-        if _reads_back(tool, candidate, validated):
+        if _reads_back(tool, candidate, expected):
             return candidate
     return deepcopy(given)
 
@@ -72,7 +74,8 @@ async def wanted_approval(tool: Tool, frozen: dict[str, Any], context: RunContex
         if not wanted:
             return None
         wanted = Approval()
-    return wanted if wanted.preview is not None else await _with_preview(wanted, tool, frozen)
+    wanted = wanted if wanted.preview is not None else await _with_preview(wanted, tool, frozen)
+    return Approval(None if wanted.preview is None else well_formed(str(wanted.preview)), wanted.reason)
 
 
 async def _with_preview(approval: Approval, tool: Tool, frozen: dict[str, Any]) -> Approval:
@@ -118,10 +121,10 @@ def _plain(values: dict[str, Any]) -> dict[str, Any] | None:
         return None
 
 
-def _reads_back(tool: Tool, candidate: dict[str, Any], validated: dict[str, Any]) -> bool:
-    """Whether these arguments validate to the same values."""
+def _reads_back(tool: Tool, candidate: dict[str, Any], expected: dict[str, Any]) -> bool:
+    """Whether these arguments validate to the values that are expected."""
     try:
         again = tool.validate(deepcopy(candidate))
-        return all(bool(again[name] == value) for name, value in validated.items())
+        return all(bool(value == expected[name]) for name, value in again.items())
     except Exception:  # not valid; or the comparison of a type of the user's own can raise anything
         return False
