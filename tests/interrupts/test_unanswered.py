@@ -68,7 +68,7 @@ async def test_a_plain_prompt_can_be_refused() -> None:
     before = agent.conversation.snapshot()
     with pytest.raises(InterruptPending, match="call_2:approval"):
         agent.start("Never mind")
-    assert agent.conversation.snapshot() is before
+    assert agent.conversation.snapshot() == before
     assert (await agent.invoke_async("Never mind", on_prompt="cancel_pending")).stop_reason == "end_turn"
     assert till.paid == []
 
@@ -90,7 +90,7 @@ async def test_answers_that_do_not_fit_change_nothing() -> None:
             agent.start_answer(answers)
     with pytest.raises(ConfigurationError):
         agent.start("x", on_prompt="perhaps")  # pyright: ignore[reportArgumentType]
-    assert agent.conversation.snapshot() is before
+    assert agent.conversation.snapshot() == before
     assert agent.conversation.holder is None
     assert (await agent.answer_async({"call_2:approval": True})).stop_reason == "end_turn"
     assert till.paid == [5]
