@@ -304,15 +304,21 @@ def well_formed(text: str) -> str:
 
 def _plain(delta: Delta) -> Delta:
     """A delta of exact types. Raises `ModelProtocolError` when a model of the user's own yields what has none."""
+    for name in delta.__struct_fields__:
+        if getattr(delta, name).__class__ not in _EXACT:
+            return _made_plain(delta)
+    return delta
+
+
+def _made_plain(delta: Delta) -> Delta:
     fields = {name: getattr(delta, name) for name in delta.__struct_fields__}
-    odd = {name: value for name, value in fields.items() if value.__class__ not in _EXACT}
     try:
         plain: dict[str, Any] = {
-            name: exact_text(each) if isinstance(each, str) else exact(each, Any) for name, each in odd.items()
+            name: exact_text(each) if isinstance(each, str) else exact(each, Any) for name, each in fields.items()
         }
     except NotPlain as error:
         raise ModelProtocolError(f"The model yielded a {type(delta).__name__} that cannot be kept: {error}.") from None
-    return replace(delta, **plain) if plain else delta
+    return replace(delta, **plain)
 
 
 def _possible(delta: UsageDelta) -> UsageDelta:
