@@ -55,13 +55,22 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
     "run/settle.py": (
         *map(_core, ("contract", "stop_in_tools", "stop_in_answer", "last_resort")),
         *_stopped("one_tool", "hooks_that_wait", "tools_that_may_be_left", "session_with_tools", "structured_output"),
+        *map("tests/undo/test_{}.py".format, ("undo", "trees", "waiting")),
+        "tests/sessions/test_failing_store.py",
+        *map("tests/delegation/test_{}.py".format, ("stopping", "left_alone")),
+        "tests/api/test_limits.py",
     ),
     "run/ending.py": (
         *map(_core, ("contract", "run", "last_resort", "bad_models")),
         *_stopped("one_tool", "turn_limit", "structured_output"),
         "tests/delegation/test_handoff.py",
     ),
-    "run/steer.py": ("tests/interrupts/test_steering.py", "tests/interrupts/test_busy.py", *_stopped("text")),
+    "run/steer.py": (
+        *map("tests/interrupts/test_{}.py".format, ("steering", "busy")),
+        "tests/api/test_limits.py",
+        "tests/api/test_limits_everywhere.py::test_stop_at_every_point",
+        *_stopped("text"),
+    ),
     "conversation/validity.py": _SEALING,
     "conversation/sealing.py": _SEALING,
     "conversation/answer.py": (

@@ -49,7 +49,12 @@ def process(*arguments: str, **options):
 
 @pytest.mark.promise("P1", "P5")
 @pytest.mark.parametrize(
-    ("how", "cause"), [("stdin", "disconnect"), (signal.SIGTERM, "shutdown"), (signal.SIGINT, "shutdown")]
+    ("how", "cause"),
+    [
+        ("stdin", "disconnect"),
+        (signal.SIGTERM, "shutdown"),
+        pytest.param(signal.SIGINT, "shutdown", marks=pytest.mark.proof),
+    ],
 )
 def test_a_server_over_stdio_ends_with_its_client_or_by_a_signal(how, cause: str, tmp_path: Path):
     log = tmp_path / "log"
@@ -84,7 +89,7 @@ def until_it_listens(port: int) -> None:
 
 
 @pytest.mark.promise("P1", "P5")
-@pytest.mark.parametrize("mode", ["auto", "legacy"])
+@pytest.mark.parametrize("mode", ["auto", pytest.param("legacy", marks=pytest.mark.proof)])
 @pytest.mark.parametrize("who", ["client", "server"])
 def test_a_server_over_http_stops_the_runs_of_clients_that_are_gone_and_ends_by_a_signal(
     who: str, mode: str, tmp_path: Path

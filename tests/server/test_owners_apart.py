@@ -156,7 +156,7 @@ async def run_many(served: Served, owner: str, key: str) -> list[dict[str, Any]]
         return list(await asyncio.gather(*(one(number) for number in range(RUNS))))
 
 
-@pytest.mark.parametrize("stored", [False, True], ids=["in memory", "stored"])
+@pytest.mark.parametrize("stored", [pytest.param(False, marks=pytest.mark.proof), True], ids=["in memory", "stored"])
 def test_nothing_of_one_owner_reaches_the_other(tmp_path: Path, *, stored: bool) -> None:
     mixed: list[str] = []
     agent, clerk = desk_agent(tmp_path, mixed)

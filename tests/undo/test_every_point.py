@@ -70,7 +70,7 @@ STOPS = [{}, {"mode": "kill"}, {"mode": "after_tools"}, {"mode": "after_turn"}]
 
 
 @pytest.mark.parametrize("parallel", [False, True])
-@pytest.mark.parametrize("stop", STOPS)
+@pytest.mark.parametrize("stop", [STOPS[0], *(pytest.param(each, marks=pytest.mark.proof) for each in STOPS[1:])])
 def test_a_stop_at_every_point_undoes_each_completed_effect_once(parallel: bool, stop: dict):
     points = 0
     while True:
@@ -91,7 +91,7 @@ def test_a_stop_at_every_point_undoes_each_completed_effect_once(parallel: bool,
     assert points > 10
 
 
-@pytest.mark.parametrize("parallel", [False, True])
+@pytest.mark.parametrize("parallel", [pytest.param(False, marks=pytest.mark.proof), True])
 def test_stopping_the_undo_at_every_point_is_told_truly(parallel: bool):
     pairs = 0
     for at in range(1, 60, 3):
