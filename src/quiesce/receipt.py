@@ -213,7 +213,8 @@ def _limit_text(limit: LimitUse) -> str:
 def _task_text(task: Task) -> str:
     """All runs of a task, for people."""
     used, usage = task.used, task.usage
-    parts = [f"{used.turns} turn{'' if used.turns == 1 else 's'}", f"{used.tool_calls} tool calls"]
+    parts = [f"{used.turns} turn{'' if used.turns == 1 else 's'}"]
+    parts.append(f"{used.tool_calls} tool call{'' if used.tool_calls == 1 else 's'}")
     parts.append(f"{usage.input} tokens in, {usage.output} out")
     if usage.cost is not None:
         parts.append(str(usage.cost))

@@ -15,7 +15,7 @@ export function receiptCard(receipt, error, actions, waits) {
     receipt.stop_reason === "crashed" ? h("p", {}, "The server ended in the middle of this run. The text so far is kept. A tool that was running may have done its work or not.") : "",
     receipt.cause ? factList(stopFacts(receipt)) : "",
     receipt.limits?.some((limit) => limit.reached) ? factList([["Limits", receipt.limits.map(limitText).join(", ")]]) : "",
-    factList(usageFacts(receipt.usage)),
+    factList([...usageFacts(receipt.usage), ...taskFacts(receipt.task)]),
     receipt.calls.length ? tools(receipt.calls, waits) : "",
     receipt.undo?.length ? undone(receipt.undo) : "",
     left(receipt),
@@ -57,6 +57,15 @@ function stopFacts(receipt) {
 function limitText(limit) {
   const name = limit.name.replaceAll("_", " ");
   return limit.reached ? `${name} ${limit.used} of ${limit.allowed} (reached)` : `${name} ${limit.allowed}`;
+}
+
+/** All runs that followed from the same prompt, when there are several. */
+function taskFacts(task) {
+  if (!task || task.run_ids.length < 2) return [];
+  const { turns, tool_calls: calls } = task.used;
+  const used = `${count(turns)} ${turns === 1 ? "turn" : "turns"} and ${count(calls)} ${calls === 1 ? "tool call" : "tool calls"} in ${duration(task.seconds)}`;
+  const money = cost(task.usage.cost);
+  return [["Whole task", `${task.run_ids.length} runs: ${used}`], ...(money ? [["Task cost", ...figure(money)]] : [])];
 }
 
 /** What the run used. */
