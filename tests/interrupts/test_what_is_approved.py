@@ -293,7 +293,7 @@ def test_the_predicate_answers_with_a_preview(
 
 
 @pytest.mark.parametrize("error", [ValueError("no idea"), asyncio.CancelledError("no idea")])
-def test_a_predicate_or_preview_that_fails_asks_without_one(error: BaseException) -> None:
+def test_a_predicate_or_preview_that_fails_asks_all_the_same(error: BaseException) -> None:
     def fails(_: dict[str, Any]) -> bool:
         raise error
 
@@ -308,4 +308,4 @@ def test_a_predicate_or_preview_that_fails_asks_without_one(error: BaseException
 
     paying = Tool(pay, requires_approval=True, preview=no_preview)
     (asked,) = asking(paying, arguments={"amount": 7})("Go").interrupts
-    assert (asked.preview, asked.reason) == (None, "There is no preview: FileNotFoundError: x.py")
+    assert asked.preview == "There is no preview: FileNotFoundError: x.py"
