@@ -47,6 +47,9 @@ class Host:
     async def after_tool(self, call: ToolCall, result: object) -> object:
         return result
 
+    def fit_result(self, tool: object, result: object, *, late: bool = False) -> object:
+        return result
+
     def record_late(self, outcome: object) -> None: ...
 
 

@@ -85,6 +85,7 @@ AGENT_ACCEPTS: Final[dict[str, frozenset[str]]] = {
     "tool_choice": frozenset({"none"}),
     "first_token_timeout": SECONDS,
     "stream_gap_timeout": SECONDS,
+    "max_result": frozenset({"none"}),
 }
 RUN_ACCEPTS: Final[dict[str, frozenset[str]]] = {
     "deps": EVERYTHING,
@@ -133,6 +134,7 @@ TOOL_ACCEPTS: Final[dict[str, frozenset[str]]] = {
     "requires_approval": frozenset({"true", "function"}),
     "approval_expires_in": SECONDS,
     "preview": frozenset({"none", "function"}),
+    "max_result": frozenset({"none"}),
 }
 TOOL: Final = list(ToolOptions.__annotations__)
 

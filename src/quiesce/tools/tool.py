@@ -90,8 +90,9 @@ class Tool(Generic[P, R]):
             raise InvalidTool(f"{function!r} is no tool.", todo="Give a function, a tool, an agent or a set of tools.")
         functools.update_wrapper(self, function)
         self.function: Final = function
-        given = options.get("name") or getattr(function, "__name__", type(function).__name__)
-        self.name: Final = _checked_name(given)
+        name = options.get("name")
+        given = name not in (None, "")
+        self.name: Final = _checked_name(name if given else getattr(function, "__name__", type(function).__name__))
         _check_options(self.name, options)
         self.kind: Final = _kind(function)
         self.policy: Final[ToolStopPolicy] = make_stop_policy(
