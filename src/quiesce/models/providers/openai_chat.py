@@ -44,9 +44,9 @@ class OpenAIChat(PlainModel):
         self.server: Final = server if isinstance(server, Server) else _server(server)
         self.provider = server if isinstance(server, str) else self.server.label.lower()
         self.stop_policy = self.server.stop_policy
-        self.tokenizer = vocabulary_of(model, self.server)
         key = api_key or key_for(self.server, own_address=base_url is not None)
         address = base_url or address_of(self.server)
+        self.tokenizer = vocabulary_of(model, self.server, address)
         super().__init__(model, api_key=key, base_url=address, label=self.server.label, **options)
         self.supports_prefill: Final = self.server.prefill is not None
         self.after_hang_up: Final = self.server.after_hang_up
