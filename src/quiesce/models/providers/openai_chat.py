@@ -16,6 +16,7 @@ from ...events import UsageDelta
 from ..base import ModelRequest
 from ..decoders.openai_chat import ChatDecoder, usage_of_generation
 from ..wire import convert
+from ..wire.attachments import sendable
 from ..wire.encoding import MessageEncoder, encode
 from ..wire.failures import no_key
 from ..wire.http import PlainModel, WireOptions, headers_in, headers_of
@@ -174,8 +175,9 @@ class _ChatFormat:
             case messages.AssistantMessage():
                 yield self._assistant(message)
             case messages.ToolMessage(results):
-                yield from (self._result(result) for result in results)
-                shown = [part for result in results for part in self._shown_apart(result)]
+                taken = [sendable(result, self._part) for result in results]
+                yield from (self._result(result) for result in taken)
+                shown = [part for result in taken for part in self._shown_apart(result)]
                 if shown:
                     yield {"role": "user", "content": shown}
 
