@@ -20,6 +20,7 @@ from ..usage.agent_usage import AgentUsage
 from .config import RunConfig
 from .events.stream import run_in_background
 from .handle import Run, joined
+from .host import check_host
 from .launch import Launch, RunDefaults, with_options
 from .options import RunOptions, check_options
 from .own_conversation import OwnConversation
@@ -88,6 +89,7 @@ class AgentRuns:
 
     def checked(self, options: RunOptions[Any]) -> RunOptions[Any]:
         """The options, with what overrides them, in the caller's own thread. Raises `ConfigurationError`."""
+        check_host()
         options = {**options, **_overrides.get().get(id(self), {})}
         check_options(options)
         if not {"conversation", "session", "on_busy"} & options.keys() and self.config.defaults.on_busy == "refuse":
