@@ -90,8 +90,8 @@ class ToolResult(Struct, frozen=True, tag="tool_result"):
 
     @property
     def text(self) -> str:
-        """The words of the result."""
-        return "".join(part.text for part in self.content if isinstance(part, Text))
+        """The words of the result, each part on a line of its own."""
+        return "\n".join(part.text for part in self.content if isinstance(part, Text))
 
 
 UserContent: TypeAlias = Text | Image | Document

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import importlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Any, ClassVar, Final
 
@@ -38,6 +38,9 @@ from .events import (
 )
 from .messages import Outcome
 from .receipt import Receipt
+from .run.agent_runs import following
+from .run.config import RunConfig
+from .run.state import RunState
 from .usage.ledger import TokenUsage
 from .usage.prices import Cost
 
@@ -53,6 +56,7 @@ _PROVIDERS: Final = {
     "mistral": "mistral_ai",
     "xai": "x_ai",
 }
+_NUMBERS: Final = ("temperature", "top_p", "top_k", "max_tokens", "seed", "frequency_penalty", "presence_penalty")
 _FIELDS: Final = {
     "input": "gen_ai.usage.input_tokens",
     "output": "gen_ai.usage.output_tokens",
@@ -82,22 +86,21 @@ class Telemetry:
         self.tracer: Final[Any] = self.trace.get_tracer(_SCOPE, __version__, tracer_provider)
         self.capture_content: Final = capture_content
 
-    def follow(self, run_id: str, agent: str, model: str) -> Callable[[Event], None]:
+    def follow(self, state: RunState) -> Callable[[Event], None]:
         """Begin the span of a run, under the span that is current here; returns the tap for the run's events."""
-        return RunTrace(self, run_id, agent, model).on_event
+        return RunTrace(self, state).on_event
 
 
 class RunTrace:
     """The spans of one run. Only for the run's own loop."""
 
-    def __init__(self, telemetry: Telemetry, run_id: str, agent: str, model: str) -> None:
+    def __init__(self, telemetry: Telemetry, state: RunState) -> None:
         self._otel: Final = telemetry
-        provider, _, name = model.rpartition(":")
-        self._model: Final = name
-        self._provider: Final = _PROVIDERS.get(provider, provider)
-        self._run: Final = self._begin(
-            f"invoke_agent {agent}", "invoke_agent", None, {"gen_ai.agent.name": agent, "quiesce.run.id": run_id}
-        )
+        self._config: Callable[[], RunConfig] | None = lambda: state.config  # a handoff changes it
+        self._session: Final = state.claim.conversation.session_name
+        config = state.config
+        about = {"quiesce.run.id": state.run_id, **_model(config.model.name)}
+        self._run: Final = self._begin(f"invoke_agent {config.agent}", "invoke_agent", None, about)
         self._call: Any = None
         self._sent_at = 0.0
         self._waiting = False
@@ -112,11 +115,11 @@ class RunTrace:
     def _begin(self, name: str, operation: str, parent: Any, attributes: dict[str, Any]) -> Any:
         trace = self._otel.trace
         kind = trace.SpanKind.CLIENT if operation == "chat" else trace.SpanKind.INTERNAL
-        common = {"gen_ai.operation.name": operation, "gen_ai.request.model": self._model}
-        if operation == "execute_tool":
-            common.pop("gen_ai.request.model")
-        elif self._provider:
-            common["gen_ai.provider.name"] = self._provider
+        common: dict[str, Any] = {"gen_ai.operation.name": operation}
+        if self._config is not None:
+            common["gen_ai.agent.name"] = self._config().agent
+        if self._session is not None:
+            common["gen_ai.conversation.id"] = self._session
         context = None if parent is None else trace.set_span_in_context(parent)
         return self._otel.tracer.start_span(name, context=context, kind=kind, attributes={**common, **attributes})
 
@@ -130,6 +133,7 @@ class RunTrace:
     # --- The run ------------------------------------------------------------------------------------------------
 
     def _run_started(self, event: RunStarted) -> None:
+        following.set(self._otel)  # in the run's own task, whose tools may start children
         self._run.set_attribute("quiesce.task.id", event.task)
         self._make_current(self._run)
 
@@ -146,6 +150,7 @@ class RunTrace:
         if event.error is not None:
             self._fail(self._run, event.error_type or "_OTHER", event.error)
         self._run.end()
+        self._config = None  # the run holds this object, and would be freed only by the garbage collector
 
     def _fail(self, span: Any, kind: str, what: str) -> None:
         span.set_attribute("error.type", kind)
@@ -158,13 +163,12 @@ class RunTrace:
             "gen_ai.request.stream": True,
             "quiesce.turn": event.turn,
             "quiesce.attempt": event.attempt,
+            **_model(event.model),
+            **_parameters({} if self._config is None else self._config().settings or {}),
         }
-        model = event.model.rpartition(":")[2]
-        if model != self._model:
-            attributes["gen_ai.request.model"] = model
         if self._call is not None:  # middleware may have several requests under way: this one is followed now
             self._call.end()
-        self._call = self._begin(f"chat {model}", "chat", self._run, attributes)
+        self._call = self._begin(f"chat {attributes['gen_ai.request.model']}", "chat", self._run, attributes)
         self._sent_at = time.perf_counter()
         self._waiting = True
         self._make_current(self._call)
@@ -236,6 +240,23 @@ class RunTrace:
 
 
 # --- Attributes ----------------------------------------------------------------------------------------------------
+
+
+def _model(name: str) -> dict[str, Any]:
+    """A model and its provider. Names of models may have colons of their own, those of providers have none."""
+    provider, colon, model = name.partition(":")
+    if not colon:
+        return {"gen_ai.request.model": name}
+    return {"gen_ai.request.model": model, "gen_ai.provider.name": _PROVIDERS.get(provider, provider)}
+
+
+def _parameters(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a request that the conventions have a name for."""
+    found = {name: settings[name] for name in _NUMBERS if isinstance(settings.get(name), int | float)}
+    stops = settings.get("stop_sequences", settings.get("stop"))
+    if stops:
+        found["stop_sequences"] = (stops,) if isinstance(stops, str) else tuple(map(str, stops))
+    return {f"gen_ai.request.{name}": value for name, value in found.items()}
 
 
 def _cause(cause: Any) -> dict[str, Any]:

@@ -11,8 +11,9 @@ from quiesce.conversation.validity import faults
 from quiesce.errors import ConfigurationError, DuplicateTool, InvalidTool
 from quiesce.events import ToolStarted
 from quiesce.hooks import AfterToolCall, BeforeToolCall
-from quiesce.messages import Outcome, ToolResult
+from quiesce.messages import Outcome, ToolCall, ToolResult
 from quiesce.models.scripted import Call
+from quiesce.tools.output import completed_result
 from quiesce.tools.tool import Tool
 from tests.core.kit import City, Ended, Record, ended, is_a, outcomes, results, scripted, stopped_at, until
 
@@ -88,7 +89,7 @@ class Point:
         (Point(1), '{"x":1}'),
         (Text("words"), "words"),
         (Text(" "), "(no output)"),
-        ([Text("a"), Text("b")], "ab"),
+        ([Text("a"), Text("b")], "a\nb"),
         ([], "[]"),
         ("\ud83d\ude00", "\U0001f600"),
         ("bad \ud800 half", "bad \ufffd half"),
@@ -267,3 +268,44 @@ async def test_a_context_is_injected_by_type_and_reports_and_stops():
     assert (end.reason, end.result.receipt.cause.source) == ("cancelled", "tool")
     assert outcomes(end.result) == {"work": "completed"}
     assert "context" not in str(work.spec.schema)
+
+
+class Grid:
+    """Looks like an array or a table, as far as the text needs it."""
+
+    def __init__(self, shape: tuple[int, ...], dtype: str) -> None:
+        self.shape, self.dtype = shape, dtype
+
+    def __getitem__(self, rows: slice) -> str:
+        return f"[rows up to {rows.stop}]"
+
+    def item(self) -> int:
+        return 7
+
+
+@pytest.mark.promise("P3")
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (Grid((3, 2), "float64"), "Grid of shape (3, 2) (float64):\n[rows up to 20]"),
+        (Grid((100,), "int8"), "Grid of shape (100,) (int8), the first 20 rows:\n[rows up to 20]"),
+        (Grid((), "int64"), "7"),
+        ({"a": Grid((1,), "int8")}, '{"a":"Grid of shape (1,) (int8):\\n[rows up to 20]"}'),
+    ],
+)
+def test_an_array_is_shown_with_its_shape_and_first_rows(value: object, text: str) -> None:
+    result = completed_result(ToolCall("a", "look", {}), value)
+    assert (result.text, result.is_error) == (text, False)
+
+
+@pytest.mark.promise("P3")
+def test_real_arrays_and_tables() -> None:
+    numpy, pandas = pytest.importorskip("numpy"), pytest.importorskip("pandas")
+    call = ToolCall("a", "look", {})
+    array = completed_result(call, numpy.zeros((3, 2)))
+    assert array.text.startswith("ndarray of shape (3, 2) (float64):\n[[0. 0.]")
+    assert completed_result(call, numpy.int64(7)).text == "7"
+    table = completed_result(call, pandas.DataFrame({"a": range(50), "b": "x"}))
+    assert table.text.startswith("DataFrame of shape (50, 2) (a: int64, b: ")
+    assert ", the first 20 rows:\n" in table.text
+    assert not table.is_error

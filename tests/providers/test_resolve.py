@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -15,11 +16,15 @@ from quiesce.errors import AuthenticationFailed, ConfigurationError, MissingExtr
 from quiesce.models import resolve
 from quiesce.models.providers import local
 from quiesce.models.providers.compatible import SERVERS, vocabulary_of
+from quiesce.models.providers.gemini import Gemini
+from quiesce.models.providers.openai_chat import OpenAIChat
+from quiesce.models.providers.openai_responses import OpenAIResponses
 from quiesce.models.resolve import DEFAULTS, model_named, resolve_model
 from quiesce.models.scripted import ScriptedModel
 from quiesce.models.wire import extra as extras
+from quiesce.usage.estimate import vocabulary
 
-from .wire import refused, wire
+from .wire import refused, sse, streamed, wire
 
 pytestmark = pytest.mark.promise("P7")
 
@@ -37,8 +42,8 @@ def _no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("name", "key", "policy", "tokenizer"),
     [
-        ("openai:gpt-5.4-mini", "OPENAI_API_KEY", "hang_up", "o200k"),
-        ("openai-responses:gpt-5.4", "OPENAI_API_KEY", "hang_up", "o200k"),
+        ("openai:gpt-5.4-mini", "OPENAI_API_KEY", "hang_up", "openai"),
+        ("openai-responses:gpt-5.4", "OPENAI_API_KEY", "hang_up", "openai"),
         ("anthropic:claude-sonnet-5", "ANTHROPIC_API_KEY", "hang_up", "claude"),
         ("gemini:gemini-2.5-flash", "GEMINI_API_KEY", "drain", "gemma"),
         ("google:gemini-2.5-flash", "GOOGLE_API_KEY", "drain", "gemma"),
@@ -191,7 +196,41 @@ def test_an_agent_loads_no_vendors_sdk(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("model", "family"),
-    [("gpt-4o", "o200k"), ("gpt-4-turbo", "cl100k"), ("openai/gpt-oss-20b", "o200k"), ("who-knows", None)],
+    [("gpt-4o", "openai"), ("gpt-4-turbo", "openai"), ("openai/gpt-oss-20b", "openai"), ("who-knows", None)],
 )
 def test_vocabularies(model: str, family: str | None) -> None:
     assert vocabulary_of(model) == family
+
+
+@pytest.mark.promise("P6")
+@pytest.mark.parametrize("kind", [OpenAIChat, OpenAIResponses, Gemini])
+@pytest.mark.parametrize("model", ["my-finetune", "gpt-neox-20b"])
+def test_an_unknown_model_at_an_address_of_ones_own_has_no_known_vocabulary(kind: Any, model: str) -> None:
+    own = kind(model, base_url="http://127.0.0.1:9/v1", api_key="none")
+    assert vocabulary.vocabulary_of(model, own.tokenizer) is None
+    known = kind("gemma-3-27b", base_url="http://127.0.0.1:9/v1", api_key="none")
+    assert known.tokenizer == "gemma"
+
+
+@pytest.mark.promise("P6")
+def test_what_an_unknown_model_says_is_a_rule_of_thumb_that_holds_the_truth() -> None:
+    words = [f"word{number} " for number in range(20)] + ["naïveté "] * 10  # a token each, in its own vocabulary
+    events = [sse({"id": "a", "choices": [{"index": 0, "delta": {"content": word}}]}) for word in words]
+
+    async def main() -> None:
+        ended = sse({"id": "a", "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
+        async with wire(streamed([*events, ended, sse("[DONE]")], "text/event-stream")) as server:
+            model = OpenAIChat("my-finetune", base_url=f"{server.url}/v1", api_key="none")
+            used = (await Agent(model).invoke_async("hi")).usage.output
+            assert used.source == "heuristic"
+            assert used.low <= 30 <= (used.high or 30)
+
+    asyncio.run(main())
+
+
+@pytest.mark.promise("P6")
+def test_openai_s_own_address_in_the_environment_is_not_an_address_of_ones_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_BASE_URL", "https://api.openai.com/v1/")
+    assert OpenAIChat("ft-of-mine", api_key="none").tokenizer == "o200k"
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
+    assert OpenAIChat("ft-of-mine", api_key="none").tokenizer is None

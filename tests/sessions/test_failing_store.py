@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
-from quiesce import Agent, Session
+from quiesce import Agent, Conversation, Session
 from quiesce.conversation.validity import faults
 from quiesce.errors import LeaseLost, StoreError, StoreFull, StoreUnavailable
 from quiesce.events import RunEnded, StoreFailed, TextDelta
@@ -88,7 +89,8 @@ def test_a_store_that_is_full_stops_the_run_with_a_typed_error(at: int) -> None:
         assert result.receipt.saved is False
         assert isinstance(events[-1], RunEnded)
         assert faults(result.messages) == ()
-        assert agent.messages == stored(store)[: len(agent.messages)]
+        kept = agent.messages[:-1]  # and a note, so that a prompt may follow
+        assert kept == stored(store)[: len(kept)]
         store.left = 10**9
         agent.config.model._answers = iter(["Better."])  # type: ignore[attr-defined]
         again = await agent.invoke_async("Again")
@@ -222,5 +224,20 @@ def test_after_a_write_that_was_repeated_readers_get_what_comes_at_once() -> Non
                     break
         run.cancel("enough")
         await run
+
+    run_virtual(main())
+
+
+@pytest.mark.promise("P2")
+@pytest.mark.parametrize("at", range(9))
+def test_what_is_left_of_a_run_that_could_not_be_saved_can_start_another_agent(at: int) -> None:
+    async def main() -> None:
+        model = ScriptedModel([Call("echo", {"word": "a"})], [Call("echo", {"word": "b"})], Say("The end.", pause=0.1))
+        agent = Agent(model, tools=[echo], session=Session("s", Failing(at, StoreFull("no room"))))
+        with suppress(StoreError):
+            await agent.invoke_async("Go")
+        assert faults(agent.messages) == ()
+        other = Agent(ScriptedModel("Hello."), conversation=Conversation(agent.messages))
+        assert (await other.invoke_async("And now?")).text == "Hello."
 
     run_virtual(main())

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from quiesce import Agent, tool
+from quiesce import Agent, handoff, tool
 from quiesce.errors import RateLimited
 from quiesce.events import TextDelta, ToolStarted
 from quiesce.models.scripted import Call, Fail, Say, ScriptedModel, Stall, Used
@@ -232,3 +232,50 @@ def test_the_sync_way() -> None:
         Agent(ScriptedModel("hello"), telemetry=recorder.telemetry)("hi")
     spans = recorder.spans()
     assert spans["invoke_agent agent"][0].parent.span_id == spans["command"][0].context.span_id
+
+
+def test_the_model_may_have_a_colon_in_its_name_and_the_request_its_parameters() -> None:
+    recorder = Recorder()
+    model = ScriptedModel("Hello.", name="ollama:qwen2.5:1.5b")
+    settings = {"temperature": 0.5, "max_tokens": 100, "stop": ["END"], "logit_bias": {"1": 2}}
+    asyncio.run(Agent(model, settings=settings, session="s1", telemetry=recorder.telemetry).invoke_async("hi"))
+    spans = recorder.spans()
+    (call,), (run,) = spans["chat qwen2.5:1.5b"], spans["invoke_agent agent"]
+    for span in (call, run):
+        assert span.attributes["gen_ai.request.model"] == "qwen2.5:1.5b"
+        assert span.attributes["gen_ai.provider.name"] == "ollama"
+        assert span.attributes["gen_ai.conversation.id"] == "s1"
+    assert call.attributes["gen_ai.request.temperature"] == 0.5
+    assert call.attributes["gen_ai.request.max_tokens"] == 100
+    assert call.attributes["gen_ai.request.stop_sequences"] == ("END",)
+    assert "gen_ai.request.logit_bias" not in call.attributes
+
+
+def test_spans_after_a_handoff_are_those_of_the_agent_that_continues() -> None:
+    recorder = Recorder()
+    second = Agent(ScriptedModel("Hello.", name="anthropic:claude-x"), name="second", settings={"temperature": 1})
+    first = Agent(
+        ScriptedModel([Call("hand_over_to_second", {})], name="openai:gpt-4o"),
+        name="first",
+        tools=[handoff(second)],
+        telemetry=recorder.telemetry,
+    )
+    asyncio.run(first.invoke_async("hi"))
+    spans = recorder.spans()
+    (before,), (after,) = spans["chat gpt-4o"], spans["chat claude-x"]
+    assert (before.attributes["gen_ai.provider.name"], before.attributes["gen_ai.agent.name"]) == ("openai", "first")
+    assert (after.attributes["gen_ai.provider.name"], after.attributes["gen_ai.agent.name"]) == ("anthropic", "second")
+    assert "gen_ai.request.temperature" not in before.attributes
+    assert after.attributes["gen_ai.request.temperature"] == 1
+
+
+def test_a_child_without_telemetry_is_traced_under_its_parent() -> None:
+    recorder = Recorder()
+    child = Agent(ScriptedModel("Nothing.", "Alone.", name="openai:gpt-4o"), name="child")
+    model = ScriptedModel([Call("child", {"prompt": "look"})], "Done.", name="openai:gpt-5")
+    asyncio.run(Agent(model, tools=[child.as_tool()], telemetry=recorder.telemetry).invoke_async("hi"))
+    asyncio.run(child.invoke_async("alone"))
+    spans = recorder.spans()
+    (run,), (call,) = spans["invoke_agent child"], spans["execute_tool child"]
+    assert run.parent.span_id == call.context.span_id
+    assert spans["chat gpt-4o"][0].parent.span_id == run.context.span_id

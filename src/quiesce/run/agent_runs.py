@@ -20,6 +20,7 @@ from ..usage.agent_usage import AgentUsage
 from .config import RunConfig
 from .events.stream import run_in_background
 from .handle import Run, joined
+from .host import check_host
 from .launch import Launch, RunDefaults, with_options
 from .options import RunOptions, check_options
 from .own_conversation import OwnConversation
@@ -36,9 +37,13 @@ _overrides: Final[ContextVar[Mapping[int, RunOptions[Any]]]] = ContextVar("quies
 class RunFollower(Protocol):
     """What follows each run of an agent: telemetry."""
 
-    def follow(self, run_id: str, agent: str, model: str) -> Callable[[Event], None]:
+    def follow(self, state: RunState) -> Callable[[Event], None]:
         """A function that gets the events of one run."""
         ...
+
+
+following: Final[ContextVar[RunFollower | None]] = ContextVar("quiesce_following", default=None)
+"""What follows the run whose task or tool is the caller: it follows the children of that run too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +89,7 @@ class AgentRuns:
 
     def checked(self, options: RunOptions[Any]) -> RunOptions[Any]:
         """The options, with what overrides them, in the caller's own thread. Raises `ConfigurationError`."""
+        check_host()
         options = {**options, **_overrides.get().get(id(self), {})}
         check_options(options)
         if not {"conversation", "session", "on_busy"} & options.keys() and self.config.defaults.on_busy == "refuse":
@@ -98,11 +104,10 @@ class AgentRuns:
         steered = claim_or_queue(state)
         if isinstance(steered, Run):
             return joined(steered), False  # pyright: ignore[reportUnknownArgumentType]
-        telemetry = config.telemetry
+        inherited = None if state.family.parent is None else following.get()
+        telemetry = config.telemetry or inherited
         try:
-            follow = (
-                None if telemetry is None else telemetry.follow(state.run_id, config.run.agent, state.config.model.name)
-            )
+            follow = None if telemetry is None else telemetry.follow(state)
             run: Run[Any] = Run(state, timeout=launch.timeout, on_end=self._on_run_end)
         except BaseException:
             abandon_claim(state)

@@ -13,7 +13,7 @@ import msgspec
 
 from .._exact import exact_text
 from ..conversation.conversation import Conversation, ConversationState
-from ..conversation.sealing import DEFAULT_CUT_NOTE
+from ..conversation.sealing import DEFAULT_CUT_NOTE, close_turn
 from ..errors import ConfigurationError, SessionNotFound, StateNotSaved, StoreDamaged, StoreError, StoreUnavailable
 from ..interrupts import Answers, ArgumentCheck, Interrupt, PendingCall, PendingTurn
 from ..messages import Message
@@ -22,7 +22,7 @@ from .damage import PENDING, StoredConversation, damaged, read_undamaged, read_w
 from .journal import journal
 from .journal.buffer import WRITER
 from .journal.journal import Journal
-from .journal.recovery import Crash, Sealing, seal_unfinished, set_messages
+from .journal.recovery import CRASH_NOTE, Crash, Sealing, seal_unfinished, set_messages
 from .journal.rows import NumberedEvent, Row, encode, late_outcomes, unpack
 from .journal.run_host import RunHost
 from .queue.waiting import BusyPolicy, SessionWaiter
@@ -269,7 +269,7 @@ class Session(Conversation):
                 if left.opened and self.on_store_failure == "continue":
                     self._unsaved = Unsaved(run_id, left.unsaved_batches())
                 elif left.opened and self._unsaved is None:  # a run that never opened it has changed nothing
-                    self._state = ConversationState(self._stored.messages, self._stored.pending)
+                    self._state = _closed(self._stored.messages, self._stored.pending)
         super().release(run_id)
 
     async def open(self, give_up: asyncio.Future[None], busy_policy: BusyPolicy | None = None) -> Lease | SentElsewhere:
@@ -408,6 +408,12 @@ def stored_receipt(run: RunRecord, rows: Iterable[Row]) -> Receipt | None:
     if receipt is not None:
         receipt.late.extend(late_outcomes(rows))
     return receipt
+
+
+def _closed(messages: tuple[Message, ...], pending: PendingTurn | None) -> ConversationState:
+    """What is saved of a run that failed, so that a prompt may follow here too: the store is read again before that."""
+    closing = () if pending is not None else close_turn((), messages, CRASH_NOTE)
+    return ConversationState((*messages, *closing), pending)
 
 
 def _writer(snapshot: Snapshot, runs: list[RunRecord]) -> str:

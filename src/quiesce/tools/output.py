@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from .._exact import exact
@@ -11,6 +11,8 @@ from ..messages import Document, Image, Outcome, ResultContent, Text, ToolCall, 
 from .tool_return import ToolReturn
 
 _NOTHING: Final = "(no output)"
+# The rows of an array or a table that a model is shown.
+_ROWS: Final = 20
 
 
 def completed_result(call: ToolCall, value: Any) -> ToolResult:
@@ -69,7 +71,31 @@ def _content(value: Any) -> tuple[ResultContent, ...]:
         case None:
             return (Text(_NOTHING),)
         case _:
-            return (_text(as_json(value)),)
+            return (_text(_array_text(value) or as_json(value, fallback=_nested)),)
+
+
+def _array_text(value: Any) -> str | None:
+    """An array or a table (numpy, pandas, polars) as text: shape, types and first rows; None for anything else."""
+    shape: Any = getattr(value, "shape", None)
+    types: Any = getattr(value, "dtypes", getattr(value, "dtype", None))
+    if not isinstance(shape, tuple) or types is None:
+        return None
+    if not shape:
+        return as_json(value.item())
+    first = value.head(_ROWS) if hasattr(value, "head") else value[:_ROWS]
+    columns: Any = getattr(value, "columns", None)
+    if columns is not None:
+        types = ", ".join(f"{name}: {each}" for name, each in zip(columns, types, strict=True))
+    more = f", the first {_ROWS} rows" if shape[0] > _ROWS else ""
+    return f"{type(value).__name__} of shape {shape} ({types}){more}:\n{first}"  # pyright: ignore[reportUnknownVariableType]
+
+
+def _nested(value: Any) -> str:
+    """An array or a table inside another value."""
+    text = _array_text(value)
+    if text is None:
+        raise TypeError(f"Unable to serialize unknown type: {type(value)}")
+    return text
 
 
 def _is_content(parts: Sequence[Any]) -> bool:
@@ -86,8 +112,8 @@ def _text(text: str) -> Text:
     return Text(well_formed(text)) if text.strip() else Text(_NOTHING)
 
 
-def as_json(value: Any) -> str:
-    """A value as JSON text."""
+def as_json(value: Any, *, fallback: Callable[[Any], Any] | None = None) -> str:
+    """A value as JSON text; `fallback` makes something of what JSON does not have."""
     from pydantic_core import to_json
 
-    return to_json(value).decode()
+    return to_json(value, fallback=fallback).decode()

@@ -18,7 +18,7 @@ class Server(Struct, frozen=True):
     address          the environment variable with its address, where one is usual
     body             what every request carries besides: above all, how to ask for usage
     stop_policy      what a stop does about a request
-    tokenizer        the vocabulary of its models, where all have the same
+    tokenizer        the vocabulary of the models at its usual address, where all have the same
     max_tokens       what the limit on an answer is called
     structured       how an answer is made to fit a schema
     short_ids        whether call ids must be nine letters and digits
@@ -61,7 +61,6 @@ SERVERS: Final[Mapping[str, Server]] = {
         "AZURE_OPENAI_API_KEY",
         "AZURE_OPENAI_ENDPOINT",
         body=_USAGE_AT_END,
-        tokenizer="o200k",
         max_tokens="max_completion_tokens",
     ),
     "openrouter": Server(
@@ -113,8 +112,7 @@ SERVERS: Final[Mapping[str, Server]] = {
 
 # The first letters of model names that tell the vocabulary, on any server.
 _FAMILIES: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
-    ("cl100k", ("gpt-3.5", "gpt-4-")),
-    ("o200k", ("gpt-oss", "gpt-", "chatgpt-", "o1", "o3", "o4")),
+    ("openai", ("gpt-", "chatgpt-", "o1", "o3", "o4")),
     ("claude", ("claude", "anthropic.")),
     ("llama3", ("meta-llama", "llama-3", "llama3")),
     ("qwen", ("qwen", "qwq")),
@@ -127,11 +125,15 @@ _FAMILIES: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
 )
 
 
-def vocabulary_of(model: str, server: Server | None = None) -> str | None:
-    """The family of a model's vocabulary, from its name; None when that says nothing."""
+def vocabulary_of(model: str, server: Server | None = None, address: str | None = None) -> str | None:
+    """The family of a model's vocabulary, from its name; None when that says nothing.
+
+    At its usual address, a server tells the vocabulary too. At any other there may be any model.
+    """
     known = model.lower()
     bare = known.rpartition("/")[2]
     for family, starts in _FAMILIES:
         if bare.startswith(starts) or known.startswith(starts):
             return family
-    return None if server is None else server.tokenizer
+    at_home = server is not None and server.base_url is not None and (address or "").rstrip("/") == server.base_url
+    return server.tokenizer if server is not None and at_home else None

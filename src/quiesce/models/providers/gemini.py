@@ -20,6 +20,7 @@ from ..wire.failures import no_key
 from ..wire.http import PlainModel, WireOptions
 from ..wire.json_values import as_dict
 from ..wire.message_format import Block, MessageFormat
+from .compatible import vocabulary_of
 
 _ADDRESS: Final = "https://generativelanguage.googleapis.com/v1beta"
 # Settings that other providers have at the top, under their names here.
@@ -45,7 +46,7 @@ class Gemini(PlainModel):
     provider = "gemini"
     label: ClassVar[str] = "Gemini"
     stop_policy = "drain"
-    tokenizer = "gemma"
+    tokenizer: str | None = "gemma"
 
     def __init__(
         self,
@@ -59,6 +60,8 @@ class Gemini(PlainModel):
         key = api_key or os.environ.get("GEMINI_API_KEY") or os.environ.get("GOOGLE_API_KEY")
         if not key and access_token is None:
             raise no_key("Gemini", "GEMINI_API_KEY")
+        if base_url is not None:  # Vertex AI, or a server with any model
+            self.tokenizer = vocabulary_of(model)
         super().__init__(model, api_key=key, base_url=base_url or _ADDRESS, **options)
         self._api_key: Final = key
         self._access_token: Final = access_token

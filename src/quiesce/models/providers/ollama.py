@@ -15,6 +15,7 @@ from ...messages import AssistantMessage, Document, Image, Message, Text, ToolMe
 from ..base import ModelRequest
 from ..decoders.whole_calls import WholeCalls
 from ..wire import convert
+from ..wire.attachments import sendable
 from ..wire.encoding import MessageEncoder, encode
 from ..wire.failures import Failures
 from ..wire.http import PlainModel, WireOptions
@@ -104,7 +105,8 @@ def _messages(message: Message) -> Iterator[dict[str, Any]]:
             yield said | {"tool_calls": calls} if calls else said
         case ToolMessage(results):
             for result in results:
-                yield {"role": "tool", "tool_name": result.name, **_content(result.content)}
+                taken = sendable(result, lambda part: _content((part,)))
+                yield {"role": "tool", "tool_name": result.name, **_content(taken.content)}
 
 
 def _content(content: tuple[UserContent, ...]) -> dict[str, Any]:

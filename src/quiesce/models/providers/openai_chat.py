@@ -16,6 +16,7 @@ from ...events import UsageDelta
 from ..base import ModelRequest
 from ..decoders.openai_chat import ChatDecoder, usage_of_generation
 from ..wire import convert
+from ..wire.attachments import sendable
 from ..wire.encoding import MessageEncoder, encode
 from ..wire.failures import no_key
 from ..wire.http import PlainModel, WireOptions, headers_in, headers_of
@@ -44,9 +45,9 @@ class OpenAIChat(PlainModel):
         self.server: Final = server if isinstance(server, Server) else _server(server)
         self.provider = server if isinstance(server, str) else self.server.label.lower()
         self.stop_policy = self.server.stop_policy
-        self.tokenizer = vocabulary_of(model, self.server)
         key = api_key or key_for(self.server, own_address=base_url is not None)
         address = base_url or address_of(self.server)
+        self.tokenizer = vocabulary_of(model, self.server, address)
         super().__init__(model, api_key=key, base_url=address, label=self.server.label, **options)
         self.supports_prefill: Final = self.server.prefill is not None
         self.after_hang_up: Final = self.server.after_hang_up
@@ -174,8 +175,9 @@ class _ChatFormat:
             case messages.AssistantMessage():
                 yield self._assistant(message)
             case messages.ToolMessage(results):
-                yield from (self._result(result) for result in results)
-                shown = [part for result in results for part in self._shown_apart(result)]
+                taken = [sendable(result, self._part) for result in results]
+                yield from (self._result(result) for result in taken)
+                shown = [part for result in taken for part in self._shown_apart(result)]
                 if shown:
                     yield {"role": "user", "content": shown}
 

@@ -43,9 +43,10 @@ class OpenAIResponses(PlainModel):
     ) -> None:
         server = SERVERS["openai"]
         self.stop_policy = "cancel_at_provider" if background else "hang_up"
-        self.tokenizer = vocabulary_of(model, server)
         key = api_key or key_for(server, own_address=base_url is not None)
-        super().__init__(model, api_key=key, base_url=base_url or address_of(server), **options)
+        address = base_url or address_of(server)
+        self.tokenizer = vocabulary_of(model, server, address)
+        super().__init__(model, api_key=key, base_url=address, **options)
         self._background: Final = background
         self._headers: Final = openai_headers(key, self.extra_headers, own=True)
         self._messages: Final = MessageEncoder(_items)

@@ -22,6 +22,7 @@ from ...errors import ModelError
 from ...events import AnswerStart, Delta
 from ...usage.prices import Price
 from ..base import ModelRequest, StopPolicyName
+from . import attachments
 from .failures import Failures, request_id_of, secrets_of
 from .sse import Decoder
 
@@ -96,6 +97,7 @@ class WireModel:
         self.extra_headers: Final = dict(extra_headers or {})
         self.extra_body: Final = dict(extra_body or {})
         self._http_client: Final = http_client
+        self._takes_no_images = False
         if http_client is None:
             _certificates()
         self._failures: Final = Failures(
@@ -134,6 +136,18 @@ class WireModel:
             await answer.hang_up(deltas)
 
     async def _open(self, request: ModelRequest) -> httpx2.Response:
+        """Send a request, and once more without images when the server refuses these."""
+        plain = attachments.without_images(request)
+        opened = await self._try(plain if self._takes_no_images else request)
+        if isinstance(opened, ModelError) and plain is not request and attachments.is_about_images(opened):
+            self._takes_no_images = self._takes_no_images or attachments.takes_none(opened)
+            opened = await self._try(plain)
+        # Raised out here, so that it has no context: what the transport raises may show the address.
+        if isinstance(opened, ModelError):
+            raise opened
+        return opened
+
+    async def _try(self, request: ModelRequest) -> httpx2.Response | ModelError:
         try:
             response = await self._send(request)
             if response.is_success:
@@ -142,11 +156,9 @@ class WireModel:
                 await response.aread()
             finally:
                 await response.aclose()
-            failure = self._failures.of_response(response)
+            return self._failures.of_response(response)
         except Exception as error:
-            failure = self._failures.of(error)
-        # Raised out here, so that it has no context: what the transport raises may show the address.
-        raise failure
+            return self._failures.of(error)
 
     def new_http_client(self) -> httpx2.AsyncClient:
         """The user's client, or a plain one. It reads a bounded part of an error's body."""

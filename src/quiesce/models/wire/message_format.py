@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any, ClassVar, TypeAlias
 
 from ... import messages
+from .attachments import sendable
 from .convert import NO_ANSWER, is_from
 
 Block: TypeAlias = dict[str, Any]
@@ -54,7 +55,8 @@ class MessageFormat(ABC):
             case messages.AssistantMessage(content):
                 return {"role": self.assistant, self.blocks: self.assistant_blocks(content) or [self.text(NO_ANSWER)]}
             case messages.ToolMessage(results):
-                return {"role": "user", self.blocks: [block for result in results for block in self.result(result)]}
+                taken = (sendable(result, self.part) for result in results)
+                return {"role": "user", self.blocks: [block for result in taken for block in self.result(result)]}
 
     def items(self, message: messages.Message) -> tuple[dict[str, Any], ...]:
         """A message, as a provider's messages, of which it is one."""

@@ -21,6 +21,8 @@ _SLOW_TEXT: Final = 4096
 BYTES_PER_TOKEN: Final = {Kind.PROSE: 4.4, Kind.CODE: 3.4, Kind.JSON: 3.2, Kind.REASONING: 4.2}
 # Every run of letters is at least one token in vocabularies that split words first, which is nearly all of them.
 _WORD: Final = re.compile(r"[A-Za-z]+(?:'[a-z]+)?")
+# In other alphabets, and with accents, a run of these letters may be the rest of a word.
+_WHOLE_WORD: Final = re.compile(r"(?<![A-Za-z\x80-\U0010ffff])[A-Za-z]+(?:'[a-z]+)?")
 _SAMPLE: Final = 65536
 # Short texts vary by whole tokens.
 _PAD: Final = 3.0
@@ -97,7 +99,7 @@ class TokenRatio:
                 size = byte_length(text)
             if size:
                 value += size / BYTES_PER_TOKEN[kind]
-                low += _fewest(text) if len(text) > _SAMPLE else max(1, len(_WORD.findall(text)))
+                low += _fewest(text)
                 high += size + 2
         return Span(value, low, high, Provenance.HEURISTIC) if high else NOTHING
 
@@ -216,6 +218,7 @@ def _fewest(text: str) -> int:
     """The fewest tokens that a text can have."""
     if not text:
         return 0
+    word = _WORD if text.isascii() else _WHOLE_WORD
     if len(text) > _SAMPLE:
-        return max(1, int(len(_WORD.findall(text, 0, _SAMPLE)) * 0.7))
-    return max(1, len(_WORD.findall(text)))
+        return max(1, int(len(word.findall(text, 0, _SAMPLE)) * 0.7))
+    return max(1, len(word.findall(text)))
