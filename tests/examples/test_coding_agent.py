@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -129,15 +130,27 @@ def test_a_task_of_sixty_turns(user: User) -> None:
     assert {(user.folder / f"file{n}.txt").read_text() for n in range(60)} == {f"old {n}\n" for n in range(60)}
 
 
-def test_a_result_of_two_megabytes(user: User) -> None:
-    """The model gets it without its middle, and reads the middle by its handle; the stream stays small."""
-    command = "seq 1 300000"
-    user.ask([("shell", {"command": command})], "Much.")
+def test_results_of_two_megabytes(user: User) -> None:
+    """The model gets each without its middle, and reads the middle by its handle; the streams stay small."""
+    command = "seq 1 290000"
+    user.ask(
+        [("shell", {"command": command})],
+        [("read_result", {"handle": "c1_0", "offset": 1_000_000, "length": 70})],
+        [("shell", {"command": command})],
+        "Much.",
+    )
+    user.approve_all(1)
+    streams = [user.events()]
     user.approve_all()
-    (result,) = (data["result"] for _, kind, data in user.events() if kind == "tool_ended")
-    text = "".join(part["text"] for part in result["content"])
-    assert text.startswith("1\n2\n")
-    assert len(text) <= 100_000
+    streams.append(user.events())
+    results = [data["result"] for events in streams for _, kind, data in events if kind == "tool_ended"]
+    texts = ["".join(part["text"] for part in result["content"]) for result in results]
+    whole = "\n".join(map(str, range(1, 290_001)))
+    assert [each["full_length"] for each in results] == [len(whole), None, len(whole)]
+    assert texts[1].startswith(whole[1_000_000:1_000_070])
+    assert max(map(len, texts)) <= 30_000
+    assert sum(len(json.dumps(events)) for events in streams) < 1_000_000
+    assert user.receipt()["stop_reason"] == "end_turn"
 
 
 @pytest.mark.proof
