@@ -208,7 +208,6 @@ def test_kill_9_while_the_page_is_open(page: Page, ask: Ask, site: CodingSite, u
     assert [(user.folder / f"file{n}.txt").read_text() for n in range(2)] == ["old 0\n", "old 1\n"]
 
 
-@pytest.mark.promise("P9")
 @pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.proof)])
 def test_the_page_is_accessible(page: Page, ask: Ask, user: User, scheme: str) -> None:
     page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
