@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
 from quiesce import Agent, Session, tool
 from quiesce.errors import ConfigurationError, InvalidTool
-from quiesce.events import MessageAdded, ToolEnded
+from quiesce.events import MessageAdded, ToolEnded, ToolProgress
 from quiesce.messages import Image, Outcome, Text, ToolMessage
 from quiesce.models.scripted import Call, ScriptedModel
 from quiesce.sessions.stores.sqlite import SQLiteStore
+from quiesce.tools.builtin import coding_tools, make_shell
 
 pytestmark = pytest.mark.promise("P3", "P4")
 
@@ -148,3 +149,33 @@ def test_a_limit_that_makes_no_sense_is_refused(wrong: Any) -> None:
         Agent(ScriptedModel("x"), max_result=wrong)
     with pytest.raises(InvalidTool):
         tool(max_result=wrong)(killable_dump)
+
+
+@pytest.mark.parametrize("is_undoable", [True, False])
+async def test_the_middle_of_what_a_command_printed_can_be_read(tmp_path: Path, is_undoable: bool) -> None:
+    """The model gets 30,000 characters and a handle. They were cut by the shell itself, and the middle was lost."""
+    model = ScriptedModel(
+        [Call("shell", {"command": "seq 1 280000"}, id="c1")],
+        [Call("read_result", {"handle": "c1", "offset": 900_000, "length": 14})],
+        "Seen.",
+    )
+    snapshot: Literal["copy"] | None = "copy" if is_undoable else None
+    agent = Agent(model, tools=coding_tools(str(tmp_path), approve="none", snapshot=snapshot))
+    run = agent.start("Count.")
+    told = sum([len(event.progress["stdout"]) async for event in run if isinstance(event, ToolProgress)])
+    results = [each for message in (await run).messages for each in getattr(message, "results", ())]
+    whole = "\n".join(map(str, range(1, 280_001)))
+    assert results[0].full_length == len(whole)
+    assert len(results[0].text) <= 30_000
+    assert results[0].text.startswith("1\n2\n")
+    assert results[0].text.endswith("\n280000")
+    assert results[1].text.startswith(whole[900_000:900_014])
+    assert told < 300_000
+
+
+async def test_a_limit_of_the_output_is_the_only_one() -> None:
+    shell = make_shell(max_output=40_000)
+    agent = Agent(ScriptedModel([Call("shell", {"command": "seq 1 20000"})], then="Seen."), tools=[shell])
+    result = (await agent.invoke_async("Count.")).messages[2].results[0]  # type: ignore[union-attr]
+    assert result.full_length is None
+    assert result.text.count("left out") == 1

@@ -77,6 +77,20 @@ def test_everything_that_a_command_changed_is_restored(root: Path, how: Snapshot
     assert stray_processes() == []
 
 
+@pytest.mark.parametrize("command", ["echo 1 > b.txt", "echo 1 > b.txt; printf y >> large"])
+def test_a_large_file_that_was_written_just_before(root: Path, command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its time stamp says nothing yet, and its content is not kept: it is named only if the command changed it."""
+    monkeypatch.setattr("quiesce.tools.builtin.coding.tree_copy._CLOCK_STEP", 10**18)
+
+    async def main() -> list[UndoReceipt]:
+        return list(await (await run_command(root, command, "copy")).undo())
+
+    (receipt,) = run_async(main())
+    assert ("not kept: large" in receipt.detail) == ("large" in command)
+    assert (receipt.outcome is Undone.FAILED) == ("large" in command)
+    assert (root / "b.txt").read_text() == "b"
+
+
 @pytest.mark.parametrize("how", ["copy", "git"])
 def test_what_was_changed_since_is_left(root: Path, how: SnapshotKind) -> None:
     async def main() -> list[UndoReceipt]:

@@ -6,14 +6,20 @@ import codecs
 from collections.abc import Callable
 from typing import Final
 
+# Characters that readers are told: a program that prints megabytes does not flood the event streams and the store.
+_MAX_TOLD: Final = 100_000
+
 
 class CapturedOutput:
-    """The text of one stream. Of more than `limit` characters, the first half and the last half are kept."""
+    """The text of one stream. Of more than `limit` characters, the first half and the last half are kept.
+
+    `on_text` gets the beginning of it, as it comes.
+    """
 
     def __init__(self, limit: int, on_text: Callable[[str], None] | None = None) -> None:
         self._head_size: Final = max(1, limit // 2)
         self._tail_size: Final = max(1, limit - limit // 2)
-        self._limit: Final = limit
+        self._most_told: Final = min(limit, _MAX_TOLD)
         self._on_text: Final = on_text
         self._decoder: Final = codecs.getincrementaldecoder("utf-8")("replace")
         self._head = ""
@@ -27,7 +33,7 @@ class CapturedOutput:
         if not text:
             return
         self._keep(text)
-        if self._on_text is not None and self._told < self._limit:  # readers are not flooded by what is not kept
+        if self._on_text is not None and self._told < self._most_told:
             self._told += len(text)
             self._on_text(text)
 

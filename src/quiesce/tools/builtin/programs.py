@@ -16,14 +16,16 @@ from typing import Any, Final, TypedDict, Unpack, cast
 
 from ..context import ToolContext
 from ..program import ProcessResult
-from ..tool import Preview, RequiresApproval, Sequential, Tool, ToolOptions
+from ..tool import MaxResult, Preview, RequiresApproval, Sequential, Tool, ToolOptions
 
 _TIMEOUT: Final = 120.0
-_MAX_OUTPUT: Final = 30_000
+_MAX_OUTPUT: Final = 2_000_000
+# Characters that the model gets; `read_result` reads the rest of what is kept.
+_MAX_RESULT: Final = 30_000
 
 
 class ProgramOptions(TypedDict, total=False):
-    """Options of `ToolContext.run_process`. The defaults here are 120 s and 30,000 characters."""
+    """Options of `ToolContext.run_process`. The defaults here are 120 s and 2,000,000 characters of each stream."""
 
     cwd: str | None
     env: dict[str, str] | None
@@ -36,7 +38,7 @@ class ProgramOptions(TypedDict, total=False):
 
 
 class ProgramToolOptions(ProgramOptions, total=False):
-    """The same, with the options of the tool itself (see `tool`)."""
+    """The same, with the options of the tool itself (see `tool`). `max_result` is 30,000 without `max_output`."""
 
     name: str | None
     description: str | None
@@ -45,6 +47,7 @@ class ProgramToolOptions(ProgramOptions, total=False):
     requires_approval: RequiresApproval
     approval_expires_in: float | None
     preview: Preview | None
+    max_result: MaxResult
 
 
 def make_shell(**options: Unpack[ProgramToolOptions]) -> Tool:
@@ -84,9 +87,10 @@ def _split(options: ProgramToolOptions) -> tuple[ProgramOptions, ToolOptions]:
     """The options of the program, and those of the tool, which refuses what it does not know."""
     of_program: dict[str, Any] = {name: options[name] for name in options if name in ProgramOptions.__annotations__}
     of_tool: dict[str, Any] = {name: options[name] for name in options if name not in of_program}
+    max_result: MaxResult = "agent" if "max_output" in of_program else _MAX_RESULT
     return (
         cast("ProgramOptions", {"timeout": _TIMEOUT, "max_output": _MAX_OUTPUT, **of_program}),
-        cast("ToolOptions", {"on_stop": "cancel", "grace": 2.0, **of_tool}),
+        cast("ToolOptions", {"on_stop": "cancel", "grace": 2.0, "max_result": max_result, **of_tool}),
     )
 
 

@@ -20,11 +20,15 @@ _CLOCK_STEP: Final = 100_000_000
 
 
 class _Copied(Struct, frozen=True):
-    """A file as it was: where its content is kept (None if it was too large), and how to see that it has changed."""
+    """A file as it was: where its content is kept (None if it was too large), and how to see that it has changed.
+
+    A file that was changed a moment ago has no signature; `digest` is for such a file without a copy.
+    """
 
     kept: str | None
     mode: int
     signature: tuple[int, ...] | None
+    digest: str | None = None
 
 
 class TreeCopy:
@@ -52,7 +56,9 @@ class TreeCopy:
                 continue
             kept = self._keep(parent, name, path)
             settled = time.time_ns() - status.st_ctime_ns > _CLOCK_STEP
-            self._files[path] = _Copied(kept, status.st_mode & 0o7777, _signature(status) if settled else None)
+            signature = _signature(status) if settled else None
+            digest = self._digest(path) if kept is None and not settled else None
+            self._files[path] = _Copied(kept, status.st_mode & 0o7777, signature, digest)
 
     def _keep(self, parent: int, name: str, path: str) -> str | None:
         """Copy a file. None when it is too large, or cannot be read: it is reported if it changes."""
@@ -88,9 +94,18 @@ class TreeCopy:
         shutil.rmtree(self._place, ignore_errors=True)
 
     def _differs(self, path: str, before: _Copied, mode: int) -> bool:
-        if before.kept is None or before.mode != mode:
+        if before.mode != mode:
             return True
+        if before.kept is None:
+            return before.digest is None or before.digest != self._digest(path)
         return Folder(None).digest(before.kept) != self._folder.digest(path)
+
+    def _digest(self, path: str) -> str | None:
+        """The digest of a file; None when it cannot be read."""
+        try:
+            return self._folder.digest(path)
+        except (OSError, ToolError):
+            return None
 
     def _as_written(self, path: str, before: _Copied | None, folders: tuple[str, ...] = ()) -> WrittenFile:
         previous, mode = None, None

@@ -35,6 +35,7 @@ def make_undoable(shell: Tool, make_snapshot: Callable[[ToolContext], Snapshot])
         on_stop=shell.policy.on_stop,
         grace=shell.policy.grace,
         sequential=shell.sequential,
+        max_result=shell.max_result,
         preview=lambda arguments: shell.preview_text(arguments) or "",
     )
     made.undo(undo_command)
