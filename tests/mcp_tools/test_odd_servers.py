@@ -28,9 +28,8 @@ def odd(manner: str = "well-behaved", **options) -> MCPServer:
 
 async def results(server: MCPServer, *calls: Call) -> list[ToolResult]:
     """What each call came to, one after the other, in a run that must come to its own end."""
-    result: RunResult = await Agent(ScriptedModel(*([each] for each in calls), "done"), tools=[server]).invoke_async(
-        "go"
-    )
+    model = ScriptedModel(*([each] for each in calls), "done")
+    result: RunResult = await Agent(model, tools=[server], max_result=None).invoke_async("go")
     assert result.text == "done"
     return [each for message in result.messages if hasattr(message, "results") for each in message.results]
 

@@ -230,5 +230,5 @@ def test_big_arguments_and_results_pass() -> None:
     def double(text: str) -> str:
         return text * 2
 
-    result = run_async(call(killable(double).with_(max_result=None), {"text": "ab" * 1_000_000}))
+    result = run_async(call(killable(double, max_result=None), {"text": "ab" * 1_000_000}))
     assert result.text == "ab" * 2_000_000

@@ -256,6 +256,7 @@ function approval(asked) {
     if (chosen === "edit") {
       editor.hidden = !editor.hidden;
       target.setAttribute("aria-expanded", String(!editor.hidden));
+      box.scrollIntoView({ block: "end" });
     } else if (chosen) {
       guarded(() => send(box, asked.id, answerFor(chosen, editor)), $("[role=alert]", box));
     }
@@ -369,6 +370,7 @@ $("#login").addEventListener("submit", (event) => {
 });
 $("#ask").addEventListener("submit", (event) => {
   event.preventDefault();
+  if ($("#send").disabled) return; // the Enter key does not ask
   guarded(async () => {
     const next = (await call("runs", { prompt: $("#prompt").value, agent: user, session: SESSION })).run;
     $("#prompt").value = "";
