@@ -207,7 +207,7 @@ def lagging() -> str:
     return "late, but done"
 
 
-@tool
+@tool(max_result=None)
 async def flood() -> str:
     """Says far too much."""
     return "line after line\n" * 18_750 + "the very last line"

@@ -339,4 +339,5 @@ async def test_arguments_that_a_person_changed_have_exact_types() -> None:
         await agent.answer_async({asked.id: Approve(arguments={"colour": float("nan"), "layers": 1})})
     answers = {asked.id: Approve(arguments={"colour": Colour.RED, "layers": Level.HIGH})}
     result = await agent.answer_async(answers)
-    assert result.messages[2].results[0].text == '(A person changed the arguments to {"colour":"red","layers":3}.)red 3'
+    text = '(A person changed the arguments to {"colour":"red","layers":3}.)\nred 3'
+    assert result.messages[2].results[0].text == text
