@@ -13,6 +13,7 @@ from tool_runs import call, run_async
 from quiesce.processes import supervisor
 from quiesce.processes.loaded_types import is_a
 from quiesce.tools.tool import Tool
+from quiesce.tools.worker.pool import pool
 
 pytestmark = pytest.mark.promise("P1")
 
@@ -21,6 +22,7 @@ HEAVY = ("asyncio", "msgspec", "pydantic", "ssl", "hashlib", "inspect", "quiesce
 
 @pytest.mark.parametrize("function", [oddities.loaded, oddities.loaded_with_context])
 def test_a_worker_imports_nothing_that_the_tool_does_not_need(function) -> None:
+    pool.shut_down()  # a worker of an earlier test may have imported more
     result = run_async(call(Tool(function, on_stop="kill"), {"names": list(HEAVY)}))
     assert json.loads(result.text) == []
 

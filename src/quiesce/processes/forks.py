@@ -25,10 +25,12 @@ class Terminable(Protocol):
     def on_term(self, _: int, __: FrameType | None, /) -> None:
         """The handler of TERM."""
 
-    @property
-    def owes_terminated(self) -> bool:
-        """Whether TERM has come, and is still to be raised in the tool."""
-        ...
+    def on_fork_over(self, _: int, __: FrameType | None, /) -> None:
+        """The handler of `FORK_OVER`: raises what a TERM during the fork has to raise, if one came."""
+
+
+# No process sends this signal. Its handler is called after each fork, in the frame that forked.
+FORK_OVER: Final = int(getattr(signal, "SIGRTMAX", signal.SIGURG))
 
 
 class Forks:
@@ -44,10 +46,12 @@ class Forks:
         end: Any = self._in_progress.pop
         os.register_at_fork(before=self._begin, after_in_parent=self._end, after_in_child=self._let_go)
         os.register_at_fork(before=begin, after_in_parent=end, after_in_child=self._in_progress.clear)
-        # Also a C function, of the documented module `_thread`: what it raises shows in the frame that forked.
-        # `signal.raise_signal`, `signal.pthread_kill` and `os.kill` raise at once, in the hook, where that is lost.
-        again: Any = functools.partial(_thread.interrupt_main, self)  # pyright: ignore[reportArgumentType]
-        os.register_at_fork(after_in_parent=again)
+        # Also a C function, of the documented module `_thread`: what its handler raises shows in the frame that forked.
+        # `signal.raise_signal`, `signal.pthread_kill` and `os.kill` raise at once, in the hook, where that is lost. So
+        # would a TERM that comes while a hook in Python looks whether one has come: nothing is looked at here.
+        signal.signal(FORK_OVER, worker.on_fork_over)
+        over: Any = functools.partial(_thread.interrupt_main, FORK_OVER)  # pyright: ignore[reportArgumentType]
+        os.register_at_fork(after_in_parent=over)
 
     @property
     def in_progress(self) -> bool:
@@ -64,7 +68,3 @@ class Forks:
         if signal.getsignal(signal.SIGTERM) == self._worker.on_term:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, self._masks.pop(threading.get_ident()))
-
-    def __index__(self) -> int:
-        """The signal to handle once more after a fork. KILL stands for none: no handler can be set for it."""
-        return int(signal.SIGTERM if self._worker.owes_terminated else signal.SIGKILL)

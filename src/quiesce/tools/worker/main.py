@@ -136,6 +136,11 @@ class _Worker:
         if not self._sending_now and not self._forks.in_progress:
             self.raise_if_terminated()
 
+    def on_fork_over(self, _: int, __: FrameType | None, /) -> None:
+        """A fork is over: a TERM that came during it is raised now."""
+        if os.getpid() == self.pid and not self._sending_now and not self._forks.in_progress:
+            self.raise_if_terminated()
+
     @property
     def owes_terminated(self) -> bool:
         """Whether TERM has come, and `Terminated` is still to be raised in the tool."""
