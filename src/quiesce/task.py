@@ -18,12 +18,11 @@ class Task(Struct, frozen=True):
     Its runs share one budget, one deadline and one undo. `id` is the id of the first run; `run_ids` has all of them, in
     order. `used` is what they have used of `limits`, runs of sub-agents included. `timeout` is what they may take
     together, and `seconds` what those that have ended took: the time that a person takes to answer does not count.
-    `usage` is the sum of their bills. `first_message` counts the messages before the prompt.
+    `usage` is the sum of their bills.
     """
 
     id: str
     started: float
-    first_message: int = 0
     run_ids: tuple[str, ...] = ()
     limits: dict[str, Decimal] = {}
     used: UsedBudget = UsedBudget()

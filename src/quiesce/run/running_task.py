@@ -46,9 +46,7 @@ class RunningTask:
         """The run has begun: it is a part of the task from now on, and has what is left of its time."""
         if self._state.family.parent is None and not self.is_joined:
             begin_effects(self._state, self._record.id)
-        if not self.is_joined:
-            self._record = structs.replace(self._record, first_message=self._state.claim.first_message)
-        elif self._record.timeout is not None:
+        if self.is_joined and self._record.timeout is not None:
             left = max(0.0, self._record.timeout - self._record.seconds)
             self._timer = self._state.progress.loop.call_later(left, self._on_deadline)
         self._state.claim.conversation.set_value(TASK, msgspec.json.encode(self._current()))

@@ -182,7 +182,7 @@ async def _undo(state: RunState) -> None:
         log = state.tools.undo_log if state.family.parent is not None else state.tools.undo_log.root
         journal = state.saving.journal
         saved = None if journal is None else journal.intend_undo
-        state.tools.undone, interrupted = await log.undo(state.tools.undo_token, saved)
+        state.tools.undone, interrupted = await log.undo(state.tools.undo_token, saved, save_timeout=SAVE_GRACE)
         state.shield.interrupted |= interrupted
     finally:
         forget()

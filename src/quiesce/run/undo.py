@@ -49,7 +49,10 @@ def begin_effects(state: RunState, task_id: str) -> None:
 
 def join_effects(state: RunState, task_id: str) -> None:
     """The run goes on with a task: what its earlier runs did can be undone with what this one does."""
-    _write_to(state, task_log(state.claim.conversation, task_id, partial(find_tool, state.config)))
+    conversation = state.claim.conversation
+    log = task_log(conversation, task_id, partial(find_tool, state.config))
+    _write_to(state, log)
+    log.save_after(max(_stored_effects(conversation.values), default=-1))
 
 
 def _write_to(state: RunState, log: UndoLog) -> None:
@@ -68,13 +71,14 @@ def task_log(conversation: Conversation, task_id: str, find: FindTool) -> UndoLo
     return log
 
 
-def _stored_effects(values: Mapping[str, bytes]) -> list[StoredEffect]:
-    found = {int(key[len(_PREFIX) :]): value for key, value in values.items() if key.startswith(_PREFIX)}
-    effects: list[StoredEffect] = []
-    for number in sorted(found):
-        with suppress(msgspec.MsgspecError):  # one that cannot be read cannot be undone, and is no reason to fail
-            effect = msgspec.json.decode(found[number], type=StoredEffect | None)
-            effects += () if effect is None else (effect,)
+def _stored_effects(values: Mapping[str, bytes]) -> dict[int, StoredEffect]:
+    """The effects among the named values of a conversation, by their numbers."""
+    effects: dict[int, StoredEffect] = {}
+    for key, value in values.items():
+        if key.startswith(_PREFIX):
+            with suppress(msgspec.MsgspecError):  # one that cannot be read cannot be undone, and is no reason to fail
+                effect = msgspec.json.decode(value, type=StoredEffect | None)
+                effects |= {} if effect is None else {int(key[len(_PREFIX) :]): effect}
     return effects
 
 
@@ -83,7 +87,7 @@ def undoable_tools(conversation: Conversation, run_id: str) -> tuple[str, ...]:
     task = conversation.task
     if task is None or run_id not in task.run_ids:
         return ()
-    effects = _stored_effects(conversation.values)
+    effects = [effect for _, effect in sorted(_stored_effects(conversation.values).items())]
     return tuple(dict.fromkeys(effect.call.name for effect in effects if not effect.claimed))
 
 
@@ -189,7 +193,7 @@ class SessionUndo:
         log = session.effects = task_log(session, task.id, self._find)
         log.on_change = self._note
         try:
-            receipts, interrupted = await (only or log).undo(token.child(), partial(self._save, lease))
+            receipts, interrupted = await (only or log).undo(token.child(), partial(self._save, lease), save_timeout=STORE_TIMEOUT)
         finally:
             log.on_change = None
         _tell(session, receipts)

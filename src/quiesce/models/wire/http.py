@@ -137,11 +137,12 @@ class WireModel:
 
     async def _open(self, request: ModelRequest) -> httpx2.Response:
         """Send a request, and once more without images when the server refuses these."""
-        plain = attachments.without_images(request)
-        opened = await self._try(plain if self._takes_no_images else request)
-        if isinstance(opened, ModelError) and plain is not request and attachments.is_about_images(opened):
-            self._takes_no_images = self._takes_no_images or attachments.takes_none(opened)
-            opened = await self._try(plain)
+        opened = await self._try(attachments.without_images(request) if self._takes_no_images else request)
+        if isinstance(opened, ModelError) and attachments.is_about_images(opened):
+            plain = attachments.without_images(request)
+            if plain is not request:
+                self._takes_no_images = self._takes_no_images or attachments.takes_none(opened)
+                opened = await self._try(plain)
         # Raised out here, so that it has no context: what the transport raises may show the address.
         if isinstance(opened, ModelError):
             raise opened

@@ -44,6 +44,8 @@ class Effect:
         self, log: UndoLog, stored: StoredEffect, invoke: Callable[[], Any] | None, compensation: Compensation | None
     ) -> None:
         self.log: Final = log
+        self.number = 0
+        """The number under which the effect is stored; the log of the task assigns it."""
         self.compensation = compensation
         self._stored = stored
         self._invoke = invoke

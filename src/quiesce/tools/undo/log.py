@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+import itertools
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from ...cancellation import CancellationToken
@@ -30,7 +31,8 @@ class UndoLog:
     def __init__(self, parent: UndoLog | None = None, *, task_id: str = "") -> None:
         self._parent = parent
         self.task_id: Final = task_id
-        self._effects: Final[list[Effect]] = []
+        self._effects: list[Effect] = []
+        self._numbers = itertools.count()
         self._not_undoable: Final[dict[int, tuple[ToolCall, UndoLog, str]]] = {}
         self.receipts: Final[list[UndoReceipt]] = []
         self.on_change: Callable[[int, StoredEffect], None] | None = None
@@ -50,6 +52,7 @@ class UndoLog:
 
     def add(self, effect: Effect) -> None:
         """Add the effect of a completed call."""
+        effect.number = next(self.root._numbers)
         for log in self._with_ancestors():
             log._effects.append(effect)
         self._remove_not_undoable(effect.call)
@@ -59,7 +62,7 @@ class UndoLog:
         """Let an effect be saved that is new or has changed."""
         root = self.root
         if root.on_change is not None:
-            root.on_change(root._effects.index(effect), effect.stored)
+            root.on_change(effect.number, effect.stored)
 
     def add_cut(self, call: ToolCall) -> None:
         """Add a call that was cut: its effect is not known, so it cannot be undone."""
@@ -76,21 +79,32 @@ class UndoLog:
             if call.id not in known:
                 self._add_not_undoable(call, _ELSEWHERE)
 
-    def restore(self, stored: Iterable[StoredEffect], find_tool: Callable[[str, str], Tool | None]) -> None:
-        """Take over what is stored of the task: effects of earlier processes, and what others have undone since."""
+    def restore(self, stored: Mapping[int, StoredEffect], find_tool: Callable[[str, str], Tool | None]) -> None:
+        """Take over what is stored of the task: effects of earlier processes, and what others have undone since.
+
+        The stored effects keep their numbers. An effect that only this process knows gets a number after them.
+        """
         known = {effect.key: effect for effect in self._effects}
-        for each in stored:
-            effect = known.get((each.run_id, each.call.id))
-            if effect is None:
-                effect = Effect(self, each, None, None)
-                self._effects.append(effect)
-            elif each.claimed and not effect.claimed:
+        restored: list[Effect] = []
+        for number, each in sorted(stored.items()):
+            effect = known.pop((each.run_id, each.call.id), None) or Effect(self, each, None, None)
+            if effect.stored is each or (each.claimed and not effect.claimed):
                 effect.update(each)
-            else:
-                continue
-            effect.restore(find_tool)
-            if each.claimed:
-                self.receipts.append(each.receipt or receipt_of(each.call, Undone.UNKNOWN, _INTERRUPTED))
+                effect.restore(find_tool)
+                if each.claimed:
+                    self.receipts.append(each.receipt or receipt_of(each.call, Undone.UNKNOWN, _INTERRUPTED))
+            effect.number = number
+            restored.append(effect)
+        self._numbers = itertools.count(max(stored, default=-1) + 1)
+        for effect in known.values():
+            effect.number = next(self._numbers)
+        self._effects = [*restored, *known.values()]
+
+    def save_after(self, number: int) -> None:
+        """Let the effects be saved whose number is greater: the store does not know them."""
+        for effect in self._effects:
+            if effect.number > number:
+                self.changed(effect)
 
     def record(self, receipt: UndoReceipt) -> None:
         """Record the outcome of an undo, in the logs of the parent runs too."""
@@ -115,15 +129,15 @@ class UndoLog:
         return tuple(effect for effect in self._effects if not effect.claimed)
 
     async def undo(
-        self, token: CancellationToken, saved: Callable[[], Awaitable[None]] | None = None
+        self, token: CancellationToken, saved: Callable[[], Awaitable[None]] | None = None, *, save_timeout: float = 0.0
     ) -> tuple[tuple[UndoReceipt, ...], bool]:
         """Undo the remaining effects, the last one first; the receipts, and whether the task was cancelled meanwhile.
 
         A cancellation of `token` or of the waiting task stops it; the caller raises the latter. `saved` waits until
-        the claim of an effect is saved: then no other process undoes it.
+        the claim of an effect is saved: then no other process undoes it. It is waited for `save_timeout` seconds.
         """
         not_undoable = self._report_not_undoable()
-        undoing = UndoPass(self.remaining, token, saved)
+        undoing = UndoPass(self.remaining, token, saved, save_timeout)
         await undoing.run()
         return (*not_undoable, *undoing.receipts), undoing.interrupted
 

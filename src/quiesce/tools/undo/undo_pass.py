@@ -20,8 +20,6 @@ from ..thread import ThreadCall
 from .compensation import DEFAULT_UNDO_TIMEOUT
 from .effect import Effect
 
-# How long an undo waits for the store before it does anything.
-_SAVE_TIMEOUT: Final = 10.0
 _NOT_KNOWN: Final = "It was done in another process, and what undoes it is not known here."
 _NOT_SAVED: Final = "The store did not answer, so it was not undone. It can be tried again."
 
@@ -33,11 +31,16 @@ class UndoPass:
     """
 
     def __init__(
-        self, effects: Iterable[Effect], token: CancellationToken, saved: Callable[[], Awaitable[None]] | None = None
+        self,
+        effects: Iterable[Effect],
+        token: CancellationToken,
+        saved: Callable[[], Awaitable[None]] | None = None,
+        save_timeout: float = 0.0,
     ) -> None:
         self._effects: Final = tuple(effects)[::-1]
         self._token: Final = token
         self._saved: Final = saved
+        self._save_timeout: Final = save_timeout
         self._shield: Final = BoundedShield("undo")
         self._interrupted = False
         self._store_failed = False
@@ -66,6 +69,7 @@ class UndoPass:
                         self._record(effect, await self._undo(effect, stop_requested))
                     else:
                         effect.unclaim()
+                        effect.log.changed(effect)  # a write that is late may not store the claim
                         self._record(effect, receipt_of(effect.call, Undone.NOT_UNDONE, _NOT_SAVED))
         finally:
             unregister()
@@ -85,7 +89,7 @@ class UndoPass:
             return False
         effect.log.changed(effect)
         saving = asyncio.ensure_future(self._saved())
-        await self._shield.wait((saving,), seconds=_SAVE_TIMEOUT)
+        await self._shield.wait((saving,), seconds=self._save_timeout)
         if not saving.done():
             saving.cancel()
         self._store_failed = not saving.done() or saving.cancelled() or saving.exception() is not None
