@@ -91,6 +91,8 @@ def _key(key: Any) -> str:
 
 def encodes(text: str) -> bool:
     """Whether a text can be sent: it has no half of a surrogate pair."""
+    if text.isascii():
+        return True
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -35,12 +35,13 @@ from ..messages import (
 _USER_PARTS: Final = (Text, Image, Document)
 _ASSISTANT_PARTS: Final = (Text, Reasoning, ToolCall, CutNote)
 _IDENTIFIER: Final = re.compile(r"[a-zA-Z0-9_-]+")
+_ANSWER: Final = frozenset({"assistant", "assistant with calls"})
 _MAY_FOLLOW: Final[Mapping[str, frozenset[str]]] = {
     "start": frozenset({"user"}),
-    "user": frozenset({"assistant"}),
+    "user": _ANSWER,
     "assistant": frozenset({"user"}),
     "assistant with calls": frozenset({"tool"}),
-    "tool": frozenset({"assistant"}),
+    "tool": _ANSWER,
 }
 
 
@@ -61,34 +62,37 @@ def _faults(messages: tuple[Message, ...]) -> Iterator[str]:
     asked: tuple[ToolCall, ...] = ()
     ids: set[str] = set()
     for index, message in enumerate(messages):
-        role = _role(message)
-        if role.split()[0] not in _MAY_FOLLOW[before]:
-            yield f"message {index}: {role} after {before}"
+        calls: tuple[ToolCall, ...] = ()
         match message:
             case UserMessage(content):
-                yield from _content_faults(index, content, _USER_PARTS)
+                role = "user"
+                yield from () if _is_plain_text(content) else _content_faults(index, content, _USER_PARTS)
             case AssistantMessage(content):
-                yield from _content_faults(index, content, _ASSISTANT_PARTS)
-                yield from _call_faults(index, message.tool_calls, ids)
+                calls = message.tool_calls
+                role = "assistant with calls" if calls else "assistant"
+                yield from () if _is_plain_text(content) else _content_faults(index, content, _ASSISTANT_PARTS)
+                yield from _call_faults(index, calls, ids) if calls else ()
             case ToolMessage(results):
-                if tuple(result.call_id for result in results) != tuple(call.id for call in asked):
+                role = "tool"
+                if [result.call_id for result in results] != [call.id for call in asked]:
                     yield f"message {index}: results do not answer the calls one by one, in order"
                 for result in results:
-                    yield from _content_faults(index, result.content, _USER_PARTS)
-        asked = message.tool_calls if isinstance(message, AssistantMessage) else ()
-        before = role
+                    yield from (
+                        () if _is_plain_text(result.content) else _content_faults(index, result.content, _USER_PARTS)
+                    )
+        if role not in _MAY_FOLLOW[before]:
+            yield f"message {index}: {role} after {before}"
+        asked, before = calls, role
     if asked:
         yield f"the last message asks for {len(asked)} tools and nothing answers"
 
 
-def _role(message: Message) -> str:
-    match message:
-        case UserMessage():
-            return "user"
-        case AssistantMessage():
-            return "assistant with calls" if message.tool_calls else "assistant"
-        case ToolMessage():
-            return "tool"
+def _is_plain_text(content: tuple[object, ...]) -> bool:
+    """Whether content is one text that is as it should be: the usual case, told fast."""
+    if len(content) != 1 or content[0].__class__ is not Text:
+        return False
+    text = content[0].text
+    return text != "" and not text.isspace() and encodes(text)
 
 
 def _content_faults(index: int, content: tuple[object, ...], allowed: tuple[type, ...]) -> Iterator[str]:

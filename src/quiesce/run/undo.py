@@ -193,7 +193,9 @@ class SessionUndo:
         log = session.effects = task_log(session, task.id, self._find)
         log.on_change = self._note
         try:
-            receipts, interrupted = await (only or log).undo(token.child(), partial(self._save, lease), save_timeout=STORE_TIMEOUT)
+            receipts, interrupted = await (only or log).undo(
+                token.child(), partial(self._save, lease), save_timeout=STORE_TIMEOUT
+            )
         finally:
             log.on_change = None
         _tell(session, receipts)

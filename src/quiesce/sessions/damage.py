@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 import msgspec
@@ -43,29 +44,34 @@ def read_whole(snapshot: Snapshot) -> StoredConversation:
 
 def read_undamaged(snapshot: Snapshot) -> Reading:
     """The undamaged beginning of the stored conversation."""
-    messages: list[Message] = []
-    damage = ""
-    for payload in snapshot.messages[: snapshot.in_order]:
-        try:
-            messages += decode_messages([payload])
-        except StoreDamaged as error:
-            damage = error.what
-            break
+    messages, damage = _decoded(snapshot.messages[: snapshot.in_order])
     if not damage and len(snapshot.messages) != snapshot.info.length:
         damage = f"It has {len(snapshot.messages)} of its {snapshot.info.length} messages."
     elif not damage and len(messages) < len(snapshot.messages):
         damage = f"Message {len(messages)} is missing."
-    read = tuple(messages)
-    wrong = faults(read)
+    wrong = faults(messages)
     if wrong:
         damage = f"It is not a valid conversation: {'; '.join(wrong[:3])}."
     if damage:
-        return Reading(StoredConversation(_valid_part(read)), damage)
+        return Reading(StoredConversation(_valid_part(messages)), damage)
     try:
         pending = msgspec.json.decode(snapshot.values.get(PENDING, b"null"), type=PendingTurn | None)
     except (msgspec.MsgspecError, UnicodeError) as error:
-        return Reading(StoredConversation(read), f"The turn that waits for a person cannot be read: {error}.")
-    return Reading(StoredConversation(read, pending))
+        return Reading(StoredConversation(messages), f"The turn that waits for a person cannot be read: {error}.")
+    return Reading(StoredConversation(messages, pending))
+
+
+def _decoded(payloads: Sequence[bytes]) -> tuple[tuple[Message, ...], str]:
+    """The messages up to the first that cannot be read, and why."""
+    with suppress(StoreDamaged):
+        return decode_messages(payloads), ""
+    messages: list[Message] = []
+    for payload in payloads:
+        try:
+            messages += decode_messages([payload])
+        except StoreDamaged as error:
+            return tuple(messages), error.what
+    return tuple(messages), ""
 
 
 def read_rows(payloads: Iterable[bytes]) -> tuple[list[JournalRow], str]:

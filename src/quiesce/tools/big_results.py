@@ -14,7 +14,8 @@ from msgspec.structs import replace
 from ..conversation.conversation import KEPT_RESULT
 from ..errors import ConfigurationError, ToolError
 from ..messages import Text, ToolResult
-from .tool import MIN_RESULT, Tool
+from .result_text import without_middle
+from .tool import MIN_RESULT, Tool, is_max_result
 
 MAX_RESULT: Final = 100_000
 """The characters of a result that a model gets by default: some 25,000 tokens, an eighth of a usual window."""
@@ -26,21 +27,13 @@ _MAX_KEPT: Final = 20_000_000
 _NOTE: Final = 300
 
 
-def checked_max_result(value: object) -> int | None:
+def checked_max_result(value: int | None) -> int | None:
     """The most characters of a result; None for no limit. Raises `ConfigurationError`."""
-    if value is None or (isinstance(value, int) and not isinstance(value, bool) and value >= MIN_RESULT):
-        return value
-    raise ConfigurationError(
-        f"max_result={value!r} makes no sense.", todo=f"Use {MIN_RESULT} characters or more, or None."
-    )
-
-
-def without_middle(text: str, most: int, how_to_read: str = "") -> str:
-    """The beginning and the end of a text, with a note on what is missing between them."""
-    part = max(1, (most - _NOTE) // 2)
-    missing = len(text) - 2 * part
-    note = f"[... {missing:,} of {len(text):,} characters left out{how_to_read} ...]"
-    return f"{text[:part]}\n{note}\n{text[-part:]}"
+    if not is_max_result(value):
+        raise ConfigurationError(
+            f"max_result={value!r} makes no sense.", todo=f"Use {MIN_RESULT} characters or more, or None."
+        )
+    return value
 
 
 class KeptResults:
@@ -56,13 +49,12 @@ class KeptResults:
         text = result.text
         if most is None or len(text) <= most:
             return result
-        how = ""
+        part, how = max(1, (most - _NOTE) // 2), ""
         if keep:
             self._keep(result.call_id, text)
-            start = max(1, (most - _NOTE) // 2)
-            how = f'; {READER}(handle="{result.call_id}", offset={start}) reads on from here'
+            how = f'; {READER}(handle="{result.call_id}", offset={part}) reads on from here'
         others = tuple(part for part in result.content if not isinstance(part, Text))
-        content = (Text(without_middle(text, most, how)), *others)
+        content = (Text(without_middle(text, 2 * part, how)), *others)
         return replace(result, content=content, full_length=len(text))
 
     def _keep(self, handle: str, text: str) -> None:

@@ -73,12 +73,14 @@ def receipt_detail(result: ToolResult) -> str:
 
 
 def _with_output(sentence: str, streams: Iterable[CapturedOutput]) -> str:
-    output = _shortened("".join(stream.text for stream in streams))
+    output = without_middle("".join(stream.text for stream in streams), _MAX_QUOTED)
     return f"{sentence}\nBefore that it had printed:\n{output}" if output.strip() else sentence
 
 
-def _shortened(text: str) -> str:
-    if len(text) <= _MAX_QUOTED:
+def without_middle(text: str, kept: int, how_to_read: str = "") -> str:
+    """The beginning and the end of a text that is longer than `kept`, with a note on what is left out between them."""
+    if len(text) <= kept:
         return text
-    half = _MAX_QUOTED // 2
-    return f"{text[:half]}\n[... {len(text) - _MAX_QUOTED} characters left out ...]\n{text[-half:]}"
+    half = kept // 2
+    note = f"[... {len(text) - 2 * half:,} of {len(text):,} characters left out{how_to_read} ...]"
+    return f"{text[:half]}\n{note}\n{text[-half:]}"

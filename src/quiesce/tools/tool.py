@@ -286,9 +286,14 @@ def _is_function(value: object, *, or_else: type[bool] | None) -> bool:
     return is_other or (callable(value) and not isinstance(value, type))
 
 
+def is_max_result(value: object) -> bool:
+    """Whether this is a most number of characters of a result, or None for no limit."""
+    return value is None or (type(value) is int and value >= MIN_RESULT)
+
+
 def _checked_max_result(name: str, value: MaxResult) -> MaxResult:
     """Raises `InvalidTool` unless this is a number of characters, None, or "agent"."""
-    if value not in (None, "agent") and not (type(value) is int and value >= MIN_RESULT):
+    if value != "agent" and not is_max_result(value):
         raise InvalidTool(
             f"Tool {name!r} has max_result={value!r}, which makes no sense.",
             todo=f"Use {MIN_RESULT} characters or more, or None for no limit.",

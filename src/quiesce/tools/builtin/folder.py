@@ -94,12 +94,12 @@ class Folder:
             raise ToolError(f"{path} cannot be read: {error.strerror}.") from None
 
     def folders(self) -> set[str]:
-        """The folders below the root, as paths from there. Links are not followed."""
-        return {
-            os.path.relpath(os.path.join(place, each), self.root)
-            for place, folders, _ in os.walk(self.root)
-            for each in folders
-        }
+        """The folders below the root, as paths from there, with the same ones left out as in `files`."""
+        found: set[str] = set()
+        for place, folders, _ in os.walk(self.root):
+            folders[:] = set(folders) - _LEFT_OUT
+            found.update(os.path.relpath(os.path.join(place, each), self.root) for each in folders)
+        return found
 
     def digest(self, path: str) -> str | None:
         """The SHA-256 of a file's content; None when there is no such file. Raises `OSError` or `ToolError`."""
