@@ -9,12 +9,13 @@ from typing import Any
 import httpx2
 import pytest
 
-from quiesce import Agent, Retry, tool
+from quiesce import Agent, Retry, TextDelta, tool
 from quiesce.conversation.validity import faults
 from quiesce.errors import ModelProtocolError, RunError, ServerError
 from quiesce.models.providers.ollama import Ollama
 from quiesce.models.providers.openai_chat import OpenAIChat
-from quiesce.testing import Call, Say, ScriptedModel, Used
+from quiesce.testing import Call, Say, ScriptedModel, Stall, Used
+from quiesce.usage import register_vocabulary
 
 
 @tool
@@ -101,3 +102,37 @@ async def test_the_body_of_an_error_is_read_within_a_bound(make: Any) -> None:
         async with asyncio.timeout(20):
             await agent.invoke_async("Go.")
     assert Endless.read < 1_000_000
+
+
+@pytest.mark.promise("P1", "P6")
+@pytest.mark.parametrize("piece", ["a" * 1000, "日本" * 500, "word " * 200])
+async def test_a_text_of_any_length_is_counted_in_bounded_time(piece: str) -> None:
+    counted: list[str] = []
+
+    def count(text: str) -> int:
+        counted.append(text)
+        return len(text) // 4
+
+    register_vocabulary("recorded", count)
+    model = ScriptedModel([Say(piece * 600, chunk=10_000_000), Stall()])
+    model.tokenizer = "recorded"
+    run = Agent(model).start(piece * 600)
+    async for event in run:
+        if isinstance(event, TextDelta):
+            run.cancel()
+    usage = (await run).usage
+    assert max(map(len, counted)) <= 200_000
+    assert max(len(word) for text in counted for word in text.split()) <= 50_000
+    for figure in (usage.input, usage.output):
+        assert figure.source == "heuristic"
+        assert figure.low <= len(piece) * 600 / 4 <= figure.high
+
+
+@pytest.mark.promise("P2", "P1")
+async def test_an_answer_without_end_is_ended_in_words() -> None:
+    agent = Agent(ScriptedModel([Say("x" * 11_000_000, chunk=1_000_000)], then="Yes."), retry=Retry(attempts=1))
+    with pytest.raises(ModelProtocolError, match="more than 10,000,000 characters") as raised:
+        await agent.invoke_async("Go.")
+    assert len(raised.value.result.text) == 10_000_000
+    assert faults(agent.messages) == ()
+    assert (await agent.invoke_async("And now?")).text == "Yes."

@@ -35,6 +35,8 @@ _LONGEST_NAME: Final = 64
 _CONTEXT: Final = 8
 # An answer with more calls is no answer: it would hold the event loop for seconds.
 _MOST_CALLS: Final = 1000
+# No model writes so many characters in one answer: it is one without end, or no answer.
+_LONGEST_ANSWER: Final = 10_000_000
 # No request has more tokens.
 _MOST_TOKENS: Final = 1_000_000_000
 _EXACT: Final = frozenset({str, int, bool, float, NoneType})
@@ -62,6 +64,7 @@ class AnswerBuilder:
         self.request_id: str | None = None
         self.usage: UsageDelta | None = None
         self._reported_at: list[int] = []
+        self._length = 0
 
     def add(self, delta: Delta) -> Delta:
         """Take one delta. Returns it, with its call id made unique and legal where the model's was not.
@@ -73,6 +76,9 @@ class AnswerBuilder:
             current = self._current
             if current is None or current.kind is not Text:
                 current = self._begin(Text)
+            self._length += len(text)  # pyright: ignore[reportUnknownArgumentType]
+            if self._length > _LONGEST_ANSWER:
+                raise _too_long()
             current.parts.append(text)  # pyright: ignore[reportUnknownArgumentType]
             return delta if text.__class__ is str else TextDelta(exact_text(text))  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType]
         take = self._TAKE.get(delta.__class__)
@@ -150,6 +156,11 @@ class AnswerBuilder:
         self._current = block
         return block
 
+    def _lengthen(self, text: str) -> None:
+        self._length += len(text)
+        if self._length > _LONGEST_ANSWER:
+            raise _too_long()
+
     def _answer_start(self, delta: AnswerStart) -> Delta:
         self.request_id = delta.request_id or self.request_id
         return delta
@@ -158,6 +169,7 @@ class AnswerBuilder:
         current = self._current
         if current is None or current.kind is not Reasoning or current.signature is not None:
             current = self._begin(Reasoning)
+        self._lengthen(delta.text)
         current.parts.append(delta.text)
         current.signature = delta.signature
         if delta.provider_data is not None:
@@ -175,6 +187,7 @@ class AnswerBuilder:
 
     def _call_arguments(self, delta: ToolCallArguments) -> Delta:
         call = self._open_call(delta.id)
+        self._lengthen(delta.fragment)
         call.parts.append(delta.fragment)
         return delta if delta.id == call.id else ToolCallArguments(call.id, delta.fragment)
 
@@ -319,6 +332,10 @@ def _made_plain(delta: Delta) -> Delta:
     except NotPlain as error:
         raise ModelProtocolError(f"The model yielded a {type(delta).__name__} that cannot be kept: {error}.") from None
     return replace(delta, **plain)
+
+
+def _too_long() -> ModelProtocolError:
+    return ModelProtocolError(f"The model wrote more than {_LONGEST_ANSWER:,} characters in one answer.")
 
 
 def _possible(delta: UsageDelta) -> UsageDelta:

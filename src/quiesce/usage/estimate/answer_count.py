@@ -27,10 +27,13 @@ class Block(NamedTuple):
 
 
 class Counted(NamedTuple):
-    """One block, counted: in tokens of the vocabulary, or in bytes without one."""
+    """One block, counted: in tokens of the vocabulary, or in bytes without one.
+
+    `units` is None for a text that would take too long to count.
+    """
 
     kind: Kind
-    units: int
+    units: int | None
     text: str
     is_call: bool
 
@@ -75,6 +78,9 @@ def count_blocks(vocabulary: Vocabulary | None, blocks: Iterable[Block]) -> list
 
 
 def _counted(block: Block, counter: ByteCounter | VocabularyCounter) -> Counted:
-    units = counter.bytes if isinstance(counter, ByteCounter) else counter.tokens
     text = "".join(block.parts)
+    if isinstance(counter, ByteCounter):
+        units = counter.bytes
+    else:
+        units = counter.tokens if counter.is_exact else None
     return Counted(_KINDS.get(block.kind) or kind_of(text), units, block.name + text, block.kind == "arguments")

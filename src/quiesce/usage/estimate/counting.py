@@ -14,6 +14,8 @@ _BYTES_PER_TOKEN: Final = 4
 _SEAM: Final = re.compile(r"[A-Za-z] (?=[A-Za-z])")
 # How much must have arrived since the last look before the uncommitted rest is counted again.
 _STEP: Final = 64
+# A rest that is longer, and would take long to count, is only estimated.
+_LONGEST_REST: Final = 50_000
 
 
 class ByteCounter:
@@ -36,11 +38,13 @@ class VocabularyCounter:
     """Counts in a model's own vocabulary: exactly as if the whole text were counted at once.
 
     Counting each piece by itself would count far too much, since pieces end inside words. So text is kept until a seam
-    shows that no token can reach across it.
+    shows that no token can reach across it. A text without seams that would take too long to count is not counted:
+    `is_exact` is False from then on.
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary: Final = vocabulary
+        self.is_exact = True
         self._committed = 0
         self._begun = False
         self._rest = ""
@@ -63,6 +67,11 @@ class VocabularyCounter:
         self._rest += "".join(self._arrived)
         self._arrived.clear()
         self._waiting = 0
+        if not self.is_exact or (len(self._rest) > _LONGEST_REST and self._vocabulary.takes_long(self._rest)):
+            self.is_exact = False
+            self._committed += byte_length(self._rest) // _BYTES_PER_TOKEN
+            self._rest, self._counted_to, self._searched_to = "", 0, 0
+            return
         # A seam is three letters long: two of them may have been there at the last look.
         seam = _last_seam(self._rest, max(0, self._searched_to - 2))
         if seam:
@@ -77,7 +86,7 @@ class VocabularyCounter:
 
     @property
     def tokens(self) -> int:
-        """How many tokens the text has, exactly."""
+        """How many tokens the text has: exactly, as far as `is_exact` says so."""
         if self._arrived:
             self._commit()
         if self._counted_to != len(self._rest):

@@ -233,7 +233,7 @@ class FigureEstimator:
             counted = count_blocks(self._ratio.vocabulary, received.blocks)
         else:
             counted = received.counter.counted(received.blocks)
-        if not any(block.units for block in counted) and (report is None or not report.output):
+        if not any(block.text for block in counted) and (report is None or not report.output):
             unseen = Figure(None, 0, sent.max_tokens, Provenance.UNKNOWN)
             return unseen, unseen if self._hides(bool(counted)) else NONE
         words, thought = self._visible(counted, received.counted_output), self._thought(counted)

@@ -29,7 +29,8 @@ def learn(ratio: TokenRatio, sent: SentRequest, received: ReceivedAnswer, anchor
     if report.final and received.complete and report.output is not None and not _too_long(ratio, received):
         counter, blocks = received.counter, received.blocks
         counted = count_blocks(ratio.vocabulary, blocks) if counter is None else counter.counted(blocks)
-        _learn_output(ratio, counted, report.output, report.reasoning)
+        if all(block.units is not None for block in counted):
+            _learn_output(ratio, counted, report.output, report.reasoning)
     if report.input is not None:
         _learn_input(ratio, sent, anchor, report.input)
 
@@ -63,13 +64,13 @@ def _learn_output(ratio: TokenRatio, counted: list[Counted], output: int, reason
 def _remember(ratio: TokenRatio, vocabulary: str, words: list[Counted], tokens: int) -> None:
     units: dict[str, int] = {}
     for block in words:
-        units[block.kind] = units.get(block.kind, 0) + block.units
+        units[block.kind] = units.get(block.kind, 0) + (block.units or 0)
     sample = Sample(units, sum(block.is_call for block in words), tokens)
     ratio.calibration.remember(ratio.model, vocabulary, sample)
 
 
 def _learn_ratio(ratio: TokenRatio, kind: Kind, blocks: list[Counted], tokens: float) -> None:
-    units = sum(block.units for block in blocks)
+    units = sum(block.units or 0 for block in blocks)
     ratio.calibration.learn_ratio(ratio.model, ratio.key(kind), units, round(tokens))
 
 

@@ -13,8 +13,6 @@ from .ratio import BYTES_PER_TOKEN, TokenRatio
 # What providers add around each message and each call.
 _PER_MESSAGE: Final = 4.0
 _PER_CALL: Final = 10.0
-# A longer text is not counted in a slow vocabulary: it would delay the request.
-_SLOW_TEXT: Final = 4096
 
 
 # A calibration that says more is wrong: one answer with reasoning that was billed and not shown can make it so.
@@ -77,7 +75,7 @@ class MessageSizer:
         tokens: dict[Kind, int] = {}
         lengths: dict[Kind, int] = {}
         for kind, text in (*size.pieces, *size.optional):
-            if vocabulary is None or (vocabulary.slow and len(text) > _SLOW_TEXT):
+            if vocabulary is None or vocabulary.takes_long(text):
                 lengths[kind] = lengths.get(kind, 0) + byte_length(text)
             else:
                 tokens[kind] = tokens.get(kind, 0) + vocabulary.count(text)

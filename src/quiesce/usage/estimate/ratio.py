@@ -16,13 +16,11 @@ from .vocabulary import Vocabulary
 
 # A vocabulary that counts within this of what was reported is the model's own; further off, it is only a unit.
 _AGREES: Final = 0.02
-# Counting texts longer than this in a slow vocabulary would delay a stop noticeably.
-_SLOW_TEXT: Final = 4096
 BYTES_PER_TOKEN: Final = {Kind.PROSE: 4.4, Kind.CODE: 3.4, Kind.JSON: 3.2, Kind.REASONING: 4.2}
 # Every run of letters is at least one token in vocabularies that split words first, which is nearly all of them.
 _WORD: Final = re.compile(r"[A-Za-z]+(?:'[a-z]+)?")
 # In other alphabets, and with accents, a run of these letters may be the rest of a word.
-_WHOLE_WORD: Final = re.compile(r"(?<![A-Za-z\x80-\U0010ffff])[A-Za-z]+(?:'[a-z]+)?")
+_WHOLE_WORD: Final = re.compile(r"(?<![A-Za-z])(?<![^\x00-\x7f])[A-Za-z]+(?:'[a-z]+)?")
 _SAMPLE: Final = 65536
 # Short texts vary by whole tokens.
 _PAD: Final = 3.0
@@ -108,7 +106,7 @@ class TokenRatio:
         if not text:
             return NOTHING
         vocabulary = self.vocabulary
-        if vocabulary is None or (vocabulary.slow and len(text) > _SLOW_TEXT):
+        if vocabulary is None or vocabulary.takes_long(text):
             return self.in_bytes(kind, byte_length(text), text)
         return self.in_tokens(kind, vocabulary.count(text))
 

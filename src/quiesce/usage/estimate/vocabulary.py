@@ -14,6 +14,11 @@ from functools import lru_cache
 from typing import Any, Final
 
 Count = Callable[[str], int]
+# Longer texts are not counted but estimated: counting would hold the event loop, and with it a stop, for too long.
+_LONGEST: Final = 200_000
+_LONGEST_IN_SLOW: Final = 4096
+# Tokenizers need more than linear time for a word, and some end the process when it is very long.
+_LONGEST_WORD: Final = 50_000
 
 
 class Vocabulary:
@@ -40,6 +45,12 @@ class Vocabulary:
             return self._count(text)
         except UnicodeEncodeError:  # half of a surrogate pair, where a stream split it
             return self._count(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
+
+    def takes_long(self, text: str) -> bool:
+        """Whether counting a text would delay a stop noticeably."""
+        if len(text) > (_LONGEST_IN_SLOW if self.slow else _LONGEST):
+            return True
+        return len(text) > _LONGEST_WORD and max(map(len, text.split()), default=0) > _LONGEST_WORD
 
     def count_on(self, text: str) -> int:
         """The number of tokens of a continuation: a text that begins with a space and a letter, after a letter."""
