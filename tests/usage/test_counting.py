@@ -1,6 +1,9 @@
 """Counting piece by piece is counting the whole."""
 
+import os
 import random
+import subprocess
+import sys
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -10,7 +13,7 @@ from quiesce import Agent
 from quiesce.testing import Say, ScriptedModel, Used
 from quiesce.usage.estimate import counting
 from quiesce.usage.estimate.counting import ByteCounter, VocabularyCounter
-from quiesce.usage.estimate.vocabulary import Vocabulary, register_vocabulary, vocabulary_of
+from quiesce.usage.estimate.vocabulary import SLOW, Vocabulary, register_vocabulary, vocabulary_of
 
 pytestmark = pytest.mark.promise("P6")
 
@@ -178,3 +181,27 @@ def test_half_a_surrogate_pair_is_counted() -> None:
     for part in ("a \ud83d", "\ude00 b c", " \ud83d"):
         counter.add(part)
     assert counter.tokens == vocabulary.count("a \ud83d\ude00 b c \ud83d")
+
+
+@pytest.mark.promise("P1")
+def test_what_is_slow_is_known_before_it_is_loaded() -> None:
+    slow = {name for name in NAMES if splintr.Tokenizer.from_pretrained(name).family != "BPE"}
+    assert slow == SLOW
+
+
+@pytest.mark.promise("P1")
+def test_an_agent_is_made_without_loading_what_only_counting_needs() -> None:
+    program = """
+import sys
+from quiesce import Agent
+agent = Agent("openai:gpt-4o")
+print({name for name in ("splintr", "genai_prices", "pydantic") if name in sys.modules})
+"""
+    printed = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=os.environ | {"OPENAI_API_KEY": "k"},
+    ).stdout
+    assert printed == "set()\n"

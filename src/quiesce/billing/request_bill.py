@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from msgspec import structs
@@ -87,6 +86,7 @@ class RequestBill:
 
     def open(self, request: ModelRequest, answer: AnswerBuilder, *, turn: int, attempt: int) -> None:
         """Open a ledger entry for a request that is about to be sent."""
+        self.terms.estimator.prepare()
         if self._preamble is None:
             self._preamble = Preamble(request.instructions, request.tools, request.output_schema)
         self.entry_id = self.ledger.open(run_id=self._run_id, model=self.terms.model.name, turn=turn, attempt=attempt)
@@ -122,7 +122,7 @@ class RequestBill:
             return self._close_followed(entry_id, sent, answer, stream, self._drained_answer)
         received = self._received(answer, bill_goes_on=ended == "failed" or self.terms.policy.bill_goes_on)
         if ended == "hung_up":
-            received = replace(received, in_flight=getattr(self.terms.model, "after_hang_up", 0.0))
+            received = structs.replace(received, in_flight=getattr(self.terms.model, "after_hang_up", 0.0))
         if (
             self._drained_answer is not None and self._drained_answer.began
         ):  # the stream ended before its task could be adopted
@@ -239,7 +239,7 @@ class RequestBill:
                 self._conversation, sent, ReceivedAnswer(final, received.blocks, complete=False)
             )
         elif result.input is not None or result.output is not None:
-            counted = replace(received, counted_input=result.input, counted_output=result.output)
+            counted = structs.replace(received, counted_input=result.input, counted_output=result.output)
             usage = self.terms.estimator.usage(self._conversation, sent, counted)
         if usage is not None:
             self.ledger.supersede(entry_id, usage, price=self.terms.estimator.price, ended=ended)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from ..billing.drain import DrainPool
@@ -81,7 +82,7 @@ def open_estimator(model: Model, calibration: Calibration | None = None) -> Usag
     return UsageEstimator(
         model.name,
         tokenizer=getattr(model, "tokenizer", None),
-        price=model.price or published_price(model.name),
+        price=model.price or partial(published_price, model.name),
         calibration=calibration,
     )
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import importlib
 import re
+import sys
+import threading
+from contextlib import suppress
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any, Final
@@ -26,11 +29,8 @@ _FREE: Final = frozenset({"ollama", "ollama-chat", "llamacpp", "llama.cpp", "vll
 @lru_cache(maxsize=256)
 def published_price(model: str) -> Price | None:
     """The list price of a model named "provider:model" or just "model"; None when the list does not have it."""
-    provider, colon, name = model.partition(":")
-    if not colon:
-        provider, name = "", model
-    # A name without a provider, a digit or a dash is in no price list: it is spared the import.
-    if provider in _FREE or not name or not (colon or _SOLD.search(name)):
+    provider, name = _split(model)
+    if not _may_be_listed(provider, name):
         return None
     try:
         prices: Any = importlib.import_module("genai_prices")
@@ -42,6 +42,31 @@ def published_price(model: str) -> Price | None:
     except (LookupError, ValueError):
         return None
     return _price(found.model_price)
+
+
+def load_prices(model: str) -> None:
+    """Begin to load the list that a model may be in, in a thread: importing it takes a while."""
+    if "genai_prices" not in sys.modules and not _loading and _may_be_listed(*_split(model)):
+        _loading.append(threading.Thread(target=_import, name="quiesce-prices", daemon=True))
+        _loading[0].start()
+
+
+_loading: Final[list[threading.Thread]] = []
+
+
+def _import() -> None:
+    with suppress(ImportError):
+        importlib.import_module("genai_prices")
+
+
+def _split(model: str) -> tuple[str, str]:
+    provider, colon, name = model.partition(":")
+    return (provider, name) if colon else ("", model)
+
+
+def _may_be_listed(provider: str, name: str) -> bool:
+    """Whether a model can be in the list: not without a provider, a digit or a dash. Others are spared the import."""
+    return provider not in _FREE and name != "" and (provider != "" or _SOLD.search(name) is not None)
 
 
 def _price(listed: Any) -> Price | None:

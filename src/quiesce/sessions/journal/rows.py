@@ -6,6 +6,7 @@ of its first event and the lengths of its pieces, so that they can be separated 
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import operator
@@ -226,8 +227,9 @@ def _as_repr(value: Any) -> Any:
 
 
 _encoder: Final = msgspec.json.Encoder(enc_hook=_as_repr)
-_rows: Final[msgspec.json.Decoder[JournalRow]] = msgspec.json.Decoder(JournalRow)
-_messages: Final[msgspec.json.Decoder[Message]] = msgspec.json.Decoder(Message)
+# Made when first needed: a decoder of all events takes several milliseconds to make.
+_rows: Final = functools.cache(lambda: msgspec.json.Decoder[JournalRow](JournalRow))
+_messages: Final = functools.cache(lambda: msgspec.json.Decoder[Message](Message))
 _lengths: Final = msgspec.msgpack.Encoder()
 _known_lengths: Final = msgspec.msgpack.Decoder(list[int])
 
@@ -244,7 +246,7 @@ def encode(value: object) -> bytes:
 def decode_row(data: bytes) -> JournalRow:
     """A row of the journal. Raises `StoreDamaged`."""
     try:
-        return _rows.decode(data)
+        return _rows().decode(data)
     except (msgspec.MsgspecError, UnicodeError):
         pass
     try:
@@ -270,7 +272,7 @@ def _with_present_tags(row: Any) -> Any:
 
 def decode_messages(payloads: Sequence[bytes]) -> tuple[Message, ...]:
     """Messages that `encode` has encoded. Raises `StoreDamaged`."""
-    decode = _messages.decode
+    decode = _messages().decode
     try:
         return tuple([decode(data) for data in payloads])
     except (msgspec.MsgspecError, UnicodeError) as error:

@@ -79,8 +79,4 @@ def count_blocks(vocabulary: Vocabulary | None, blocks: Iterable[Block]) -> list
 
 def _counted(block: Block, counter: ByteCounter | VocabularyCounter) -> Counted:
     text = "".join(block.parts)
-    if isinstance(counter, ByteCounter):
-        units = counter.bytes
-    else:
-        units = counter.tokens if counter.is_exact else None
-    return Counted(_KINDS.get(block.kind) or kind_of(text), units, block.name + text, block.kind == "arguments")
+    return Counted(_KINDS.get(block.kind) or kind_of(text), counter.units, block.name + text, block.kind == "arguments")

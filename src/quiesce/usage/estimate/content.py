@@ -5,13 +5,13 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from hashlib import blake2b
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from ...messages import CutNote, Document, Image, Message, Reasoning, Text, ToolCall, ToolMessage
 
@@ -37,15 +37,14 @@ def kind_of(text: str) -> Kind:
     return Kind.PROSE if wordy >= 0.88 * len(sample) else Kind.CODE
 
 
-@dataclass(slots=True)
-class MessageSize:
+class MessageSize(Struct):
     """The size of some messages: their texts, and how many messages, calls and media they are.
 
     `optional` texts are sent again but not always billed. The size of `media` is not known here.
     """
 
-    pieces: list[tuple[Kind, str]] = field(default_factory=list[tuple[Kind, str]])
-    optional: list[tuple[Kind, str]] = field(default_factory=list[tuple[Kind, str]])
+    pieces: list[tuple[Kind, str]] = []
+    optional: list[tuple[Kind, str]] = []
     messages: int = 0
     calls: int = 0
     media: int = 0

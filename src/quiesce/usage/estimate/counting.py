@@ -29,6 +29,11 @@ class ByteCounter:
         self.bytes += byte_length(text)
 
     @property
+    def units(self) -> int:
+        """The bytes."""
+        return self.bytes
+
+    @property
     def tokens(self) -> int:
         """The guess so far; at least 1 once there was any text."""
         return -(-self.bytes // _BYTES_PER_TOKEN)
@@ -93,6 +98,12 @@ class VocabularyCounter:
             self._rest_tokens = self._count(self._rest)
             self._counted_to = len(self._rest)
         return self._committed + (self._rest_tokens if self._rest else 0)
+
+    @property
+    def units(self) -> int | None:
+        """The tokens; None when the text would take too long to count."""
+        tokens = self.tokens
+        return tokens if self.is_exact else None
 
     @property
     def roughly(self) -> int:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Final
 from weakref import WeakKeyDictionary
 
@@ -11,6 +12,7 @@ import msgspec
 
 from ..figure import Figure
 from ..ledger import TokenUsage
+from ..price_list import load_prices
 from ..prices import Price
 from .answer_count import AnswerCounter
 from .calibration import Calibration
@@ -18,7 +20,7 @@ from .figures import Anchor, FigureEstimator, MeasuredMessages, ReceivedAnswer, 
 from .learning import learn
 from .message_size import MessageSizer
 from .ratio import TokenRatio
-from .vocabulary import vocabulary_of
+from .vocabulary import counts_slowly, load_vocabulary, vocabulary_of
 
 # Estimators of owners that are kept. One that is dropped begins again with what its agent was given.
 _MOST_OWNERS: Final = 1000
@@ -32,20 +34,31 @@ class UsageEstimator:
         model: str,
         *,
         tokenizer: str | None = None,
-        price: Price | None = None,
+        price: Price | Callable[[], Price | None] | None = None,
         calibration: Calibration | None = None,
     ) -> None:
         self.calibration: Final = calibration or Calibration()
-        self.price: Final = price
+        self._price: Final = price
         self._tokenizer: Final = tokenizer
         self._by_owner: Final[dict[str, UsageEstimator]] = {}
-        self._ratio: Final = TokenRatio(model, vocabulary_of(model, tokenizer), self.calibration)
+        self._ratio: Final = TokenRatio(model, partial(vocabulary_of, model, tokenizer), self.calibration)
         self._figures: Final = FigureEstimator(self._ratio)
         self._anchors: Final[WeakKeyDictionary[object, Anchor]] = WeakKeyDictionary()
         self._measured: Final[WeakKeyDictionary[object, MeasuredMessages]] = WeakKeyDictionary()
         self._kept: Final[WeakKeyDictionary[object, int]] = WeakKeyDictionary()
         self._kept_as: Final = f"calibration.{model}"
         self._message_sizers: Final[WeakKeyDictionary[object, MessageSizer]] = WeakKeyDictionary()
+
+    @property
+    def price(self) -> Price | None:
+        """What the tokens of the model cost."""
+        return self._price() if callable(self._price) else self._price
+
+    def prepare(self) -> None:
+        """Begin to load, in a thread, what is needed to count: a stop or the end of an answer need not wait then."""
+        load_vocabulary(self._ratio.model, self._tokenizer)
+        if callable(self._price):
+            load_prices(self._ratio.model)
 
     def for_owner(self, owner: str) -> UsageEstimator:
         """The estimator for the runs of one owner of a server; this one itself for "".
@@ -58,7 +71,7 @@ class UsageEstimator:
         if own is None:
             learnt = Calibration()
             learnt.add(self.calibration)
-            own = UsageEstimator(self._ratio.model, tokenizer=self._tokenizer, price=self.price, calibration=learnt)
+            own = UsageEstimator(self._ratio.model, tokenizer=self._tokenizer, price=self._price, calibration=learnt)
             own = self._by_owner.setdefault(owner, own)
             for oldest in tuple(self._by_owner)[:-_MOST_OWNERS]:
                 self._by_owner.pop(oldest, None)
@@ -86,7 +99,7 @@ class UsageEstimator:
     @property
     def counts_slowly(self) -> bool:
         """Whether an answer should be counted while it is streamed, because counting it later would delay the end."""
-        return self._ratio.vocabulary is not None and self._ratio.vocabulary.slow
+        return counts_slowly(self._ratio.model, self._tokenizer)
 
     def message_sizer(self, conversation: object) -> MessageSizer:
         """The sizer for the messages of a conversation; it reads each message once."""

@@ -9,8 +9,9 @@ the interval open above, unless the request itself limits the answer.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Final, Protocol
+
+from msgspec import Struct
 
 from ...messages import Message
 from ..figure import NONE, UNKNOWN, Figure, Provenance, reported
@@ -70,8 +71,7 @@ class UsageReport(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class SentRequest:
+class SentRequest(Struct, frozen=True):
     """One request: what went out."""
 
     messages: tuple[Message, ...]
@@ -79,8 +79,7 @@ class SentRequest:
     max_tokens: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ReceivedAnswer:
+class ReceivedAnswer(Struct, frozen=True):
     """One answer: what came back.
 
     `since` are the blocks as far as they came after the last report of output; None when that came before any word.
@@ -100,8 +99,7 @@ class ReceivedAnswer:
     counted_output: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Anchor:
+class Anchor(Struct, frozen=True):
     """The last call of a conversation whose input was reported."""
 
     count: int

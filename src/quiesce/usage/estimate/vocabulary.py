@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import importlib
 import re
+import threading
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache
 from typing import Any, Final
 
 Count = Callable[[str], int]
@@ -66,11 +67,45 @@ def register_vocabulary(name: str, count: Count, *, slow: bool = False) -> None:
 
 
 def vocabulary_of(model: str, tokenizer: str | None = None) -> Vocabulary | None:
-    """The vocabulary that a model says it uses, or that its name tells; None when it is not known here."""
+    """The vocabulary that a model says it uses, or that its name tells; None when it is not known here.
+
+    It is loaded when it is first asked for, which takes a quarter of a second; see `load_vocabulary`.
+    """
+    name = _name(model, tokenizer)
+    if name is None or name in _given:
+        return _given.get(name or "")
+    loading = _loading.get(name)
+    if loading is not None:
+        loading.join()
+    return _load(name)
+
+
+def load_vocabulary(model: str, tokenizer: str | None = None) -> None:
+    """Begin to load the vocabulary of a model, in a thread, so that it is there when a stop needs it."""
+    name = _name(model, tokenizer)
+    if name is None or name in _given or name in _loading:
+        return
+    _loading[name] = threading.Thread(target=_load, args=(name,), name="quiesce-vocabulary", daemon=True)
+    _loading[name].start()
+
+
+def counts_slowly(model: str, tokenizer: str | None = None) -> bool:
+    """Whether counting in the vocabulary of a model takes noticeably long. It is not loaded for that."""
+    name = _name(model, tokenizer)
+    if name is None or name in _given:
+        return name is not None and _given[name].slow
+    return name in SLOW or name.startswith("claude-")
+
+
+def _name(model: str, tokenizer: str | None) -> str | None:
     if tokenizer is not None and tokenizer in _given:
-        return _given[tokenizer]
-    name = _family(tokenizer, model) if tokenizer is not None else _by_model(model)
-    return None if name is None else _load(name)
+        return tokenizer
+    return _family(tokenizer, model) if tokenizer is not None else _by_model(model)
+
+
+_loading: Final[dict[str, threading.Thread]] = {}
+SLOW: Final = frozenset({"llama2", "mistral_v1", "mistral_v2", "gemma2", "gemma3"})
+"""Vocabularies of `splintr-rs` that are no byte pair encodings."""
 
 
 _ALIASES: Final = {
@@ -118,41 +153,39 @@ def _family(tokenizer: str, model: str) -> str | None:
 
 # The first pattern that the model's name holds decides. A name that only looks alike, such as a later generation with
 # a vocabulary of its own, must not match: a wrong vocabulary is worse than none.
-_PATTERNS: Final = tuple(
-    (re.compile(pattern), name)
-    for pattern, name in (
-        (r"gpt-oss", "gpt-oss"),
-        (r"gpt-4o|chatgpt-4o|gpt-4\.[15]|gpt-[5-9]|(^|[/:.])o[134](-|$)|codex-mini|computer-use-preview", "o200k_base"),
-        (r"gpt-4(?![\d.o])|gpt-3\.5", "cl100k_base"),
-        (r"distill-llama|llama-?3|llama3", "llama3"),
-        (r"distill-qwen|qwq|qwen-?2(\.5)?|qwen-?3(?!\.)", "qwen3"),
-        (r"llama-?2|vicuna|tinyllama", "llama2"),
-        (r"deepseek-?(v3|r1|chat|reasoner|coder-v3)", "deepseek_v3"),
-        (r"kimi-k2", "kimi_k2"),
-        (r"kimi-k3", "kimi_k3"),
-        (r"glm-?4", "glm4"),
-        (r"mixtral-8x7b|mistral-7b-(instruct-)?v0\.[12]", "mistral_v1"),
-        (r"mixtral-8x22b|mistral-7b-(instruct-)?v0\.3|codestral-22b", "mistral_v2"),
-        (
-            r"mistral-(nemo|large|medium|small)|open-mistral|ministral|pixtral|magistral|devstral|codestral",
-            "mistral_v3",
-        ),
-        (r"gemma-?2|gemini-1\.5", "gemma2"),
-        (r"gemma-?3|gemini-[23]", "gemma3"),
-        (r"gemma-?4", "gemma4"),
-        (r"phi-?4", "phi4"),
-        (r"olmo-?2", "olmo2"),
-    )
+_PATTERNS: Final = (
+    (r"gpt-oss", "gpt-oss"),
+    (r"gpt-4o|chatgpt-4o|gpt-4\.[15]|gpt-[5-9]|(^|[/:.])o[134](-|$)|codex-mini|computer-use-preview", "o200k_base"),
+    (r"gpt-4(?![\d.o])|gpt-3\.5", "cl100k_base"),
+    (r"distill-llama|llama-?3|llama3", "llama3"),
+    (r"distill-qwen|qwq|qwen-?2(\.5)?|qwen-?3(?!\.)", "qwen3"),
+    (r"llama-?2|vicuna|tinyllama", "llama2"),
+    (r"deepseek-?(v3|r1|chat|reasoner|coder-v3)", "deepseek_v3"),
+    (r"kimi-k2", "kimi_k2"),
+    (r"kimi-k3", "kimi_k3"),
+    (r"glm-?4", "glm4"),
+    (r"mixtral-8x7b|mistral-7b-(instruct-)?v0\.[12]", "mistral_v1"),
+    (r"mixtral-8x22b|mistral-7b-(instruct-)?v0\.3|codestral-22b", "mistral_v2"),
+    (
+        r"mistral-(nemo|large|medium|small)|open-mistral|ministral|pixtral|magistral|devstral|codestral",
+        "mistral_v3",
+    ),
+    (r"gemma-?2|gemini-1\.5", "gemma2"),
+    (r"gemma-?3|gemini-[23]", "gemma3"),
+    (r"gemma-?4", "gemma4"),
+    (r"phi-?4", "phi4"),
+    (r"olmo-?2", "olmo2"),
 )
 _CLAUDE: Final = re.compile(r"claude-(?:[a-z]+-)?(\d)(?:[-.](\d{1,2})(?!\d))?")
 
 
+@cache
 def _by_model(model: str) -> str | None:
     model = model.lower()
     claude = _CLAUDE.search(model)
     if claude is not None:
         return _claude_generation(int(claude[1]), int(claude[2] or 0))
-    return next((name for pattern, name in _PATTERNS if pattern.search(model)), None)
+    return next((name for pattern, name in _PATTERNS if re.search(pattern, model)), None)
 
 
 def _claude_generation(major: int, minor: int) -> str | None:
@@ -167,7 +200,7 @@ def _claude_generation(major: int, minor: int) -> str | None:
 _WARM_UP: Final = "Übung 日本 123 {}\n\n  x"
 
 
-@lru_cache(maxsize=32)
+@cache
 def _load(name: str) -> Vocabulary | None:
     try:
         if name.startswith("claude-"):
@@ -180,8 +213,8 @@ def _load(name: str) -> Vocabulary | None:
 def _load_splintr(name: str) -> Vocabulary:
     tokenizer: Any = importlib.import_module("splintr").Tokenizer.from_pretrained(name)
     encode = tokenizer.encode_ordinary  # a control token that is spelled out in a text is only text
-    encode(_WARM_UP)
-    return Vocabulary(name, lambda text: len(encode(text)), slow=tokenizer.family != "BPE")
+    tokenizer.encode_batch([_WARM_UP])  # in contrast to `encode` this lets other threads run
+    return Vocabulary(name, lambda text: len(encode(text)), slow=name in SLOW)
 
 
 def _load_claude(name: str) -> Vocabulary:
