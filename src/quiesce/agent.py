@@ -179,8 +179,8 @@ class Agent(Generic[DepsT, OutT]):
 
     @property
     def state(self) -> dict[str, Any]:
-        """The state of the agent's own conversation."""
-        return self._runs.own.conversation.begin_state(self.config.state)
+        """The state of the agent's own conversation, to read and to change. A session is loaded, as for `messages`."""
+        return self._runs.own.loaded().begin_state(self.config.state)
 
     @property
     def messages(self) -> tuple[Message, ...]:
@@ -430,10 +430,12 @@ class Agent(Generic[DepsT, OutT]):
         """An agent with the same configuration and a branch of its own conversation, to use beside this one.
 
         `at` says how many messages to begin with, for trying again from an earlier point (see `Conversation.branch`).
+        A session is loaded, as for `messages`, unless `at` is 0.
         """
         twin: Agent[DepsT, OutT] = object.__new__(type(self))
         run = replace(self.config, hooks=self.config.hooks.copy())
-        twin._runs = AgentRuns(replace(self._runs.config, run=run), self.conversation.branch(at))
+        conversation = Conversation() if at == 0 else self._runs.own.loaded().branch(at)
+        twin._runs = AgentRuns(replace(self._runs.config, run=run), conversation)
         return twin
 
     def clear(self) -> None:

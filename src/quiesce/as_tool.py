@@ -61,8 +61,8 @@ class DelegateAgent(Protocol):
         """Start a run that goes on after an interrupt."""
         ...
 
-    def fork(self) -> DelegateAgent:
-        """An agent with the same configuration, whose runs and usage are its own."""
+    def fork(self, at: int | None = None) -> DelegateAgent:
+        """An agent with the same configuration and the first `at` messages, whose runs and usage are its own."""
         ...
 
 
@@ -72,7 +72,7 @@ def agent_tool(agent: DelegateAgent, *, name: str | None, description: str | Non
     async def ask(prompt: str, context: ToolContext) -> ToolResult:
         remembered = _Memory(_state_of(context), context.tool_name) if memory else None
         # On a server each call has an agent of its own, so that `usage` and `cancel()` concern no other owner's runs.
-        child = agent.fork() if context.owner else agent
+        child = agent.fork(at=0) if context.owner else agent
         if context.kept is None:
             conversation = Conversation() if remembered is None else remembered.conversation()
             run = child.start(prompt, within=context, conversation=conversation)

@@ -97,3 +97,41 @@ def test_answers_and_more_of_nothing_are_refused_in_words(tmp_path: Path) -> Non
         restarted(tmp_path).answer({})
     with pytest.raises(NothingToContinue):
         restarted(tmp_path).continue_()
+
+
+def test_state_and_branches_load_the_session(tmp_path: Path) -> None:
+    first = restarted(tmp_path, "Hello.")
+    first.state["visits"] = 1
+    first("Hi.")
+    assert restarted(tmp_path).state == {"visits": 1}
+    assert len(restarted(tmp_path).fork().messages) == 2
+
+    async def main() -> None:
+        for use in (lambda agent: agent.state, Agent.fork):
+            with pytest.raises(ConfigurationError, match=r"await session\.load\(\)"):
+                use(restarted(tmp_path))
+
+    asyncio.run(main())
+
+
+def test_what_is_changed_between_runs_is_kept_unless_another_process_changed_it(tmp_path: Path) -> None:
+    first = restarted(tmp_path, "One.", "Three.")
+    first.state["visits"] = 1
+    first("Hi.")
+    second = restarted(tmp_path, "Two.", "Four.")
+    second.state["visits"] = 2
+    assert second("Hi.").stop_reason == "end_turn"
+    assert second.state == {"visits": 2}
+    assert restarted(tmp_path).state == {"visits": 2}
+    first.state["visits"] = 7
+    first("Hi.")
+    assert first.state == {"visits": 2}, "the other process has saved since"
+
+
+def test_a_stop_before_the_session_is_loaded_withdraws_what_it_asks(asked: Path) -> None:
+    agent = restarted(asked, "Never.", "Hello.")
+    assert agent.cancel() == ()
+    assert agent("Go on.").stop_reason == "cancelled"
+    assert agent.interrupts == ()
+    assert agent("Hi.").stop_reason == "end_turn"
+    assert restarted(asked).interrupts == ()

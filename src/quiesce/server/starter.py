@@ -153,7 +153,7 @@ class RunStarter:
 
     def _isolated(self, agent: AnyAgent) -> AnyAgent:
         """A fork of the agent for one run, so that its ledger and `agent.cancel()` concern no other owner's run."""
-        fork = agent.fork()
+        fork = agent.fork(at=0)
         fork.hook(OnLateOutcome)(self._on_late_outcome)
         return fork
 

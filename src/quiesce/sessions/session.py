@@ -56,6 +56,7 @@ class _StoredState(msgspec.Struct):
     missing: bool = False
     revision: int | None = None
     writer: bytes | None = None
+    state: bytes | None = None
 
 
 class Session(Conversation):
@@ -185,6 +186,8 @@ class Session(Conversation):
             self._stored.session_id, self.damage = snapshot.info.id, damage
             self.values = dict(snapshot.values)
             self._read_state(snapshot.values)
+            if self._pending_cancelled:
+                self.cancel_pending()
         return found.messages
 
     # --- Writing: for the run that holds it ---------------------------------------------------------------------
@@ -229,8 +232,9 @@ class Session(Conversation):
         return noted
 
     def cancel_pending(self, note: str = DEFAULT_CUT_NOTE) -> tuple[Interrupt, ...]:
-        """Stop waiting for the person. This is saved with the next run."""
+        """Stop waiting for the person. This is saved with the next run. A session need not be loaded for it."""
         asked = super().cancel_pending(note)
+        self._pending_cancelled |= not self.loaded
         if asked:
             self._pending_cancelled, self._stored.revision = True, None
         return asked
@@ -250,7 +254,13 @@ class Session(Conversation):
             raise StateNotSaved(f"{where} has no JSON form, so the state of session {self.name!r} cannot be saved.")
 
     def _read_state(self, values: Mapping[str, bytes]) -> None:
+        """Show the stored state, unless it is the one that was shown: what was changed here since then is kept."""
         found = values.get(STATE)
+        if self._shared_state is None or found != self._stored.state:
+            self._show_state(found)
+            self._stored.state = found
+
+    def _show_state(self, found: bytes | None) -> None:
         self.replace_state(None if found is None else msgspec.json.decode(found))
 
     # --- For the run's journal ----------------------------------------------------------------------------------
@@ -264,12 +274,15 @@ class Session(Conversation):
         """Release the session. What was not saved is dropped here too, unless `on_store_failure` is "continue"."""
         if self.holder == run_id:
             left, self._journal = self._journal, None
-            if left is not None and not left.all_saved:
+            if left is not None and left.all_saved:
+                self._stored.state = self.values.get(STATE)
+            elif left is not None:
                 self._stored.revision = None
                 if left.opened and self.on_store_failure == "continue":
                     self._unsaved = Unsaved(run_id, left.unsaved_batches())
                 elif left.opened and self._unsaved is None:  # a run that never opened it has changed nothing
                     self._state = _closed(self._stored.messages, self._stored.pending)
+                    self._show_state(self._stored.state)
         super().release(run_id)
 
     async def open(self, give_up: asyncio.Future[None], busy_policy: BusyPolicy | None = None) -> Lease | SentElsewhere:

@@ -407,7 +407,8 @@ class CallInProgress:
     def receipt(self) -> CallReceipt:
         """This call's line on the receipt."""
         result = self.settled_result()
-        detail = "\n".join(filter(None, (receipt_detail(result), self._stop.shield_note)))
+        what = "It waits for the answer of a person." if self.suspended else receipt_detail(result)
+        detail = "\n".join(filter(None, (what, self._stop.shield_note)))
         ok = succeeded(result)
         return CallReceipt(
             self.call.id,
