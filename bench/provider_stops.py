@@ -19,7 +19,7 @@ from quiesce import Agent, Run
 from quiesce.events import TextDelta
 from quiesce.models.providers.openai_chat import OpenAIChat
 
-from ._openai import HEAD, event, response
+from ._openai import HEAD, event, read_request, response
 
 
 async def _rest(reader: asyncio.StreamReader) -> int:
@@ -47,9 +47,7 @@ def serve(pipe: Connection) -> None:
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             while True:
-                head = await reader.readuntil(b"\r\n\r\n")
-                lengths = [line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")]
-                body = await reader.readexactly(int(lengths[0].partition(b":")[2]))
+                _, body = await read_request(reader)
                 if b"whole" in body:
                     writer.write(whole)
                     continue

@@ -27,7 +27,7 @@ import msgspec
 from quiesce import Agent, Limits, tool
 from quiesce.models.providers.openai_chat import OpenAIChat
 
-from ._openai import HEAD, ending, event
+from ._openai import HEAD, ending, event, read_request
 
 LIMIT = 1.5
 ROUNDS = {20: 15, 200: 5}
@@ -65,9 +65,7 @@ def serve(port: Connection) -> None:
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             while True:
-                head = await reader.readuntil(b"\r\n\r\n")
-                lengths = [line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")]
-                body = await reader.readexactly(int(lengths[0].partition(b":")[2]))
+                head, body = await read_request(reader)
                 results = body.count(b'"tool_call_id"')
                 writer.write(_call(results + 1) if results < int(head.split(b"/")[1]) - 1 else last)
                 await writer.drain()

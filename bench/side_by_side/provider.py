@@ -10,9 +10,9 @@ import socket
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import uvicorn
 from starlette.applications import Starlette
@@ -27,34 +27,49 @@ STALL = 5.0  # seconds until a stalled answer goes on, if its client is still th
 _requests: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
 
 
+class Protocol(NamedTuple):
+    """How requests of one API are read, and answers written: whole, or as what begins and what ends a stream."""
+
+    read: Callable[[Any], wire.Request]
+    whole: Callable[[str, Answer], dict[str, Any]]
+    parts: Callable[[str, Answer], tuple[Any, Any]]
+
+
+def _chat_parts(model: str, said: Answer) -> tuple[Any, Any]:
+    return wire.chat_begin(model, said), wire.chat_end(model, said)
+
+
+def _response_parts(model: str, said: Answer) -> tuple[Any, Any]:
+    stream = wire.ResponseStream(model, said)
+    return stream.begin(), stream.end()
+
+
+CHAT = Protocol(wire.read_chat, wire.whole_chat, _chat_parts)
+RESPONSES = Protocol(wire.read_responses, wire.whole_response, _response_parts)
+
+
 async def chat(http: HTTPRequest) -> Response:
     """`POST /NAME/v1/chat/completions`."""
-    body = await http.json()
-    request = wire.read_chat(body)
-    note = _note(http, request)
-    if request.model == OVERLOADED:
-        return _overloaded()
-    said = answer(request)
-    if not body.get("stream"):
-        await _stall(said, note)
-        return JSONResponse(wire.whole_chat(request.model, said))
-    events = _stream(wire.chat_begin(request.model, said), wire.chat_end(request.model, said), said, note)
-    return StreamingResponse(events, media_type="text/event-stream")
+    return await _answer(http, CHAT)
 
 
 async def responses(http: HTTPRequest) -> Response:
     """`POST /NAME/v1/responses`."""
+    return await _answer(http, RESPONSES)
+
+
+async def _answer(http: HTTPRequest, protocol: Protocol) -> Response:
     body = await http.json()
-    request = wire.read_responses(body)
+    request = protocol.read(body)
     note = _note(http, request)
     if request.model == OVERLOADED:
         return _overloaded()
     said = answer(request)
     if not body.get("stream"):
         await _stall(said, note)
-        return JSONResponse(wire.whole_response(request.model, said))
-    stream = wire.ResponseStream(request.model, said)
-    return StreamingResponse(_stream(stream.begin(), stream.end(), said, note), media_type="text/event-stream")
+        return JSONResponse(protocol.whole(request.model, said))
+    begin, end = protocol.parts(request.model, said)
+    return StreamingResponse(_stream(begin, end, said, note), media_type="text/event-stream")
 
 
 async def report(http: HTTPRequest) -> Response:

@@ -43,7 +43,7 @@ SUMMARISE: Final = (
 )
 Weigh: TypeAlias = Callable[[Message], int]
 
-HEADING: Final = "(What was said before, in short:)"
+HEADING: Final = "(A summary of the conversation so far:)"
 _BEFORE_SUMMARY: Final = "(Before I go on, I am asked for a summary.)"
 # The share of the limit that is used after messages were left out.
 _ROOM: Final = 0.7

@@ -26,8 +26,8 @@ DENIED: Final[Mapping[bool, str]] = {
     True: "Stopped while it was running: a person said no. Its work may be incomplete.",
 }
 EXPIRED: Final[Mapping[bool, str]] = {
-    False: "Not run: nobody answered in time.",
-    True: "Stopped while it was running: nobody answered in time. Its work may be incomplete.",
+    False: "Not run: there was no answer in time.",
+    True: "Stopped while it was running: there was no answer in time. Its work may be incomplete.",
 }
 
 # --- Asked and answered --------------------------------------------------------------------------------------------

@@ -119,7 +119,7 @@ async def test_what_is_not_answered_in_time_is_not_run() -> None:
     assert ran == []
     result = await agent.answer_async({"call_2:approval": True})
     assert ran == ["in time"]
-    assert "nobody answered in time" in results(result)["call_1"].text
+    assert "there was no answer in time" in results(result)["call_1"].text
 
 
 # --- Stopped ---------------------------------------------------------------------------------------------------------

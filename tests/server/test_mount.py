@@ -1,4 +1,4 @@
-"""Quiesce inside an application that somebody has already."""
+"""Quiesce mounted in another application."""
 
 from __future__ import annotations
 
@@ -135,55 +135,51 @@ from quiesce import Agent
 from quiesce.models.scripted import Say, ScriptedModel, Stall
 from quiesce.server import Settings, mount
 app = Starlette()
-mount(app, Agent(ScriptedModel(then=[Say("It began"), Stall()])), "/ai", settings=Settings(drain=1))
+mount(app, Agent(ScriptedModel(then=[Say("It began"), Stall()])), "/ai", settings=Settings(drain=DRAIN))
 uvicorn.run(app, port=PORT)
 """
 
 
-def test_sigterm_to_somebodys_server_ends_the_runs_and_so_their_streams(tmp_path: Path):
+@contextmanager
+def hosted(folder: Path, *, drain: int) -> Iterator[tuple[subprocess.Popen[str], httpx2.Client, str]]:
+    """The server of another application with ours mounted in it, a client, and a run that has begun to answer."""
     port = free_port()
-    (tmp_path / "host.py").write_text(HOST.replace("PORT", str(port)))
-    child = subprocess.Popen([sys.executable, "host.py"], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    (folder / "host.py").write_text(HOST.replace("PORT", str(port)).replace("DRAIN", str(drain)))
+    child = subprocess.Popen([sys.executable, "host.py"], cwd=folder, stderr=subprocess.PIPE, text=True)
     try:
         assert child.stderr is not None
         next(line for line in child.stderr if "running on" in line)
         with httpx2.Client(base_url=f"http://127.0.0.1:{port}/ai", timeout=30) as client:
             run_id = start(client)
             wait_for_text(client, run_id)
-            with client.stream("GET", f"/runs/{run_id}/events") as response:
-                lines = response.iter_lines()
-                next(lines)
-                child.send_signal(signal.SIGTERM)
-                assert any(line == "event: run_ended" for line in lines)
+            yield child, client, run_id
         child.wait(20)
     finally:
         if child.poll() is None:
             child.kill()
         child.communicate()
+
+
+def test_sigterm_to_the_application_ends_the_runs_and_so_their_streams(tmp_path: Path):
+    with (
+        hosted(tmp_path, drain=1) as (child, client, run_id),
+        client.stream("GET", f"/runs/{run_id}/events") as response,
+    ):
+        lines = response.iter_lines()
+        next(lines)
+        child.send_signal(signal.SIGTERM)
+        assert any(line == "event: run_ended" for line in lines)
 
 
 @pytest.mark.promise("P1", "P7")
-def test_a_client_can_stop_its_run_while_somebodys_server_drains(tmp_path: Path):
-    port = free_port()
-    (tmp_path / "host.py").write_text(HOST.replace("PORT", str(port)).replace("drain=1", "drain=60"))
-    child = subprocess.Popen([sys.executable, "host.py"], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
-    try:
-        assert child.stderr is not None
-        next(line for line in child.stderr if "running on" in line)
-        with httpx2.Client(base_url=f"http://127.0.0.1:{port}/ai", timeout=30) as client:
-            run_id = start(client)
-            wait_for_text(client, run_id)
-            child.send_signal(signal.SIGTERM)
-            while client.get("/healthz").status_code != 503:
-                pass
-            stopped = client.post(f"/runs/{run_id}/cancel?wait=20", json={"reason": "I am done"})
-            assert stopped.status_code == 200
-            assert stopped.json()["receipt"]["mode"] == "now"
-        child.wait(20)
-    finally:
-        if child.poll() is None:
-            child.kill()
-        child.communicate()
+def test_a_client_can_stop_its_run_while_the_application_drains(tmp_path: Path):
+    with hosted(tmp_path, drain=60) as (child, client, run_id):
+        child.send_signal(signal.SIGTERM)
+        while client.get("/healthz").status_code != 503:
+            pass
+        stopped = client.post(f"/runs/{run_id}/cancel?wait=20", json={"reason": "I am done"})
+        assert stopped.status_code == 200
+        assert stopped.json()["receipt"]["mode"] == "now"
 
 
 WORKERS = """

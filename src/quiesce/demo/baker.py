@@ -141,7 +141,7 @@ _OUTCOME_TEXT: Final[dict[str, dict[Outcome, str]]] = {
     "check_weather": {
         Outcome.COMPLETED: "The weather report had come in by then.",
         Outcome.CANCELLED: "The weather call was cut off.",
-        Outcome.NEVER_STARTED: "Nobody has asked about the weather yet.",
+        Outcome.NEVER_STARTED: "The weather was not asked for yet.",
     },
     "heat_oven": {
         Outcome.COMPLETED: "The oven is hot.",

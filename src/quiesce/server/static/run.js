@@ -31,7 +31,7 @@ class RunPage {
     this.story = new Story();
     this.run = null;
     this.snapshot = [];
-    this.stopping = null; // { mode, since, delivered } once somebody has pressed Stop here
+    this.stopping = null; // { mode, since, delivered } once Stop was pressed here
     this.drawing = 0;
     this.going = false; // to another run
     this.line = new Line();
