@@ -12,6 +12,7 @@ from pathlib import Path
 from quiesce import Agent, ToolContext, tool
 from quiesce.errors import AuthenticationFailed
 from quiesce.events import Delta
+from quiesce.messages import ToolMessage
 from quiesce.models.base import ModelRequest
 from quiesce.models.scripted import Call, Fail, Pause, Say, ScriptedModel, Stall, Used
 
@@ -188,3 +189,22 @@ def booking() -> Agent:
 
 def failing_undo() -> Agent:
     return Agent(ScriptedModel([Call("book", {"room": "never"})], then="Booked."), tools=[book], name="failing")
+
+
+class _Deleter(ScriptedModel):
+    """Asks to delete a file, and says what came of it."""
+
+    @asynccontextmanager
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[AsyncIterator[Delta]]:
+        last = request.messages[-1]
+        text = last.results[0].text if isinstance(last, ToolMessage) else "nothing to do"
+        if len(request.messages) == 1:
+            model = ScriptedModel([Call("delete", {"path": "old.txt"})])
+        else:
+            model = ScriptedModel([Say(f"Done: {text}.")])
+        async with model.stream(request) as deltas:
+            yield deltas
+
+
+def deletes() -> Agent:
+    return Agent(_Deleter(), tools=[delete], name="deleter")

@@ -1,4 +1,4 @@
-"""`quiesce run "prompt"`: one prompt, for scripts.
+"""`quiesce run "prompt"`: one prompt, for scripts; with a session, a conversation over several commands.
 
 The answer goes to standard output, as text or as one JSON event per line; the receipt goes to standard error. SIGINT,
 SIGTERM and a reader that closes the pipe are stops: the model is cut, running tools finish, the answer so far is kept.
@@ -10,18 +10,23 @@ import argparse
 import os
 import signal
 import sys
+from contextlib import suppress
 from queue import SimpleQueue
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from .._threads.background_loop import portal
 from ..agent import AnyAgent
 from ..cancellation import CancellationToken, Mode, ModeName, Source, stop_on_signals
-from ..errors import ConfigurationError
+from ..errors import ConfigurationError, SessionNotFound
 from ..events import Event, RunEnded, TextDelta, ToolEnded, ToolStarted, TurnStarted
+from ..interrupts import Answers, Interrupt
 from ..run.handle import Run
+from ..run.options import RunOptions
 from ..run.waiting import wait_in_thread
+from ..sessions import Session
+from . import run_answers
 from .agent_options import add_options, chosen_agent
 from .main import Subparsers
 from .pipe_watch import watch_pipe
@@ -40,7 +45,7 @@ exit codes:
   {FAILED}    it failed, or its output could not be written
   {BAD_USAGE}    the command is not valid; nothing was started
   {CANCELLED}    it was stopped: by --timeout, a limit, a tool or a hook
-  {WAITING}    it waits for an approval or an answer
+  {WAITING}    it waits for an approval or an answer; with --session, a later command can give it
   130  it was stopped by SIGINT (Ctrl-C); 143: by SIGTERM
   {PIPE_CLOSED}  it was stopped because the reader of its output closed the pipe
 """
@@ -53,6 +58,9 @@ def add_parser(subparsers: Subparsers) -> None:
     )
     parser.add_argument("prompt", nargs="?", help="the prompt; '-' or nothing reads it from standard input")
     add_options(parser)
+    parser.add_argument("--session", metavar="NAME", help="keep the conversation under this name, and go on with it")
+    parser.add_argument("--store", metavar="PATH|URL", help="where sessions are kept (default: your own SQLite file)")
+    run_answers.add_options(parser)
     parser.add_argument("--json", action="store_true", help="one event per line, as JSON")
     parser.add_argument("--timeout", type=float, metavar="S", help="stop the run after S seconds")
     parser.add_argument("-q", "--quiet", action="store_true", help="no receipt on standard error")
@@ -62,9 +70,8 @@ def add_parser(subparsers: Subparsers) -> None:
 def run(options: argparse.Namespace) -> int:
     """Run the prompt; the exit code tells how the run ended."""
     try:
-        agent = chosen_agent(options)
-        prompt = _prompt(options.prompt)
-        return _run(agent, prompt, options)
+        run_answers.check_terminal(options)
+        return _run_all(chosen_agent(options), _session(options), options)
     except ConfigurationError as error:
         print(f"quiesce: {error}", file=sys.stderr)
         return BAD_USAGE
@@ -72,23 +79,64 @@ def run(options: argparse.Namespace) -> int:
         return 128 + signal.SIGINT
 
 
-def _run(agent: AnyAgent, prompt: str, options: argparse.Namespace) -> int:
+def _session(options: argparse.Namespace) -> Session | None:
+    if options.session is None:
+        if options.store is not None:
+            raise ConfigurationError("--store needs a session.", todo="Add --session NAME.")
+        return None
+    return Session(options.session, options.store)
+
+
+def _run_all(agent: AnyAgent, session: Session | None, options: argparse.Namespace) -> int:
+    """Run the prompt, or the answers to what the session waits for, and go on as long as there are answers."""
+    where: RunOptions[Any] = {} if session is None else {"session": session}
+    if options.prompt is None and session is not None and run_answers.has_answers(options):
+        given: str | Answers = _answers_to_stored(session, options)
+    else:
+        given = _prompt(options.prompt)
+    how: RunOptions[Any] = where if options.timeout is None else {**where, "timeout": options.timeout}
+    while True:
+        code, asked = _run(agent, given, how, options)
+        answers = run_answers.answers_to(asked, options) if code == WAITING else {}
+        if not answers:
+            if code == WAITING and not options.quiet:
+                print(run_answers.how_to_answer(asked, options.session), file=sys.stderr)
+            return code
+        given, how = answers, where  # the task goes on, with what is left of its time
+
+
+def _answers_to_stored(session: Session, options: argparse.Namespace) -> Answers:
+    with suppress(SessionNotFound):
+        session.load_sync()
+    answers = run_answers.answers_to(session.interrupts, options)
+    if not answers:
+        raise ConfigurationError(
+            f"Session {session.name!r} waits for no approval.",
+            todo='Use a prompt: quiesce run --session NAME "prompt".',
+        )
+    return answers
+
+
+def _run(
+    agent: AnyAgent, given: str | Answers, how: RunOptions[Any], options: argparse.Namespace
+) -> tuple[int, tuple[Interrupt, ...]]:
+    """One run: the exit code that tells how it ended, and what it asks a person."""
     target = _Target(quiet=options.quiet)
     with stop_on_signals(target) as signals:
-        running, events = _start(agent, prompt, options.timeout, target.token)
+        running, events = _start(agent, given, {**how, "token": target.token})
         target.run = running
         out = _Output(running, as_json=options.json)
         with watch_pipe(sys.stdout.fileno(), out.reader_left):
             end = _follow(events, out)
-        receipt = wait_in_thread(running.state).receipt
+        result = wait_in_thread(running.state)
         if not options.quiet:  # in here, so that another Ctrl-C does not suppress the receipt
-            print(clean(str(receipt)), file=sys.stderr)
+            print(clean(str(result.receipt)), file=sys.stderr)
         if end.stop_reason == "error":
             print(f"quiesce: {clean(end.error or 'The run failed.')}", file=sys.stderr)
     if out.failure:
         print(f"quiesce: {out.failure}", file=sys.stderr)
-        return FAILED
-    return _exit_code(end, signals.received)
+        return FAILED, ()
+    return _exit_code(end, signals.received), result.interrupts
 
 
 # Printed at once after Ctrl-C: what happens now, and what the next Ctrl-C does.
@@ -125,14 +173,12 @@ def _prompt(given: str | None) -> str:
     return sys.stdin.read()
 
 
-def _start(
-    agent: AnyAgent, prompt: str, timeout: float | None, token: CancellationToken
-) -> tuple[Run, SimpleQueue[Event]]:
+def _start(agent: AnyAgent, given: str | Answers, how: RunOptions[Any]) -> tuple[Run, SimpleQueue[Event]]:
     """Start the run in its own thread: a reader that does not read must not delay a stop."""
     events: SimpleQueue[Event] = SimpleQueue()
 
     def begin() -> Run:
-        run = agent.start(prompt, timeout=timeout, token=token)
+        run = agent.start(given, **how) if isinstance(given, str) else agent.start_answer(given, **how)
         run.tap(events.put)
         return run
 
