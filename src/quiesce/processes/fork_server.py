@@ -14,7 +14,7 @@ import sys
 from contextlib import suppress
 from typing import NoReturn
 
-from .frames import encode
+from .frames import encode_plain
 from .supervisor import IGNORED_SIGNALS, supervise
 
 
@@ -45,7 +45,7 @@ def _fork_supervisor(control: socket.socket, requests: socket.socket) -> None:
         child = os.fork()
     except OSError as error:  # there are too many processes; later there may be fewer
         with suppress(OSError):
-            control.sendall(encode(("failed", f"{type(error).__name__}: {error}")))
+            control.sendall(encode_plain(("failed", f"{type(error).__name__}: {error}")))
         return
     if child == 0:
         requests.close()

@@ -18,7 +18,7 @@ from typing import Any, Final
 from .descriptors import DescriptorPairs
 from .environment import interpreter_environment
 from .exit_status import ExitStatus
-from .frames import Decoder, encode
+from .frames import PlainDecoder, encode
 from .kill_tree import LINUX, children, send_group
 from .stream_end import StreamEnd
 from .supervisor import ProgramJob, WorkerJob
@@ -148,7 +148,7 @@ class SupervisedProcess:
             socket.send_fds(ours, [b"j"], list(handles))
         open_processes.add(self)
         self._control: Final = StreamEnd(ours)
-        self._decoder: Final = Decoder()
+        self._decoder: Final = PlainDecoder()
         self._on_change: Callable[[], None] = _ignore
         self._job: Final = encode(job)
         self._sent = False
@@ -249,7 +249,7 @@ class SupervisedProcess:
             self._note(message)
         self._on_change()
 
-    def _note(self, message: tuple[Any, ...]) -> None:
+    def _note(self, message: list[Any]) -> None:
         match message:
             case ("started", supervisor, child):
                 self.supervisor, self.child = supervisor, child

@@ -22,7 +22,7 @@ from contextlib import suppress
 from types import FrameType
 from typing import Any, Final, NamedTuple, NoReturn
 
-from .frames import encode, receive
+from .frames import encode_plain, receive
 from .kill_tree import (
     LINUX,
     alive_below,
@@ -165,7 +165,7 @@ class _Supervisor:
 
     def _report(self, *message: Any) -> None:
         with suppress(OSError):  # the host is gone; the work goes on without it
-            self._control.sendall(encode(message))
+            self._control.sendall(encode_plain(message))
 
     # --- Until nothing is left ----------------------------------------------------------------------------------
 

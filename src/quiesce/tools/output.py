@@ -8,11 +8,10 @@ from typing import Any, Final
 from .._exact import exact
 from ..conversation.answer import well_formed
 from ..messages import Document, Image, Outcome, ResultContent, Text, ToolCall, ToolResult
+from ..processes.plain_values import array_text
 from .tool_return import ToolReturn
 
 _NOTHING: Final = "(no output)"
-# The rows of an array or a table that a model is shown.
-_ROWS: Final = 20
 
 
 def completed_result(call: ToolCall, value: Any) -> ToolResult:
@@ -71,28 +70,12 @@ def _content(value: Any) -> tuple[ResultContent, ...]:
         case None:
             return (Text(_NOTHING),)
         case _:
-            return (_text(_array_text(value) or as_json(value, fallback=_nested)),)
-
-
-def _array_text(value: Any) -> str | None:
-    """An array or a table (numpy, pandas, polars) as text: shape, types and first rows; None for anything else."""
-    shape: Any = getattr(value, "shape", None)
-    types: Any = getattr(value, "dtypes", getattr(value, "dtype", None))
-    if not isinstance(shape, tuple) or types is None:
-        return None
-    if not shape:
-        return as_json(value.item())
-    first = value.head(_ROWS) if hasattr(value, "head") else value[:_ROWS]
-    columns: Any = getattr(value, "columns", None)
-    if columns is not None:
-        types = ", ".join(f"{name}: {each}" for name, each in zip(columns, types, strict=True))
-    more = f", the first {_ROWS} rows" if shape[0] > _ROWS else ""
-    return f"{type(value).__name__} of shape {shape} ({types}){more}:\n{first}"  # pyright: ignore[reportUnknownVariableType]
+            return (_text(array_text(value) or as_json(value, fallback=_nested)),)
 
 
 def _nested(value: Any) -> str:
     """An array or a table inside another value."""
-    text = _array_text(value)
+    text = array_text(value)
     if text is None:
         raise TypeError(f"Unable to serialize unknown type: {type(value)}")
     return text

@@ -7,17 +7,19 @@ import logging
 import pickle
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
+import msgspec
 from msgspec import Struct
 
 from ...cancellation import BoundedShield, CancellationToken, Cause
 from ...errors import ToolError
-from ...interrupts import InterruptSignal
+from ...interrupts import Interrupt, InterruptSignal
 from ...processes.exit_status import ProcessEnded, RemoteError, RemoteTraceback
-from ...processes.frames import Decoder, encode
+from ...processes.frames import PlainDecoder, encode
 from ...processes.limits import ResourceLimits
 from ...processes.output import CapturedOutput
+from ...processes.plain_values import error_from_plain, from_plain
 from ...run_context import RunContext
 from ..policy import EXIT_GRACE
 from ..questions import CallQuestions
@@ -64,12 +66,12 @@ class WorkerCall:
         report = request.on_report
         self._loop: Final = asyncio.get_running_loop()
         self._done: Final[asyncio.Future[None]] = self._loop.create_future()
-        self._reply: tuple[Any, ...] | None = None
+        self._reply: list[Any] | None = None
         self._stopping = False
         self._worker: Worker | None = None
         self._transferred: Final = request.tool.transferred_function()
         self._forget_token: Callable[[], None] | None = None
-        self._decoder = Decoder()
+        self._decoder = PlainDecoder()
         self._frame: CallFrame | None = None
         self._made_again = False
         self.begun = True
@@ -100,7 +102,7 @@ class WorkerCall:
     def _send_to(self, worker: Worker) -> None:
         assert self._frame is not None
         self._worker = worker
-        self._decoder = Decoder()
+        self._decoder = PlainDecoder()
         worker.supervised.attach(self._loop, self._on_change)
         worker.channel.attach(self._loop, self._on_data)
         worker.stdout.attach(self._loop, self.stdout.add)
@@ -170,29 +172,29 @@ class WorkerCall:
                 for message in self._decoder.feed(data):
                     self._on_message(message)
                 more = False
-            except Exception:  # what a tool reports may be unpicklable here
+            except Exception:  # the code of a tool may have written to the stream
                 logging.getLogger("quiesce").exception("A message from a worker process could not be read.")
                 data = b""
 
-    def _on_message(self, message: tuple[Any, ...]) -> None:
+    def _on_message(self, message: list[Any]) -> None:
         match message:
-            case ("report", progress):
-                self._request.on_report(progress)
-            case ("log", record):
-                logger = logging.getLogger(record.get("name", "quiesce"))
-                if logger.isEnabledFor(record.get("levelno", 0)):
-                    logger.handle(logging.makeLogRecord(record))
-            case ("shield", name):
+            case ["report", progress]:
+                self._request.on_report(from_plain(progress))
+            case ["log", record]:
+                _log(from_plain(record))
+            case ["shield", str(name)]:
                 self._request.on_shield(name)
-            case ("unshield", name):
+            case ["unshield", str(name)]:
                 self._request.on_unshield(name)
-            case ("cancel", reason):
+            case ["cancel", str(reason)]:
                 self._request.cancel_run(reason)
-            case _:
+            case [str(kind), *_, bool(clean)]:
                 self._reply = message
-                if message[0] == "unloadable" and self._worker is not None:
+                if kind == "unloadable" and self._worker is not None:
                     self._worker.known.discard(self._transferred.key)
-                self._on_reply(clean=message[-1])
+                self._on_reply(clean=clean)
+            case _:
+                raise ValueError(f"a worker does not send {message!r:.200}")
 
     def _on_reply(self, *, clean: bool) -> None:
         worker = self._worker
@@ -251,37 +253,41 @@ class WorkerCall:
         worker = self._worker
         assert worker is not None
         match self._reply:
-            case ("value", body, _):
+            case ["value", value, _]:
                 try:
-                    return pickle.loads(body)
+                    return from_plain(value)
                 except Exception as error:
                     raise ToolError(
                         f"The tool finished, but what it returned cannot be rebuilt here"
                         f" ({type(error).__name__}: {error})."
                     ) from None
-            case ("error", line, trace, body, _):
-                raise _rebuilt(line, trace, body)
-            case ("interrupt", interrupts, kept, _):
-                raise InterruptSignal(*interrupts, kept=kept)
-            case ("unloadable", line, _):
+            case ["error", str(line), str(trace), error, _]:
+                raise _rebuilt(line, trace, error)
+            case ["interrupt", interrupts, kept, _]:
+                raise InterruptSignal(*msgspec.convert(from_plain(interrupts), list[Interrupt]), kept=from_plain(kept))
+            case ["unloadable", line, _]:
                 raise ToolError(f"Not run: the call could not be rebuilt in the tool's process ({line}).")
-            case ("unsendable", line, _):
+            case ["unsendable", line, _]:
                 raise ToolError(f"The tool finished, but what it returned cannot be sent from its process ({line}).")
             case _:
                 ended = worker.supervised
                 raise ProcessEnded(ended.exit, ended.failure)
 
 
-def _rebuilt(line: str, trace: str, body: bytes | None) -> BaseException:
-    error: BaseException = RemoteError(line)
-    if body is not None:
-        with suppress(Exception):
-            loaded = pickle.loads(body)
-            # Those two mean something to the coroutine that this is raised in.
-            if isinstance(loaded, BaseException) and not isinstance(loaded, asyncio.CancelledError | StopIteration):
-                error = loaded
+def _rebuilt(line: str, trace: str, plain: object) -> BaseException:
+    known = error_from_plain(cast("dict[str, Any]", plain)) if isinstance(plain, dict) else None
+    # Those two mean something to the coroutine that this is raised in.
+    error = RemoteError(line) if known is None or isinstance(known, asyncio.CancelledError | StopIteration) else known
     error.__cause__ = RemoteTraceback(trace)
     return error
+
+
+def _log(record: dict[str, Any]) -> None:
+    """Pass a log record of a worker on to the handlers here."""
+    made = logging.makeLogRecord({**record, "args": None, "exc_info": None})
+    logger = logging.getLogger(made.name)
+    if logger.isEnabledFor(made.levelno):
+        logger.handle(made)
 
 
 def _run_context(context: RunContext[Any]) -> bytes:

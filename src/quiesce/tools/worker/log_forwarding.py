@@ -9,6 +9,8 @@ import traceback
 from collections.abc import Callable
 from typing import Final
 
+from ...processes.plain_values import to_plain
+
 
 class LogForwarding(logging.Handler):
     """Sends log records to the host, where the program's own handlers take them."""
@@ -38,7 +40,7 @@ class LogForwarding(logging.Handler):
         if record.exc_info and record.exc_info[0] is not None:
             plain["exc_text"] = record.exc_text or "".join(traceback.format_exception(*record.exc_info)).rstrip()
         try:
-            self._send_to_host("log", plain)
+            self._send_to_host("log", to_plain(plain))
         except (OSError, EOFError):
             raise
         except Exception:

@@ -19,9 +19,10 @@ from types import AsyncGeneratorType, CoroutineType, FrameType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 from ...processes.forks import Forks
-from ...processes.frames import encode, receive
+from ...processes.frames import encode_plain, receive
 from ...processes.limits import ResourceLimits
 from ...processes.loaded_types import is_a
+from ...processes.plain_values import error_to_plain, to_plain
 from .environment import CallEnvironment, lasting
 from .function_transfer import TransferredFunction, import_modules, unpack
 from .log_forwarding import LogForwarding
@@ -223,7 +224,7 @@ class _Worker:
         except BaseException as error:
             return _error_reply(error)
         try:
-            return ("value", pickle.dumps(returned[0], pickle.HIGHEST_PROTOCOL))
+            return ("value", to_plain(returned[0]))
         except BaseException as error:
             return ("unsendable", f"{type(returned[0]).__name__}: {type(error).__name__}: {error}")
 
@@ -261,16 +262,16 @@ class _Worker:
             tool_name=frame.name,
             token=token,
             questions=_LazyQuestions(frame.asking),
-            report=lambda progress: self.send("report", progress),
+            report=lambda progress: self.send("report", to_plain(progress)),
             cancel=lambda reason: self.send("cancel", reason),
             shield=self.shield,
         )
 
     def send(self, *message: Any) -> None:
-        """Tell the host something, from whichever thread. Raises what pickle raises."""
+        """Tell the host something that JSON can express, from whichever thread."""
         if os.getpid() != self.pid:  # a child that the tool forked shares this stream, and must not write to it
             return
-        data = encode(message)
+        data = encode_plain(message)
         if threading.current_thread() is not threading.main_thread():
             with self._sending:
                 self.channel.sendall(data)
@@ -328,7 +329,7 @@ async def _await(work: Any, worker: _Worker, returned: list[Any]) -> None:
         return
     last: Any = None
     async for last in work:  # what an async generator yields is progress
-        worker.send("report", last)
+        worker.send("report", to_plain(last))
     returned.append(last)
 
 
@@ -360,13 +361,13 @@ class _LazyQuestions:
 def _error_reply(error: Any) -> tuple[Any, ...]:
     """The answer for an exception: as a line, as a traceback, and as itself where that is possible."""
     if is_a(error, "quiesce.interrupts", "InterruptSignal"):  # a person is asked there; then the call is made again
-        return ("interrupt", error.interrupts, error.kept)
+        return ("interrupt", [to_plain(each) for each in error.interrupts], to_plain(error.kept))
     trace = "".join(traceback.format_exception(error))
     line = type(error).__name__
     try:
         text = str(error)
         line = f"{line}: {text}" if text else line
-        return ("error", line, trace, pickle.dumps(error))
+        return ("error", line, trace, error_to_plain(error))
     except BaseException:
         return ("error", line, trace, None)
 
