@@ -7,7 +7,7 @@ import logging
 from contextlib import suppress
 from typing import Final
 
-from ..errors import SessionBusy, SessionNotFound, StoreError
+from ..errors import SessionNotFound, StoreError
 from ..sessions import Session, SessionStore
 from .agents import AgentTable
 from .deleted_usage import DeletedUsage
@@ -82,7 +82,8 @@ class History:
             try:
                 restored = await self._stored.session(owner, name)
                 if restored is not None:
-                    session, records = self._sessions.restore(owner, restored[0]), restored[1]
+                    session = self._sessions.restore(owner, restored[0])
+                    records = [record for record in restored[1] if record.status != "running"]
                     room = self._settings.keep_runs - len(found)
                     found.extend([await self._stored.run(owner, session, record) for record in records[-room:]])
             except StoreError as error:
@@ -105,16 +106,18 @@ class History:
         if run is not None or self._stored is None:
             return run
         name = await self._session_of(owner, run_id)
-        try:
-            session = None if name is None else await self.session(owner, name)
-        except SessionBusy:
-            raise Problem(
-                409, "elsewhere", "Another server that uses the same store executes this run.", todo="Ask that server."
-            ) from None
+        session = None if name is None else await self.session(owner, name)
         if session is None:
             return None
         records = await asyncio.wrap_future(self._stored.store.runs(stored_name(owner, session.name)))
-        record = next((each for each in records if each.run_id == run_id and each.status != "running"), None)
+        record = next((each for each in records if each.run_id == run_id), None)
+        if record is not None and record.status == "running":
+            raise Problem(
+                409,
+                "elsewhere",
+                "Another server that uses the same store is executing this run.",
+                todo="Ask that server.",
+            )
         return None if record is None else await self._stored.run(owner, session, record)
 
     async def _session_of(self, owner: str, run_id: str) -> str | None:
@@ -169,7 +172,8 @@ class History:
             await self.count_usage(owner)
             stored_as = stored_name(owner, name)
             rows = {run.id: usage_rows(run.info.created_at, run.entries)}
-            await self._deleted.add(owner, rows)
+            if run.entries:
+                await self._deleted.add(owner, rows)
             await self._delete_stored(stored_as, run.id)
             self._usage.add_rows(owner, run.id, rows[run.id])
             if is_of_one_run(name) and run.conversation.holder is None:

@@ -32,6 +32,12 @@ class IdempotencyKeys:
         if len(keys) > _MAX_KEYS:
             keys.popitem(last=False)
 
+    def forget(self, owner: str, run_id: str) -> None:
+        """Forget the key of a run that could not begin, so that the request can be repeated."""
+        keys = self._by_owner.get(owner)
+        for key in [] if keys is None else [key for key, started in keys.items() if started.run_id == run_id]:
+            del self._by_owner[owner][key]
+
 
 def check_same_request(started: StartedRun, fingerprint: bytes) -> None:
     """Raises `Problem` when a key came with a different request before. `fingerprint` is a hash of the request."""

@@ -41,6 +41,9 @@ async def start_run(request: ApiRequest) -> Response:
     agent = services.agents.get(body.agent)
     options = await services.deps.options(request.http, request.owner, agent, body.session)
     run, is_new = services.starter.start(request.owner, body, key, options)
+    if is_new and body.session is not None and body.on_busy == "refuse" and services.sessions.are_stored:
+        await services.starter.wait_for_begin(run)
+        await services.starter.check_begun(run)
     return json_response(schemas.RunAnswer(run.view()), 201 if is_new else 200, {"Location": f"runs/{run.id}"})
 
 
@@ -161,9 +164,9 @@ async def _follow_up(request: ApiRequest, answers: dict[str, Any] | None) -> Res
     services, info = request.services, request.run.info
     options = await services.deps.options(request.http, request.owner, info.agent, info.session)
     run, is_new = services.starter.follow_up(request.run, answers, options)
-    if is_new and answers is not None:
+    if is_new:
         await services.starter.wait_for_begin(run)
-        await services.starter.check_answered(run)
+        await services.starter.check_begun(run)
     return json_response(schemas.RunAnswer(run.view()), 201 if is_new else 200)
 
 

@@ -11,7 +11,7 @@ import anyio
 import msgspec
 
 from ..agent import AnyAgent
-from ..errors import InterruptError
+from ..errors import InterruptError, SessionBusy
 from ..hooks import OnLateOutcome
 from ..interrupts import Answers
 from ..messages import Text, UserMessage
@@ -133,9 +133,13 @@ class RunStarter:
             with anyio.move_on_after(_BEGIN_WAIT):
                 await run.log.read(0)
 
-    async def check_answered(self, run: ServedRun) -> None:
-        """Raises the `InterruptError` of a run whose answers came too late; that run is deleted."""
-        if run.result is not None and isinstance(run.result.error, InterruptError):
+    async def check_begun(self, run: ServedRun) -> None:
+        """Raises the error of a run that could not begin; that run is deleted.
+
+        An `InterruptError` when its answers came too late, or `SessionBusy` when another server has its session.
+        """
+        if run.result is not None and isinstance(run.result.error, InterruptError | SessionBusy):
+            self._idempotency_keys.forget(run.info.owner, run.id)
             await self._services.history.delete_run(run)
             raise run.result.error
 

@@ -12,7 +12,7 @@ from typing import Final, cast
 import msgspec
 
 from ..agent import AnyAgent
-from ..errors import SessionNotFound, StoreDamaged
+from ..errors import SessionBusy, SessionNotFound, StoreDamaged
 from ..events import Event, MessageAdded, ModelCallEnded, ModelCallStarted, RunEnded, TextDelta
 from ..interrupts import Interrupt
 from ..messages import Message, Outcome, UserMessage
@@ -123,8 +123,8 @@ class StoredRuns:
     async def session(self, owner: str, name: str) -> tuple[OwnedSession, list[RunRecord]] | None:
         """A session and its runs, the oldest first; None when there is none, or its agent is not served any more.
 
-        A session that a crash left open is sealed. Raises a `StoreError`: `SessionBusy` while another process is
-        executing a run in it.
+        A session that a crash left open is sealed; not one in which another server is executing a run. Raises a
+        `StoreError`.
         """
         session = StoredSession(stored_name(owner, name), self.store)
         try:
@@ -171,6 +171,8 @@ class StoredRuns:
                 records = await asyncio.wrap_future(self.store.runs(session.name))
             else:
                 await session.load()
+        except SessionBusy:
+            await session.load()
         except StoreDamaged as error:
             _log.warning("session %s is damaged; only its intact part is shown: %s", session.name, error)
             await session.load()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import re
 from typing import Final
@@ -9,10 +10,10 @@ from urllib.parse import quote, unquote
 
 import msgspec
 
+from ..errors import SessionBusy
 from ..sessions import Session, SessionStore
-from ..sessions.journal.journal import Journal
-from ..sessions.journal.run_host import RunHost
-from ..sessions.records import WriteBatch
+from ..sessions.queue.waiting import BusyPolicy
+from ..sessions.records import Lease, SentElsewhere
 
 # A run that names no session has one of its own, whose name is made by the server.
 _OF_ONE_RUN: Final = re.compile(r"run-[0-9a-f]{24}")
@@ -59,18 +60,26 @@ class StoredSession(Session):
         """Note, before the run begins, which key has started it. It is saved with the first event of the run."""
         self._started[started.run_id] = (_value_name(key), msgspec.json.encode(started))
 
-    def journal(self, host: RunHost) -> Journal:
-        """The journal of the run that holds the session."""
-        journal = super().journal(host)
-        noted = self._started.pop(host.run_id, None)
-        if noted is not None:
-            journal.set_value(*noted)
-        return journal
+    def opened(self) -> None:
+        """Note, for the run that has opened the session, which key has started it."""
+        super().opened()
+        noted = self._started.pop(self.holder or "", None)
+        if noted is not None and self._journal is not None:
+            self._journal.set_value(*noted)
 
-    def wrote(self, batch: WriteBatch, revision: int) -> None:
-        """Note that a batch is in the store: its values too, which were noted before the session was read."""
-        super().wrote(batch, revision)
-        self.values.update(batch.values)
+    def release(self, run_id: str) -> None:
+        """Release the session."""
+        self._started.pop(run_id, None)
+        super().release(run_id)
+
+    async def open(self, give_up: asyncio.Future[None], busy_policy: BusyPolicy | None = None) -> Lease | SentElsewhere:
+        """Acquire the session; see `Session.open`. The error has no host names, because clients see it."""
+        try:
+            return await super().open(give_up, busy_policy)
+        except SessionBusy as busy:
+            told = SessionBusy(self.name.partition("/")[2], "another server", busy.expires_in)
+            told.overtaken = busy.overtaken
+            raise told from None
 
     def started_by(self, key: str) -> StartedRun | None:
         """The run that an idempotency key has started in this session, as it was last read from the store."""
