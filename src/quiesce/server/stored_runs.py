@@ -58,8 +58,8 @@ class StoredRun:
         self.conversation: Final = session
         self.readers: Final = StreamReaders(None, self.info)
         self.ended_at: Final = record.ended or record.started
-        self.entries: Final = _entries(record.run_id, events)
-        self.receipt: Final = _receipt(record, self.entries)
+        self.receipt: Final = _receipt(record, events)
+        self.entries: Final = self.receipt.usage.entries  # with those of sub-agents, which have journals of their own
         self.status: Final[RunStatus] = "ended" if record.status == "ended" else "crashed"
         # The run that wrote to the session last, as the session has noted it: that run may have been deleted.
         is_last = session.values.get(WRITER, b"").decode() == record.run_id and session.holder is None
@@ -156,9 +156,9 @@ class StoredRuns:
 
     async def entries(self, stored_as: str, record: RunRecord) -> tuple[LedgerEntry, ...]:
         """What the requests of an ended run have used. Raises a `StoreError`."""
-        if record.status == "ended":
-            with suppress(msgspec.MsgspecError):  # a run whose last save failed was stored without a receipt
-                return msgspec.json.decode(record.detail, type=Receipt).usage.entries
+        saved = _saved_receipt(record)
+        if saved is not None:
+            return saved.usage.entries
         found = await StoredEvents(Session(stored_as, self.store), record.run_id).after(0, most=None)
         return _entries(record.run_id, [each.event for each in found])
 
@@ -204,13 +204,18 @@ def _entries(run_id: str, events: Sequence[Event]) -> tuple[LedgerEntry, ...]:
     return (*entries, *(LedgerEntry(f"{run_id}-cut-{number}", run_id, *request) for number, request in numbered))
 
 
-def _receipt(record: RunRecord, entries: tuple[LedgerEntry, ...]) -> Receipt:
+def _saved_receipt(record: RunRecord) -> Receipt | None:
+    """The stored receipt; None after a crash, and for a run whose last save failed."""
+    with suppress(msgspec.MsgspecError):
+        return msgspec.json.decode(record.detail, type=Receipt) if record.status == "ended" else None
+    return None
+
+
+def _receipt(record: RunRecord, events: Sequence[Event]) -> Receipt:
     """The stored receipt; after a crash, one with only what is known."""
-    if record.status == "ended":
-        try:
-            return msgspec.json.decode(record.detail, type=Receipt)
-        except msgspec.MsgspecError:
-            pass  # a run whose last save failed was stored without one
+    saved = _saved_receipt(record)
+    if saved is not None:
+        return saved
     unknown: tuple[CallReceipt, ...] = ()
     with suppress(msgspec.MsgspecError):
         crash = msgspec.json.decode(record.detail, type=Crash)
@@ -224,5 +229,5 @@ def _receipt(record: RunRecord, entries: tuple[LedgerEntry, ...]) -> Receipt:
         latency=None,
         calls=unknown,
         still_running=(),
-        usage=summarise(entries),
+        usage=summarise(_entries(record.run_id, events)),
     )
