@@ -17,8 +17,12 @@ from quiesce.conversation.validity import faults
 from quiesce.events import TextDelta
 from quiesce.models.scripted import Pause, Say, ScriptedModel
 from quiesce.run.handle import Run
+from quiesce.sessions.store import SessionStore
+from quiesce.sessions.stores.postgres import PostgresStore
 from quiesce.sessions.stores.schema import SQLITE_MIGRATIONS
 from quiesce.sessions.stores.sqlite import SQLiteStore
+
+from .conftest import Postgres
 
 pytestmark = pytest.mark.promise("P3", "P9")
 
@@ -26,7 +30,7 @@ pytestmark = pytest.mark.promise("P3", "P9")
 class Writers:
     """Runs that write all the time, each into its own session, and what a reader of each has seen."""
 
-    def __init__(self, store: SQLiteStore, count: int) -> None:
+    def __init__(self, store: SessionStore, count: int) -> None:
         self.store = store
         self.seen: dict[str, str] = {f"s{number}": "" for number in range(count)}
         self.ids: dict[str, str] = {}
@@ -46,7 +50,7 @@ class Writers:
 
     async def _read(self, name: str) -> None:
         words = [piece for number in range(5000) for piece in (Say(f"{name}-{number} "), Pause(0.001))]
-        run = Agent(ScriptedModel(words), session=Session(name, self.store)).start("Count.")
+        run = Agent(ScriptedModel(words), session=Session(name, self.store, lease=2)).start("Count.")
         self.runs.append(run)
         self.ids[name] = run.id
         async for event in run:
@@ -58,11 +62,10 @@ def back_up(source: Path, target: Path) -> None:
     assert main(["sessions", "backup", str(target), "--store", str(source)]) == 0
 
 
-async def check_copy(path: Path, seen: dict[str, str], ids: dict[str, str]) -> None:
+async def check_copy(store: SessionStore, seen: dict[str, str], ids: dict[str, str], wait: float = 0.0) -> None:
     """The copy has everything that was seen before it was made, and its sessions go on."""
-    store = SQLiteStore(path)
     for name, text in seen.items():
-        session = Session(name, store)
+        session = Session(name, store, wait=wait)
         answer = await Agent(ScriptedModel("Here."), session=session).invoke_async("Still there?")
         assert answer.text == "Here."
         assert faults(session.messages) == ()
@@ -85,7 +88,7 @@ async def back_up_while_writing(folder: Path, *, runs: int, copies: int) -> int:
     assert all(run.inspect().result.receipt.saved for run in writers.runs)  # none was held up, or lost anything
     await asyncio.wrap_future(source.close())
     for number, seen in enumerate(seen_before):
-        await check_copy(folder / f"copy-{number}.db", seen, writers.ids)
+        await check_copy(SQLiteStore(folder / f"copy-{number}.db"), seen, writers.ids)
     return moved_on
 
 
@@ -99,6 +102,18 @@ def test_a_copy_that_is_made_while_runs_go_on_is_whole(tmp_path: Path, capsys: p
 @pytest.mark.proof
 def test_fifty_copies_of_a_busy_store_are_whole(tmp_path: Path) -> None:
     assert asyncio.run(back_up_while_writing(tmp_path, runs=20, copies=50)) > 0
+
+
+@pytest.mark.proof
+async def test_a_dump_of_postgres_is_whole(postgres: Postgres) -> None:
+    url = postgres.new_database()
+    source = PostgresStore(url)
+    writers = Writers(source, 3)
+    async with writers.writing():
+        seen = dict(writers.seen)
+        copy = await asyncio.to_thread(postgres.copy, url)
+    await asyncio.wrap_future(source.close())
+    await check_copy(PostgresStore(copy), seen, writers.ids, wait=10)  # until the copied leases have expired
 
 
 def test_what_a_backup_refuses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
