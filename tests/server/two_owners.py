@@ -12,6 +12,7 @@ import random
 import re
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any, Final
 
@@ -309,8 +310,8 @@ class Owner:
         assert run_id not in self.runs or "event: run_ended" in text
 
     async def changes(self) -> None:
-        async with self.client.stream("GET", "/events") as response:
-            async for line in response.aiter_lines():
+        async with self.client.stream("GET", "/events") as response, aclosing(response.aiter_lines()) as lines:
+            async for line in lines:
                 self.check(line)
                 if line.startswith("data: "):
                     assert {run["id"] for run in json.loads(line[6:])["runs"]} <= self.ids
