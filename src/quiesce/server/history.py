@@ -9,6 +9,7 @@ from typing import Final
 
 from ..errors import SessionNotFound, StoreError
 from ..sessions import Session, SessionStore
+from ..sessions.records import RunRecord
 from .agents import AgentTable
 from .deleted_usage import DeletedUsage
 from .problems import Problem
@@ -50,7 +51,6 @@ class History:
         self._deleted: Final = None if store is None else DeletedUsage(store)
         self._names: Final[dict[str, list[str]]] = {}
         self._loading: Final[dict[str, asyncio.Lock]] = {}
-        self._with_usage: Final[set[str]] = set()
 
     async def open(self) -> None:
         """List the stored sessions of all owners. Raises a `StoreError`."""
@@ -109,8 +109,11 @@ class History:
         session = None if name is None else await self.session(owner, name)
         if session is None:
             return None
-        records = await asyncio.wrap_future(self._stored.store.runs(stored_name(owner, session.name)))
-        record = next((each for each in records if each.run_id == run_id), None)
+        record = await self._record(owner, session.name, run_id)
+        if record is not None and record.status == "running" and self._sessions.drop(owner, session.name):
+            # A run of this process that could not save its end is sealed now, as after a crash.
+            session = await self.session(owner, session.name) or session
+            record = await self._record(owner, session.name, run_id)
         if record is not None and record.status == "running":
             raise Problem(
                 409,
@@ -119,6 +122,11 @@ class History:
                 todo="Ask that server.",
             )
         return None if record is None else await self._stored.run(owner, session, record)
+
+    async def _record(self, owner: str, name: str, run_id: str) -> RunRecord | None:
+        assert self._stored is not None
+        records = await asyncio.wrap_future(self._stored.store.runs(stored_name(owner, name)))
+        return next((record for record in records if record.run_id == run_id), None)
 
     async def _session_of(self, owner: str, run_id: str) -> str | None:
         """The name of the session that has a run, if it is this owner's."""
@@ -130,20 +138,18 @@ class History:
 
     async def count_usage(self, owner: str) -> None:
         """Count the usage of stored runs that are not in memory, and of deleted ones, once. Raises a `StoreError`."""
-        if self._stored is None or self._deleted is None or owner in self._with_usage:
+        if self._stored is None or self._deleted is None or self._usage.is_read(owner):
             return
         async with self._loading.setdefault(owner, asyncio.Lock()):
-            if owner in self._with_usage:
+            if self._usage.is_read(owner):
                 return
-            sums, _ = await self._deleted.read(owner)
+            self._usage.begin_reading(owner)
+            by_run: dict[str, UsageRows] = {"": (await self._deleted.read(owner))[0]}
             prefix = stored_name(owner, "")
             for info in await asyncio.wrap_future(self._stored.store.sessions()):
                 if info.name.startswith(prefix) and owner_and_name(info.name) is not None:
-                    for run_id, rows in (await self._rows_of(info.name)).items():
-                        if run_id not in self._runs.of(owner):
-                            self._usage.add_rows(owner, run_id, rows)
-            self._usage.add_sums(owner, sums)
-            self._with_usage.add(owner)
+                    by_run |= await self._rows_of(info.name)
+            self._usage.add_stored(owner, by_run, self._runs.of(owner))
 
     async def _rows_of(self, stored_as: str) -> dict[str, UsageRows]:
         """The usage of the ended runs of a stored session, by their ids."""
@@ -171,11 +177,9 @@ class History:
         if self._stored is not None and self._deleted is not None and name is not None:
             await self.count_usage(owner)
             stored_as = stored_name(owner, name)
-            rows = {run.id: usage_rows(run.info.created_at, run.entries)}
             if run.entries:
-                await self._deleted.add(owner, rows)
+                await self._deleted.add(owner, {run.id: usage_rows(run.info.created_at, run.entries)})
             await self._delete_stored(stored_as, run.id)
-            self._usage.add_rows(owner, run.id, rows[run.id])
             if is_of_one_run(name) and run.conversation.holder is None:
                 self._sessions.drop(owner, name)
         self._retention.drop(run)

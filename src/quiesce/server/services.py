@@ -57,7 +57,7 @@ class Services:
         self.sessions: Final = SessionRegistry(settings.keep_sessions, memory, store)
         self.run_lists: Final = RunLists(self.runs)
         self.quotas: Final = Quotas(settings, self.runs)
-        self.usage: Final = UsageTotals()
+        self.usage: Final = UsageTotals(stored=store is not None)
         self.retention: Final = Retention(
             settings,
             runs=self.runs,

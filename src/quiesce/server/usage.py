@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final, TypeAlias
 
@@ -23,25 +23,47 @@ _MAX_DAYS: Final = 400
 
 
 class UsageTotals:
-    """The usage of runs that are not in memory; `report()` adds that of the runs that are."""
+    """The usage of runs that are not in memory; `report()` adds that of the runs that are.
 
-    def __init__(self) -> None:
+    With a store, the usage of an owner's stored runs is read once: see `History.count_usage`. Before that, a run that
+    is dropped from memory need not be added, because the store has it.
+    """
+
+    def __init__(self, *, stored: bool) -> None:
+        self._stored: Final = stored
         self._totals: Final[dict[str, dict[DayAndModel, UsageView]]] = {}
-        self._counted: Final[dict[str, set[str]]] = {}
+        self._reading: Final[set[str]] = set()
+        self._read: Final[set[str]] = set()
+        self._added_before: Final[dict[str, set[str]]] = {}
 
     def add(self, run: ServedRun) -> None:
-        """Add the usage of a run that is being dropped from memory or deleted."""
-        self.add_rows(run.info.owner, run.id, usage_rows(run.info.created_at, run.entries))
+        """Add the usage of a run that is being dropped from memory."""
+        owner = run.info.owner
+        if self._stored and not self.is_read(owner):
+            is_saved = run.result is None or run.result.receipt.saved
+            if is_saved and owner not in self._reading:
+                return
+            self._added_before.setdefault(owner, set()).add(run.id)
+        self._add(owner, usage_rows(run.info.created_at, run.entries))
 
-    def add_rows(self, owner: str, run_id: str, rows: UsageRows) -> None:
-        """Add the usage of one run, which counts once."""
-        counted = self._counted.setdefault(owner, set())
-        if run_id not in counted:
-            counted.add(run_id)
-            self.add_sums(owner, rows)
+    def is_read(self, owner: str) -> bool:
+        """Whether the stored runs of an owner count."""
+        return owner in self._read
 
-    def add_sums(self, owner: str, rows: UsageRows) -> None:
-        """Add the usage of many runs."""
+    def begin_reading(self, owner: str) -> None:
+        """Note that the stored runs of an owner are being read: runs that are dropped meanwhile are added."""
+        self._reading.add(owner)
+
+    def add_stored(self, owner: str, by_run: Mapping[str, UsageRows], in_memory: Container[str]) -> None:
+        """Add the stored runs of an owner, except those that are in memory or were added before."""
+        before = self._added_before.pop(owner, set[str]())
+        for run_id, rows in by_run.items():
+            if run_id not in in_memory and run_id not in before:
+                self._add(owner, rows)
+        self._reading.discard(owner)
+        self._read.add(owner)
+
+    def _add(self, owner: str, rows: UsageRows) -> None:
         totals = self._totals.setdefault(owner, {})
         for key, usage in rows:
             add_up(totals, key, usage)
@@ -49,10 +71,6 @@ class UsageTotals:
             oldest = min(day for day, _ in totals if day)
             for key in [key for key in totals if key[0] == oldest]:
                 add_up(totals, ("", key[1]), totals.pop(key))
-
-    def is_counted(self, owner: str, run_id: str) -> bool:
-        """Whether the usage of a run that is not in memory counts already."""
-        return run_id in self._counted.get(owner, ())
 
     def report(self, owner: str, runs: Iterable[ServedRun]) -> UsageReport:
         """The usage of one owner, the latest day first."""
