@@ -207,6 +207,9 @@ def test_a_lease_that_a_full_disk_left_behind_is_the_servers_own(tmp_path: Path)
             assert client.post(f"/runs/{run_id}/cancel?wait=10").json()["receipt"]["saved"] is False
             disk.is_full = False
         assert client.delete("/sessions/deleted").status_code == 204
+        # It is not said to be on another server, although its end is not in the store and it is not in memory.
+        served.do(lambda: served.app.services.retention.drop(served.app.services.runs.get("local", run_id)))
+        assert client.get(f"/runs/{run_id}").json()["run"]["state"] == "crashed"
         again = start(client, session="used")
         wait_for_text(client, again)
         assert client.get(f"/runs/{again}").json()["run"]["state"] == "running"

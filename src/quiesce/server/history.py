@@ -110,9 +110,9 @@ class History:
         if session is None:
             return None
         record = await self._record(owner, session.name, run_id)
-        if record is not None and record.status == "running" and self._sessions.drop(owner, session.name):
+        if record is not None and record.status == "running" and session.conversation.holder is None:
             # A run of this process that could not save its end is sealed now, as after a crash.
-            session = await self.session(owner, session.name) or session
+            await self._stored.seal(session)
             record = await self._record(owner, session.name, run_id)
         if record is not None and record.status == "running":
             raise Problem(

@@ -154,6 +154,12 @@ class StoredRuns:
                 run.receipt.late.extend(late_outcomes(rows))
         return run
 
+    async def seal(self, session: OwnedSession) -> None:
+        """Seal what a run left open in a session, unless another server is executing a run in it."""
+        assert isinstance(session.conversation, Session)
+        with suppress(SessionBusy):
+            await _seal(session.conversation)
+
     async def entries(self, stored_as: str, record: RunRecord) -> tuple[LedgerEntry, ...]:
         """What the requests of an ended run have used. Raises a `StoreError`."""
         saved = _saved_receipt(record)
