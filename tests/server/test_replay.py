@@ -12,6 +12,7 @@ from quiesce import Agent, tool
 from quiesce.events import RunEnded
 from quiesce.models.scripted import Call, Pause, Say, ScriptedModel, Stall, Used
 from quiesce.server import Settings, create_app
+from quiesce.sessions.stores.resolve import resolve_store
 
 from .support import frames, read_events, serving, start
 
@@ -94,7 +95,7 @@ def test_what_the_store_has_lost_is_said(tmp_path: Path):
     with serving(app=app) as served, served.client() as client:
         run_id = start(client, session="mine")
         live = read_events(client, run_id)
-        assert client.delete("/sessions/mine").status_code == 204
+        resolve_store(tmp_path / "sessions.db").delete("local/mine").result()
         number, kind, event = read_events(client, run_id)[0]
         assert (kind, event["first"], event["last"]) == ("gap", 1, number)
         assert 1 < number < len(live)

@@ -137,6 +137,36 @@ def test_delete_leaves_nothing_and_the_name_can_be_used_again(store: SessionStor
         store.write(old, batch()).result()
 
 
+def test_a_run_is_found_by_its_id_and_deleted_alone(new_store: StoreMaker) -> None:
+    store = new_store()
+    lease = taken(store).lease
+    store.write(lease, batch("r1", end="end_turn")).result()
+    store.write(lease, batch("r2")).result()
+    assert (store.find_run("r1").result(), store.find_run("none").result()) == (["s"], [])
+    store.delete_run("s", "r1").result()
+    store.delete_run("s", "r2").result()  # which has not ended
+    store.delete_run("s", "none").result()
+    other = new_store()
+    assert [run.run_id for run in other.runs("s").result()] == ["r2"]
+    assert (other.find_run("r1").result(), other.find_run("r2").result()) == ([], ["s"])
+    assert other.rows("s", "r1", marks=True).result() == []
+    assert other.rows("s", "r2").result()
+    assert other.load("s").result().messages == [encode(message) for message in SAID]
+    with pytest.raises(SessionNotFound):
+        store.delete_run("none", "r1").result()
+
+
+def test_a_late_write_does_not_bring_a_deleted_run_back(store: SessionStore) -> None:
+    lease = taken(store).lease
+    ending = batch("r1", end="end_turn")
+    ending.release = True
+    store.write(lease, ending).result()
+    store.delete_run("s", "r1").result()
+    with pytest.raises(LeaseLost):
+        store.write(lease, ending).result()
+    assert store.runs("s").result() == []
+
+
 def test_values_of_a_session(store: SessionStore) -> None:
     made = batch()
     made.values = {"pending": b"\x00"}

@@ -1,4 +1,4 @@
-"""`quiesce sessions list | show | export | import | repair | delete`."""
+"""`quiesce sessions list | show | export | import | backup | repair | delete`."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 from ..messages import AssistantMessage, CutNote, Message, Reasoning, Text, ToolCall, ToolMessage, UserMessage
 from ..receipt import late_line
+from ..sessions.backup import back_up
 from ..sessions.export import export_session, import_session
 from ..sessions.journal.rows import late_outcomes
 from ..sessions.records import RunRecord, SessionInfo
@@ -26,7 +27,9 @@ from .sanitize import date_text
 
 def add_parser(subparsers: Subparsers) -> None:
     """Describe the subcommand."""
-    parser = subparsers.add_parser("sessions", help="list, show, export, import, repair and delete saved conversations")
+    parser = subparsers.add_parser(
+        "sessions", help="list, show, export, import, back up, repair and delete saved conversations"
+    )
     actions = parser.add_subparsers(title="actions", required=True, metavar="ACTION")
 
     def action(name: str, run: Any, help: str) -> argparse.ArgumentParser:
@@ -44,6 +47,8 @@ def add_parser(subparsers: Subparsers) -> None:
     imported = action("import", _import, "read a session from JSON Lines")
     imported.add_argument("file", type=Path, nargs="?", help="a file (default: standard input)")
     imported.add_argument("--name", help="name of the session (default: its name in the file)")
+    backup = action("backup", _backup, "copy a whole SQLite store, also while runs go on")
+    backup.add_argument("target", type=Path, metavar="FILE|DIR", help="a new file, or a folder for one")
     repair = action("repair", _repair, "repair a damaged session: keep the intact part, and copy the rest to a file")
     repair.add_argument("name")
     repair.add_argument("-o", "--output", type=Path, help="the file (default: NAME.damaged-TIME.jsonl)")
@@ -106,6 +111,12 @@ def _import(options: argparse.Namespace) -> int:
     with _opened(options) as store:
         name = import_session(store, data.splitlines(), name=options.name)
     print(f"Imported {name!r}.")
+    return 0
+
+
+def _backup(options: argparse.Namespace) -> int:
+    with _opened(options) as store:
+        print(back_up(store, options.target))
     return 0
 
 

@@ -19,9 +19,9 @@ import signal
 import sys
 import uuid
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Awaitable, Callable, MutableMapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, MutableMapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import anyio
 
@@ -36,8 +36,12 @@ from ..result import RunResult
 from ..run.handle import Run
 from ..run.waiting import end_with_caller, outcome
 from ..sessions import Conversation
+from .mcp_access import AccessCheck, check_public, owner_of
 
-# The number of conversations that a server keeps; the least recently used one is dropped first.
+if TYPE_CHECKING:
+    from ..server.keys import Keys
+
+# The number of conversations that a server keeps for one owner; the least recently used one is dropped first.
 KEPT_CONVERSATIONS: Final = 1000
 
 _DISCONNECTED: Final = "quiesce.disconnected"
@@ -73,14 +77,25 @@ class AgentServer:
         if len(self._agents) != len(agents) or not agents:
             raise ConfigurationError("A server needs agents with different names.", todo="Agent(..., name=...)")
         self._description: Final = description
-        self._conversations: Final[OrderedDict[str, Conversation]] = OrderedDict()
+        self._conversations: Final[OrderedDict[tuple[str, str], Conversation]] = OrderedDict()
         self._runs: Final[set[Run]] = set()
         self._closing = False
         self.sdk_server: Final[Any] = Server(name, on_list_tools=self._list_tools, on_call_tool=self._call_tool)
 
-    def http_app(self, **options: Any) -> Any:
-        """The server as an ASGI application, at /mcp. Options as for the SDK's `streamable_http_app`."""
-        return _DisconnectWatcher(self.sdk_server.streamable_http_app(**options))
+    def http_app(self, *, keys: Keys | None = None, allowed_hosts: Sequence[str] = (), **options: Any) -> Any:
+        """The server as an ASGI application, at /mcp. Other options as for the SDK's `streamable_http_app`.
+
+        keys            the API keys: a request needs one, and conversations belong to its owner
+        allowed_hosts   without keys, where something else checks the login: the values of `Host` that are accepted
+
+        With neither, requests must come from this machine. Pages of other sites are refused.
+        """
+        from mcp.server.transport_security import TransportSecuritySettings
+
+        # The SDK's own check knows only lists of hosts.
+        options.setdefault("transport_security", TransportSecuritySettings(enable_dns_rebinding_protection=False))
+        app = _DisconnectWatcher(self.sdk_server.streamable_http_app(**options))
+        return AccessCheck(app, keys, allowed_hosts)
 
     async def run_stdio(self) -> None:
         """Serve this process's stdin and stdout until the client closes them."""
@@ -144,11 +159,12 @@ class AgentServer:
             return _error_result("A prompt is needed.")
         if self._closing:
             return _error_result("The server is shutting down.")
-        key, conversation = self._conversation(arguments.get("conversation"))
+        owner = owner_of(context.request)
+        key, conversation = self._conversation(owner, arguments.get("conversation"))
         if conversation is None:
             return _error_result("There is no such conversation here; leave it out to begin a new one.")
         try:
-            run = agent.start(prompt, conversation=conversation)
+            run = agent.start(prompt, conversation=conversation, owner=owner)
         except QuiesceError as error:
             return _error_result(str(error))
         self._runs.add(run)
@@ -159,17 +175,18 @@ class AgentServer:
             self._runs.discard(run)
             unregister()
 
-    def _conversation(self, key: Any) -> tuple[str, Conversation | None]:
+    def _conversation(self, owner: str, key: Any) -> tuple[str, Conversation | None]:
         if key is not None:
-            conversation = self._conversations.get(str(key))
+            conversation = self._conversations.get((owner, str(key)))
             if conversation is not None:
-                self._conversations.move_to_end(str(key))
+                self._conversations.move_to_end((owner, str(key)))
             return str(key), conversation
         new = uuid.uuid4().hex
-        self._conversations[new] = Conversation()
-        while len(self._conversations) > KEPT_CONVERSATIONS:
-            self._conversations.popitem(last=False)
-        return new, self._conversations[new]
+        conversation = self._conversations[owner, new] = Conversation()
+        own = [each for each in self._conversations if each[0] == owner]
+        for oldest in own[: max(0, len(own) - KEPT_CONVERSATIONS)]:
+            del self._conversations[oldest]
+        return new, conversation
 
 
 async def _follow(run: Run, context: Any) -> RunResult:
@@ -242,18 +259,23 @@ def serve(
     host: str = "127.0.0.1",
     port: int = 8000,
     name: str = "quiesce",
+    keys: Keys | None = None,
+    allowed_hosts: Sequence[str] = (),
 ) -> None:
     """Serve some agents until the client leaves (stdio) or the process is told to end (http). Blocks.
 
-    Over HTTP the address is http://host:port/mcp. There is no login: keep it on this machine, or put it behind
-    something that has one. Other processes can no longer read this one's environment: see `hide_environment`.
+    Over HTTP the address is http://host:port/mcp; `keys` and `allowed_hosts` are those of `AgentServer.http_app`.
+    Raises `ConfigurationError` when other machines can reach the host and there is neither. Other processes can no
+    longer read this one's environment: see `hide_environment`.
     """
+    if transport == "http":
+        check_public(host, keys, allowed_hosts)
     hide_environment()  # from processes that tools start
     server = AgentServer(*agents, name=name)
     if transport == "stdio":
         asyncio.run(_serve_stdio(server))
     else:
-        _serve_http(server, host, port)
+        _serve_http(server, server.http_app(host=host, keys=keys, allowed_hosts=allowed_hosts), host, port)
 
 
 async def _serve_stdio(server: AgentServer) -> None:
@@ -275,7 +297,7 @@ async def _serve_stdio(server: AgentServer) -> None:
     os._exit(0)
 
 
-def _serve_http(server: AgentServer, host: str, port: int) -> None:
+def _serve_http(server: AgentServer, app: Any, host: str, port: int) -> None:
     import uvicorn
 
     class HttpServer(uvicorn.Server):
@@ -286,7 +308,9 @@ def _serve_http(server: AgentServer, host: str, port: int) -> None:
             self.should_exit = True
 
     options: dict[str, Any] = {"log_level": "warning", "timeout_graceful_shutdown": _SHUTDOWN_TIMEOUT}
-    HttpServer(uvicorn.Config(server.http_app(host=host), host=host, port=port, **options)).run()
+    # Without `proxy_headers` the address of the client is that of the connection, not what a header says.
+    options["proxy_headers"] = False
+    HttpServer(uvicorn.Config(app, host=host, port=port, **options)).run()
 
 
 class _DisconnectWatcher:

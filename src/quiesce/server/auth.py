@@ -10,20 +10,25 @@ from urllib.parse import urlsplit
 from starlette.requests import Request
 
 from .keys import Keys
+from .peer import is_of_another_user
 from .problems import Problem
 
-# A function of the application that Quiesce is mounted in: the owner of a request; None refuses the request.
+# A function of the application that Quiesce is mounted in: the owner of a request; None or "" refuses the request.
 OwnerOf: TypeAlias = Callable[[Request], "str | None"]
 
 ANONYMOUS: Final = "local"
-_FORWARDED: Final = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip")
+_FORWARDED: Final = (
+    *("forwarded", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip"),
+    *("via", "cf-connecting-ip", "true-client-ip"),
+)
 
 
 class Authenticator:
     """Finds the owner of a request, or refuses the request.
 
     With neither keys nor `owner_of`, only requests from this machine are accepted: from a loopback client, to a
-    loopback host (a foreign name that resolves to this machine is refused), and not through a proxy.
+    loopback host (a foreign name that resolves to this machine is refused), and not through a proxy. Many proxies add
+    no header that shows them; on Linux one that runs as another user is seen all the same.
     """
 
     def __init__(self, keys: Keys | None, owner_of: OwnerOf | None, origins: tuple[str, ...]) -> None:
@@ -40,7 +45,9 @@ class Authenticator:
             owner = self._keys.owner(_bearer(request))
         else:
             return _anonymous(request)
-        if owner is None:
+        if owner is not None and not isinstance(owner, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"owner_of returned {type(owner).__name__}; it must return a text, or None")
+        if not owner:
             raise Problem(
                 401,
                 "unauthorized",
@@ -99,13 +106,18 @@ def _anonymous(request: Request) -> str:
     client = request.client.host if request.client is not None else ""
     host = urlsplit_host("http://" + request.headers.get("host", ""))
     name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
-    proxied = any(header in request.headers for header in _FORWARDED)
+    proxied = any(header in request.headers for header in _FORWARDED) or _is_of_another_user(request)
     if proxied or not is_loopback(client) or not is_loopback(name):
         raise Problem(
             401,
             "unauthorized",
-            "This server has no API keys, so it accepts only requests from its own machine.",
+            "This server has no API keys, so it accepts only requests of its own user, from its own machine.",
             todo="Start it with --key-file, and send the key as `Authorization: Bearer <key>`.",
             headers={"WWW-Authenticate": "Bearer"},
         )
     return ANONYMOUS
+
+
+def _is_of_another_user(request: Request) -> bool:
+    client, server = request.client, request.scope.get("server")
+    return client is not None and server is not None and is_of_another_user(client.port, server[1] or 0)

@@ -24,16 +24,19 @@ _CLOSE: Final = {"Connection": "close"}
 class ApiRequest:
     """An authenticated request: its owner, its body, and the services that answer it. `http` is Starlette's."""
 
-    def __init__(self, http: Request, owner: str, services: Services, body: bytes) -> None:
+    def __init__(
+        self, http: Request, owner: str, services: Services, body: bytes, run: ServedRun | None = None
+    ) -> None:
         self.http: Final = http
         self.owner: Final = owner
         self.services: Final = services
         self._body: Final = body
+        self._run: Final = run
 
     @property
     def run(self) -> ServedRun:
         """The run that the path names. Raises `Problem` when the owner has none with that id."""
-        return self.services.runs.get(self.owner, self.http.path_params["id"])
+        return self._run or self.services.runs.get(self.owner, self.http.path_params["id"])
 
     def body(self, kind: type[_T]) -> _T:
         """The body as the expected type; an empty body counts as `{}`. Raises `Problem`."""
@@ -83,7 +86,10 @@ class Endpoints:
             try:
                 owner = self._authenticator.owner(http)
                 body = b"" if http.method in ("GET", "HEAD") else await self._read_body(http)
-                return await handler(ApiRequest(http, owner, self._services, body))
+                history, run_id = self._services.history, http.path_params.get("id")
+                await history.load(owner)
+                run = None if run_id is None else await history.run(owner, run_id)
+                return await handler(ApiRequest(http, owner, self._services, body, run))
             except QuiesceError as error:
                 raise problem_of(error) from error
 

@@ -6,37 +6,45 @@ from collections import OrderedDict
 from typing import Final
 
 from .problems import Problem
+from .stored_session import StartedRun
 
-# Keys that are remembered, of all owners together.
+# Keys that are remembered for one owner.
 _MAX_KEYS: Final = 10_000
 
 
 class IdempotencyKeys:
-    """The runs that were started with an idempotency key, by owner and key. The oldest keys are dropped first."""
+    """The runs that were started with an idempotency key, by owner and key. An owner's oldest keys are dropped first.
+
+    With a store, each session also has the keys of its runs: see `StoredSession`.
+    """
 
     def __init__(self) -> None:
-        self._starts: Final[OrderedDict[tuple[str, str], tuple[bytes, str]]] = OrderedDict()
+        self._by_owner: Final[dict[str, OrderedDict[str, StartedRun]]] = {}
 
-    def run_id(self, owner: str, key: str, fingerprint: bytes) -> str | None:
-        """The id of the run that this key started; None for a new key.
+    def find(self, owner: str, key: str) -> StartedRun | None:
+        """The run that this key has started; None for a new key."""
+        return self._by_owner[owner].get(key) if owner in self._by_owner else None
 
-        `fingerprint` is a hash of the request. Raises `Problem` when the key came with a different request before.
-        """
-        earlier = self._starts.get((owner, key))
-        if earlier is None:
-            return None
-        earlier_fingerprint, run_id = earlier
-        if earlier_fingerprint != fingerprint:
-            raise Problem(
-                422,
-                "idempotency_key_reused",
-                "This Idempotency-Key was used for a different request.",
-                todo="Use a new key for each run.",
-            )
-        return run_id
-
-    def remember(self, owner: str, key: str, fingerprint: bytes, run_id: str) -> None:
+    def remember(self, owner: str, key: str, started: StartedRun) -> None:
         """Record that this key has started a run."""
-        self._starts[owner, key] = (fingerprint, run_id)
-        while len(self._starts) > _MAX_KEYS:
-            self._starts.popitem(last=False)
+        keys = self._by_owner.setdefault(owner, OrderedDict())
+        keys[key] = started
+        if len(keys) > _MAX_KEYS:
+            keys.popitem(last=False)
+
+    def forget(self, owner: str, run_id: str) -> None:
+        """Forget the key of a run that could not begin, so that the request can be repeated."""
+        keys = self._by_owner.get(owner)
+        for key in [] if keys is None else [key for key, started in keys.items() if started.run_id == run_id]:
+            del self._by_owner[owner][key]
+
+
+def check_same_request(started: StartedRun, fingerprint: bytes) -> None:
+    """Raises `Problem` when a key came with a different request before. `fingerprint` is a hash of the request."""
+    if started.fingerprint != fingerprint:
+        raise Problem(
+            422,
+            "idempotency_key_reused",
+            "This Idempotency-Key was used for a different request.",
+            todo="Use a new key for each run.",
+        )

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import logging
 import os
 import re
 import secrets
+import stat
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
@@ -19,6 +21,7 @@ _SHORTEST: Final = 20
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
 
 ENVIRONMENT: Final = "QUIESCE_API_KEYS"
+_log: Final = logging.getLogger("quiesce.server")
 
 
 def new_key() -> str:
@@ -27,7 +30,15 @@ def new_key() -> str:
 
 
 def hash_key(key: str) -> str:
-    """The salted hash of a key. Raises `ConfigurationError` for a key that is short enough to be guessed."""
+    """The salted hash of a key.
+
+    Raises `ConfigurationError` for a key that is short enough to be guessed, or that no header can carry.
+    """
+    if not (key.isascii() and key.isprintable()) or " " in key:
+        raise ConfigurationError(
+            "An API key has a line break, a space or another character that no request can send.",
+            todo="Make one with `quiesce key NAME --key-file FILE`; separate keys with commas.",
+        )
     if len(key) < _SHORTEST:
         raise ConfigurationError(
             f"An API key has {len(key)} characters; it needs at least {_SHORTEST}.",
@@ -62,8 +73,13 @@ class Keys:
 
 
 def keys_from_file(path: Path) -> dict[str, str]:
-    """The names and hashes in a key file. Raises `ConfigurationError` for a missing or invalid file."""
+    """The names and hashes in a key file.
+
+    Raises `ConfigurationError` for a missing or invalid file, and for one that other users can write: they could add a
+    key of their own.
+    """
     try:
+        _check_permissions(path)
         lines = path.read_text("utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"The key file {path} cannot be read: {error}.") from None
@@ -95,10 +111,21 @@ def add_key(path: Path, name: str) -> str:
             f"{path} already has a key of {name!r}.", todo="Use another name, or remove that line."
         )
     key = new_key()
+    is_cut = path.exists() and path.read_bytes()[-1:] not in (b"", b"\n")  # as an editor may leave it
     descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     with os.fdopen(descriptor, "a", encoding="utf-8") as file:
-        file.write(f"{name} {hash_key(key)}\n")
+        file.write(("\n" if is_cut else "") + f"{name} {hash_key(key)}\n")
     return key
+
+
+def _check_permissions(path: Path) -> None:
+    mode = path.stat().st_mode
+    if os.name == "posix" and mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise ConfigurationError(
+            f"Other users can write the key file {path}, and so add keys.", todo=f"chmod 600 {path}"
+        )
+    if os.name == "posix" and mode & (stat.S_IRGRP | stat.S_IROTH):
+        _log.warning("Other users can read the key file %s. It has only hashes; chmod 600 hides them too.", path)
 
 
 def merge_keys(sources: Iterable[Mapping[str, str]]) -> Keys | None:

@@ -38,6 +38,10 @@ class Problem(Exception):
 def problem_of(error: errors.QuiesceError) -> Problem:
     """The error response for an error of Quiesce."""
     match error:
+        case errors.SessionBusy():  # its own text names the host and the process of the other server
+            return Problem(
+                409, "session_busy", "Another server is using this session.", todo="Wait, or ask that server."
+            )
         case errors.ConversationBusy():
             return Problem(409, "session_busy", error.what, todo="Wait for that run, or stop it.")
         case errors.InvalidAnswer():

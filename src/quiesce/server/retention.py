@@ -1,18 +1,20 @@
-"""Which ended runs are kept, and for how long."""
+"""Which ended runs are kept in memory, and how a run is deleted."""
 
 from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import BinaryIO, Final
 
 from ..errors import ConfigurationError
 from .event_log import to_json
 from .live_run import LiveRun
-from .problems import Problem
+from .memory_use import MemoryUse
 from .registry import RunRegistry, ServedRun
 from .run_list import RunLists
+from .sessions import SessionRegistry
 from .settings import Settings
 from .usage import UsageTotals
 
@@ -20,46 +22,72 @@ _log: Final = logging.getLogger("quiesce.server")
 
 
 class Retention:
-    """Deletes ended runs: on request, and the oldest when an owner has too many or all together need too much memory.
+    """Drops ended runs from memory: the oldest of an owner that has too many, or that needs the most memory of all.
 
-    The usage of a deleted run still counts.
+    What the store has can still be read from there. The usage of a dropped run still counts.
     """
 
-    def __init__(self, settings: Settings, runs: RunRegistry, run_lists: RunLists, usage: UsageTotals) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        runs: RunRegistry,
+        sessions: SessionRegistry,
+        run_lists: RunLists,
+        usage: UsageTotals,
+        memory: MemoryUse,
+    ) -> None:
         self._settings: Final = settings
         self._runs: Final = runs
+        self._sessions: Final = sessions
         self._run_lists: Final = run_lists
         self._usage: Final = usage
-        self._log_bytes = 0
+        self._memory: Final = memory
 
     def run_ended(self, run: LiveRun) -> None:
-        """Keep a run that has ended: write its receipt to the file of the settings, and delete what is too old."""
+        """Keep a run that has ended: write its receipt to the file of the settings, and drop what is too old."""
         self._runs.mark_ended(run)
-        self._log_bytes += run.log.size
         self._write_receipt(run)
-        ended = self._runs.ended(run.info.owner)
+        self.keep(run.info.owner, (run,))
+
+    def keep(self, owner: str, runs: Iterable[ServedRun]) -> None:
+        """Count the memory of registered runs that have ended, and drop what is too old."""
+        for run in runs:
+            self._memory.hold(("run", run.id), owner, run.messages, run.log.size)
+            self._sessions.measure(owner, run.info.session)
+        ended = self._runs.ended(owner)
         for old in ended[: max(0, len(ended) - self._settings.keep_runs)]:
-            self._delete(old)
-        if self._log_bytes > self._settings.keep_bytes:
-            self._free_memory()
+            self.drop(old)
+        self._free_memory()
 
-    def delete(self, run: ServedRun) -> None:
-        """Delete an ended run. Raises `Problem` while it is running."""
-        if run.run is not None:
-            raise Problem(409, "running", "The run has not ended.", todo="Stop it first: POST /runs/{id}/cancel.")
-        self._delete(run)
+    @property
+    def is_full(self) -> bool:
+        """Whether the memory for ended runs is used up."""
+        return self._memory.total >= self._settings.keep_bytes
 
-    def _delete(self, run: ServedRun) -> None:
+    def drop(self, run: ServedRun) -> None:
+        """Drop a run from memory."""
         if self._runs.remove(run):
-            self._log_bytes -= run.log.size
+            self._memory.drop(("run", run.id))
             self._usage.add(run)
             self._run_lists.run_deleted(run)
 
     def _free_memory(self) -> None:
-        for old in sorted(self._runs.ended(), key=lambda run: run.ended_at or 0.0):
-            if self._log_bytes <= self._settings.keep_bytes:
+        """Drop the oldest of the owner that needs the most, until all fit: no owner can crowd out another."""
+        while self._memory.total > self._settings.keep_bytes:
+            if not any(self._drop_oldest(owner) for owner in self._memory.largest_first()):
                 return
-            self._delete(old)
+
+    def _drop_oldest(self, owner: str) -> bool:
+        """Drop the oldest ended run of an owner, and its session when that has no other run; False without any."""
+        oldest = next((run for run in self._runs.of(owner).values() if run.run is None), None)
+        if oldest is None:
+            return self._sessions.drop_oldest(owner)
+        self.drop(oldest)
+        name = oldest.info.session
+        if name is not None and all(run.info.session != name for run in self._runs.of(owner).values()):
+            self._sessions.drop(owner, name)
+        return True
 
     def _write_receipt(self, run: LiveRun) -> None:
         if self._settings.receipts is not None:

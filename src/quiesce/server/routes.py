@@ -16,6 +16,7 @@ from ..interrupts import Approve, Deny
 from ..run.handle import Run
 from . import schemas
 from .endpoint import ApiRequest, json_response
+from .history import no_such_session
 from .problems import Problem
 from .registry import ServedRun
 from .services import Services
@@ -34,12 +35,15 @@ async def start_run(request: ApiRequest) -> Response:
         message = f"An Idempotency-Key has 1 to {_MAX_KEY_LENGTH} printable characters."
         raise Problem(422, "bad_idempotency_key", message)
     body, services = request.body(schemas.StartRun), request.services
-    earlier = services.starter.started_earlier(request.owner, body, key)
+    earlier = await services.starter.started_earlier(request.owner, body, key)
     if earlier is not None:
         return json_response(schemas.RunAnswer(earlier.view()), 200, {"Location": f"runs/{earlier.id}"})
     agent = services.agents.get(body.agent)
     options = await services.deps.options(request.http, request.owner, agent, body.session)
     run, is_new = services.starter.start(request.owner, body, key, options)
+    if is_new and body.session is not None and body.on_busy == "refuse" and services.sessions.are_stored:
+        await services.starter.wait_for_begin(run)
+        await services.starter.check_begun(run)
     return json_response(schemas.RunAnswer(run.view()), 201 if is_new else 200, {"Location": f"runs/{run.id}"})
 
 
@@ -66,7 +70,7 @@ async def show_run(request: ApiRequest) -> Response:
 
 async def delete_run(request: ApiRequest) -> Response:
     """`DELETE /runs/{id}`."""
-    request.services.retention.delete(request.run)
+    await request.services.history.delete_run(request.run)
     return Response(status_code=204)
 
 
@@ -160,9 +164,9 @@ async def _follow_up(request: ApiRequest, answers: dict[str, Any] | None) -> Res
     services, info = request.services, request.run.info
     options = await services.deps.options(request.http, request.owner, info.agent, info.session)
     run, is_new = services.starter.follow_up(request.run, answers, options)
-    if is_new and answers is not None:
+    if is_new:
         await services.starter.wait_for_begin(run)
-        services.starter.check_answered(run)
+        await services.starter.check_begun(run)
     return json_response(schemas.RunAnswer(run.view()), 201 if is_new else 200)
 
 
@@ -188,7 +192,9 @@ async def list_sessions(request: ApiRequest) -> Response:
 
 async def show_session(request: ApiRequest) -> Response:
     """`GET /sessions/{name}`."""
-    session = request.services.sessions.get(request.owner, request.http.path_params["name"])
+    session = await request.services.history.session(request.owner, request.http.path_params["name"])
+    if session is None:
+        raise no_such_session()
     runs = tuple(
         run.view() for run in request.services.runs.newest_first(request.owner) if run.info.session == session.name
     )
@@ -197,7 +203,7 @@ async def show_session(request: ApiRequest) -> Response:
 
 async def delete_session(request: ApiRequest) -> Response:
     """`DELETE /sessions/{name}`."""
-    await request.services.sessions.delete(request.owner, request.http.path_params["name"])
+    await request.services.history.delete_session(request.owner, request.http.path_params["name"])
     return Response(status_code=204)
 
 
@@ -207,6 +213,7 @@ async def delete_session(request: ApiRequest) -> Response:
 async def show_usage(request: ApiRequest) -> Response:
     """`GET /usage`."""
     services = request.services
+    await services.history.count_usage(request.owner)
     return json_response(services.usage.report(request.owner, services.runs.newest_first(request.owner)))
 
 

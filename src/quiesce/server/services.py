@@ -11,6 +11,8 @@ from ..cancellation import CancellationToken
 from ..sessions import SessionStore
 from .agents import AgentTable
 from .deps import DepsFactory, DepsSource
+from .history import History
+from .memory_use import MemoryUse
 from .quotas import Quotas
 from .registry import RunRegistry
 from .retention import Retention, check_receipts
@@ -18,7 +20,6 @@ from .run_list import RunLists
 from .sessions import SessionRegistry
 from .settings import Settings
 from .starter import RunStarter
-from .stored_runs import StoredRuns
 from .undo import UndoTasks
 from .usage import UsageTotals
 
@@ -32,8 +33,9 @@ class Services:
     sessions    the named conversations by owner
     run_lists   the streams of changes in the run lists
     quotas      the limits on runs and streams, and whether the server drains
-    usage       the usage of deleted runs
-    retention   deletes ended runs
+    usage       the usage of runs that are not in memory
+    retention   drops ended runs from memory
+    history     finds runs and sessions in memory or in the store, and deletes them
     starter     starts runs
     undos       the undos that are in progress
     shutdown    cancelled when the time for draining is almost over
@@ -51,28 +53,39 @@ class Services:
         self.agents: Final = AgentTable(agents)
         self.deps: Final = DepsSource(deps, agents, settings.max_wait)
         self.runs: Final = RunRegistry()
-        self.sessions: Final = SessionRegistry(settings.keep_sessions, store)
+        memory = MemoryUse()
+        self.sessions: Final = SessionRegistry(settings.keep_sessions, memory, store)
         self.run_lists: Final = RunLists(self.runs)
         self.quotas: Final = Quotas(settings, self.runs)
-        self.usage: Final = UsageTotals()
-        self.retention: Final = Retention(settings, self.runs, self.run_lists, self.usage)
+        self.usage: Final = UsageTotals(stored=store is not None)
+        self.retention: Final = Retention(
+            settings,
+            runs=self.runs,
+            sessions=self.sessions,
+            run_lists=self.run_lists,
+            usage=self.usage,
+            memory=memory,
+        )
+        self.history: Final = History(
+            settings,
+            agents=self.agents,
+            runs=self.runs,
+            sessions=self.sessions,
+            retention=self.retention,
+            usage=self.usage,
+            store=store,
+        )
         self.starter: Final = RunStarter(self)
         self.undos: Final = UndoTasks(self.quotas, self.run_lists, self.shutdown)
         self._store: Final = store
 
     async def open(self) -> None:
-        """Restore the sessions and runs of earlier servers from the store. Crashed runs are at rest afterwards.
+        """List the stored sessions of earlier servers. Raises a `StoreError`.
 
         Raises `ConfigurationError` when receipts cannot be written.
         """
         check_receipts(self.settings.receipts)
-        if self._store is None:
-            return
-        restored = await StoredRuns(self._store).restore(self.agents.by_name, self.settings.keep_sessions)
-        for each in restored:
-            self.sessions.restore(each.owner, each.name, each.agent, each.session)
-        runs = sorted((run for each in restored for run in each.runs), key=lambda run: run.info.created_at)
-        self.runs.restore(runs[-self.settings.keep_runs :])
+        await self.history.open()
 
     async def close(self) -> None:
         """Close the store."""

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import time
-from contextlib import suppress
 from typing import Final
 
 from ..agent import AnyAgent
-from ..errors import SessionNotFound
 from ..messages import Message
-from ..sessions import Conversation, Session, SessionStore
+from ..sessions import Conversation, SessionStore
+from .memory_use import MemoryUse
 from .problems import Problem
 from .schemas import SESSION_PATTERN, SessionView
-from .stored_runs import stored_name
+from .stored_session import StoredSession, stored_name
 
 _NAME: Final = re.compile(SESSION_PATTERN.strip("^$"))
 
@@ -22,11 +20,11 @@ _NAME: Final = re.compile(SESSION_PATTERN.strip("^$"))
 class OwnedSession:
     """A conversation of one owner, with its name and agent."""
 
-    def __init__(self, name: str, agent: AnyAgent, conversation: Conversation) -> None:
+    def __init__(self, name: str, agent: AnyAgent, conversation: Conversation, updated_at: float | None = None) -> None:
         self.name: Final = name
         self.agent: Final = agent
         self.conversation: Final = conversation
-        self.updated_at = time.time()
+        self.updated_at = time.time() if updated_at is None else updated_at
 
     @property
     def messages(self) -> tuple[Message, ...]:
@@ -41,14 +39,15 @@ class OwnedSession:
 
 
 class SessionRegistry:
-    """The sessions of all owners.
+    """The sessions of all owners that are in memory.
 
-    In memory, the least recently used idle session is dropped when an owner has too many. With a store, sessions are
-    also saved there, under names that begin with the owner's.
+    The least recently used idle session is dropped when an owner has too many. With a store, sessions are also saved
+    there, under names that begin with the owner's, and can be read again.
     """
 
-    def __init__(self, keep: int, store: SessionStore | None = None) -> None:
+    def __init__(self, keep: int, memory: MemoryUse, store: SessionStore | None = None) -> None:
         self._keep: Final = keep
+        self._memory: Final = memory
         self._store: Final = store
         self._by_owner: Final[dict[str, dict[str, OwnedSession]]] = {}
 
@@ -59,15 +58,11 @@ class SessionRegistry:
 
     def open(self, owner: str, name: str, agent: AnyAgent) -> OwnedSession:
         """The session of this name, created if there is none. Raises `Problem` when it belongs to another agent."""
-        if _NAME.fullmatch(name) is None:  # `$` in the schema's pattern also matches before a final newline
-            raise Problem(
-                422, "bad_session", "This session name is not valid.", todo=f"It must match {SESSION_PATTERN}"
-            )
         sessions = self._by_owner.setdefault(owner, {})
         session = sessions.pop(name, None)
         if session is None:
             session = OwnedSession(name, agent, self._new_conversation(owner, name, agent))
-            self._drop_idle(sessions)
+            self._drop_idle(owner)
         sessions[name] = session
         if session.agent is not agent:
             raise Problem(
@@ -79,40 +74,53 @@ class SessionRegistry:
         session.updated_at = time.time()
         return session
 
-    def restore(self, owner: str, name: str, agent: AnyAgent, conversation: Conversation) -> None:
-        """Register a session of an earlier process."""
-        self._by_owner.setdefault(owner, {})[name] = OwnedSession(name, agent, conversation)
+    def restore(self, owner: str, session: OwnedSession) -> OwnedSession:
+        """Register a session that was read from the store; returns the one that is registered."""
+        registered = self._by_owner.setdefault(owner, {}).setdefault(session.name, session)
+        self.measure(owner, session.name)
+        return registered
 
     def _new_conversation(self, owner: str, name: str, agent: AnyAgent) -> Conversation:
         if self._store is None:
             return agent.conversation.branch()
-        return Session(stored_name(owner, name), self._store)
+        return StoredSession(stored_name(owner, name), self._store)
 
     def newest_first(self, owner: str) -> tuple[OwnedSession, ...]:
         """The sessions of one owner, the last used first."""
-        return tuple(reversed(self._by_owner.get(owner, {}).values()))
+        sessions = self._by_owner.get(owner, {}).values()
+        return tuple(sorted(sessions, key=lambda session: session.updated_at, reverse=True))
 
-    def get(self, owner: str, name: str) -> OwnedSession:
-        """One session of an owner. Raises `Problem` when there is none of that name."""
-        session = self._by_owner.get(owner, {}).get(name)
-        if session is None:
-            message = "There is no session with this name."
-            raise Problem(404, "no_such_session", message, todo="GET /sessions lists yours.")
-        return session
+    def find(self, owner: str, name: str) -> OwnedSession | None:
+        """One session of an owner that is in memory."""
+        return self._by_owner.get(owner, {}).get(name)
 
-    async def delete(self, owner: str, name: str) -> None:
-        """Delete a session, also from the store. Raises `Problem` when there is none, or while a run uses it."""
-        session = self.get(owner, name)
-        if session.conversation.holder is not None:
-            raise Problem(
-                409, "session_busy", f"Run {session.conversation.holder} is using this session.", todo="Stop it first."
-            )
-        if self._store is not None:
-            with suppress(SessionNotFound):  # no run has written to it yet
-                await asyncio.wrap_future(self._store.delete(stored_name(owner, name)))
-        self._by_owner[owner].pop(name, None)
+    # --- Memory -------------------------------------------------------------------------------------------------
 
-    def _drop_idle(self, sessions: dict[str, OwnedSession]) -> None:
-        idle = [name for name, session in sessions.items() if session.conversation.holder is None]
-        for name in idle[: max(0, len(sessions) - self._keep + 1)]:
-            del sessions[name]
+    def measure(self, owner: str, name: str | None) -> None:
+        """Count the memory of a session as it is now."""
+        session = None if name is None else self.find(owner, name)
+        if session is not None:
+            self._memory.hold(("session", owner, name), owner, session.messages)
+
+    def drop(self, owner: str, name: str) -> bool:
+        """Drop an idle session from memory. False when there is none, or while a run uses it."""
+        session = self.find(owner, name)
+        if session is None or session.conversation.holder is not None:
+            return False
+        del self._by_owner[owner][name]
+        self._memory.drop(("session", owner, name))
+        return True
+
+    def drop_oldest(self, owner: str) -> bool:
+        """Drop the least recently used session of an owner from memory. False when none is idle."""
+        return any(self.drop(owner, name) for name in tuple(self._by_owner.get(owner, {})))
+
+    def _drop_idle(self, owner: str) -> None:
+        while len(self._by_owner[owner]) >= self._keep and self.drop_oldest(owner):
+            pass
+
+
+def check_session_name(name: str) -> None:
+    """Raises `Problem` for a name that is not valid: `$` in the schema's pattern also matches before a newline."""
+    if _NAME.fullmatch(name) is None:
+        raise Problem(422, "bad_session", "This session name is not valid.", todo=f"It must match {SESSION_PATTERN}")

@@ -11,7 +11,7 @@ import anyio
 import msgspec
 
 from ..agent import AnyAgent
-from ..errors import InterruptError
+from ..errors import InterruptError, SessionBusy
 from ..hooks import OnLateOutcome
 from ..interrupts import Answers
 from ..messages import Text, UserMessage
@@ -19,13 +19,15 @@ from ..run.handle import Run
 from ..run.options import RunOptions
 from ..sessions import Session
 from .event_log import MemoryLog
-from .idempotency import IdempotencyKeys
+from .idempotency import IdempotencyKeys, check_same_request
 from .live_run import LiveRun
 from .problems import Problem
 from .registry import ServedRun
 from .run_info import PROMPT_LENGTH, RunInfo
 from .schemas import StartRun
+from .sessions import check_session_name
 from .stored_log import JournaledLog, StoredEvents
+from .stored_session import StartedRun, StoredSession, name_for_one_run
 
 if TYPE_CHECKING:
     from .services import Services
@@ -42,9 +44,27 @@ class RunStarter:
         self._services: Final = services
         self._idempotency_keys: Final = IdempotencyKeys()
 
-    def started_earlier(self, owner: str, request: StartRun, idempotency_key: str | None) -> ServedRun | None:
-        """The run that this idempotency key has started, if there is one. Raises `Problem`."""
-        return None if idempotency_key is None else self._find(owner, idempotency_key, _fingerprint(request))
+    async def started_earlier(self, owner: str, request: StartRun, idempotency_key: str | None) -> ServedRun | None:
+        """The run that this request, with its idempotency key, has started before, if there is one.
+
+        Also reads the session that the request names, or that it would be given, so that `start()` finds it in memory.
+        Raises `Problem`, or a `StoreError`.
+        """
+        if request.session is not None:
+            check_session_name(request.session)
+        name = self._session_name(owner, request, idempotency_key)
+        started = None if idempotency_key is None else self._idempotency_keys.find(owner, idempotency_key)
+        if name is not None and started is None:
+            session = await self._services.history.session(owner, name)
+            if idempotency_key is not None and session is not None and isinstance(session.conversation, StoredSession):
+                started = session.conversation.started_by(idempotency_key)
+        if started is None:
+            return None
+        check_same_request(started, _fingerprint(request))
+        run = await self._services.history.run(owner, started.run_id)
+        if run is None:
+            raise Problem(410, "run_forgotten", f"This request started run {started.run_id}, which has been deleted.")
+        return run
 
     def start(
         self, owner: str, request: StartRun, idempotency_key: str | None, options: RunOptions[Any] | None = None
@@ -53,14 +73,13 @@ class RunStarter:
 
         Nothing in here waits, so two requests with the same idempotency key cannot both start a run. Raises `Problem`.
         """
-        earlier = self.started_earlier(owner, request, idempotency_key)
-        if earlier is not None:
-            return earlier, False
+        started = None if idempotency_key is None else self._idempotency_keys.find(owner, idempotency_key)
+        if started is not None:
+            check_same_request(started, _fingerprint(request))
+            return self._services.runs.get(owner, started.run_id), False
         self._services.quotas.check_new_run(owner)
         agent = self._services.agents.get(request.agent)
-        session = request.session
-        if session is None and self._services.sessions.are_stored:
-            session = f"run-{uuid.uuid4().hex[:12]}"  # a stored run needs a session with a name
+        session = self._session_name(owner, request, idempotency_key)
         if session is None:
             conversation = agent.conversation.branch()
         else:
@@ -72,8 +91,17 @@ class RunStarter:
         run = self._isolated(agent).start(prompt, **given)
         served = self._register(run, self._info(owner, agent, session, request))
         if idempotency_key is not None:
-            self._idempotency_keys.remember(owner, idempotency_key, _fingerprint(request), run.id)
+            started = StartedRun(run.id, _fingerprint(request))
+            self._idempotency_keys.remember(owner, idempotency_key, started)
+            if isinstance(conversation, StoredSession):
+                conversation.note_request(idempotency_key, started)
         return served, True
+
+    def _session_name(self, owner: str, request: StartRun, idempotency_key: str | None) -> str | None:
+        """The session of a run: a stored run needs one with a name. None for one that is not stored and names none."""
+        if request.session is not None or not self._services.sessions.are_stored:
+            return request.session
+        return name_for_one_run(uuid.uuid4().hex if idempotency_key is None else f"{owner}\n{idempotency_key}")
 
     def follow_up(
         self, earlier: ServedRun, answers: Answers | None, options: RunOptions[Any] | None = None
@@ -105,20 +133,15 @@ class RunStarter:
             with anyio.move_on_after(_BEGIN_WAIT):
                 await run.log.read(0)
 
-    def check_answered(self, run: ServedRun) -> None:
-        """Raises the `InterruptError` of a run whose answers came too late; that run is deleted."""
-        if run.result is not None and isinstance(run.result.error, InterruptError):
-            self._services.retention.delete(run)
-            raise run.result.error
+    async def check_begun(self, run: ServedRun) -> None:
+        """Raises the error of a run that could not begin; that run is deleted.
 
-    def _find(self, owner: str, key: str, fingerprint: bytes) -> ServedRun | None:
-        run_id = self._idempotency_keys.run_id(owner, key, fingerprint)
-        if run_id is None:
-            return None
-        run = self._services.runs.of(owner).get(run_id)
-        if run is None:
-            raise Problem(410, "run_forgotten", f"This request started run {run_id}, which has been deleted.")
-        return run
+        An `InterruptError` when its answers came too late, or `SessionBusy` when another server has its session.
+        """
+        if run.result is not None and isinstance(run.result.error, InterruptError | SessionBusy):
+            self._idempotency_keys.forget(run.info.owner, run.id)
+            await self._services.history.delete_run(run)
+            raise run.result.error
 
     def _info(self, owner: str, agent: AnyAgent, session: str | None, request: StartRun) -> RunInfo:
         grace = request.disconnect_grace

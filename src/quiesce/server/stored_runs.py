@@ -5,16 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Final, cast
-from urllib.parse import quote, unquote
 
 import msgspec
 
-from ..agent import Agent, AnyAgent
-from ..errors import StoreDamaged, StoreError
+from ..agent import AnyAgent
+from ..errors import SessionBusy, SessionNotFound, StoreDamaged
 from ..events import Event, MessageAdded, ModelCallEnded, ModelCallStarted, RunEnded, TextDelta
 from ..interrupts import Interrupt
 from ..messages import Message, Outcome, UserMessage
@@ -22,31 +20,23 @@ from ..phases import Phase
 from ..receipt import CallReceipt, EndReason, Receipt
 from ..run.undo import undoable_tools
 from ..sessions import Session, SessionStore
+from ..sessions.journal.buffer import WRITER
 from ..sessions.journal.recovery import Crash
 from ..sessions.journal.rows import NumberedEvent, late_outcomes
 from ..sessions.records import Lease, RunRecord
 from ..usage.ledger import LedgerEntry, summarise
 from .run_info import PROMPT_LENGTH, TEXT_TAIL_LENGTH, RunInfo
 from .schemas import RunStatus, RunView, usage_view
+from .sessions import OwnedSession
 from .stored_log import StoredEvents, StoredLog
+from .stored_session import StoredSession, stored_name
 from .stream_readers import StreamReaders
 
 _log: Final = logging.getLogger("quiesce.server")
 
 
-def stored_name(owner: str, session: str) -> str:
-    """The name of an owner's session in the store."""
-    return f"{quote(owner, safe='@')}/{session}"
-
-
-def owner_and_name(stored: str) -> tuple[str, str] | None:
-    """The owner and the name of a stored session; None for a session that was not made by a server."""
-    owner, slash, name = stored.partition("/")
-    return (unquote(owner), name) if slash and owner and name else None
-
-
 class StoredRun:
-    """A run of an earlier process that ended, or crashed and was brought to rest when the store was opened."""
+    """A run that is not in memory any more, read from the store. One that crashed was brought to rest first."""
 
     run = None
     result = None
@@ -60,7 +50,6 @@ class StoredRun:
         owner: str,
         name: str,
         agent: AnyAgent,
-        is_last: bool,
     ) -> None:
         events = [each.event for each in numbered]
         prompt = _prompt(events)[:PROMPT_LENGTH]
@@ -69,9 +58,11 @@ class StoredRun:
         self.conversation: Final = session
         self.readers: Final = StreamReaders(None, self.info)
         self.ended_at: Final = record.ended or record.started
-        self.entries: Final = _entries(record.run_id, events)
-        self.receipt: Final = _receipt(record, self.entries)
+        self.receipt: Final = _receipt(record, events)
+        self.entries: Final = self.receipt.usage.entries  # with those of sub-agents, which have journals of their own
         self.status: Final[RunStatus] = "ended" if record.status == "ended" else "crashed"
+        # The run that wrote to the session last, as the session has noted it: that run may have been deleted.
+        is_last = session.values.get(WRITER, b"").decode() == record.run_id and session.holder is None
         self._last_messages: Final = session.messages if is_last else ()
         self._asked: Final = {each.id for each in session.interrupts} if is_last else set[str]()
         text = "".join(event.text for event in events if isinstance(event, TextDelta))
@@ -122,65 +113,60 @@ class StoredRun:
         return self.conversation.messages != self._last_messages
 
 
-@dataclass(frozen=True, slots=True)
-class RestoredSession:
-    """A stored session of an owner, its agent and its runs, the oldest first."""
-
-    owner: str
-    name: str
-    agent: AnyAgent
-    session: Session
-    runs: tuple[StoredRun, ...]
-
-
 class StoredRuns:
-    """The sessions and runs of earlier servers in a store."""
+    """Reads the sessions of these agents, and their runs, from a store."""
 
-    def __init__(self, store: SessionStore) -> None:
+    def __init__(self, store: SessionStore, agents: Mapping[str, AnyAgent]) -> None:
         self.store: Final = store
+        self._agents: Final = agents
 
-    async def restore(self, agents: dict[str, Agent], most: int) -> list[RestoredSession]:
-        """The stored sessions of these agents, at most so many, the oldest first.
+    async def session(self, owner: str, name: str) -> tuple[OwnedSession, list[RunRecord]] | None:
+        """A session and its runs, the oldest first; None when there is none, or its agent is not served any more.
 
-        Sessions that a crash left open are sealed. A session that another living process holds is left out.
+        A session that a crash left open is sealed; not one in which another server is executing a run. Raises a
+        `StoreError`.
         """
-        found: list[RestoredSession] = []
-        infos = await asyncio.wrap_future(self.store.sessions())
-        for info in reversed(infos[:most]):
-            try:
-                restored = await self._restore_one(info.name, agents)
-            except StoreError as error:
-                _log.warning("session %s is not restored: %s", info.name, error)
-                continue
-            if restored is not None:
-                found.append(restored)
-        return found
-
-    async def _restore_one(self, stored_as: str, agents: dict[str, Agent]) -> RestoredSession | None:
-        owner_and_session = owner_and_name(stored_as)
-        if owner_and_session is None:
+        session = StoredSession(stored_name(owner, name), self.store)
+        try:
+            records = await self._load(session)
+        except SessionNotFound:
             return None
-        owner, name = owner_and_session
-        session = Session(stored_as, self.store)
-        records = await self._load(session)
-        agent = agents.get(records[-1].agent) if records else None
+        agent = self._agents.get(records[-1].agent) if records else None
         if agent is None:
             return None
-        runs = [
-            StoredRun(
-                record,
-                await StoredEvents(session, record.run_id).after(0, most=None),
-                session,
-                owner=owner,
-                name=name,
-                agent=agent,
-                is_last=record is records[-1],
-            )
-            for record in records
-        ]
-        for run in runs:
-            await self._add_late_outcomes(stored_as, run)
-        return RestoredSession(owner, name, agent, session, tuple(runs))
+        return OwnedSession(name, agent, session, max(run.ended or run.started for run in records)), records
+
+    async def run(self, owner: str, session: OwnedSession, record: RunRecord) -> StoredRun:
+        """An ended run of a session that was loaded. Raises a `StoreError`."""
+        conversation = session.conversation
+        assert isinstance(conversation, Session)
+        run = StoredRun(
+            record,
+            await StoredEvents(conversation, record.run_id).after(0, most=None),
+            conversation,
+            owner=owner,
+            name=session.name,
+            agent=session.agent,
+        )
+        if any(call.outcome is Outcome.ABANDONED for call in run.receipt.calls):
+            rows = await asyncio.wrap_future(self.store.rows(conversation.name, run.id, marks=True))
+            with suppress(StoreDamaged):
+                run.receipt.late.extend(late_outcomes(rows))
+        return run
+
+    async def seal(self, session: OwnedSession) -> None:
+        """Seal what a run left open in a session, unless another server is executing a run in it."""
+        assert isinstance(session.conversation, Session)
+        with suppress(SessionBusy):
+            await _seal(session.conversation)
+
+    async def entries(self, stored_as: str, record: RunRecord) -> tuple[LedgerEntry, ...]:
+        """What the requests of an ended run have used. Raises a `StoreError`."""
+        saved = _saved_receipt(record)
+        if saved is not None:
+            return saved.usage.entries
+        found = await StoredEvents(Session(stored_as, self.store), record.run_id).after(0, most=None)
+        return _entries(record.run_id, [each.event for each in found])
 
     async def _load(self, session: Session) -> list[RunRecord]:
         """Load a session, sealed if a crash left it open; returns its runs."""
@@ -191,17 +177,12 @@ class StoredRuns:
                 records = await asyncio.wrap_future(self.store.runs(session.name))
             else:
                 await session.load()
+        except SessionBusy:
+            await session.load()
         except StoreDamaged as error:
             _log.warning("session %s is damaged; only its intact part is shown: %s", session.name, error)
             await session.load()
         return records
-
-    async def _add_late_outcomes(self, stored_as: str, run: StoredRun) -> None:
-        """Add to the receipt the outcomes of abandoned calls that were stored after it."""
-        if any(call.outcome is Outcome.ABANDONED for call in run.receipt.calls):
-            rows = await asyncio.wrap_future(self.store.rows(stored_as, run.id, marks=True))
-            with suppress(StoreDamaged):
-                run.receipt.late.extend(late_outcomes(rows))
 
 
 async def _seal(session: Session) -> None:
@@ -229,13 +210,18 @@ def _entries(run_id: str, events: Sequence[Event]) -> tuple[LedgerEntry, ...]:
     return (*entries, *(LedgerEntry(f"{run_id}-cut-{number}", run_id, *request) for number, request in numbered))
 
 
-def _receipt(record: RunRecord, entries: tuple[LedgerEntry, ...]) -> Receipt:
+def _saved_receipt(record: RunRecord) -> Receipt | None:
+    """The stored receipt; None after a crash, and for a run whose last save failed."""
+    with suppress(msgspec.MsgspecError):
+        return msgspec.json.decode(record.detail, type=Receipt) if record.status == "ended" else None
+    return None
+
+
+def _receipt(record: RunRecord, events: Sequence[Event]) -> Receipt:
     """The stored receipt; after a crash, one with only what is known."""
-    if record.status == "ended":
-        try:
-            return msgspec.json.decode(record.detail, type=Receipt)
-        except msgspec.MsgspecError:
-            pass  # a run whose last save failed was stored without one
+    saved = _saved_receipt(record)
+    if saved is not None:
+        return saved
     unknown: tuple[CallReceipt, ...] = ()
     with suppress(msgspec.MsgspecError):
         crash = msgspec.json.decode(record.detail, type=Crash)
@@ -249,5 +235,5 @@ def _receipt(record: RunRecord, entries: tuple[LedgerEntry, ...]) -> Receipt:
         latency=None,
         calls=unknown,
         still_running=(),
-        usage=summarise(entries),
+        usage=summarise(_entries(record.run_id, events)),
     )

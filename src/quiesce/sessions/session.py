@@ -26,7 +26,7 @@ from .journal.recovery import CRASH_NOTE, Crash, Sealing, seal_unfinished, set_m
 from .journal.rows import NumberedEvent, Row, encode, late_outcomes, unpack
 from .journal.run_host import RunHost
 from .queue.waiting import BusyPolicy, SessionWaiter
-from .records import Lease, RunEnd, RunRecord, SentElsewhere, Snapshot, WriteBatch
+from .records import Lease, RunEnd, RunRecord, SentElsewhere, Snapshot, WriteBatch, holder
 from .state import STATE, unsavable
 from .store import SessionStore
 from .stores.resolve import resolve_store
@@ -306,6 +306,16 @@ class Session(Conversation):
             raise
         self._stored.session_id = taken.lease.session_id
         return taken.lease
+
+    async def delete(self) -> None:
+        """Delete the session from its store, while no run uses it. Raises `SessionNotFound` or `SessionBusy`.
+
+        A lease that a run here could not give back, because the store failed, does not count.
+        """
+        await asyncio.wrap_future(self.store.load(self.name))  # so that none is made
+        mine = await asyncio.wrap_future(self.store.acquire(self.name, holder(self._owner), seconds=self.lease))
+        await asyncio.wrap_future(self.store.release(mine.lease))
+        await asyncio.wrap_future(self.store.delete(self.name))
 
     def stop_watching(self) -> bool:
         """Stop watching the queue, which the journal does from now on. Whether a prompt may have come before that."""

@@ -166,6 +166,17 @@ class SessionStore(Coordination, Protocol):
         """
         ...
 
+    def find_run(self, run_id: str) -> Future[list[str]]:
+        """The names of the sessions that have a run with this id: in most stores one, or none."""
+        ...
+
+    def delete_run(self, session: str, run_id: str) -> Future[None]:
+        """Remove an ended run and its journal; what it said stays in the conversation. Fails with `SessionNotFound`.
+
+        A run that has not ended stays. Needs no lease.
+        """
+        ...
+
     def delete(self, session: str) -> Future[None]:
         """Remove a session and everything that belongs to it. Fails with `SessionNotFound`, or with `SessionBusy`."""
         ...

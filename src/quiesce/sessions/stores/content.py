@@ -43,7 +43,13 @@ class AddedLate(Struct, frozen=True, tag="late"):
     payload: bytes
 
 
-Record: TypeAlias = Created | Written | AddedLate
+class RunDeleted(Struct, frozen=True, tag="run deleted"):
+    """A run was deleted, with its journal."""
+
+    run_id: str
+
+
+Record: TypeAlias = Created | Written | AddedLate | RunDeleted
 
 _decoder: Final[msgspec.msgpack.Decoder[Record]] = msgspec.msgpack.Decoder(Record)
 encode_record: Final = msgspec.msgpack.Encoder().encode
@@ -90,6 +96,8 @@ class SessionContent:
                 return run_id in self._runs and self._runs[run_id].status != "running"
             case AddedLate(run_id, payload):
                 return any(row.payload == payload for row in self._journal.get(run_id, {}).values())
+            case RunDeleted(run_id):
+                return not self.has_run(run_id) or self._runs[run_id].status == "running"
             case _:
                 return False
 
@@ -102,6 +110,9 @@ class SessionContent:
             case AddedLate(run_id, payload):
                 rows = self._journal.setdefault(run_id, {})
                 rows[max((LATE_ROWS, *rows)) + 1] = Row(payload, A_MARK)
+            case RunDeleted(run_id):
+                self._runs.pop(run_id, None)
+                self._journal.pop(run_id, None)
             case Created():
                 raise StoreDamaged("A session was made twice.")
 

@@ -11,7 +11,7 @@ from msgspec import structs
 
 from ...errors import LeaseLost, StoreDamaged, StoreError, StoreUnavailable
 from ..store import Store
-from .content import AddedLate, Created, Record, SessionContent, Written, decode_record, encode_record
+from .content import AddedLate, Created, Record, RunDeleted, SessionContent, Written, decode_record, encode_record
 from .memory import HeldSession, MemoryStore
 from .store_thread import StoreThread
 
@@ -126,7 +126,7 @@ class LocalStore(MemoryStore):
         held = self._existing(session)
         if found == record:
             return
-        if isinstance(record, AddedLate):  # needs no lease
+        if isinstance(record, AddedLate | RunDeleted):  # needs no lease
             self._save(held, record)
             return
         held.holder, held.fence = None, held.fence + 1

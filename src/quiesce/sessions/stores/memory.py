@@ -26,7 +26,7 @@ from ..records import (
     Snapshot,
     WriteBatch,
 )
-from .content import AddedLate, Created, Record, SessionContent, as_record
+from .content import AddedLate, Created, Record, RunDeleted, SessionContent, as_record
 
 _T = TypeVar("_T")
 # When a withdrawn position expired, on any clock.
@@ -177,6 +177,14 @@ class MemoryStore:
         """See `SessionStore.rows`."""
         return self._submit(lambda: self._existing(session).content.rows(run_id, after, most, marks=marks))
 
+    def find_run(self, run_id: str) -> Future[list[str]]:
+        """See `SessionStore.find_run`."""
+        return self._submit(lambda: [name for name in self._names() if self._existing(name).content.has_run(run_id)])
+
+    def delete_run(self, session: str, run_id: str) -> Future[None]:
+        """See `SessionStore.delete_run`."""
+        return self._submit(self._delete_run, session, RunDeleted(run_id))
+
     def delete(self, session: str) -> Future[None]:
         """See `SessionStore.delete`."""
         return self._submit(self._delete, session)
@@ -296,6 +304,13 @@ class MemoryStore:
         if not held.content.holds(record):
             self._save(held, record)
         return True
+
+    def _delete_run(self, session: str, record: RunDeleted) -> None:
+        held = self._existing(session)
+        if not held.content.holds(record):
+            self._save(held, record)
+            if held.holder is None:  # a write of the run that lands late would bring it back
+                held.fence += 1
 
     def _delete(self, session: str) -> None:
         busy = decide_lease(self._info(self._existing(session)), (), None, None).busy

@@ -35,6 +35,7 @@ SQLITE_MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
             said_in TEXT NOT NULL DEFAULT '', key TEXT NOT NULL UNIQUE)""",
         "CREATE INDEX letters_of_session ON letters (session, place)",
     ),
+    ("CREATE INDEX runs_by_id ON runs (run)",),
 )
 
 POSTGRES_MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
@@ -69,4 +70,5 @@ POSTGRES_MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
             taken_by TEXT NOT NULL DEFAULT '', said_in TEXT NOT NULL DEFAULT '', key TEXT NOT NULL UNIQUE)""",
         "CREATE INDEX quiesce_letters_of_session ON quiesce_letters (session, place)",
     ),
+    ("CREATE INDEX quiesce_runs_by_id ON quiesce_runs (run)",),
 )

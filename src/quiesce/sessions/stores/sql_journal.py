@@ -114,6 +114,24 @@ def runs_of(info: SessionInfo) -> Operation[list[RunRecord]]:
     return [RunRecord(*row) for row in found]
 
 
+def find_run(run_id: str) -> Operation[list[str]]:
+    """See `SessionStore.find_run`."""
+    found = yield Statement(
+        "SELECT name FROM {sessions} JOIN {runs} ON {sessions}.id = {runs}.session WHERE {runs}.run = $1", (run_id,)
+    )
+    return [row[0] for row in found]
+
+
+def delete_run(session_id: str, run_id: str) -> Operation[None]:
+    """See `SessionStore.delete_run`. The run goes first: its row says whether its journal may go."""
+    run = (session_id, run_id)
+    text = "DELETE FROM {runs} WHERE session = $1 AND run = $2 AND status <> 'running' RETURNING run"
+    if (yield Statement(text, run)):
+        yield Statement("DELETE FROM {journal} WHERE session = $1 AND run = $2", run)
+        # A write of the run that lands late would bring it back: its lease is superseded.
+        yield Statement("UPDATE {sessions} SET fence = fence + 1 WHERE id = $1 AND holder IS NULL", (session_id,))
+
+
 def snapshot_of(info: SessionInfo) -> Operation[Snapshot]:
     """A session at this moment."""
     found = yield Statement("SELECT position, payload FROM {messages} WHERE session = $1 ORDER BY position", (info.id,))

@@ -24,7 +24,7 @@ from ..records import (
 )
 from . import sql_sessions
 from .dialect import Access, Operation
-from .sql_journal import add_late, rows_after, runs_of, snapshot_of
+from .sql_journal import add_late, delete_run, find_run, rows_after, runs_of, snapshot_of
 from .sql_queue import prompts_of, return_prompts
 from .store_thread import StoreListener, StoreThread
 
@@ -166,6 +166,18 @@ class SQLStore:
             return rows_after(info.id, run_id, after, most, marks=marks)
 
         return self._submit("read", self._with_session, session, read)
+
+    def find_run(self, run_id: str) -> Future[list[str]]:
+        """See `SessionStore.find_run`."""
+        return self._submit("read", find_run, run_id)
+
+    def delete_run(self, session: str, run_id: str) -> Future[None]:
+        """See `SessionStore.delete_run`."""
+
+        def delete(info: SessionInfo) -> Operation[None]:
+            return delete_run(info.id, run_id)
+
+        return self._submit("durable", self._with_session, session, delete)
 
     def delete(self, session: str) -> Future[None]:
         """See `SessionStore.delete`."""
