@@ -1,5 +1,6 @@
 // Approvals and questions of an agent. The calls wait until each has an answer; answered ones run meanwhile.
 
+import { diffNode, isDiff } from "./diff.js";
 import { h, pretty, prettyArguments, say, show } from "./dom.js";
 
 /**
@@ -57,13 +58,10 @@ function closeInTime(seconds, close, signal) {
 
 /** What the call would do, as text. The lines of a diff are coloured. */
 function preview(interrupt) {
-  const lines = interrupt.preview.split("\n");
-  const isDiff = lines.some((line) => /^[+-]/.test(line));
-  return h("pre", { class: "preview", tabindex: 0, "aria-label": `Preview of ${interrupt.tool_name}` }, ...lines.map((line, index) => {
-    const text = index < lines.length - 1 ? `${line}\n` : line;
-    const kind = !isDiff ? "" : /^(\+\+\+|---|@@)/.test(line) ? "diff-head" : line.startsWith("+") ? "diff-added" : line.startsWith("-") ? "diff-removed" : "";
-    return kind ? h("span", { class: kind }, text) : text;
-  }));
+  const name = `Preview of ${interrupt.tool_name}`;
+  const made = isDiff(interrupt.preview) ? diffNode(interrupt.preview, name) : h("pre", { tabindex: 0, role: "region", "aria-label": name }, interrupt.preview);
+  made.classList.add("preview");
+  return made;
 }
 
 function card(interrupt, choose) {
