@@ -250,7 +250,7 @@ def test_the_list_is_live(page: Page, context: BrowserContext, site: Site) -> No
     other = context.new_page()
     other.goto(site.url)
     run_id = prompt(other, "stream a story for the list")
-    row = page.locator(f"a[href='#/runs/{run_id}']")
+    row = page.locator(f"a.run-row[href='#/runs/{run_id}']")
     expect(row.locator(".pill")).to_have_text("Running")
     expect(row.locator(".run-tail")).to_contain_text("harbour")
     other.keyboard.press("Escape")

@@ -54,15 +54,6 @@ export function retold(runId, messages) {
   return whole;
 }
 
-/** The earlier messages of the session, collapsed; nothing without any. */
-export function earlier(runId, messages) {
-  if (!messages.length) return [];
-  const told = retold(runId, messages);
-  told.element.setAttribute("aria-label", "Earlier in this session");
-  const number = messages.filter((message) => message.type !== "tool").length;
-  return [h("details", { class: "earlier" }, h("summary", {}, `Earlier in this session (${number} messages)`), told.element)];
-}
-
 function userEntry(entry) {
   const text = h("div", { class: "words", dir: "auto" });
   text.textContent = textOf(entry.content);

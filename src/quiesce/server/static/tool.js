@@ -8,7 +8,7 @@ import { textOf } from "./story.js";
 import { count, duration, OUTCOME } from "./words.js";
 
 const LONG = 4000;
-const STATE_WORDS = { asked: "being asked for", running: "running", waiting: "waits for you", ...OUTCOME };
+const STATE_WORDS = { asked: "being asked for", running: "running", waiting: "waits for you", answered: "was answered, see below", ...OUTCOME };
 
 export class ToolView {
   constructor(tool, stopTool) {
