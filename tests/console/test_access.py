@@ -163,7 +163,7 @@ def test_nothing_that_a_run_says_becomes_markup(page: Page, site: Site) -> None:
         expect(page.locator(place, has_text="<img src=x").first).to_be_visible()
     clean(page)
     page.goto(site.url)
-    page.locator(f"a[href='#/runs/{run_id}']").wait_for()
+    page.locator(f"a.run-row[href='#/runs/{run_id}']").wait_for()
     expect(page.locator("#agent option").nth(1)).to_contain_text("<img src=x")
     clean(page)
     page.goto(f"{site.url}#/runs/{NASTY}")

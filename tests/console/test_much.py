@@ -54,7 +54,10 @@ def test_thousands_of_events_are_all_shown(page: Page, site: Site) -> None:
     run_state(page, "Finished")
     said = page.request.get(f"{site.url}runs/{run_id}").json()["messages"][-1]["content"][0]["text"]
     assert len(said) > 50_000
-    all_shown = "said => document.querySelector('.entry.assistant .words')?.textContent === said"
+    all_shown = """said => {
+      const letters = (text) => text?.replaceAll(/\\s/g, "");
+      return letters(document.querySelector(".entry.assistant .words")?.textContent) === letters(said);
+    }"""
     page.wait_for_function(all_shown, arg=said)
     page.reload()
     run_state(page, "Finished")

@@ -116,7 +116,7 @@ def test_a_question_that_was_answered_is_nowhere_shown_as_waiting(page: Page, si
     expect(page.locator('#receipt [data-fact="Whole task"]')).to_contain_text("2 runs: 2 turns and 1 tool call in")
     page.get_by_role("link", name="All runs", exact=True).click()
     expect(page.locator(f"a[href='#/runs/{run_id}'] .pill")).to_have_text("No longer waiting")
-    page.locator(f"a[href='#/runs/{run_id}']").click()
+    page.locator(f"a.run-row[href='#/runs/{run_id}']").click()
     run_state(page, "No longer waiting")
 
 

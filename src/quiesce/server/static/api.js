@@ -97,6 +97,7 @@ const post = (path, body = {}, headers = {}) => json(path, { method: "POST", bod
 
 export const listAgents = () => json("agents");
 export const getRun = (id) => json(run(id));
+export const getSession = (name) => json(`sessions/${encodeURIComponent(name)}`);
 export const getUsage = () => json("usage");
 export const startRun = (wanted, key) => post("runs", wanted, { "Idempotency-Key": key });
 export const cancelRun = (id, mode, reason) => post(`${run(id)}/cancel`, { mode, reason });

@@ -1,5 +1,6 @@
 // Approvals and questions of an agent. The calls wait until each has an answer; answered ones run meanwhile.
 
+import { diffNode, isDiff } from "./diff.js";
 import { h, pretty, prettyArguments, say, show } from "./dom.js";
 
 /**
@@ -7,9 +8,9 @@ import { h, pretty, prettyArguments, say, show } from "./dom.js";
  * { type: "deny", reason } or, for a question, any value. A single answer is sent at once, several together: those that are
  * there when Send is pressed. A question with a time limit is closed when it expires, by the server's clock, which `now()` returns; `signal` ends the timers.
  */
-export function approvals(interrupts, answer, { now, signal }) {
+export function approvals(interrupts, answer, { now, signal, id = "send-answers" }) {
   const chosen = new Map();
-  const send = h("button", { type: "button", class: "primary", id: "send-answers", on: { click: () => deliver() } });
+  const send = h("button", { type: "button", class: "primary", id, on: { click: () => deliver() } });
   const status = h("p", { class: "hint" });
   const foot = h("div", { class: "row end" }, status, send);
 
@@ -57,53 +58,109 @@ function closeInTime(seconds, close, signal) {
 
 /** What the call would do, as text. The lines of a diff are coloured. */
 function preview(interrupt) {
-  const lines = interrupt.preview.split("\n");
-  const isDiff = lines.some((line) => /^[+-]/.test(line));
-  return h("pre", { class: "preview", tabindex: 0, "aria-label": `Preview of ${interrupt.tool_name}` }, ...lines.map((line, index) => {
-    const text = index < lines.length - 1 ? `${line}\n` : line;
-    const kind = !isDiff ? "" : /^(\+\+\+|---|@@)/.test(line) ? "diff-head" : line.startsWith("+") ? "diff-added" : line.startsWith("-") ? "diff-removed" : "";
-    return kind ? h("span", { class: kind }, text) : text;
-  }));
+  const name = `Preview of ${interrupt.tool_name}`;
+  const made = isDiff(interrupt.preview) ? diffNode(interrupt.preview, name) : h("pre", { tabindex: 0, role: "region", "aria-label": name }, interrupt.preview);
+  made.classList.add("preview");
+  return made;
+}
+
+/** The arguments that the tool will be called with, to look at and to change. `value()` throws for what is no JSON object. */
+function editor(interrupt) {
+  const given = prettyArguments(interrupt.arguments);
+  if (!given || interrupt.kind === "limit") return { nodes: interrupt.kind === "limit" ? [] : [h("p", { class: "hint" }, "It is called without arguments.")], value: () => null };
+  const name = `Arguments of ${interrupt.tool_name}`;
+  const shown = h("pre", { tabindex: 0, dir: "ltr", role: "region", "aria-label": name }, given);
+  const field = h("textarea", { class: "mono", rows: Math.min(16, given.split("\n").length + 1), spellcheck: "false", dir: "ltr", "aria-label": `${name}, to change`, hidden: true });
+  field.value = given;
+  const edit = h("button", { type: "button", class: "quiet small", on: { click: () => toggle(field.hidden) } }, "Change the arguments");
+  const toggle = (open) => {
+    show(field, open);
+    show(shown, !open);
+    say(edit, open ? "Keep the arguments" : "Change the arguments");
+    if (!open) field.value = given;
+    else field.focus();
+  };
+  const value = () => {
+    if (field.hidden || field.value === given) return null;
+    const parsed = JSON.parse(field.value);
+    if (parsed === null || typeof parsed !== "object" || Array.isArray(parsed)) throw new SyntaxError("not an object");
+    return parsed;
+  };
+  return { nodes: [shown, field, h("div", {}, edit)], value };
+}
+
+/** The answer that approves a call: with arguments when a person has changed them. */
+function approval(value) {
+  const changed = value();
+  return changed === null ? { type: "approve" } : { type: "approve", arguments: changed };
+}
+
+const LABELS = { limit: "How much more is allowed (empty: as much again)", approval: "Reason, if you deny it (the model gets it)", question: "Your answer" };
+const TITLES = { limit: "Raise the limit?", approval: "Approve", question: "Question from" };
+
+function headline(interrupt) {
+  const name = h("code", {}, interrupt.tool_name);
+  return { limit: ["A limit is reached"], approval: ["May ", name, " run?"] }[interrupt.kind] ?? [name, " asks"];
 }
 
 function card(interrupt, choose) {
-  const isLimit = interrupt.kind === "limit";
+  const { kind, tool_name: tool } = interrupt;
   const buttons = [];
-  const mark = (pressed) => {
-    for (const each of buttons) each.setAttribute("aria-pressed", String(each === pressed));
+  const problem = h("p", { class: "problem", role: "alert", hidden: true });
+  const complain = (text) => {
+    say(problem, text);
+    show(problem, Boolean(text));
   };
-  const press = (label, kind, given) => {
-    const made = h("button", { type: "button", class: kind, "aria-pressed": "false", "aria-label": `${label} ${interrupt.tool_name}`.trim(), on: { click: () => { mark(made); choose(given()); } } }, label);
+  const press = (label, look, given) => {
+    const decide = () => {
+      try {
+        const answer = given();
+        complain("");
+        for (const each of buttons) each.setAttribute("aria-pressed", String(each === made));
+        choose(answer);
+      } catch (error) {
+        if (!(error instanceof SyntaxError)) throw error;
+        complain("The arguments are not a JSON object.");
+      }
+    };
+    const made = h("button", { type: "button", class: look, "aria-pressed": "false", "aria-label": `${label} ${tool}`.trim(), on: { click: decide } }, label);
     buttons.push(made);
     return made;
   };
-  const isApproval = interrupt.kind === "approval";
-  const given = prettyArguments(interrupt.arguments);
-  const field = h("input", { type: "text", id: `answer-${interrupt.id}`, autocomplete: "off" });
+  const edited = editor(interrupt);
+  const field = h("input", { type: "text", id: `answer-${interrupt.id}`, autocomplete: "off", dir: "auto" });
+  const yes = {
+    limit: () => press("Go on", "primary", () => (Number(field.value) > 0 ? Number(field.value) : { type: "approve" })),
+    approval: () => press("Approve", "primary", () => approval(edited.value)),
+  }[kind] ?? (() => press("Answer", "primary", () => field.value));
+  const said = yes();
+  const no = press(kind === "limit" ? "End the run" : "Deny", "", () => ({ type: "deny", reason: field.value }));
+  field.addEventListener("keydown", (event) => {
+    if (event.key !== "Enter" || event.isComposing || event.repeat) return;
+    event.preventDefault();
+    // What is written for an approval is the reason of a no; only an empty field leaves the question open.
+    if (kind !== "approval") said.click();
+    else if (field.value.trim()) no.click();
+  });
   const until = h("span", { class: "hint", role: "status" }, interrupt.expires_at ? `Answer until ${new Date(interrupt.expires_at * 1000).toLocaleTimeString("en")}` : "");
+  const isSaid = interrupt.reason !== null && interrupt.reason !== undefined;
   const element = h(
     "article",
-    { class: "card approval", "aria-label": isLimit ? "Raise the limit?" : isApproval ? `Approve ${interrupt.tool_name}?` : `Question from ${interrupt.tool_name}` },
-    h("h2", {}, ...(isLimit ? ["A limit is reached"] : [isApproval ? "May " : "", h("code", {}, interrupt.tool_name), isApproval ? " run?" : " asks"])),
-    interrupt.reason !== null && interrupt.reason !== undefined ? h("p", { class: "words" }, isLimit ? `${interrupt.reason.message}.` : pretty(interrupt.reason)) : "",
+    { class: "card approval", "aria-label": kind === "limit" ? TITLES.limit : `${TITLES[kind] ?? TITLES.question} ${tool}${kind === "approval" ? "?" : ""}` },
+    h("h2", {}, ...headline(interrupt)),
+    isSaid ? h("p", { class: "words", dir: "auto" }, kind === "limit" ? `${interrupt.reason.message}.` : pretty(interrupt.reason)) : "",
     interrupt.preview ? preview(interrupt) : "",
-    isLimit ? "" : given ? h("pre", { tabindex: 0, "aria-label": `Arguments of ${interrupt.tool_name}` }, given) : h("p", { class: "hint" }, "It is called without arguments."),
-    h("label", { for: `answer-${interrupt.id}` }, isLimit ? "How much more is allowed (empty: as much again)" : isApproval ? "Reason, if you deny it (the model gets it)" : "Your answer"),
+    edited.nodes,
+    problem,
+    h("label", { for: `answer-${interrupt.id}` }, LABELS[kind] ?? LABELS.question),
     field,
-    h("div", { class: "row" },
-      isLimit
-        ? press("Go on", "primary", () => (Number(field.value) > 0 ? Number(field.value) : { type: "approve" }))
-        : isApproval
-        ? press("Approve", "primary", () => ({ type: "approve" }))
-        : press("Answer", "primary", () => field.value),
-      press(isLimit ? "End the run" : "Deny", "", () => ({ type: "deny", reason: field.value })),
-      until),
+    h("div", { class: "row" }, said, no, until),
   );
   return {
     element,
     closed: false,
     lock(locked) {
-      for (const each of [...buttons, field]) each.disabled = locked || this.closed;
+      for (const each of [...buttons, ...element.querySelectorAll("input, textarea")]) each.disabled = locked || this.closed;
     },
     close() {
       this.closed = true;

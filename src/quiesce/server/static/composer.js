@@ -22,6 +22,7 @@ export class Composer {
     this.stop = h("button", { type: "button", class: "stop", id: "stop", hidden: true, on: { click: (event) => this.#stopClicked(event), keydown: heldDown } }, "Stop");
     this.steer = h("button", { type: "button", id: "steer", hidden: true, on: { click: () => this.#submit() } }, "Steer");
     this.later = h("button", { type: "button", class: "quiet", id: "stop-later", hidden: true, on: { click: () => actions.stopLater() } }, "Stop after this turn");
+    this.options = actions.stopLater ? this.#stopOptions() : null;
     this.hint = h("p", { id: "composer-hint", class: "hint" });
     this.problem = h("p", { class: "problem", role: "alert", hidden: true });
     this.label = h("label", { for: "draft" }, label);
@@ -33,7 +34,7 @@ export class Composer {
       this.label,
       this.extra,
       h("div", { class: "composer-line" }, this.text, h("div", { class: "composer-buttons" }, this.steer, this.send, this.stop)),
-      h("div", { class: "composer-foot" }, this.hint, this.later),
+      h("div", { class: "composer-foot" }, this.hint, this.later, this.options),
     );
     this.setMode("idle");
     queueMicrotask(() => this.#grow());
@@ -55,6 +56,7 @@ export class Composer {
     this.send.disabled = mode === "starting" || mode === "loading";
     this.stop.setAttribute("aria-disabled", String(mode === "forcing"));
     show(this.later, mode === "running" && Boolean(this.actions.stopLater));
+    if (this.options) show(this.options, busy && mode !== "forcing");
     say(this.stop, { patient: "Stop now", stopping: "Force stop", forcing: "Forcing…" }[mode] ?? "Stop");
     say(this.hint, HINTS[mode]);
     this.#edited();
@@ -64,6 +66,25 @@ export class Composer {
 
   setLabel(label) {
     say(this.label, label);
+  }
+
+  /** Every way to stop, and why: the reason is on the receipt, and the model is told. */
+  #stopOptions() {
+    const mode = h("select", { id: "stop-mode", "aria-label": "How to stop" }, ...Object.entries(WAYS).map(([value, label]) => h("option", { value }, label)));
+    const reason = h("input", { type: "text", id: "stop-reason", "aria-label": "Reason for the stop", placeholder: "Reason", maxlength: 1000, autocomplete: "off" });
+    const press = () => {
+      this.actions.stop(mode.value, reason.value.trim());
+      made.open = false;
+      this.stop.focus();
+    };
+    const onKey = (event) => {
+      if (event.key !== "Enter" || event.isComposing) return;
+      event.preventDefault(); // it would send the draft
+      press();
+    };
+    reason.addEventListener("keydown", onKey);
+    const made = h("details", { class: "stop-options", id: "stop-options", hidden: true }, h("summary", {}, "More ways to stop"), h("div", { class: "row" }, mode, reason, h("button", { type: "button", class: "stop", id: "stop-with", on: { click: press } }, "Stop this way")));
+    return made;
   }
 
   /** Show an error; with no text, clear it. */
@@ -147,11 +168,18 @@ function remember(place, draft) {
   }
 }
 
+const WAYS = {
+  after_turn: "After this turn",
+  after_tools: "After the tools; the answer is cut",
+  now: "Now; tools get their time to clean up",
+  kill: "By force; tools get no time",
+};
+
 const HINTS = {
   loading: "Esc stops the run, if it is still running.",
   idle: "Enter sends, Shift+Enter starts a new line.",
   starting: "Starting. Esc stops it as soon as it has begun.",
-  running: "Esc stops. Enter steers: the current work is cut, and the run goes on with your prompt.",
+  running: "Esc stops. Enter steers: the run goes on with your prompt instead.",
   patient: "It stops after this turn. Esc stops it now.",
   stopping: "Esc again forces the stop: tools get no more time.",
   forcing: "The stop is being forced.",

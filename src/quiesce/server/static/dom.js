@@ -20,7 +20,7 @@ function fill(element, attributes, children) {
       element.setAttribute(name, value === true ? "" : String(value));
     }
   }
-  element.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== false));
+  for (const child of children.flat()) if (child !== null && child !== undefined && child !== false) element.append(child);
   return element;
 }
 
@@ -48,3 +48,39 @@ export function pretty(value) {
     return String(value);
   }
 }
+
+/** Copy a text; also where the page is not served from a secure origin, and the browser has no clipboard for it. */
+export async function copyText(text) {
+  if (navigator.clipboard) {
+    await navigator.clipboard.writeText(text);
+    return;
+  }
+  const field = h("textarea", { class: "visually-hidden", "aria-hidden": "true" });
+  field.value = text;
+  document.body.append(field);
+  field.select();
+  document.execCommand("copy");
+  field.remove();
+}
+
+/** A button that copies the code beside it, or what `text()` returns. The press is handled for the whole page. */
+export function copyButton(label, text) {
+  const made = h("button", { type: "button", class: "quiet small copy", "aria-label": label }, "Copy");
+  if (text) texts.set(made, text);
+  return made;
+}
+
+const texts = new WeakMap();
+
+document.addEventListener("click", async (event) => {
+  const pressed = event.target.closest?.("button.copy");
+  if (!pressed) return;
+  const text = texts.get(pressed)?.() ?? pressed.closest(".code")?.querySelector("code")?.textContent ?? "";
+  try {
+    await copyText(text);
+    say(pressed, "Copied");
+  } catch {
+    say(pressed, "Not copied");
+  }
+  setTimeout(() => say(pressed, "Copy"), 1500);
+});

@@ -29,34 +29,34 @@ export async function follow(id, { onEvent, onLine, signal, line = new Line(), s
     onLine,
     signal,
     line,
-    stay,
+    away: () => document.hidden && !stay(),
     isOver: () => isOver(id),
   });
 }
 
 /**
  * Call `onChange` for each change in the list of runs, beginning with the current list, until `signal` fires. `onLine` as
- * for `follow`; throws `ApiError` when there is no such list.
+ * for `follow`; `away()` says when not to read. Throws `ApiError` when there is no such list.
  */
-export async function followRuns({ onChange, onLine, signal }) {
+export async function followRuns({ onChange, onLine, signal, away }) {
   const place = { last: "", ended: false };
   const onFrame = (frame) => {
     place.last = frame.id ?? place.last;
     onChange(JSON.parse(frame.data));
   };
   const open = (aborted) => openRuns(place.last, aborted);
-  await readAgain({ open, place, onFrame, onLine, signal, line: new Line(), stay: () => false, isOver: () => false });
+  await readAgain({ open, place, onFrame, onLine, signal, line: new Line(), away, isOver: () => false });
 }
 
 /** Read a stream; when its connection is lost, resume it. */
-async function readAgain({ open, place, onFrame, onLine, signal, line, stay, isOver }) {
+async function readAgain({ open, place, onFrame, onLine, signal, line, away, isOver }) {
   for (let attempt = 0; !place.ended && !signal.aborted; ) {
-    await visible(stay, signal);
+    await back(away, signal);
     if (signal.aborted) return;
     const before = place.last;
     let problem;
     try {
-      const left = await read(open, place, { onFrame, onLine, signal, line, stay });
+      const left = await read(open, place, { onFrame, onLine, signal, line, away });
       if (left) continue;
       if (place.ended || (place.last === before && (await isOver()))) return;
       problem = new ApiError(0, "cut", "The connection was cut.", "");
@@ -78,7 +78,7 @@ async function isOver(id) {
 }
 
 /** Read one stream to its end. Returns whether it was closed on purpose, to be resumed at once. */
-async function read(open, place, { onFrame, onLine, signal, line, stay }) {
+async function read(open, place, { onFrame, onLine, signal, line, away }) {
   const connection = new AbortController();
   const timers = {};
   let left = false;
@@ -89,9 +89,9 @@ async function read(open, place, { onFrame, onLine, signal, line, stay }) {
   };
   const seenOrNot = () => {
     clearTimeout(timers.unseen);
-    if (document.hidden && !stay()) timers.unseen = setTimeout(leave, UNSEEN);
+    if (away()) timers.unseen = setTimeout(leave, UNSEEN);
   };
-  const listening = [[signal, "abort", hangUp], [globalThis, "online", leave], [document, "visibilitychange", seenOrNot]];
+  const listening = [[signal, "abort", hangUp], [globalThis, "online", leave], [document, "visibilitychange", seenOrNot], [globalThis, "blur", seenOrNot], [globalThis, "focus", seenOrNot]];
   for (const [where, what, listener] of listening) where.addEventListener(what, listener);
   line.hangUp = leave;
   timers.watchdog = setTimeout(hangUp, SILENCE);
@@ -122,18 +122,17 @@ async function read(open, place, { onFrame, onLine, signal, line, stay }) {
   }
 }
 
-/** Wait until this tab is shown, unless it keeps reading while hidden. */
-function visible(stay, signal) {
-  if (!document.hidden || stay()) return undefined;
+/** Wait until this tab is looked at again. */
+function back(away, signal) {
+  if (!away()) return undefined;
   return new Promise((resolve) => {
+    const places = [[document, "visibilitychange"], [globalThis, "focus"], [signal, "abort"]];
     const done = () => {
-      if (document.hidden && !signal.aborted) return;
-      document.removeEventListener("visibilitychange", done);
-      signal.removeEventListener("abort", done);
+      if (away() && !signal.aborted) return;
+      for (const [where, what] of places) where.removeEventListener(what, done);
       resolve();
     };
-    document.addEventListener("visibilitychange", done);
-    signal.addEventListener("abort", done);
+    for (const [where, what] of places) where.addEventListener(what, done);
   });
 }
 

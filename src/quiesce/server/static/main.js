@@ -1,9 +1,12 @@
 // The frame of the console: the current page, the connection status, and the dialog for the API key.
 
 import { onKeyNeeded, useKey } from "./api.js";
-import { say, show } from "./dom.js";
+import { h, say, show } from "./dom.js";
+import { Feed } from "./feed.js";
+import { inboxPage, waitingRuns } from "./inbox.js";
 import { runPage } from "./run.js";
 import { runsPage } from "./runs.js";
+import { Sidebar } from "./sidebar.js";
 import { usagePage } from "./usage.js";
 
 const main = document.getElementById("main");
@@ -11,7 +14,13 @@ const line = document.getElementById("connection");
 let leave = () => {};
 let arriving = {};
 
+const feed = new Feed();
+const sidebar = new Sidebar(document.getElementById("sidebar"), feed);
+const toggle = document.getElementById("sidebar-toggle");
+
 const shell = {
+  feed,
+
   /** Show that the connection is lost; null when it is there. */
   connection(text, tone = "warn") {
     line.dataset.tone = tone;
@@ -37,9 +46,13 @@ function route() {
   leave();
   shell.connection(null);
   main.replaceChildren();
+  feed.isAlone = page !== "runs" || !id;
+  sidebar.show(page === "runs" ? decode(id) : "");
+  openSidebar(false);
   scrollTo(0, 0);
-  mark(page === "usage" ? "usage" : "runs");
-  if (page === "usage") leave = usagePage(main, shell);
+  mark(["usage", "inbox"].includes(page) ? page : "runs");
+  if (page === "inbox") leave = inboxPage(main, shell);
+  else if (page === "usage") leave = usagePage(main, shell);
   else if (page === "runs" && id) leave = runPage(main, decode(id), shell, arriving);
   else leave = runsPage(main, shell);
   arriving = {};
@@ -98,5 +111,35 @@ document.getElementById("skip").addEventListener("click", (event) => {
   event.preventDefault();
   main.focus();
 });
+// --- The sessions on a small screen ----------------------------------------------------------------------------------
+
+function openSidebar(open) {
+  document.body.classList.toggle("sidebar-open", open);
+  toggle.setAttribute("aria-expanded", String(open));
+}
+
+toggle.addEventListener("click", () => openSidebar(!document.body.classList.contains("sidebar-open")));
+document.getElementById("sidebar").addEventListener("click", (event) => event.target.closest("a") && openSidebar(false));
+
+// --- What waits for a person -----------------------------------------------------------------------------------------
+
+const badge = document.getElementById("inbox-count");
+
+feed.listen(() => {
+  const waiting = waitingRuns(feed).reduce((sum, run) => sum + run.interrupts.length, 0);
+  say(badge, waiting ? String(waiting) : "");
+  badge.setAttribute("aria-label", `, ${waiting} waiting`);
+  show(badge, waiting > 0);
+});
+
 addEventListener("hashchange", route);
 route();
+readFeed();
+
+async function readFeed() {
+  try {
+    await feed.read((problem) => feed.isAlone && shell.connection(problem ? "Connection lost. Trying again…" : null));
+  } catch (error) {
+    sidebar.element.append(h("p", { class: "problem" }, error.text ?? String(error)));
+  }
+}

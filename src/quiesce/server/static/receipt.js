@@ -3,25 +3,43 @@
 import { h } from "./dom.js";
 import { cost, count, DURING, duration, ending, MODE, OUTCOME, tokens, UNDONE, WHO } from "./words.js";
 
-/** The card for a receipt. `actions` are the buttons: [{ id, label, primary, title, run }]. `waits`: an approval is pending. */
-export function receiptCard(receipt, error, actions, waits) {
+/**
+ * The card for a receipt. `actions` are the buttons: [{ id, label, primary, title, run }]. `waits`: an approval is pending.
+ * What is in it is folded when all went well. `id` is the card's; empty for one of several on a page.
+ */
+export function receiptCard(receipt, error, actions, waits, id = "receipt") {
   const [ended, tone] = ending(receipt.stop_reason);
   const headline = receipt.stop_reason === "interrupt" ? "So far" : ended; // what it waits for stands above
+  const isCrash = receipt.stop_reason === "crashed";
   return h(
     "section",
-    { class: `card receipt ${tone}`, "aria-labelledby": "receipt-title", id: "receipt" },
-    h("h2", { id: "receipt-title" }, headline, receipt.latency !== null && receipt.cause ? h("span", { class: "latency" }, ` in ${duration(receipt.latency)}`) : ""),
+    { class: `card receipt ${tone}`, "aria-label": "Receipt", id: id || null },
+    h("h2", { id: id ? `${id}-title` : null }, headline, receipt.latency !== null && receipt.cause ? h("span", { class: "latency" }, ` in ${duration(receipt.latency)}`) : ""),
     error ? h("p", { class: "problem" }, error) : "",
-    receipt.stop_reason === "crashed" ? h("p", {}, "The server ended in the middle of this run. The text so far is kept. A tool that was running may have done its work or not.") : "",
-    receipt.cause ? factList(stopFacts(receipt)) : "",
-    receipt.limits?.some((limit) => limit.reached) ? factList([["Limits", receipt.limits.map(limitText).join(", ")]]) : "",
-    factList([...usageFacts(receipt.usage), ...taskFacts(receipt.task)]),
-    receipt.calls.length ? tools(receipt.calls, waits) : "",
-    receipt.undo?.length ? undone(receipt.undo) : "",
-    left(receipt),
-    receipt.late?.length ? late(receipt.late) : "",
-    h("div", { class: "row actions" }, ...actions.map(button)),
+    isCrash ? h("p", {}, "The server ended in the middle of this run. The text so far is kept. A tool that was running may have done its work or not.") : "",
+    h(
+      "details",
+      { class: "receipt-body", open: tone !== "good" || !id || stillRunning(receipt).length > 0 || receipt.undo?.length > 0 },
+      h("summary", {}, inShort(receipt)),
+      receipt.cause ? factList(stopFacts(receipt)) : "",
+      receipt.limits?.some((limit) => limit.reached) ? factList([["Limits", receipt.limits.map(limitText).join(", ")]]) : "",
+      factList([...usageFacts(receipt.usage), ...taskFacts(receipt.task)]),
+      receipt.calls.length ? tools(receipt.calls, waits) : "",
+      receipt.undo?.length ? undone(receipt.undo) : "",
+      left(receipt),
+      receipt.late?.length ? late(receipt.late) : "",
+    ),
+    actions.length ? h("div", { class: "row actions" }, ...actions.map(button)) : "",
   );
+}
+
+/** The receipt in one line. */
+function inShort(receipt) {
+  const { usage, calls } = receipt;
+  if (!usage.calls) return "Receipt";
+  const parts = [`${tokens(usage.tokens.input).value} tokens in`, `${tokens(usage.tokens.output).value} out`, cost(usage.cost)?.value ?? ""];
+  if (calls.length) parts.push(`${count(calls.length)} ${calls.length === 1 ? "tool call" : "tool calls"}`);
+  return parts.filter(Boolean).join(" · ");
 }
 
 /** The card for a run that left no receipt, because its process ended before it could. */
@@ -152,6 +170,10 @@ function left(receipt) {
   const running = stillRunning(receipt);
   if (running.length) {
     return h("p", { class: "left warn" }, h("strong", {}, "Still running: "), running.join(", "), ". It could not be proved to have stopped.");
+  }
+  const unknown = receipt.calls.filter((call) => call.outcome === "unknown").map((call) => call.name);
+  if (receipt.stop_reason === "crashed") {
+    return h("p", { class: "left warn" }, unknown.length ? `It is not known what became of ${unknown.join(", ")}.` : "It is not known whether something is left running.");
   }
   return h("p", { class: "left" }, "Nothing is left running.");
 }

@@ -1,23 +1,26 @@
 // A run's page: the conversation as it streams, the picture, the stop, and the receipt.
 
-import { ApiError, cancelRun, clockSkew, continueRun, getRun, insist, resumeRun, startRun, steerRun, undoRun } from "./api.js";
+import { ApiError, cancelRun, clockSkew, continueRun, getRun, getSession, insist, resumeRun, startRun, steerRun, undoRun } from "./api.js";
 import { approvals } from "./approvals.js";
 import { Composer } from "./composer.js";
-import { Conversation, earlier, retold } from "./conversation.js";
+import { Conversation, retold } from "./conversation.js";
 import { h, say, show } from "./dom.js";
-import { follow, followRuns, Line } from "./follow.js";
+import { follow, Line } from "./follow.js";
 import { lostCard, receiptCard, stillRunning } from "./receipt.js";
+import { segment, segmentOf, split } from "./segments.js";
 import { hasEnded, modeOf, stateWords } from "./state.js";
 import { nextSteps } from "./steps.js";
 import { askedAtFirst, before, Story, textOf } from "./story.js";
 import { timeline } from "./timeline.js";
+import { count } from "./words.js";
 
 const TICK = 250;
 
-/** Show run `id` in `place`. Returns a function that leaves the page. */
-export function runPage(place, id, shell, { stopAtOnce = false } = {}) {
+/** Show run `id` in `place`, below the `segments` of its session that are already drawn. Returns a function that leaves the page. */
+export function runPage(place, id, shell, { stopAtOnce = false, segments = null } = {}) {
   const page = new RunPage(id, shell);
   place.append(page.element);
+  if (segments) page.goOnBelow(segments);
   page.live();
   if (stopAtOnce) page.stop("now");
   return () => page.leave();
@@ -44,32 +47,39 @@ class RunPage {
     this.since = h("span", { id: "since" });
     this.pill = h("p", { class: "pill", id: "state-line" }, h("span", { class: "dot", "aria-hidden": "true" }), h("span", {}, this.state, this.since));
     this.meta = h("p", { class: "meta" });
+    this.usage = h("span", { class: "meta", id: "live-usage" });
+    this.jump = h("button", { type: "button", id: "jump", hidden: true, on: { click: () => scrollTo(0, document.documentElement.scrollHeight) } }, "Jump to the end");
+    this.end = h("span", { class: "page-end" });
     this.picture = h("div", { class: "picture" });
     this.pictureCard = h("section", { class: "card timeline-card", "aria-label": "Timeline", hidden: true }, this.picture);
-    this.earlier = h("div");
+    this.earlier = h("div", { class: "segments" });
+    this.later = h("p", { class: "later", hidden: true });
     this.conversation = new Conversation(this.id, (error) => this.#complain(error));
     this.questions = h("div");
     this.receipt = h("div");
     this.composer = new Composer(`run.${this.id}`, "Message", {
       send: (text) => this.#start(text),
       steer: (text) => this.#steer(text),
-      stop: () => this.stop(),
+      stop: (mode, reason) => this.stop(mode, reason),
       stopLater: () => this.stop("after_turn"),
     });
     this.composer.setMode("loading");
+    this.composer.element.append(this.jump);
     this.failure = h("p", { class: "problem", role: "alert", hidden: true });
     this.element = h(
       "div",
       { class: "page run-page" },
       h("div", { class: "run-head" }, h("a", { href: "#/", class: "back" }, "All runs"), this.title, this.meta),
-      h("div", { class: "run-line" }, this.pill),
+      h("div", { class: "run-line" }, this.pill, this.usage),
       this.failure,
-      this.pictureCard,
       this.earlier,
+      this.pictureCard,
       this.conversation.element,
       this.questions,
       this.receipt,
+      this.later,
       this.composer.element,
+      this.end,
     );
   }
 
@@ -82,6 +92,8 @@ class RunPage {
     this.resizing = new ResizeObserver(() => this.#draw());
     this.resizing.observe(this.picture);
     this.resizing.observe(this.composer.element); // it grows with the draft, over the words that one is reading
+    this.watching = new IntersectionObserver((seen) => show(this.jump, !seen.at(-1).isIntersecting), { rootMargin: "0px 0px 240px" });
+    this.watching.observe(this.end);
     try {
       await this.#look();
       if (this.wantedStop) this.stop("now"); // a run that is over is left alone
@@ -105,13 +117,12 @@ class RunPage {
     if (!isLeft()) return;
     const done = new AbortController();
     this.left.signal.addEventListener("abort", () => done.abort());
-    const onChange = async (change) => {
-      if (change.type === "run" && change.run.id !== this.id) return;
+    this.shell.feed.listen(async (id) => {
+      if (id !== null && id !== this.id) return;
       await this.#look();
       this.#settled();
       if (!isLeft()) done.abort();
-    };
-    await followRuns({ signal: done.signal, onChange, onLine: (problem) => this.#line(problem) });
+    }, done.signal);
   }
 
   /** The run does not exist: show that, and disable the composer. */
@@ -143,6 +154,7 @@ class RunPage {
     clearInterval(this.ticker);
     clearTimeout(this.drawing);
     this.resizing.disconnect();
+    this.watching.disconnect();
     document.removeEventListener("keydown", this.onKey);
     this.shell.connection(null);
   }
@@ -163,6 +175,7 @@ class RunPage {
 
   #happened(event, at) {
     this.story.apply(event, at);
+    if (event.type === "message_added" && this.story.messages.length === 1) this.#tellEarlier();
     if (event.type === "interrupt_raised" && !this.over) this.#lookAgain();
     if (event.type === "stop_requested" || event.type === "run_ended") this.#drawAll();
     else this.drawing ||= setTimeout(() => this.#draw(), 16);
@@ -212,7 +225,8 @@ class RunPage {
   }
 
   #head() {
-    const title = this.run.prompt || this.story.prompt || "Run";
+    const first = this.run.session && this.snapshot[0]?.type === "user" ? textOf(this.snapshot[0].content) : "";
+    const title = first || this.run.prompt || this.story.prompt || "Run";
     say(this.title, title.length > 120 ? `${title.slice(0, 119)}…` : title);
     document.title = `${title.slice(0, 60)} · Quiesce`;
     const parts = [this.run.agent, this.story.model, this.run.session ? `session ${this.run.session}` : "", `run ${this.id}`];
@@ -222,6 +236,7 @@ class RunPage {
   /** Draw what depends on the time: the status and the timeline. */
   #tick() {
     this.#stateLine();
+    this.#use();
     this.#picture();
   }
 
@@ -240,6 +255,14 @@ class RunPage {
     if (width > 0 && this.story.calls.length) this.picture.replaceChildren(timeline(this.story, this.#now(), width));
   }
 
+  /** The tokens so far, and what the finished model calls cost; at the end they are on the receipt. */
+  #use() {
+    const { input, output, spent } = this.story.used;
+    const known = [input ? `${count(input)} tokens in` : "", output ? `about ${count(output)} out` : "", spent ? `${spent.value} so far` : ""];
+    show(this.usage, !this.over);
+    say(this.usage, known.filter(Boolean).join(" · "));
+  }
+
   #now() {
     return Date.now() / 1000 + clockSkew();
   }
@@ -248,8 +271,11 @@ class RunPage {
   #settled() {
     if (this.left.signal.aborted) return;
     this.#draw();
-    if (this.story.gap || !this.story.end) this.#retell();
+    const isTorn = this.run.state === "crashed" && this.story.entries.length > 0; // its events say more than what was saved
+    if (this.story.gap || (!this.story.end && !isTorn)) this.#retell();
     else this.#tellEarlier();
+    if (!this.story.end) this.story.rest(this.story.lastAt);
+    this.#tellLater();
     const receipt = this.lastReceipt ?? this.story.end?.receipt;
     const interrupts = this.run.interrupts ?? [];
     this.#ask();
@@ -257,6 +283,7 @@ class RunPage {
     const error = this.run.error ?? this.story.end?.error;
     const isFirst = !this.receipt.childElementCount;
     const focused = this.receipt.contains(document.activeElement) ? document.activeElement.id : "";
+    show(this.usage, false);
     this.receipt.replaceChildren(receipt ? receiptCard(receipt, error, actions, interrupts.length > 0) : lostCard(actions));
     this.conversation.update(this.story);
     if (focused) document.getElementById(focused)?.focus();
@@ -281,8 +308,41 @@ class RunPage {
     }
   }
 
-  #tellEarlier() {
-    if (!this.earlier.childElementCount) this.earlier.append(...earlier(this.id, before(this.snapshot, this.story)));
+  /** Begin below what is on the page of the session already. */
+  goOnBelow(segments) {
+    this.isToldEarlier = true;
+    this.earlier.append(...segments);
+    scrollTo(0, document.documentElement.scrollHeight);
+  }
+
+  /** Show the earlier prompts of the session, above this one. */
+  async #tellEarlier() {
+    if (this.isToldEarlier || this.story.gap || !this.run?.session) return;
+    const messages = before(this.snapshot, this.story, this.over);
+    if (messages.length === this.toldEarlier) return;
+    this.toldEarlier = messages.length;
+    const runs = await this.#sessionRuns();
+    if (this.left.signal.aborted || this.toldEarlier !== messages.length) return;
+    const older = runs.filter((run) => run.created_at < this.run.created_at);
+    const wasAtTop = scrollY < 200;
+    this.earlier.replaceChildren(...split(messages, older).map(segmentOf));
+    if (messages.length && wasAtTop) (this.story.calls.length && !this.story.timeless ? this.pictureCard : this.conversation.element).scrollIntoView();
+  }
+
+  async #sessionRuns() {
+    try {
+      return (await getSession(this.run.session)).runs;
+    } catch {
+      return []; // the messages are shown without receipts
+    }
+  }
+
+  /** A link to the end of the session, if this run is not its last. */
+  #tellLater() {
+    const runs = [...this.shell.feed.runs.values()].filter((run) => run.session && run.session === this.run.session);
+    const last = runs.reduce((newest, run) => (run.created_at > newest.created_at ? run : newest), this.run);
+    show(this.later, last.id !== this.id);
+    this.later.replaceChildren("The session goes on after this. ", h("a", { href: `#/runs/${encodeURIComponent(last.id)}` }, "Go to its last prompt"));
   }
 
   /** Some events are missing, so the conversation is loaded from the server. */
@@ -304,12 +364,12 @@ class RunPage {
   }
 
   /** Request a stop; the second time, by force. The request is retried while the network is down. */
-  async stop(mode) {
+  async stop(mode, reason) {
     if (this.over || this.stopping?.mode === "kill") return;
     const next = mode ?? (this.#mode() === "stopping" ? "kill" : "now");
     const mine = { mode: next, since: this.stopping?.since ?? performance.now(), delivered: false, troubled: false };
     this.stopping = mine;
-    const sent = insist(() => cancelRun(this.id, next, "Stop was pressed in the console"), {
+    const sent = insist(() => cancelRun(this.id, next, reason || "Stop was pressed in the console"), {
       signal: this.left.signal,
       onRetry: () => {
         mine.troubled = true;
@@ -410,13 +470,21 @@ class RunPage {
         this.#ask();
         return true;
       }
-      this.shell.go(`#/runs/${encodeURIComponent(run.id)}`);
+      const isSame = run.session && run.session === this.run.session;
+      this.shell.go(`#/runs/${encodeURIComponent(run.id)}`, isSame ? { segments: this.#asSegments() } : {});
       return true;
     } catch (error) {
       return this.#complain(error);
     } finally {
       this.going = false;
     }
+  }
+
+  /** What is on the page, for the page of the run that follows in the same session. */
+  #asSegments() {
+    this.story.answered();
+    this.conversation.update(this.story);
+    return [...this.earlier.childNodes, segment(this.conversation.element, [this.run])];
   }
 
   #complain(error) {

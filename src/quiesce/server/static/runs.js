@@ -3,7 +3,6 @@
 import { ApiError, listAgents, startRun } from "./api.js";
 import { Composer } from "./composer.js";
 import { h, say, show } from "./dom.js";
-import { followRuns } from "./follow.js";
 import { ago, cost, duration, stateOf, tokens } from "./words.js";
 
 // How often "just now" becomes "10 s ago".
@@ -23,10 +22,9 @@ class RunsPage {
   constructor(shell) {
     this.shell = shell;
     this.left = new AbortController();
-    this.runs = new Map(); // by id
     this.rows = new Map();
     this.agent = h("select", { id: "agent", "aria-label": "Agent", hidden: true });
-    this.composer = new Composer("new", "Start a run", { send: (text) => this.#start(text) });
+    this.composer = new Composer("new", "New session", { send: (text) => this.#start(text) });
     this.composer.extra.append(this.agent);
     this.list = h("ul", { class: "runs", "aria-label": "Runs" });
     this.empty = h("p", { class: "empty", hidden: true }, "No runs yet. Write a prompt above to start one.");
@@ -35,32 +33,16 @@ class RunsPage {
     document.title = "Runs · Quiesce";
   }
 
-  async live() {
+  live() {
     this.#agents();
     this.ticker = setInterval(() => this.#draw(), TICK);
-    try {
-      await followRuns({
-        signal: this.left.signal,
-        onChange: (change) => this.#changed(change),
-        onLine: (problem) => this.shell.connection(problem ? "Connection lost. Trying again…" : null),
-      });
-    } catch (error) {
-      if (!this.left.signal.aborted) this.shell.connection(error.text ?? String(error));
-    }
+    this.shell.feed.listen(() => (this.drawing ||= setTimeout(() => this.#draw(), 16)), this.left.signal);
   }
 
   leave() {
     this.left.abort();
     clearInterval(this.ticker);
     clearTimeout(this.drawing);
-    this.shell.connection(null);
-  }
-
-  #changed(change) {
-    if (change.type === "list") this.runs = new Map(change.runs.map((run) => [run.id, run]));
-    else if (change.type === "gone") this.runs.delete(change.id);
-    else this.runs.set(change.run.id, change.run);
-    this.drawing ||= setTimeout(() => this.#draw(), 16);
   }
 
   async #agents() {
@@ -76,7 +58,7 @@ class RunsPage {
   #draw() {
     clearTimeout(this.drawing);
     this.drawing = 0;
-    const runs = [...this.runs.values()].sort((a, b) => b.created_at - a.created_at).slice(0, MOST);
+    const runs = [...this.shell.feed.runs.values()].sort((a, b) => b.created_at - a.created_at).slice(0, MOST);
     const wanted = new Set(runs.map((run) => run.id));
     for (const [id, row] of this.rows) {
       if (!wanted.has(id)) {

@@ -1,6 +1,8 @@
 // The state of a run from its events: the conversation, the tools, and the times for the timeline.
 // Independent of the page. `changed` collects what a view has to draw again.
 
+import { sumCost } from "./words.js";
+
 const BYTES_PER_TOKEN = 4;
 const utf8 = new TextEncoder();
 
@@ -24,10 +26,19 @@ export class Story {
     this.paused = false;
     this.retry = null;
     this.model = "";
+    this.ledger = new Map(); // the entries of finished model calls, by id
+    this.reported = null; // the provider's last report about the running one
     this.changed = new Set();
     this.settledTokens = 0;
     this.bytes = 0;
     this.answer = null;
+  }
+
+  /** What was used so far: reported input, the output as in the timeline, and the cost of finished model calls. */
+  get used() {
+    const entries = [...this.ledger.values()];
+    const input = entries.reduce((sum, entry) => sum + (entry.usage?.input?.value ?? 0), this.reported?.input ?? 0);
+    return { input, output: this.tokens.at(-1)?.total ?? 0, spent: sumCost(entries.map((entry) => entry.cost)) };
   }
 
   get prompt() {
@@ -100,6 +111,28 @@ export class Story {
     return tool;
   }
 
+  /** Nothing more happens. Of a call without a result it is not known what became of it: so it is after a crash. */
+  rest(at) {
+    for (const call of this.calls) call.to ??= at;
+    for (const tool of this.tools.values()) {
+      if (tool.state === "running") {
+        tool.to = at;
+        tool.state = "unknown";
+      } else if (tool.state === "asked") tool.state = "never_started";
+      this.changed.add(tool.home);
+    }
+    for (const entry of this.entries) if (entry.kind === "assistant" && !entry.done) settleEntry(this, entry);
+  }
+
+  /** The run that follows has the answers: nothing of this one waits any more. */
+  answered() {
+    for (const tool of this.tools.values()) {
+      if (tool.state !== "waiting") continue;
+      tool.state = "answered";
+      this.changed.add(tool.home);
+    }
+  }
+
   grow(text, at) {
     this.bytes += utf8.encode(text).length;
     const total = this.settledTokens + Math.ceil(this.bytes / BYTES_PER_TOKEN);
@@ -124,9 +157,14 @@ const HANDLERS = {
     this.tokens.push({ at, total: this.settledTokens });
     this.calls.push({ turn: event.turn, attempt: event.attempt, model: event.model, from: at, to: null, ended: "open" });
   },
+  usage(event) {
+    this.reported = event;
+  },
   model_call_ended(event, at) {
     const call = this.calls.at(-1);
     const entry = event.entry;
+    this.ledger.set(entry.id, entry);
+    this.reported = null;
     if (entry.supersedes || !call) return;
     call.to = at;
     call.ended = entry.ended;
@@ -230,13 +268,9 @@ const HANDLERS = {
   },
   run_ended(event, at) {
     this.end = { ...event, at };
-    for (const call of this.calls) call.to ??= at;
-    for (const tool of this.tools.values()) {
-      if (tool.state === "running") tool.to = at;
-      this.changed.add(tool.home);
-    }
-    if (this.answer) this.answer.done = true;
-    for (const entry of this.entries) if (entry.kind === "assistant" && !entry.done) settleEntry(this, entry);
+    const used = event.receipt?.usage?.tokens?.output?.value;
+    if (typeof used === "number" && this.calls.length) this.tokens.push({ at, total: used }); // as on the receipt
+    this.rest(at);
   },
   gap() {
     this.gap = true;
@@ -317,11 +351,11 @@ export function askedAtFirst(run, story, snapshot) {
   return story.messages.find(isUser) ?? snapshot.findLast((message) => isUser(message) && textOf(message.content).startsWith(run.prompt));
 }
 
-/** The messages of a snapshot that were there before this run: those before its own first message. */
-export function before(messages, story) {
+/** The messages of a snapshot that were there before this run: all, if the run is younger than the snapshot. */
+export function before(messages, story, over) {
   const first = story.messages[0];
-  if (!first) return [];
+  if (!first) return over ? [] : messages;
   const wanted = JSON.stringify(first);
   const place = messages.findLastIndex((message) => JSON.stringify(message) === wanted);
-  return place < 0 ? [] : messages.slice(0, place);
+  return place < 0 ? (over ? [] : messages) : messages.slice(0, place);
 }

@@ -41,6 +41,20 @@ export function cost(given) {
   return { value: `about ${value}`, sure: "estimated", interval };
 }
 
+/** The sum of some costs, as `cost` shows one; null when none has a price. */
+export function sumCost(costs) {
+  const known = costs.filter(Boolean);
+  if (!known.length) return null;
+  const sum = { value: 0, low: 0, high: 0, currency: known[0].currency };
+  for (const each of known) {
+    sum.low += Number(each.low);
+    sum.value = sum.value === null || each.value === null ? null : sum.value + Number(each.value);
+    sum.high = sum.high === null || each.high === null ? null : sum.high + Number(each.high);
+  }
+  if (known.length < costs.length) [sum.value, sum.high] = [null, null];
+  return cost(sum);
+}
+
 export function money(amount, currency) {
   const value = Number(amount);
   const digits = value !== 0 && Math.abs(value) < 0.1 ? 4 : 2;

@@ -1,0 +1,36 @@
+// The list of runs, live, for everything on the page that shows it: one connection for the tab.
+
+import { followRuns } from "./follow.js";
+
+/** The runs by id. A listener is called after each change, and at once if the list is there. */
+export class Feed {
+  constructor() {
+    this.runs = new Map();
+    this.isLoaded = false;
+    this.listeners = new Set();
+    this.isAlone = true; // no other stream is open in this tab
+  }
+
+  /** Read the list for as long as the page is open. `onLine` as for `follow`. */
+  async read(onLine) {
+    const signal = new AbortController().signal;
+    // A browser has six connections to a server. A window without the focus keeps one, for what it mainly shows.
+    const away = () => document.hidden || (!this.isAlone && !document.hasFocus());
+    await followRuns({ signal, away, onLine, onChange: (change) => this.#changed(change) });
+  }
+
+  /** Call `listener(id)` after each change, with the run that changed if it is one, until `signal` fires. */
+  listen(listener, signal) {
+    this.listeners.add(listener);
+    signal?.addEventListener("abort", () => this.listeners.delete(listener));
+    if (this.isLoaded) listener(null);
+  }
+
+  #changed(change) {
+    if (change.type === "list") this.runs = new Map(change.runs.map((run) => [run.id, run]));
+    else if (change.type === "gone") this.runs.delete(change.id);
+    else this.runs.set(change.run.id, change.run);
+    this.isLoaded = true;
+    for (const listener of [...this.listeners]) listener(change.type === "run" ? change.run.id : null);
+  }
+}

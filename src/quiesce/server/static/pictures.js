@@ -1,0 +1,12 @@
+// Images of prompts and tool results. Only bytes that are in the conversation are shown: no address is loaded.
+
+import { h } from "./dom.js";
+
+const TYPES = new Set(["image/png", "image/jpeg", "image/gif", "image/webp"]);
+
+/** The images of some content; nothing without any. */
+export function pictures(content) {
+  const images = content.filter((part) => part.type === "image" && TYPES.has(part.media_type) && typeof part.data === "string");
+  if (!images.length) return [];
+  return [h("div", { class: "pictures" }, ...images.map((part) => h("img", { src: `data:${part.media_type};base64,${part.data}`, alt: "Image", loading: "lazy" })))];
+}

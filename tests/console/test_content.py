@@ -1,0 +1,163 @@
+"""What a run says, as people know it: markdown while it streams, values as trees, changes as diffs; and all of it as an attack."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import BrowserContext, Page, expect
+
+from .conftest import Site
+from .console import prompt, run_state
+from .site import ATTACK, MARKDOWN
+
+pytestmark = [pytest.mark.promise("P4"), pytest.mark.timeout(180)]
+
+
+def test_an_answer_is_markdown_while_it_streams(page: Page, site: Site) -> None:
+    page.goto(site.url)
+    prompt(page, "markdown please")
+    words = page.locator(".entry.assistant .blocks > .md").first
+    expect(words.locator("strong", has_text="important")).to_be_visible()
+    expect(page.locator("#stop")).to_be_visible()  # it is still being written
+    run_state(page, "Finished")
+    expect(words.locator("h3")).to_have_text("The plan")
+    expect(words.locator("em")).to_have_text("quick")
+    expect(words.locator("ol > li")).to_have_count(2)
+    expect(words.locator("ol ul > li")).to_have_text(["nested", "list"])
+    expect(words.locator("table td").nth(3)).to_have_text("340")
+    expect(words.locator("blockquote")).to_contain_text("A quote that\ngoes on.")
+    expect(words.locator("pre code")).to_have_text("def add(a: int, b: int) -> int:\n    return a + b")
+    link = words.get_by_role("link", name="a link")
+    expect(link).to_have_attribute("href", "https://example.org/page")
+    expect(link).to_have_attribute("rel", re.compile("noopener"))
+    expect(words.locator("p", has_text="שלום")).to_have_attribute("dir", "auto")
+    assert words.locator("p", has_text="שלום").evaluate("e => getComputedStyle(e).direction") == "rtl"
+
+
+def test_thinking_is_shown_live_and_folded_afterwards(page: Page, site: Site) -> None:
+    page.goto(site.url)
+    prompt(page, "markdown please")
+    thinking = page.locator(".thinking").first
+    expect(thinking.locator(".words")).to_contain_text("A plan")
+    expect(thinking).to_have_attribute("open", "")
+    expect(thinking).not_to_have_attribute("open", "")
+    thinking.locator("summary").click()
+    run_state(page, "Finished")
+    expect(thinking.locator(".words")).to_be_visible()  # what a person opened stays open
+
+
+def test_results_are_trees_and_changes_are_diffs(page: Page, site: Site) -> None:
+    page.goto(site.url)
+    prompt(page, "markdown please")
+    run_state(page, "Finished")
+    tool = page.get_by_role("group", name="Tool look_up")
+    tool.locator("summary", has_text="Arguments and result").click()
+    tree = tool.get_by_role("group", name="Result of look_up")
+    many = tree.locator("details", has=page.locator("summary", has_text="many"))
+    expect(many.locator("li")).to_have_count(0)  # nothing is made before it is looked at
+    many.locator("summary").click()
+    expect(many.locator("li")).to_have_count(101)
+    many.get_by_role("button", name="Show 100 of 150 more").click()
+    expect(many.locator("li")).to_have_count(201)
+    expect(tree).to_contain_text('name: "plan"')
+    change = page.get_by_role("group", name="Tool patch").get_by_role("region", name="Change by patch")
+    expect(change.locator(".diff-removed")).to_have_text("-b\n")
+    expect(change.locator(".diff-added")).to_have_text("+B\n")
+
+
+def test_code_and_answers_are_copied_as_they_were_written(context: BrowserContext, page: Page, site: Site) -> None:
+    context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.goto(site.url)
+    prompt(page, "markdown please")
+    run_state(page, "Finished")
+    page.get_by_role("button", name="Copy the code").click()
+    expect(page.locator(".code .copy")).to_have_text("Copied")
+    assert page.evaluate("navigator.clipboard.readText()") == "def add(a: int, b: int) -> int:\n    return a + b"
+    page.get_by_role("button", name="Copy the answer").first.click()
+    expect(page.locator(".entry > .copy").first).to_have_text("Copied")
+    assert page.evaluate("navigator.clipboard.readText()") == MARKDOWN.strip()
+
+
+@pytest.mark.parametrize(
+    "text", [MARKDOWN, ATTACK, "**a *b* c** `x\n\n- a\n- b\n\n  c\n\n1) x\n> q\n\n|a|b|\n|-|-|\n|c"]
+)
+def test_a_text_in_pieces_looks_like_the_whole_text(page: Page, site: Site, text: str) -> None:
+    page.goto(site.url)
+    whole, pieces = page.evaluate(
+        """async (text) => {
+          const { Markdown } = await import("./static/markdown.js");
+          const [whole, pieces] = [new Markdown(), new Markdown()];
+          whole.update(text, true);
+          for (let end = 1; end <= text.length; end++) pieces.update(text.slice(0, end), false);
+          pieces.update(text, true);
+          const told = (view) => new XMLSerializer().serializeToString(view.element);
+          return [told(whole), told(pieces)];
+        }""",
+        text,
+    )
+    assert pieces == whole
+
+
+def test_a_selection_in_a_growing_answer_stays(page: Page, site: Site) -> None:
+    page.goto(site.url)
+    kept = page.evaluate("""async () => {
+      const { Markdown } = await import("./static/markdown.js");
+      const view = new Markdown();
+      document.body.append(view.element);
+      view.update("Some **bold** words\\n\\n- an item", false);
+      const bold = view.element.querySelector("strong").firstChild;
+      getSelection().selectAllChildren(bold.parentNode);
+      view.update("Some **bold** words\\n\\n- an item and more\\n- *another*", false);
+      return [getSelection().toString(), bold.isConnected, view.element.querySelectorAll("li").length];
+    }""")
+    assert kept == ["bold", True, 2]
+
+
+# --- As an attack ----------------------------------------------------------------------------------------------------
+
+
+def test_markdown_and_results_as_an_attack_run_nothing_and_load_nothing(page: Page, site: Site) -> None:
+    loaded: list[str] = []
+    page.on("request", lambda request: loaded.append(request.url))
+    page.goto(site.url)
+    prompt(page, "attack")
+    run_state(page, "Finished")
+    for _ in range(3):  # what is inside is made when it is opened
+        page.locator("details").evaluate_all("all => all.forEach((e) => { e.open = true; })")
+    expect(page.locator(".md", has_text="[click](javascript:window.hacked=1)").first).to_be_visible()
+    expect(page.locator(".json-tree", has_text="javascript:").first).to_be_visible()
+    assert page.evaluate("window.hacked") is None
+    bad = "main :is(img, script, iframe, style, link, object, embed, form:not(.composer), base, meta, [style]:not(#draft))"
+    assert page.locator(bad).count() == 0
+    on = "[...document.querySelectorAll('main *')].flatMap(e => [...e.attributes]).filter(a => /^on/i.test(a.name)).length"
+    assert page.evaluate(on) == 0
+    links = page.locator(".md a").evaluate_all("all => all.map(a => [a.protocol, a.rel, a.target, a.username])")
+    assert links
+    assert {tuple(each) for each in links} == {("https:", "noopener noreferrer nofollow", "_blank", "")}
+    assert all(url.startswith(site.url) for url in loaded), loaded
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * 60_000,
+        "*a " * 20_000,
+        "**a* " * 12_000,
+        ">" * 60_000,
+        "[a](" * 15_000,
+        "|a" * 30_000 + "\n" + "|-" * 30_000,
+    ],
+)
+def test_no_text_holds_the_page_for_long(page: Page, site: Site, text: str) -> None:
+    page.goto(site.url)
+    took = page.evaluate(
+        """async (text) => {
+          const { Markdown } = await import("./static/markdown.js");
+          const begin = performance.now();
+          new Markdown().update(text, true);
+          return performance.now() - begin;
+        }""",
+        text,
+    )
+    assert took < 5000, took
