@@ -42,6 +42,9 @@ class ForeignTasks:
                 self.abandoned.append(task)
             task.add_done_callback(_take_error)
             raise
+        except GeneratorExit:  # the loop was closed
+            self.abandoned.append(task)
+            raise
         self._closing.discard(task)
         error = asyncio.CancelledError() if task.cancelled() else task.exception()
         if error is not None and not isinstance(error, Exception) and is_own_error(error):

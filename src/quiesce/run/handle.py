@@ -8,6 +8,7 @@ from collections.abc import Callable, Generator
 from types import TracebackType
 from typing import Any, Final, Generic, Self, TypeVar
 
+from .._threads.loop_end import watch_loop
 from ..cancellation import Cause, Mode, ModeName, Source, StopScope, TokenView
 from ..cancellation.cause import parse_mode
 from ..cancellation.raised import is_own_error
@@ -27,6 +28,7 @@ from .events.answers import PartialOutputs, TextStream
 from .events.fanout import Reader
 from .inspection import RunInspection
 from .loop import run_phases
+from .lost_loop import end_with_loop, leave_to_parent_process
 from .pending_answers import open_interrupts, take_answers
 from .settle import settle, settle_at_once
 from .state import RunState
@@ -52,6 +54,7 @@ class Run(Generic[OutT]):
         self._deadline: Final = None if timeout is None else loop.call_later(timeout, self.deadline_passed, timeout)
         self._task: Final = loop.create_task(self._live(), name=f"quiesce run {state.run_id}")
         self._task.add_done_callback(self._on_task_end)
+        self._leave_loop: Final = watch_loop(loop, on_close=self._on_loop_closed, on_fork=self._on_fork)
         parent = state.family.parent
         if parent is not None:
             parent.state.family.children.append(self)
@@ -334,11 +337,23 @@ class Run(Generic[OutT]):
             raise asyncio.CancelledError
 
     def _on_task_end(self, task: asyncio.Task[None]) -> None:
+        self._leave_loop()
+        self._come_to_rest(lambda: self._end_anyway(None if task.cancelled() else task.exception()))
+
+    def _on_loop_closed(self) -> None:
+        self._come_to_rest(lambda: end_with_loop(self._state, self._task))
+
+    def _on_fork(self) -> None:
+        leave_to_parent_process(self._state)
+        self._on_end(self._state)
+
+    def _come_to_rest(self, settle_now: Callable[[], None]) -> None:
+        """The run goes on no more: wake those who wait. One that has not settled does so now, in one step."""
         if self._deadline is not None:
             self._deadline.cancel()
         try:
             if self._state.progress.phase is not Phase.ENDED:
-                self._end_anyway(None if task.cancelled() else task.exception())
+                settle_now()
             self._on_end(self._state)  # first, so that a waiter finds no active run
         except Exception as error:  # a bug of ours: waiters get it rather than wait for ever
             self._state.claim.conversation.release(self.id)

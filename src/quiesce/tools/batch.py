@@ -138,6 +138,12 @@ class ToolBatch:
             if each.running:
                 each.abandon()
 
+    def end_with_loop(self) -> None:
+        """The loop was closed: end what runs, and start no more."""
+        self._waiting.clear()
+        for each in self._running():
+            each.end_with_loop()
+
     # --- State and results --------------------------------------------------------------------------------------
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from enum import Enum
 from typing import Any, Final
 
@@ -17,6 +18,7 @@ from ..messages import Outcome, ToolCall, ToolResult
 from ..receipt import CallReceipt, LateOutcome
 from .call_stop import CallStop
 from .call_times import CallTimes
+from .closed_loop import close_coroutine
 from .host import ToolHost
 from .invocation import Invocation
 from .output import as_result_of, completed_result, describe_error, failed_result, with_changed_arguments
@@ -145,9 +147,9 @@ class CallInProgress:
             raise
         except InterruptSignal:
             raise
-        except GeneratorExit:  # the loop was closed while the run was still going on
-            raise
         except BaseException as error:  # a tool's SystemExit is the tool's failure, not the program's end
+            if isinstance(error, GeneratorExit) or self._loop_is_closed:
+                raise
             self._finish(self._failure(error))
         else:
             self._finish(self._completed(value))
@@ -308,6 +310,28 @@ class CallInProgress:
         if thread is not None:
             self.task.cancel()  # the task only waited; the thread goes on
         self._notify_done()
+
+    @property
+    def _loop_is_closed(self) -> bool:
+        return self.task is not None and self.task.get_loop().is_closed()
+
+    def end_with_loop(self) -> None:
+        """The loop was closed around the call: end what it has started, and write down what is known of it."""
+        if self.task is None or not self.running:
+            return
+        ended = self._invocation.end_with_loop()
+        worker = self._invocation.worker
+        if self.stage is CallStage.RUNNING and worker is not None and worker.settled:
+            try:
+                self._finish(self._completed(worker.outcome()))
+            except BaseException as error:
+                self._finish(self._failure(error))
+        elif self.stage is CallStage.RUNNING and (not ended or self._invocation.outlives_task):
+            with suppress(RuntimeError):  # a thread goes on, and its task cannot be told
+                self.abandon()
+        closed = close_coroutine(self.task)
+        if self.stage is CallStage.RUNNING and not self.abandoned:
+            self._finish(self._stopped(self._invocation.stopped_outcome if closed else Outcome.UNKNOWN))
 
     # --- Stopping this call alone -------------------------------------------------------------------------------
 

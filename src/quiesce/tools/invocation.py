@@ -158,6 +158,14 @@ class Invocation:
         if not self._shields:
             self._on_unshield()
 
+    def end_with_loop(self) -> bool:
+        """The loop was closed: end the processes that the function has started. Whether they all have ended."""
+        self.stopping = True
+        if self.worker is not None:
+            self.worker.end_with_loop()
+        ended = [program.end_with_loop() for program in self._programs]
+        return all(ended)
+
     # --- State --------------------------------------------------------------------------------------------------
 
     def stop_programs(self, grace: float) -> None:
