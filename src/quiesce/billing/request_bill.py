@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from msgspec import structs
 
+from .._threads.tasks import start_task
 from ..conversation.answer import AnswerBuilder
 from ..errors import (
     AuthenticationFailed,
@@ -217,7 +218,7 @@ class RequestBill:
         )
         if lookup is None or _loop_is_ending() or not self.terms.drain_pool.has_room(policy):
             return entry
-        task = asyncio.create_task(lookup.ask(), name=f"{lookup.name} ({model.name})")
+        task = start_task(lookup.ask(), name=f"{lookup.name} ({model.name})")
         self.terms.drain_pool.follow(task, policy)
         self._followers.append(task)
         self.ledger.expect(entry.id)

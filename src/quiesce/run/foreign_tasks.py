@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar
 
+from .._threads.tasks import start_task
 from ..cancellation import BoundedShield
 from ..cancellation.raised import is_own_error
 from ..errors import RunError
@@ -32,7 +33,7 @@ class ForeignTasks:
         does not. A task that `adopt` takes is not cancelled and no longer the run's. A task that is closing its
         connection is not cancelled, unless that takes too long.
         """
-        task = asyncio.create_task(work, name=name)
+        task = start_task(work, name=name)
         try:
             await asyncio.wait((task,))
         except asyncio.CancelledError:

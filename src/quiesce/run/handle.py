@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any, Final, Generic, Self, TypeVar
 
 from .._threads.loop_end import watch_loop
+from .._threads.tasks import start_task
 from ..cancellation import Cause, Mode, ModeName, Source, StopScope, TokenView
 from ..cancellation.cause import parse_mode
 from ..cancellation.raised import is_own_error
@@ -52,7 +53,7 @@ class Run(Generic[OutT]):
         self._is_mine = True
         loop = state.progress.loop
         self._deadline: Final = None if timeout is None else loop.call_later(timeout, self.deadline_passed, timeout)
-        self._task: Final = loop.create_task(self._live(), name=f"quiesce run {state.run_id}")
+        self._task: Final = start_task(self._live(), name=f"quiesce run {state.run_id}", loop=loop)
         self._task.add_done_callback(self._on_task_end)
         self._leave_loop: Final = watch_loop(loop, on_close=self._on_loop_closed, on_fork=self._on_fork)
         parent = state.family.parent

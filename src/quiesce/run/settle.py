@@ -12,6 +12,7 @@ import asyncio
 from contextlib import suppress
 from typing import Any, Final
 
+from .._threads.tasks import start_task
 from ..cancellation import BoundedShield, Mode
 from ..conversation.sealing import close_turn
 from ..errors import StoreUnavailable
@@ -224,7 +225,7 @@ def when(state: RunState, mode: Mode) -> tuple[asyncio.Future[None], Any]:
 
 def _start_hooks(state: RunState, event: HookEvent) -> asyncio.Task[None]:
     hooks = state.config.hooks.call(event, state.hook_failed)
-    return asyncio.create_task(hooks, name=f"hooks for {type(event).__name__}")
+    return start_task(hooks, name=f"hooks for {type(event).__name__}")
 
 
 async def _call_hooks(state: RunState, event: HookEvent, seconds: float, unless: asyncio.Future[None]) -> None:
@@ -261,7 +262,7 @@ async def _return_prompts(state: RunState) -> None:
     """Give prompts of other processes that were not sent back to them."""
     inbox = None if state.saving.journal is None else state.saving.journal.inbox
     if inbox is not None and state.prompts.stop_taking(inbox):
-        returning = asyncio.create_task(state.prompts.return_unsent(inbox), name="returning prompts")
+        returning = start_task(state.prompts.return_unsent(inbox), name="returning prompts")
         await state.shield.wait((returning,), seconds=SAVE_GRACE)
         if not returning.done():
             returning.cancel()

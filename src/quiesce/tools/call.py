@@ -9,6 +9,7 @@ from contextlib import suppress
 from enum import Enum
 from typing import Any, Final
 
+from .._threads.tasks import start_task
 from ..cancellation import Mode, Source
 from ..conversation.sealing import unfinished
 from ..errors import ToolError
@@ -76,7 +77,7 @@ class CallInProgress:
         """Begin, in a task of its own. `on_done` is called, once, when the call needs no more waiting for."""
         self._on_done = on_done
         self.stage = CallStage.PREPARING
-        self.task = asyncio.create_task(self._run(), name=f"quiesce tool {self.call.name} {self.call.id}")
+        self.task = start_task(self._run(), name=f"quiesce tool {self.call.name} {self.call.id}")
         self.task.add_done_callback(self._on_task_end)
 
     async def _run(self) -> None:
