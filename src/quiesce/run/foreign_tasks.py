@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 
 from .._threads.tasks import start_task
 from ..cancellation import BoundedShield
-from ..cancellation.raised import is_own_error
+from ..cancellation.raised import ENDS_PROGRAM, EndedElsewhere, is_own_error
 from ..errors import RunError
 
 _T = TypeVar("_T")
@@ -48,6 +48,8 @@ class ForeignTasks:
             raise
         self._closing.discard(task)
         error = asyncio.CancelledError() if task.cancelled() else task.exception()
+        if isinstance(error, ENDS_PROGRAM):
+            raise EndedElsewhere(error)
         if error is not None and not isinstance(error, Exception) and is_own_error(error):
             raise RunError(f"The {name} raised {type(error).__name__}: {error}.") from error
         return task.result()

@@ -79,10 +79,11 @@ async def settle(state: RunState) -> None:
 
 
 def settle_at_once(state: RunState) -> None:
-    """Bring a run to rest that never came to wait for anything: its task was cancelled before it began."""
-    progress = state.progress
-    phase = progress.phase if progress.phase in (Phase.SETTLING, Phase.ENDED) else _enter_settling(state)
+    """Bring a run to rest that cannot wait for anything: its task has ended, or never began. One step."""
+    phase = _enter_settling(state)
     if state.result is None:
+        for batch in state.tools.batches:
+            batch.abandon()
         if state.saving.journal is not None:
             state.saving.unsaved = state.saving.journal.error or StoreUnavailable(
                 "The run ended before it could be saved."
@@ -95,7 +96,8 @@ def settle_at_once(state: RunState) -> None:
 def _enter_settling(state: RunState) -> Phase:
     """From here on it is decided whether the run was stopped or had finished."""
     phase = state.progress.phase
-    state.progress.enter(Phase.SETTLING)
+    if phase not in (Phase.SETTLING, Phase.ENDED):
+        state.progress.enter(Phase.SETTLING)
     state.progress.scope = None
     state.prompts.inbox.close()
     if state.turn.view.builder is not None:

@@ -98,7 +98,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self, when: float, callback: Callable[..., Any], *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.TimerHandle:
         """As always, and counted. A timer that never fires is only kept: time does not jump to it."""
-        if when - self.now >= NEVER:
+        if when - self.time() > NEVER / 2:
             self._never.append(asyncio.TimerHandle(when, callback, args, self, context))
             return self._never[-1]
         return super().call_at(when, self._step, callback, *args, context=context)

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from .._threads.tasks import start_task
 from ..cancellation import Mode, Source
+from ..cancellation.raised import ENDS_PROGRAM, stop_cause
 from ..conversation.sealing import unfinished
 from ..errors import ToolError
 from ..events import InterruptRaised, ToolEnded, ToolStarted
@@ -151,6 +152,9 @@ class CallInProgress:
         except BaseException as error:  # a tool's SystemExit is the tool's failure, not the program's end
             if isinstance(error, GeneratorExit) or self._loop_is_closed:
                 raise
+            if isinstance(error, KeyboardInterrupt) and self._invocation.in_loop:
+                self._stop_run(error)
+                raise
             self._finish(self._failure(error))
         else:
             self._finish(self._completed(value))
@@ -242,9 +246,18 @@ class CallInProgress:
     def _on_task_end(self, task: asyncio.Task[None]) -> None:
         is_stopped = task.cancelled() and (task.cancelling() > 0 or self._token.cancelled)
         error = None if is_stopped else asyncio.CancelledError() if task.cancelled() else task.exception()
-        if error is not None:  # only the code around a hook can fail here; the call needs a result all the same
+        if isinstance(error, ENDS_PROGRAM):
+            self._stop_run(error)
+        elif error is not None:  # only the code around a hook can fail here; the call needs a result all the same
             self._finish(failed_result(self.call, describe_error(error)))
         self._notify_done()
+
+    def _stop_run(self, error: BaseException) -> None:
+        """What ends the program was raised in the call's task, such as Ctrl-C: the run stops, and so did the call."""
+        if self.stage is CallStage.RUNNING:
+            self._finish(self._stopped(Outcome.CANCELLED))
+        reason, source = stop_cause(error)
+        self._host.token.cancel(reason, source=source)
 
     def _notify_done(self) -> None:
         self._stop.clear_timer()

@@ -190,6 +190,11 @@ class Invocation:
         return any(not program.ended for program in self._programs)
 
     @property
+    def in_loop(self) -> bool:
+        """Whether the function runs in the event loop: in no thread, and in no process."""
+        return self.thread is None and self.worker is None
+
+    @property
     def outlives_task(self) -> bool:
         """Whether a thread or process goes on although the task that waited for it was cancelled."""
         return self.thread is not None or (self.worker is not None and not self.worker.settled)
