@@ -354,7 +354,9 @@ class Run(Generic[OutT]):
 
     def _on_task_end(self, task: asyncio.Task[None]) -> None:
         self._leave_loop()
-        self._come_to_rest(lambda: self._end_anyway(None if task.cancelled() else task.exception()))
+        error = None if task.cancelled() else task.exception()
+        if not self.done:
+            self._come_to_rest(lambda: self._end_anyway(error))
 
     def _on_loop_closed(self) -> None:
         self._come_to_rest(lambda: end_with_loop(self._state, self._task))
@@ -388,6 +390,8 @@ class Run(Generic[OutT]):
             self._stop_because(error)
         else:
             self._state.token.cancel("The task was cancelled before it began", source="caller")
+        for batch in self._state.tools.batches:
+            batch.abandon()
         settle_at_once(self._state)
 
 

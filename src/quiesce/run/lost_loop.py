@@ -37,8 +37,9 @@ def _leave_loop(state: RunState) -> None:
     journal, state.saving.journal = state.saving.journal, None
     state.events.leave_loop()
     if journal is not None:
-        if not journal.all_saved:
-            state.saving.unsaved = journal.error or StoreUnavailable("The event loop was closed before all was saved.")
+        if not journal.end_is_saved:  # then the session is read again before it is used again
+            journal.error = journal.error or StoreUnavailable("The event loop was closed before the end was saved.")
+            state.saving.unsaved = journal.error
         with suppress(RuntimeError):  # some of what it wakes was in the loop
             journal.close()
 

@@ -82,8 +82,6 @@ def settle_at_once(state: RunState) -> None:
     """Bring a run to rest that cannot wait for anything: its task has ended, or never began. One step."""
     phase = _enter_settling(state)
     if state.result is None:
-        for batch in state.tools.batches:
-            batch.abandon()
         if state.saving.journal is not None:
             state.saving.unsaved = state.saving.journal.error or StoreUnavailable(
                 "The run ended before it could be saved."

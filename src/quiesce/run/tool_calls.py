@@ -35,6 +35,7 @@ class RunTools:
         self._state: Final = state
         self.run_id: Final = state.run_id
         self.token: Final = state.token
+        self.loop: Final = state.progress.loop
         self.emit: Final = state.events.push
         self.batches: Final[list[ToolBatch]] = []
         self.processes: Final = BackgroundProcesses()

@@ -67,8 +67,8 @@ class CallInProgress:
             on_orphan=self._on_thread_end,
             on_unshield=lambda: self._stop.on_unshield(self.task),
         )
-        self._stop: Final = CallStop(tool, self._invocation)
-        self._times: Final = CallTimes()
+        self._stop: Final = CallStop(tool, self._invocation, host.loop)
+        self._times: Final = CallTimes(host.loop)
         self._on_done: Callable[[], None] = lambda: None
         self._announced = False
 
@@ -327,7 +327,7 @@ class CallInProgress:
 
     @property
     def _loop_is_closed(self) -> bool:
-        return self.task is not None and self.task.get_loop().is_closed()
+        return self._host.loop.is_closed()
 
     def end_with_loop(self) -> None:
         """The loop was closed around the call: end what it has started, and write down what is known of it."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from contextlib import aclosing, suppress
 from copy import deepcopy
@@ -50,7 +49,7 @@ class Invocation:
         self._grace_left: Final = grace_left
         self._on_orphan: Final = on_orphan
         self._on_unshield: Final = on_unshield
-        self._loop: Final = asyncio.get_running_loop()
+        self._loop: Final = host.loop
         self._programs: Final[list[Program]] = []
         self._shields: Final[list[str]] = []
         self.thread: ThreadCall | None = None
