@@ -90,7 +90,6 @@ class RequestBill:
         """Open a ledger entry for a request that is about to be sent."""
         if self._preamble is None:
             self._preamble = Preamble(request.instructions, request.tools, request.output_schema)
-        self.entry_id = self.ledger.open(run_id=self._run_id, model=self.terms.model.name, turn=turn, attempt=attempt)
         self._sent = SentRequest(request.messages, self._preamble, _most_tokens(request))
         self._request = request
         self._answer = answer
@@ -98,6 +97,7 @@ class RequestBill:
         self._drained_answer = None
         self._unseen_delta = None
         self._stream = None
+        self.entry_id = self.ledger.open(run_id=self._run_id, model=self.terms.model.name, turn=turn, attempt=attempt)
 
     def answer_counter(self) -> AnswerCounter:
         """The counter of the current answer, made at the first call; the answer is then counted in it."""

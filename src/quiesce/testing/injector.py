@@ -22,6 +22,7 @@ from .virtual_time import VirtualLoop
 
 _PACKAGE: Final = str(Path(__file__).parent.parent)
 _THIS: Final = str(Path(__file__).parent)
+_SCRIPTED: Final = str(Path(_PACKAGE) / "models" / "scripted.py")
 
 
 class Injection(Struct, frozen=True):
@@ -242,8 +243,11 @@ class Injector:
     # --- Lines: a stop between any two lines, as a signal handler would make it ---------------------------------
 
     def _trace(self, frame: FrameType, _: str, __: Any) -> Any:
-        name = frame.f_code.co_filename
-        if not name.startswith(_PACKAGE) or name.startswith(_THIS):
+        name, caller = frame.f_code.co_filename, frame.f_back
+        if not name.startswith(_PACKAGE) or name.startswith((_THIS, _SCRIPTED)):
+            return None
+        callers = [each for each in (caller, caller and caller.f_back) if each is not None]
+        if any(each.f_code.co_filename.startswith(_THIS) for each in callers):  # the kit looks at the run
             return None
         return self._trace_line
 
