@@ -118,8 +118,8 @@ class RequestBill:
         entry_id, sent, answer, stream = self.entry_id, self._sent, self._answer, self._stream
         if entry_id is None or sent is None or answer is None:
             return None
-        self.entry_id = None
         if stream is not None and self._drained_answer is not None:
+            self.entry_id = None
             return self._close_followed(entry_id, sent, answer, stream, self._drained_answer)
         received = self._received(answer, bill_goes_on=ended == "failed" or self.terms.policy.bill_goes_on)
         if ended == "hung_up":
@@ -142,6 +142,7 @@ class RequestBill:
             request_id=answer.request_id or (None if error is None else error.request_id),
             error=None if error is None else type(error).__name__,
         )
+        self.entry_id = None  # not before: an exception such as Ctrl-C would leave the entry open
         if ended == "hung_up":
             entry = self._start_lookup(entry, sent, received)
         return entry

@@ -355,8 +355,12 @@ class Run(Generic[OutT]):
     def _on_task_end(self, task: asyncio.Task[None]) -> None:
         self._leave_loop()
         error = None if task.cancelled() else task.exception()
-        if not self.done:
+        try:
+            if not self.done:
+                self._come_to_rest(lambda: self._end_anyway(error))
+        except ENDS_PROGRAM:  # in the middle of it: once more, and then it goes up
             self._come_to_rest(lambda: self._end_anyway(error))
+            raise
 
     def _on_loop_closed(self) -> None:
         self._come_to_rest(lambda: end_with_loop(self._state, self._task))
@@ -370,7 +374,7 @@ class Run(Generic[OutT]):
         if self._deadline is not None:
             self._deadline.cancel()
         try:
-            if self._state.progress.phase is not Phase.ENDED:
+            if not self._state.progress.ended or not self._state.events.closed:
                 settle_now()
             self._on_end(self._state)  # first, so that a waiter finds no active run
         except Exception as error:  # a bug of ours: waiters get it rather than wait for ever

@@ -98,6 +98,8 @@ def _enter_settling(state: RunState) -> Phase:
         state.progress.enter(Phase.SETTLING)
     state.progress.scope = None
     state.prompts.inbox.close()
+    if state.claim.held:
+        state.turn.drop_committed()
     if state.turn.view.builder is not None:
         state.turn.view.builder.close()
     _finish_if_answered(state)
@@ -365,5 +367,6 @@ def end(state: RunState) -> None:
     if state.saving.journal is not None:
         state.saving.journal.close()
     state.claim.conversation.release(state.run_id)
-    state.progress.enter(Phase.ENDED)
+    if not state.progress.ended:
+        state.progress.enter(Phase.ENDED)
     state.events.close(last_event(result))

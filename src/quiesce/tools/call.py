@@ -143,6 +143,7 @@ class CallInProgress:
         self._host.emit(ToolStarted(self.questions.call))
         try:
             value = await self._invocation.run(tool, arguments)
+            self._invocation.returned = (value,)
         except asyncio.CancelledError as error:
             if self._settle_cancelled(error):
                 return
@@ -212,13 +213,14 @@ class CallInProgress:
     def _finish(self, result: ToolResult) -> None:
         if self.stage is CallStage.DONE:
             return
-        self.stage = CallStage.DONE
         self._times.mark_ended()
         self._stop.clear_timer()
         if not self.abandoned:
             changed = with_changed_arguments(result, self.questions.changed_arguments)
             self.result = self._host.fit_result(self.tool, changed)
+            self.stage = CallStage.DONE
             return
+        self.stage = CallStage.DONE
         result = self._host.fit_result(self.tool, result, late=True)
         late = LateOutcome(self.call.id, self.call.name, succeeded(result), result.text, self._times.lateness)
         self._host.record_late(late)
@@ -244,6 +246,13 @@ class CallInProgress:
         self._finish(failure or self._completed(outcome.value))
 
     def _on_task_end(self, task: asyncio.Task[None]) -> None:
+        try:
+            self._settle_task(task)
+        except ENDS_PROGRAM as error:  # the batch may not know of the end: the stop does not need that
+            self._stop_run(error)
+            raise
+
+    def _settle_task(self, task: asyncio.Task[None]) -> None:
         is_stopped = task.cancelled() and (task.cancelling() > 0 or self._token.cancelled)
         error = None if is_stopped else asyncio.CancelledError() if task.cancelled() else task.exception()
         if isinstance(error, ENDS_PROGRAM):
@@ -254,7 +263,9 @@ class CallInProgress:
 
     def _stop_run(self, error: BaseException) -> None:
         """What ends the program was raised in the call's task, such as Ctrl-C: the run stops, and so did the call."""
-        if self.stage is CallStage.RUNNING:
+        if self.stage is CallStage.RUNNING and self._invocation.returned:
+            self._finish(self._completed(*self._invocation.returned))
+        elif self.stage is CallStage.RUNNING:
             self._finish(self._stopped(Outcome.CANCELLED))
         reason, source = stop_cause(error)
         self._host.token.cancel(reason, source=source)

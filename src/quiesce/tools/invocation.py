@@ -49,13 +49,14 @@ class Invocation:
         self._grace_left: Final = grace_left
         self._on_orphan: Final = on_orphan
         self._on_unshield: Final = on_unshield
-        self._loop: Final = host.loop
         self._programs: Final[list[Program]] = []
         self._shields: Final[list[str]] = []
         self.thread: ThreadCall | None = None
         self.worker: WorkerCall | None = None
         self.undo_arguments: dict[str, Any] = {}
         """The arguments for the tool's compensation, as they were before the tool could change them."""
+        self.returned: tuple[Any, ...] = ()
+        """What the function has returned, once it has."""
         self.stopping = False
         """Whether a stop was requested. From then on, the call's result quotes the output of its programs."""
         self.muted = False
@@ -112,7 +113,7 @@ class Invocation:
     def _context(self, tool: Tool) -> ToolContext:
         def report(progress: Any) -> None:
             with suppress(RuntimeError):  # the loop has closed: an abandoned tool has no readers any more
-                self._loop.call_soon_threadsafe(self._report, progress)
+                self._host.loop.call_soon_threadsafe(self._report, progress)
 
         options: dict[str, Any] = {}
         if tool.kind != "sync":  # a thread cannot be interrupted anyway

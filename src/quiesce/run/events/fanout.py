@@ -157,6 +157,11 @@ class EventFanout:
         for buffer in self._buffers:
             buffer.ended = True
 
+    @property
+    def closed(self) -> bool:
+        """Whether the last event was delivered."""
+        return self._last is not None
+
     def leave_loop(self, *, with_taps: bool = False) -> None:
         """The loop is gone, and what waits in it is not woken. Events that are not saved are dropped.
 
