@@ -79,6 +79,7 @@ class RealTimeLoop(VirtualLoop):
         self.now = 0.0
         self.steps = 0
         self.before_step = None
+        self._never = []
         asyncio.SelectorEventLoop.__init__(self)
 
     def time(self) -> float:

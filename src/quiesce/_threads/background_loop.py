@@ -19,6 +19,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final, Generic, TypeVar
 
 from .latch import Latch
+from .tasks import start_task
 
 _T = TypeVar("_T")
 
@@ -103,7 +104,7 @@ class Portal:
         tasks: list[asyncio.Task[_T]] = []
 
         def begin() -> None:
-            task = self._loop.create_task(function())
+            task = start_task(function(), loop=self._loop)
             tasks.append(task)
             task.add_done_callback(lambda task: _copy(task, ended))
 

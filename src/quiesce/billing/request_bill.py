@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from msgspec import structs
 
+from .._threads.tasks import start_task
 from ..conversation.answer import AnswerBuilder
 from ..errors import (
     AuthenticationFailed,
@@ -89,7 +90,6 @@ class RequestBill:
         self.terms.estimator.prepare()
         if self._preamble is None:
             self._preamble = Preamble(request.instructions, request.tools, request.output_schema)
-        self.entry_id = self.ledger.open(run_id=self._run_id, model=self.terms.model.name, turn=turn, attempt=attempt)
         self._sent = SentRequest(request.messages, self._preamble, _most_tokens(request))
         self._request = request
         self._answer = answer
@@ -97,6 +97,7 @@ class RequestBill:
         self._drained_answer = None
         self._unseen_delta = None
         self._stream = None
+        self.entry_id = self.ledger.open(run_id=self._run_id, model=self.terms.model.name, turn=turn, attempt=attempt)
 
     def answer_counter(self) -> AnswerCounter:
         """The counter of the current answer, made at the first call; the answer is then counted in it."""
@@ -117,8 +118,8 @@ class RequestBill:
         entry_id, sent, answer, stream = self.entry_id, self._sent, self._answer, self._stream
         if entry_id is None or sent is None or answer is None:
             return None
-        self.entry_id = None
         if stream is not None and self._drained_answer is not None:
+            self.entry_id = None
             return self._close_followed(entry_id, sent, answer, stream, self._drained_answer)
         received = self._received(answer, bill_goes_on=ended == "failed" or self.terms.policy.bill_goes_on)
         if ended == "hung_up":
@@ -141,6 +142,7 @@ class RequestBill:
             request_id=answer.request_id or (None if error is None else error.request_id),
             error=None if error is None else type(error).__name__,
         )
+        self.entry_id = None  # not before: an exception such as Ctrl-C would leave the entry open
         if ended == "hung_up":
             entry = self._start_lookup(entry, sent, received)
         return entry
@@ -217,7 +219,7 @@ class RequestBill:
         )
         if lookup is None or _loop_is_ending() or not self.terms.drain_pool.has_room(policy):
             return entry
-        task = asyncio.create_task(lookup.ask(), name=f"{lookup.name} ({model.name})")
+        task = start_task(lookup.ask(), name=f"{lookup.name} ({model.name})")
         self.terms.drain_pool.follow(task, policy)
         self._followers.append(task)
         self.ledger.expect(entry.id)

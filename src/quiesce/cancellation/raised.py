@@ -3,6 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Final
+
+from .cause import Source
+
+ENDS_PROGRAM: Final = (KeyboardInterrupt, SystemExit)
+
+
+class EndedElsewhere(BaseException):
+    """`error`, which ends the program, was raised in another task. It went up from there and is not raised again."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(error)
+        self.error: Final = error
+
+
+def stop_cause(error: BaseException) -> tuple[str, Source]:
+    """Why a run stops because of what ends the program: the reason and the source."""
+    if isinstance(error, KeyboardInterrupt):
+        return "Ctrl-C", "signal"
+    return f"{type(error).__name__} in the event loop", "shutdown"
 
 
 def is_own_error(error: BaseException) -> bool:
@@ -11,7 +31,7 @@ def is_own_error(error: BaseException) -> bool:
     False for a cancellation of the current task and for what ends the program. A `CancelledError` in a task that was
     not cancelled, and a `BaseException` such as the panics of Rust extensions, are errors like any other.
     """
-    if isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit):
+    if isinstance(error, (*ENDS_PROGRAM, GeneratorExit, EndedElsewhere)):
         return False
     task = asyncio.current_task()
     return not isinstance(error, asyncio.CancelledError) or (task is not None and not task.cancelling())

@@ -219,6 +219,11 @@ class Conversation:
         self.runs.pop(run_id, None)
         self._lock.release(run_id)
 
+    def reset_lock(self) -> None:
+        """In a forked child: no run of this process holds the conversation, or waits for it."""
+        self._lock.reset()
+        self.runs.clear()
+
     def stop_all(self, reason: str, *, source: Source = "user") -> None:
         """Stop the run that holds the conversation, and those that wait for it. From any thread."""
         for run in tuple(self.runs.copy().values()):

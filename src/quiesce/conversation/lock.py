@@ -18,7 +18,7 @@ class ConversationLock:
 
     def __init__(self, blocked: Callable[[], bool]) -> None:
         self._blocked: Final = blocked
-        self._lock: Final = threading.RLock()  # re-entrant: a signal handler may come in between
+        self._lock = threading.RLock()  # re-entrant: a signal handler may come in between
         self._holder: str | None = None
         self._queue: Final[dict[str, Callable[[], None]]] = {}
         self._answering: Final[set[str]] = set()
@@ -59,6 +59,13 @@ class ConversationLock:
             if self._holder == run_id:
                 self._holder = None
             self._grant_next()
+
+    def reset(self) -> None:
+        """In a forked child: the runs that hold it or wait for it are the parent's, as is a thread that is in it."""
+        self._lock = threading.RLock()
+        self._holder = None
+        self._queue.clear()
+        self._answering.clear()
 
     def _grant_next(self) -> None:
         while self._holder is None and (run_id := self._next()) is not None:

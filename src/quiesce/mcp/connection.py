@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar
 
 import anyio
 
+from .._threads.tasks import start_task
 from .._version import __version__
 from ..cancellation import BoundedShield
 from ..errors import ConfigurationError, ToolError
@@ -98,7 +99,7 @@ class Connection:
         """Connect. Raises `ConfigurationError` when that fails or takes longer than `seconds`."""
         self._connect_timeout = seconds
         session = self._session = _Session()
-        session.task = asyncio.create_task(self._run(session), name=f"quiesce mcp {self._target.label}")
+        session.task = start_task(self._run(session), name=f"quiesce mcp {self._target.label}")
         await asyncio.wait((session.ready, session.task), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         if not session.ready.done():
             raise self._with_stderr(
@@ -253,7 +254,7 @@ class Connection:
                 raise await self._ended()
             if self._reconnection is None or self._reconnection.done():
                 name = f"quiesce mcp {self._target.label} again"
-                self._reconnection = asyncio.create_task(self._reconnect(), name=name)
+                self._reconnection = start_task(self._reconnect(), name=name)
         if self._reconnection is not None:
             await asyncio.wait((self._reconnection,))
         if self._session.client is None:

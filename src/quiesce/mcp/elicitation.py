@@ -15,6 +15,7 @@ from contextlib import suppress
 from contextvars import ContextVar
 from typing import Any, Final, TypeVar
 
+from .._threads.tasks import start_task
 from ..cancellation import BoundedShield
 from ..errors import ToolError
 from ..tools.output import as_json
@@ -46,7 +47,7 @@ class ElicitingCall:
     async def make(self, call: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
         """Make the call. Cancels it and raises `UnansweredElicitation` at a question without an answer."""
         _current.set(self)
-        work = asyncio.create_task(call(), name="quiesce mcp call that may ask")
+        work = start_task(call(), name="quiesce mcp call that may ask")
         shield = BoundedShield("cancelling a call")
         try:
             await asyncio.wait((work, self._unanswered), return_when=asyncio.FIRST_COMPLETED)

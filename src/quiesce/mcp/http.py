@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import httpx2
 
+from .._threads.tasks import start_task
 from ..tools.policy import FINAL_GRACE
 from .stdio import NO_ANSWER
 
@@ -62,7 +63,7 @@ class ServerClient(httpx2.AsyncClient):
         return response if response.status_code < _BAD_REQUEST else await _with_error(response, message)
 
     def _notify_cancelled(self, request: httpx2.Request) -> None:
-        notification = asyncio.create_task(self._deliver(request), name="quiesce mcp cancellation")
+        notification = start_task(self._deliver(request), name="quiesce mcp cancellation")
         self._notifications.add(notification)
         notification.add_done_callback(self._notifications.discard)
 

@@ -137,6 +137,7 @@ class ScriptedModel:
         self.supports_prefill: Final = supports_prefill
         self.requests: Final[list[ModelRequest]] = []
         self.open_streams = 0
+        self._waiting: Final[set[asyncio.Future[None]]] = set()
         self._answers: Final = iter(answers)
         self._then: Final = then
         self._ids: Final = (f"call_{number}" for number in itertools.count(1))
@@ -162,9 +163,9 @@ class ScriptedModel:
         for step in steps:
             match step:
                 case Pause(seconds):
-                    await asyncio.sleep(seconds)
+                    await self._wait(seconds)
                 case Stall():
-                    await asyncio.get_running_loop().create_future()
+                    await self._wait(None)
                 case Fail(error):
                     raise error
                 case Drop():
@@ -181,9 +182,28 @@ class ScriptedModel:
                         reason = "tool_use"
                     for delta, pause in self._deltas(step):
                         if pause:
-                            await asyncio.sleep(pause)
+                            await self._wait(pause)
                         yield delta
         yield events.AnswerEnd(reason)
+
+    async def _wait(self, seconds: float | None) -> None:
+        """Wait so long, or until `break_streams`; None is for ever."""
+        loop = asyncio.get_running_loop()
+        waiting: asyncio.Future[None] = loop.create_future()
+        timer = None if seconds is None else loop.call_later(seconds, _wake, waiting)
+        self._waiting.add(waiting)
+        try:
+            await waiting
+        finally:
+            self._waiting.discard(waiting)
+            if timer is not None:
+                timer.cancel()
+
+    def break_streams(self, error: Exception) -> None:
+        """Raise an error in each stream that waits right now, as a connection that breaks does."""
+        for waiting in self._waiting:
+            if not waiting.done():
+                waiting.set_exception(error)
 
     def _deltas(self, step: Say | Think | Call | TornCall | Interleave) -> Iterator[tuple[events.Delta, float]]:
         match step:
@@ -210,6 +230,11 @@ class ScriptedModel:
                 streams = [self._deltas(each) for each in steps]
                 for together in itertools.zip_longest(*streams):
                     yield from (delta for delta in together if delta is not None)
+
+
+def _wake(waiting: asyncio.Future[None]) -> None:
+    if not waiting.done():
+        waiting.set_result(None)
 
 
 def _steps(answer: Answer) -> tuple[Step, ...]:

@@ -19,12 +19,12 @@ from ..sessions import Conversation, Session
 from ..usage.agent_usage import AgentUsage
 from .config import RunConfig
 from .events.stream import run_in_background
-from .handle import Run, joined
+from .handle import Run, give_up_start, joined
 from .host import check_host
 from .launch import Launch, RunDefaults, with_options
 from .options import RunOptions, check_options
 from .own_conversation import OwnConversation
-from .start import abandon_claim, claim_or_queue
+from .start import claim_or_queue
 from .state import RunState
 from .undo import undo_task
 
@@ -101,17 +101,21 @@ class AgentRuns:
         config = self.config
         launch = Launch(config.run, config.defaults, self.own, options, output_type)
         state = launch.state(given)
-        steered = claim_or_queue(state)
-        if isinstance(steered, Run):
-            return joined(steered), False  # pyright: ignore[reportUnknownArgumentType]
-        inherited = None if state.family.parent is None else following.get()
-        telemetry = config.telemetry or inherited
         try:
-            follow = None if telemetry is None else telemetry.follow(state)
-            run: Run[Any] = Run(state, timeout=launch.timeout, on_end=self._on_run_end)
-        except BaseException:
-            abandon_claim(state)
+            steered = claim_or_queue(state)
+            if isinstance(steered, Run):
+                return joined(steered), False  # pyright: ignore[reportUnknownArgumentType]
+            return self._begin(launch, state), True
+        except BaseException as error:
+            give_up_start(state, error)
             raise
+
+    def _begin(self, launch: Launch, state: RunState) -> Run[Any]:
+        """The run, whose conversation is claimed, or which waits for it."""
+        inherited = None if state.family.parent is None else following.get()
+        telemetry = self.config.telemetry or inherited
+        follow = None if telemetry is None else telemetry.follow(state)
+        run: Run[Any] = Run(state, timeout=launch.timeout, on_end=self._on_run_end)
         self._active[run.id] = launch.conversation.runs[run.id] = run
         self.usage.open(state.spending.bill.ledger)
         if follow is not None:
@@ -120,7 +124,7 @@ class AgentRuns:
             armed, self.own.armed = self.own.armed, None
             if armed is not None:
                 state.token.cancel(armed.reason, mode=armed.mode, source=armed.source)
-        return run, True
+        return run
 
     def _on_run_end(self, state: RunState) -> None:
         self._active.pop(state.run_id, None)

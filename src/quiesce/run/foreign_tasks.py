@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar
 
+from .._threads.tasks import start_task
 from ..cancellation import BoundedShield
-from ..cancellation.raised import is_own_error
+from ..cancellation.raised import ENDS_PROGRAM, EndedElsewhere, is_own_error
 from ..errors import RunError
 
 _T = TypeVar("_T")
@@ -32,7 +33,7 @@ class ForeignTasks:
         does not. A task that `adopt` takes is not cancelled and no longer the run's. A task that is closing its
         connection is not cancelled, unless that takes too long.
         """
-        task = asyncio.create_task(work, name=name)
+        task = start_task(work, name=name)
         try:
             await asyncio.wait((task,))
         except asyncio.CancelledError:
@@ -42,8 +43,13 @@ class ForeignTasks:
                 self.abandoned.append(task)
             task.add_done_callback(_take_error)
             raise
+        except GeneratorExit:  # the loop was closed
+            self.abandoned.append(task)
+            raise
         self._closing.discard(task)
         error = asyncio.CancelledError() if task.cancelled() else task.exception()
+        if isinstance(error, ENDS_PROGRAM):
+            raise EndedElsewhere(error)
         if error is not None and not isinstance(error, Exception) and is_own_error(error):
             raise RunError(f"The {name} raised {type(error).__name__}: {error}.") from error
         return task.result()

@@ -6,11 +6,13 @@ import asyncio
 import copy
 from collections.abc import Callable, Generator
 from types import TracebackType
-from typing import Any, Final, Generic, Self, TypeVar
+from typing import Any, Final, Generic, Never, Self, TypeVar
 
+from .._threads.loop_end import watch_loop
+from .._threads.tasks import start_task
 from ..cancellation import Cause, Mode, ModeName, Source, StopScope, TokenView
 from ..cancellation.cause import parse_mode
-from ..cancellation.raised import is_own_error
+from ..cancellation.raised import ENDS_PROGRAM, EndedElsewhere, is_own_error, stop_cause
 from ..conversation.validity import user_message
 from ..errors import ConfigurationError, InterruptError, NothingToContinue, RunError
 from ..events import Event
@@ -27,6 +29,7 @@ from .events.answers import PartialOutputs, TextStream
 from .events.fanout import Reader
 from .inspection import RunInspection
 from .loop import run_phases
+from .lost_loop import end_with_loop, leave_to_parent_process
 from .pending_answers import open_interrupts, take_answers
 from .settle import settle, settle_at_once
 from .state import RunState
@@ -50,11 +53,12 @@ class Run(Generic[OutT]):
         self._is_mine = True
         loop = state.progress.loop
         self._deadline: Final = None if timeout is None else loop.call_later(timeout, self.deadline_passed, timeout)
-        self._task: Final = loop.create_task(self._live(), name=f"quiesce run {state.run_id}")
-        self._task.add_done_callback(self._on_task_end)
+        self._leave_loop: Final = watch_loop(loop, on_close=self._on_loop_closed, on_fork=self._on_fork)
         parent = state.family.parent
         if parent is not None:
             parent.state.family.children.append(self)
+        self._task: Final = start_task(self._live(), name=_task_name(state), loop=loop)
+        self._task.add_done_callback(self._on_task_end)
 
     # --- Looking ------------------------------------------------------------------------------------------------
 
@@ -324,7 +328,11 @@ class Run(Generic[OutT]):
             state.token.cancel("The task was cancelled from outside", source="caller")
         except (RunError, InterruptError, NothingToContinue) as error:
             state.progress.error = error
+        except EndedElsewhere as ended:
+            self._stop_because(ended.error)
         except BaseException as error:
+            if isinstance(error, ENDS_PROGRAM):
+                await self._settle_and_raise(error)
             if not is_own_error(error):
                 raise
             state.progress.error = RunError(f"The run failed: {type(error).__name__}: {error}.")
@@ -333,12 +341,41 @@ class Run(Generic[OutT]):
         if state.shield.interrupted:
             raise asyncio.CancelledError
 
+    async def _settle_and_raise(self, error: BaseException) -> Never:
+        """What ends the program was raised in this task, such as Ctrl-C without a handler: it is raised at rest."""
+        self._stop_because(error)
+        await settle(self._state)
+        self._come_to_rest(lambda: None)  # here: it is not certain that the loop goes on
+        raise error
+
+    def _stop_because(self, error: BaseException) -> None:
+        reason, source = stop_cause(error)
+        self._state.token.cancel(reason, source=source)
+
     def _on_task_end(self, task: asyncio.Task[None]) -> None:
+        self._leave_loop()
+        error = None if task.cancelled() else task.exception()
+        try:
+            if not self.done:
+                self._come_to_rest(lambda: self._end_anyway(error))
+        except ENDS_PROGRAM:  # in the middle of it: once more, and then it goes up
+            self._come_to_rest(lambda: self._end_anyway(error))
+            raise
+
+    def _on_loop_closed(self) -> None:
+        self._come_to_rest(lambda: end_with_loop(self._state, self._task))
+
+    def _on_fork(self) -> None:
+        leave_to_parent_process(self._state)
+        self._on_end(self._state)
+
+    def _come_to_rest(self, settle_now: Callable[[], None]) -> None:
+        """The run goes on no more: wake those who wait. One that has not settled does so now, in one step."""
         if self._deadline is not None:
             self._deadline.cancel()
         try:
-            if self._state.progress.phase is not Phase.ENDED:
-                self._end_anyway(None if task.cancelled() else task.exception())
+            if not self._state.progress.ended or not self._state.events.closed:
+                settle_now()
             self._on_end(self._state)  # first, so that a waiter finds no active run
         except Exception as error:  # a bug of ours: waiters get it rather than wait for ever
             self._state.claim.conversation.release(self.id)
@@ -353,9 +390,35 @@ class Run(Generic[OutT]):
         """The task was cancelled before its first step, or is broken: the run must come to rest all the same."""
         if isinstance(error, Exception):
             self._state.progress.error = error
+        elif error is not None:
+            self._stop_because(error)
         else:
             self._state.token.cancel("The task was cancelled before it began", source="caller")
+        for batch in self._state.tools.batches:
+            batch.abandon()
         settle_at_once(self._state)
+
+
+def give_up_start(state: RunState, error: BaseException) -> None:
+    """A run could not be started, or the caller gets no handle of it, because of an exception such as Ctrl-C.
+
+    Its task, if it has one, never begins. The conversation is sealed and released in one step.
+    """
+    conversation = state.claim.conversation
+    if state.run_id not in (conversation.holder, *conversation.queued):
+        return
+    for task in asyncio.all_tasks(state.progress.loop):
+        if task.get_name() == _task_name(state):
+            task.cancel()
+    if isinstance(error, Exception):
+        state.progress.error = error
+    else:
+        state.token.cancel(stop_cause(error)[0], source=stop_cause(error)[1])
+    settle_at_once(state)
+
+
+def _task_name(state: RunState) -> str:
+    return f"quiesce run {state.run_id}"
 
 
 def joined(run: Run[_T]) -> Run[_T]:

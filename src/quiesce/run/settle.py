@@ -12,6 +12,7 @@ import asyncio
 from contextlib import suppress
 from typing import Any, Final
 
+from .._threads.tasks import start_task
 from ..cancellation import BoundedShield, Mode
 from ..conversation.sealing import close_turn
 from ..errors import StoreUnavailable
@@ -78,9 +79,8 @@ async def settle(state: RunState) -> None:
 
 
 def settle_at_once(state: RunState) -> None:
-    """Bring a run to rest that never came to wait for anything: its task was cancelled before it began."""
-    progress = state.progress
-    phase = progress.phase if progress.phase in (Phase.SETTLING, Phase.ENDED) else _enter_settling(state)
+    """Bring a run to rest that cannot wait for anything: its task has ended, or never began. One step."""
+    phase = _enter_settling(state)
     if state.result is None:
         if state.saving.journal is not None:
             state.saving.unsaved = state.saving.journal.error or StoreUnavailable(
@@ -94,9 +94,12 @@ def settle_at_once(state: RunState) -> None:
 def _enter_settling(state: RunState) -> Phase:
     """From here on it is decided whether the run was stopped or had finished."""
     phase = state.progress.phase
-    state.progress.enter(Phase.SETTLING)
+    if phase not in (Phase.SETTLING, Phase.ENDED):
+        state.progress.enter(Phase.SETTLING)
     state.progress.scope = None
     state.prompts.inbox.close()
+    if state.claim.held:
+        state.turn.drop_committed()
     if state.turn.view.builder is not None:
         state.turn.view.builder.close()
     _finish_if_answered(state)
@@ -224,7 +227,7 @@ def when(state: RunState, mode: Mode) -> tuple[asyncio.Future[None], Any]:
 
 def _start_hooks(state: RunState, event: HookEvent) -> asyncio.Task[None]:
     hooks = state.config.hooks.call(event, state.hook_failed)
-    return asyncio.create_task(hooks, name=f"hooks for {type(event).__name__}")
+    return start_task(hooks, name=f"hooks for {type(event).__name__}")
 
 
 async def _call_hooks(state: RunState, event: HookEvent, seconds: float, unless: asyncio.Future[None]) -> None:
@@ -261,7 +264,7 @@ async def _return_prompts(state: RunState) -> None:
     """Give prompts of other processes that were not sent back to them."""
     inbox = None if state.saving.journal is None else state.saving.journal.inbox
     if inbox is not None and state.prompts.stop_taking(inbox):
-        returning = asyncio.create_task(state.prompts.return_unsent(inbox), name="returning prompts")
+        returning = start_task(state.prompts.return_unsent(inbox), name="returning prompts")
         await state.shield.wait((returning,), seconds=SAVE_GRACE)
         if not returning.done():
             returning.cancel()
@@ -364,5 +367,6 @@ def end(state: RunState) -> None:
     if state.saving.journal is not None:
         state.saving.journal.close()
     state.claim.conversation.release(state.run_id)
-    state.progress.enter(Phase.ENDED)
+    if not state.progress.ended:
+        state.progress.enter(Phase.ENDED)
     state.events.close(last_event(result))

@@ -78,15 +78,10 @@ def claim_conversation(state: RunState) -> None:
         else:
             begin(state)
             state.progress.enter(Phase.CREATED)
-    except BaseException:
-        abandon_claim(state)
+    except Exception:  # nothing has changed
+        return_answers(state)
+        conversation.release(state.run_id)
         raise
-
-
-def abandon_claim(state: RunState) -> None:
-    """Release the conversation of a run that could not be started. The answers that it was given are not used up."""
-    return_answers(state)
-    state.claim.conversation.release(state.run_id)
 
 
 def _respect_queue(state: RunState) -> None:
@@ -131,6 +126,7 @@ def begin(state: RunState) -> None:
             state.claim.first_message = len(conversation.messages)
         if given.prompt is None:
             _continue(state)
+        state.claim.held = True  # before the prompt is written: from then on, the end of the run has to seal it
         if state.claim.prompt is not None:
             conversation.append(state.claim.prompt)
         state.turn.begin()

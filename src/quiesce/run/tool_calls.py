@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from .._threads.tasks import start_task
 from ..cancellation import CancellationToken
 from ..errors import GuardrailTripped
 from ..events import LateOutcomeRecorded
@@ -34,6 +35,7 @@ class RunTools:
         self._state: Final = state
         self.run_id: Final = state.run_id
         self.token: Final = state.token
+        self.loop: Final = state.progress.loop
         self.emit: Final = state.events.push
         self.batches: Final[list[ToolBatch]] = []
         self.processes: Final = BackgroundProcesses()
@@ -208,5 +210,5 @@ class RunTools:
             receipt = None if state.result is None else state.result.receipt
             event = OnLateOutcome(state.claim.context, state.token, outcome, receipt)
             calls = state.config.hooks.call(event, state.hook_failed)
-            task = state.progress.loop.create_task(calls, name="hooks for OnLateOutcome")
+            task = start_task(calls, name="hooks for OnLateOutcome", loop=state.progress.loop)
             state.foreign_tasks.abandoned.append(task)

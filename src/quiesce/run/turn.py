@@ -125,6 +125,11 @@ class TurnInProgress:
             self._continued = None
         self.view = TurnView(self._conversation.messages)
 
+    def drop_committed(self) -> None:
+        """Forget a turn that is in the conversation already: an exception such as Ctrl-C came right after that."""
+        if len(self._conversation.messages) > len(self.view.settled) + self._replacing:
+            self.begin()
+
     def suspend(self, pending: PendingTurn, note: str) -> None:
         """Keep the turn beside the conversation, until a person has answered what its tools ask."""
         self._conversation.suspend(pending, replacing=self._replacing)

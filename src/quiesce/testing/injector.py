@@ -14,12 +14,15 @@ from typing import Any, Final, TypeAlias
 from msgspec import Struct
 
 from ..cancellation import Mode
+from ..errors import ConnectionFailed
 from ..hooks import HookEvent
+from ..models.scripted import ScriptedModel
 from .scenario import Harness, WatchedRun
 from .virtual_time import VirtualLoop
 
 _PACKAGE: Final = str(Path(__file__).parent.parent)
 _THIS: Final = str(Path(__file__).parent)
+_SCRIPTED: Final = str(Path(_PACKAGE) / "models" / "scripted.py")
 
 
 class Injection(Struct, frozen=True):
@@ -76,6 +79,26 @@ def _from_signal(_: Harness, target: WatchedRun) -> None:
         signal.signal(signal.SIGUSR1, before)
 
 
+def _reset(_: Harness, target: WatchedRun) -> None:
+    """The connections of the model break."""
+    model = target.agent.config.model
+    if isinstance(model, ScriptedModel):
+        model.break_streams(ConnectionFailed("injected"))
+
+
+def _stop_and_reset(harness: Harness, target: WatchedRun) -> None:
+    _from_loop(harness, target)
+    _reset(harness, target)
+
+
+def _end_loop(_: Harness, __: WatchedRun) -> None:
+    raise LoopLeft
+
+
+class LoopLeft(SystemExit):
+    """Goes up through the loop, as only `SystemExit` does: the loop stops before this very step."""
+
+
 _from_loop: Final = _in_mode(Mode.NOW)
 SOURCES: Final[dict[str, Source]] = {
     "loop": _from_loop,
@@ -93,10 +116,23 @@ SOURCES: Final[dict[str, Source]] = {
 }
 """Stops before the k-th callback. `hook` stops in the k-th hook call and `line` before the k-th line of Quiesce."""
 
+FAULTS: Final[dict[str, Source]] = {
+    "stop_and_reset": _stop_and_reset,
+    "stop_then_reset": _from_loop,
+    "reset_then_stop": _reset,
+    "close": _end_loop,
+}
+"""Other faults before the k-th callback: a stop together with connections that break, just before it or just after it;
+a loop that is closed. `ctrl_c` raises a `KeyboardInterrupt` before the k-th line of Quiesce."""
+POINTS: Final = {"hook": "hook", "line": "line", "ctrl_c": "line"}
+"""What is counted for a source, where that is not the steps of the loop."""
+
 # Further stops, by the number of steps after the first one.
 _FOLLOW_UPS: Final[dict[str, dict[int, Source]]] = {
     "escalate": {2: _from_loop, 4: SOURCES["kill"]},
     "twice": {1: _from_thread, 2: _from_caller, 3: SOURCES["kill"]},
+    "stop_then_reset": {1: _reset},
+    "reset_then_stop": {1: _from_loop},
 }
 
 EXPECTED_CAUSE: Final = {
@@ -114,7 +150,16 @@ EXPECTED_CAUSE: Final = {
     "after_turn": "user",
     "escalate": "user",
     "twice": "user",
+    "stop_and_reset": "user",
+    "stop_then_reset": "user",
+    "reset_then_stop": "user",
+    "close": "shutdown",
+    "ctrl_c": "signal",
 }
+
+
+# Whose first injection is no stop in mode `now`.
+_STOPS_LATER: Final = ("escalate", "reset_then_stop")
 
 
 class Injector:
@@ -126,9 +171,7 @@ class Injector:
         self._loop: Final = loop
         self._harness: Final = harness
         self._injection: Final = injection
-        self._counts: Final = (
-            count if injection is None else {"hook": "hook", "line": "line"}.get(injection.source, "step")
-        )
+        self._counts: Final = count if injection is None else POINTS.get(injection.source, "step")
         self._steps_since: int | None = None
         self.points = 0
         self.injected_at: float | None = None
@@ -163,7 +206,7 @@ class Injector:
             self._steps_since += 1
             follow_up = _FOLLOW_UPS.get(self._injection.source, {}).get(self._steps_since)
             if follow_up is not None:
-                if self._injection.source == "escalate" and (target.run.mode or Mode.AFTER_TURN) < Mode.NOW:
+                if self._injection.source in _STOPS_LATER and (target.run.mode or Mode.AFTER_TURN) < Mode.NOW:
                     self.injected_at = self._loop.time()  # P1 counts from the first stop in mode `now`
                     if self.on_inject is not None:
                         self.on_inject(target)
@@ -175,7 +218,7 @@ class Injector:
         self.points += 1
         if self._injection is not None and self.points == self._injection.point:
             self._note_injection(target)
-            SOURCES[self._injection.source](self._harness, target)
+            (SOURCES | FAULTS)[self._injection.source](self._harness, target)
 
     def _note_injection(self, target: WatchedRun) -> None:
         self.injected_at = self._loop.time()
@@ -200,8 +243,11 @@ class Injector:
     # --- Lines: a stop between any two lines, as a signal handler would make it ---------------------------------
 
     def _trace(self, frame: FrameType, _: str, __: Any) -> Any:
-        name = frame.f_code.co_filename
-        if not name.startswith(_PACKAGE) or name.startswith(_THIS):
+        name, caller = frame.f_code.co_filename, frame.f_back
+        if not name.startswith(_PACKAGE) or name.startswith((_THIS, _SCRIPTED)):
+            return None
+        callers = [each for each in (caller, caller and caller.f_back) if each is not None]
+        if any(each.f_code.co_filename.startswith(_THIS) for each in callers):  # the kit looks at the run
             return None
         return self._trace_line
 
@@ -212,5 +258,7 @@ class Injector:
                 self.points += 1
                 if self._injection is not None and self.points == self._injection.point:
                     self._note_injection(target)
+                    if self._injection.source == "ctrl_c":
+                        raise KeyboardInterrupt
                     target.run.cancel("injected")
         return self._trace_line

@@ -69,13 +69,18 @@ def nothing_lost(watched: WatchedRun, result: RunResult) -> Iterator[str]:
         if isinstance(part, Text)
     )
     kept = "".join(spoken)
-    if "".join(streamed.split()) != "".join(kept.split()):
+    before, after = "".join(streamed.split()), "".join(kept.split())
+    # With a store, readers get what is saved. A loop that was closed has not told them of the last part.
+    cause = result.receipt.cause
+    untold = watched.loop_is_closed and result.receipt.saved is not None
+    untold = untold or (cause is not None and cause.reason == "Ctrl-C")  # it came between the text and its event
+    if before != after and not (untold and after.startswith(before)):
         yield f"streamed {streamed!r}, kept {kept!r}"
     announced = {event.result.call_id: event.result for event in watched.events if isinstance(event, ToolEnded)}
     for each in _results(result):
         if result.stop_reason == "interrupt" and each.outcome is not Outcome.COMPLETED:
             continue  # the call is pending: its result is a placeholder until the interrupt is answered
-        if each != announced.get(each.call_id):
+        if each != announced.get(each.call_id) and not untold:
             yield f"the result of {each.call_id} in the conversation is not the one in the event `ToolEnded`"
     finished = Counter(
         each.name for each in _results(result) if each.outcome is Outcome.COMPLETED and not each.is_error
@@ -112,7 +117,9 @@ def honest(watched: WatchedRun, result: RunResult) -> Iterator[str]:
             and line.name not in watched.tool_log.unseen
         )
         entered = sum(watched.tool_log.entered.values())
-        if ran != entered:
+        cause = result.receipt.cause
+        before_it_began = cause is not None and cause.reason == "Ctrl-C" and ran > entered
+        if ran != entered and not before_it_began:
             yield f"{entered} tools ran, the receipt says {ran}"
 
 
@@ -124,6 +131,7 @@ def quiet(watched: WatchedRun, result: RunResult) -> Iterator[str]:
     if isinstance(model, ScriptedModel) and model.open_streams > drained and not watched.agent.active_runs:
         yield f"{model.open_streams} model streams are open"
     named = Counter(name.split()[1] for name in result.receipt.still_running if name.startswith("tool "))
+    named.update(line.name for line in result.receipt.calls if line.outcome is Outcome.UNKNOWN)
     for name in watched.tool_log.entered:
         inside = watched.tool_log.inside(name)
         if watched.runs_of_agent() == 1 and inside > named[name]:

@@ -37,6 +37,11 @@ class WatchedRun:
         if isinstance(event, RunEnded):
             self.ended_at = self._loop.time()
 
+    @property
+    def loop_is_closed(self) -> bool:
+        """Whether the loop was closed around the run."""
+        return self._loop.is_closed()
+
     def runs_of_agent(self) -> int:
         """How many runs of the same agent were started here. The tool log and the model count for all of them."""
         return sum(1 for watched in self._harness.watched if watched.agent is self.agent)

@@ -12,7 +12,7 @@ from msgspec import Struct, field
 
 from ..agent import Agent
 from ..messages import Prompt
-from .injector import SOURCES, Injection
+from .injector import POINTS, SOURCES, Injection
 from .scenario import Harness
 from .trial import Scenario, Trial, TrialResult
 
@@ -52,17 +52,19 @@ def stop_everywhere(
     stride: int = 1,
     seed: int = 0,
     name: str | None = None,
+    eager: bool = False,
 ) -> StopReport:
     """Stop a scenario before every step of the loop, from every source, and check the promises P1 to P8 each time.
 
     `scenario` is either a function that makes a fresh agent, which is then given `prompt`, or an async function that is
     given a `Harness` and starts its runs with it. Afterwards the agent is given `follow_up` and must answer it; None
-    leaves that out. Time is virtual; `random` is seeded. `stride=n` tries every n-th point only.
+    leaves that out. Time is virtual; `random` is seeded. `stride=n` tries every n-th point only. `eager` lets tasks
+    begin at once (`asyncio.eager_task_factory`, Python 3.12).
 
     Returns a `StopReport`. Raises `StopViolation`, with a one-line replay, at the first promise that is broken.
     """
     title = name or getattr(scenario, "__name__", "scenario")
-    sweep = _Sweep(_as_scenario(scenario, prompt), follow_up, seed, title)
+    sweep = _Sweep(_as_scenario(scenario, prompt), follow_up, seed, title, eager=eager)
     for source in dict.fromkeys(sources):
         sweep.stop_from(source, stride)
     return sweep.report
@@ -71,17 +73,18 @@ def stop_everywhere(
 class _Sweep:
     """All the stops of one scenario, one trial each."""
 
-    def __init__(self, scenario: Scenario, follow_up: Prompt | None, seed: int, name: str) -> None:
+    def __init__(self, scenario: Scenario, follow_up: Prompt | None, seed: int, name: str, *, eager: bool) -> None:
         self._scenario: Final = scenario
         self._follow_up: Final = follow_up
         self._seed: Final = seed
+        self._eager: Final = eager
         self._only: Final = os.environ.get(REPLAY)
         self._unstopped: Final[dict[str, TrialResult]] = {}
         self.report: Final = StopReport(name)
 
     def stop_from(self, source: str, stride: int) -> None:
         """Stop at every point there is for this source."""
-        kind = source if source in ("hook", "line") else "step"
+        kind = POINTS.get(source, "step")
         if kind not in self._unstopped:
             self._unstopped[kind] = self._try(None, kind)
             self.report.points[kind] = self._unstopped[kind].points
@@ -93,7 +96,9 @@ class _Sweep:
 
     def _try(self, injection: Injection | None, kind: str) -> TrialResult:
         random.seed(self._seed)
-        result = Trial(injection, kind).run(self._scenario, self._follow_up, self._unstopped.get(kind))
+        result = Trial(injection, kind, eager=self._eager).run(
+            self._scenario, self._follow_up, self._unstopped.get(kind)
+        )
         if result.faults:
             raise StopViolation(self._explain(injection, result), injection)
         return result

@@ -11,15 +11,17 @@ from msgspec import Struct
 from ..agent import AnyAgent
 from ..conversation.validity import faults
 from ..messages import Prompt
-from .injector import EXPECTED_CAUSE, Injection, Injector
+from .injector import EXPECTED_CAUSE, Injection, Injector, LoopLeft
 from .invariants import grace_now, late_end, violations
 from .scenario import Harness, WatchedRun
-from .virtual_time import Stuck, VirtualLoop
+from .virtual_time import Stuck, VirtualLoop, run_virtual
 
 Scenario: TypeAlias = Callable[[Harness], Awaitable[object]]
 
 _WAITING_MODES: Final = ("after_turn", "after_tools", "escalate")
-_THROUGH_CALLER: Final = ("task", "twice")
+_THROUGH_CALLER: Final = ("task", "twice", "ctrl_c")
+# Where the connection breaks first, the run may have failed before the stop came.
+_MAY_FAIL: Final = {"reset_then_stop": ("error",)}
 
 
 class TrialResult(Struct):
@@ -33,9 +35,14 @@ class TrialResult(Struct):
 class Trial:
     """A harness with an injector on a virtual loop."""
 
-    def __init__(self, injection: Injection | None, kind: str) -> None:
+    def __init__(self, injection: Injection | None, kind: str, *, eager: bool = False) -> None:
         self._injection: Final = injection
+        self._source: Final = "" if injection is None else injection.source
         self._loop: Final = VirtualLoop()
+        self._heard: Final[list[str]] = []
+        self._loop.set_exception_handler(lambda _, context: self._heard.append(str(context.get("message"))))
+        if eager:
+            self._loop.set_task_factory(asyncio.eager_task_factory)
         self._harness: Final = Harness()
         self._injector: Final = Injector(self._loop, self._harness, injection, count=kind)
         self._injector.on_inject = self._on_inject
@@ -46,14 +53,18 @@ class Trial:
 
     def run(self, scenario: Scenario, follow_up: Prompt | None, unstopped: TrialResult | None) -> TrialResult:
         """Run the scenario to its end and check every promise. `unstopped` is the result without a stop."""
-        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
-            raised = self._run_scenario(runner, scenario)
-            self._faults.extend(self._check_raised(raised))
-            if not self._faults:
-                self._faults.extend(self._check_after_the_end(runner, follow_up))
-            if not self._faults and unstopped is not None:
-                self._faults.extend(self._compare(unstopped))
-            self._harness.close()
+        if self._source == "close":
+            self._run_and_close(scenario, follow_up)
+        else:
+            with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+                raised = self._run_scenario(runner, scenario)
+                self._faults.extend(self._check_raised(raised))
+                if not self._faults:
+                    self._faults.extend(self._check_after_the_end(runner, follow_up))
+                if not self._faults and unstopped is not None:
+                    self._faults.extend(self._compare(unstopped))
+                self._harness.close()
+            self._faults.extend(f"P5: the loop's exception handler heard: {word}" for word in self._heard)
         results = (watched.run.inspect().result for watched in self._harness.watched)
         ends = [(result.stop_reason, result.text) for result in results if result is not None]
         return TrialResult(self._injector.points, self._faults, [(str(reason), text) for reason, text in ends])
@@ -76,29 +87,54 @@ class Trial:
             self._on_inject(target)
             self._run_knows = target.run.token.cancelled
 
-    def _run_scenario(self, runner: asyncio.Runner, scenario: Scenario) -> BaseException | None:
-        async def main() -> None:
-            self._harness.caller = asyncio.current_task()
-            await scenario(self._harness)
-            for watched in self._harness.watched:
-                await watched.run.stopped()
+    async def _main(self, scenario: Scenario) -> None:
+        self._harness.caller = asyncio.current_task()
+        await scenario(self._harness)
+        for watched in self._harness.watched:
+            await watched.run.stopped()
 
+    def _run_scenario(self, runner: asyncio.Runner, scenario: Scenario) -> BaseException | None:
         self._injector.install()
         try:
-            runner.run(main())
+            runner.run(self._main(scenario))
         except Stuck as stuck:
             self._faults.append(f"P1: {stuck}")
+        except KeyboardInterrupt as interrupt:
+            if self._source != "ctrl_c":
+                raise
+            return interrupt
         except (Exception, asyncio.CancelledError) as error:
             return error
         finally:
             self._injector.uninstall()
         return None
 
+    def _run_and_close(self, scenario: Scenario, follow_up: Prompt | None) -> None:
+        """Run the scenario up to the chosen point, close the loop there, and go on in another one."""
+        self._injector.install()
+        try:
+            self._loop.run_until_complete(self._main(scenario))
+        except LoopLeft:
+            pass
+        finally:
+            self._injector.uninstall()
+            self._loop.close()
+        target = self._harness.target
+        for watched in self._harness.watched:
+            self._faults.extend(violations(watched))
+        if target is not None and not self._faults:
+            self._faults.extend(f"P2: the settled part: {fault}" for fault in faults(target.agent.messages))
+            if follow_up is not None:
+                self._faults.extend(run_virtual(self._follow_up(target.agent, follow_up)))
+        self._harness.close()
+
     # --- When it has ended --------------------------------------------------------------------------------------
 
     def _check_raised(self, raised: BaseException | None) -> list[str]:
         """P7: a cancellation of the caller is raised, a stop of the run is not, and nothing else is raised."""
         cancelled = isinstance(raised, asyncio.CancelledError)
+        if self._source == "ctrl_c" and self._injector.injected_at is not None:
+            return [] if isinstance(raised, KeyboardInterrupt) else [f"P7: Ctrl-C was swallowed; {raised!r} came"]
         if raised is not None and not cancelled:
             return [f"P7: the scenario raised {type(raised).__name__}: {raised}"]
         source = "" if self._injection is None or self._injector.injected_at is None else self._injection.source
@@ -111,6 +147,8 @@ class Trial:
     def _check_after_the_end(self, runner: asyncio.Runner, follow_up: Prompt | None) -> list[str]:
         async def main() -> list[str]:
             found: list[str] = []
+            if self._source == "ctrl_c" and self._harness.caller is not None:
+                await asyncio.wait({self._harness.caller})  # as in a notebook, where the loop goes on
             for watched in self._harness.watched:
                 await asyncio.wait_for(watched.run.stopped(), 1000)
                 found += violations(watched)
@@ -163,7 +201,7 @@ class Trial:
 
     def _compare(self, unstopped: TrialResult) -> list[str]:
         """P8 and P7: the other runs end as without the stop, and so does a target that reports `end_turn`."""
-        if self._injection is not None and self._injection.source in _THROUGH_CALLER:
+        if self._source in _THROUGH_CALLER:
             return []  # the caller was cancelled, so what it would have started next is missing
         found: list[str] = []
         for position, (watched, (reason, text)) in enumerate(zip(self._harness.watched, unstopped.ends, strict=False)):
@@ -175,7 +213,7 @@ class Trial:
                 found.append(f"P8: run {position} was not stopped and ended as {result.stop_reason}")
             if same and reason == "end_turn" and result.text != text:
                 found.append(f"P7: run {position} says that it finished, with {result.text!r} for {text!r}")
-            if not same and result.stop_reason != "cancelled":
+            if not same and result.stop_reason not in ("cancelled", *_MAY_FAIL.get(self._source, ())):
                 found.append(f"P7: run {position} ended as {result.stop_reason}, neither {reason} nor cancelled")
         return found
 

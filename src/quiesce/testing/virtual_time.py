@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar
 
+from .._threads.loop_end import NEVER
 from ..processes.supervised import live_processes
 from ..sessions.stores.store_thread import busy_threads
 from ..tools.thread import live_threads
@@ -67,6 +68,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self.now = 0.0
         self.steps = 0
         self.before_step: Callable[[], None] | None = None
+        self._never: Final[list[asyncio.TimerHandle]] = []
         super().__init__(_VirtualSelector(self))
 
     def time(self) -> float:
@@ -95,8 +97,16 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def call_at(
         self, when: float, callback: Callable[..., Any], *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.TimerHandle:
-        """As always, and counted."""
+        """As always, and counted. A timer that never fires is only kept: time does not jump to it."""
+        if when - self.time() > NEVER / 2:
+            self._never.append(asyncio.TimerHandle(when, callback, args, self, context))
+            return self._never[-1]
         return super().call_at(when, self._step, callback, *args, context=context)
+
+    def close(self) -> None:
+        """As always."""
+        super().close()
+        self._never.clear()
 
 
 class _VirtualSelector(selectors.DefaultSelector):

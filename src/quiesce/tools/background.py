@@ -10,6 +10,7 @@ from typing import Final
 from ..cancellation import BoundedShield
 from ..errors import ToolError
 from ..processes.environment import program_environment
+from .closed_loop import end_process
 from .policy import EXIT_GRACE
 from .program import absolute_cwd, checked_argv, start_supervised
 
@@ -87,6 +88,11 @@ class BackgroundProcess:
         if not self.ended.done():
             self._process.stop(grace)
 
+    def end_with_loop(self) -> None:
+        """The loop was closed: end it and wait for that."""
+        if not self.ended.done():
+            end_process(self._process)
+
     async def _until(self, is_so: Callable[[], bool]) -> None:
         """Wait until something is so, or the program has ended."""
         while not is_so() and not self.ended.done():
@@ -158,6 +164,12 @@ class BackgroundProcesses:
             for each in self._by_name.values():
                 each.stop(grace)
             await shield.wait(ends, seconds=grace + EXIT_GRACE, unless=urgent if grace else None)
+
+    def end_with_loop(self) -> None:
+        """The loop was closed: end them all and wait for that."""
+        self._closed = True
+        for each in self._by_name.values():
+            each.end_with_loop()
 
     def still_running(self) -> tuple[str, ...]:
         """The names, for the receipt, of those that have not ended."""

@@ -138,6 +138,19 @@ class ToolBatch:
             if each.running:
                 each.abandon()
 
+    def abandon(self) -> None:
+        """Wait no longer for what runs: its tasks are cancelled, and their ends are late outcomes."""
+        for each in self._running():
+            if each.task is not None:
+                each.task.cancel()
+            each.abandon()
+
+    def end_with_loop(self) -> None:
+        """The loop was closed: end what runs, and start no more."""
+        self._waiting.clear()
+        for each in self._running():
+            each.end_with_loop()
+
     # --- State and results --------------------------------------------------------------------------------------
 
     @property

@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from enum import Enum
 from typing import Any, Final
 
+from .._threads.tasks import start_task
 from ..cancellation import Mode, Source
+from ..cancellation.raised import ENDS_PROGRAM, stop_cause
 from ..conversation.sealing import unfinished
 from ..errors import ToolError
 from ..events import InterruptRaised, ToolEnded, ToolStarted
@@ -17,6 +20,7 @@ from ..messages import Outcome, ToolCall, ToolResult
 from ..receipt import CallReceipt, LateOutcome
 from .call_stop import CallStop
 from .call_times import CallTimes
+from .closed_loop import close_coroutine
 from .host import ToolHost
 from .invocation import Invocation
 from .output import as_result_of, completed_result, describe_error, failed_result, with_changed_arguments
@@ -63,8 +67,8 @@ class CallInProgress:
             on_orphan=self._on_thread_end,
             on_unshield=lambda: self._stop.on_unshield(self.task),
         )
-        self._stop: Final = CallStop(tool, self._invocation)
-        self._times: Final = CallTimes()
+        self._stop: Final = CallStop(tool, self._invocation, host.loop)
+        self._times: Final = CallTimes(host.loop)
         self._on_done: Callable[[], None] = lambda: None
         self._announced = False
 
@@ -74,7 +78,7 @@ class CallInProgress:
         """Begin, in a task of its own. `on_done` is called, once, when the call needs no more waiting for."""
         self._on_done = on_done
         self.stage = CallStage.PREPARING
-        self.task = asyncio.create_task(self._run(), name=f"quiesce tool {self.call.name} {self.call.id}")
+        self.task = start_task(self._run(), name=f"quiesce tool {self.call.name} {self.call.id}")
         self.task.add_done_callback(self._on_task_end)
 
     async def _run(self) -> None:
@@ -139,15 +143,19 @@ class CallInProgress:
         self._host.emit(ToolStarted(self.questions.call))
         try:
             value = await self._invocation.run(tool, arguments)
+            self._invocation.returned = (value,)
         except asyncio.CancelledError as error:
             if self._settle_cancelled(error):
                 return
             raise
         except InterruptSignal:
             raise
-        except GeneratorExit:  # the loop was closed while the run was still going on
-            raise
         except BaseException as error:  # a tool's SystemExit is the tool's failure, not the program's end
+            if isinstance(error, GeneratorExit) or self._loop_is_closed:
+                raise
+            if isinstance(error, KeyboardInterrupt) and self._invocation.in_loop:
+                self._stop_run(error)
+                raise
             self._finish(self._failure(error))
         else:
             self._finish(self._completed(value))
@@ -205,13 +213,14 @@ class CallInProgress:
     def _finish(self, result: ToolResult) -> None:
         if self.stage is CallStage.DONE:
             return
-        self.stage = CallStage.DONE
         self._times.mark_ended()
         self._stop.clear_timer()
         if not self.abandoned:
             changed = with_changed_arguments(result, self.questions.changed_arguments)
             self.result = self._host.fit_result(self.tool, changed)
+            self.stage = CallStage.DONE
             return
+        self.stage = CallStage.DONE
         result = self._host.fit_result(self.tool, result, late=True)
         late = LateOutcome(self.call.id, self.call.name, succeeded(result), result.text, self._times.lateness)
         self._host.record_late(late)
@@ -237,11 +246,29 @@ class CallInProgress:
         self._finish(failure or self._completed(outcome.value))
 
     def _on_task_end(self, task: asyncio.Task[None]) -> None:
+        try:
+            self._settle_task(task)
+        except ENDS_PROGRAM as error:  # the batch may not know of the end: the stop does not need that
+            self._stop_run(error)
+            raise
+
+    def _settle_task(self, task: asyncio.Task[None]) -> None:
         is_stopped = task.cancelled() and (task.cancelling() > 0 or self._token.cancelled)
         error = None if is_stopped else asyncio.CancelledError() if task.cancelled() else task.exception()
-        if error is not None:  # only the code around a hook can fail here; the call needs a result all the same
+        if isinstance(error, ENDS_PROGRAM):
+            self._stop_run(error)
+        elif error is not None:  # only the code around a hook can fail here; the call needs a result all the same
             self._finish(failed_result(self.call, describe_error(error)))
         self._notify_done()
+
+    def _stop_run(self, error: BaseException) -> None:
+        """What ends the program was raised in the call's task, such as Ctrl-C: the run stops, and so did the call."""
+        if self.stage is CallStage.RUNNING and self._invocation.returned:
+            self._finish(self._completed(*self._invocation.returned))
+        elif self.stage is CallStage.RUNNING:
+            self._finish(self._stopped(Outcome.CANCELLED))
+        reason, source = stop_cause(error)
+        self._host.token.cancel(reason, source=source)
 
     def _notify_done(self) -> None:
         self._stop.clear_timer()
@@ -308,6 +335,28 @@ class CallInProgress:
         if thread is not None:
             self.task.cancel()  # the task only waited; the thread goes on
         self._notify_done()
+
+    @property
+    def _loop_is_closed(self) -> bool:
+        return self._host.loop.is_closed()
+
+    def end_with_loop(self) -> None:
+        """The loop was closed around the call: end what it has started, and write down what is known of it."""
+        if self.task is None or not self.running:
+            return
+        ended = self._invocation.end_with_loop()
+        worker = self._invocation.worker
+        if self.stage is CallStage.RUNNING and worker is not None and worker.settled:
+            try:
+                self._finish(self._completed(worker.outcome()))
+            except BaseException as error:
+                self._finish(self._failure(error))
+        elif self.stage is CallStage.RUNNING and (not ended or self._invocation.outlives_task):
+            with suppress(RuntimeError):  # a thread goes on, and its task cannot be told
+                self.abandon()
+        closed = close_coroutine(self.task)
+        if self.stage is CallStage.RUNNING and not self.abandoned:
+            self._finish(self._stopped(self._invocation.stopped_outcome if closed else Outcome.UNKNOWN))
 
     # --- Stopping this call alone -------------------------------------------------------------------------------
 

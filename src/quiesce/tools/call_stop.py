@@ -20,10 +20,10 @@ class CallStop:
     `shield_note` is what the receipt says about a shield that the stop has waited for.
     """
 
-    def __init__(self, tool: Tool | None, invocation: Invocation) -> None:
+    def __init__(self, tool: Tool | None, invocation: Invocation, loop: asyncio.AbstractEventLoop) -> None:
         self._tool: Final = tool
         self._invocation: Final = invocation
-        self._loop: Final = asyncio.get_running_loop()
+        self._loop: Final = loop
         self._deadline: float | None = None
         self._cancel_deferred = False
         self._timer: asyncio.TimerHandle | None = None

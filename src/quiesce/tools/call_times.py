@@ -9,8 +9,8 @@ from typing import Final
 class CallTimes:
     """The times of one call, on the clock of the event loop it was made in. Each is None until it has come."""
 
-    def __init__(self) -> None:
-        self._loop: Final = asyncio.get_running_loop()
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop: Final = loop
         self._started: float | None = None
         self._ended: float | None = None
         self._abandoned: float | None = None

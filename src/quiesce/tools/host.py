@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -24,6 +25,11 @@ class ToolHost(Protocol):
     @property
     def run_id(self) -> str:
         """The run's id."""
+        ...
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The run's event loop."""
         ...
 
     @property

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from contextlib import aclosing, suppress
 from copy import deepcopy
@@ -50,13 +49,14 @@ class Invocation:
         self._grace_left: Final = grace_left
         self._on_orphan: Final = on_orphan
         self._on_unshield: Final = on_unshield
-        self._loop: Final = asyncio.get_running_loop()
         self._programs: Final[list[Program]] = []
         self._shields: Final[list[str]] = []
         self.thread: ThreadCall | None = None
         self.worker: WorkerCall | None = None
         self.undo_arguments: dict[str, Any] = {}
         """The arguments for the tool's compensation, as they were before the tool could change them."""
+        self.returned: tuple[Any, ...] = ()
+        """What the function has returned, once it has."""
         self.stopping = False
         """Whether a stop was requested. From then on, the call's result quotes the output of its programs."""
         self.muted = False
@@ -113,7 +113,7 @@ class Invocation:
     def _context(self, tool: Tool) -> ToolContext:
         def report(progress: Any) -> None:
             with suppress(RuntimeError):  # the loop has closed: an abandoned tool has no readers any more
-                self._loop.call_soon_threadsafe(self._report, progress)
+                self._host.loop.call_soon_threadsafe(self._report, progress)
 
         options: dict[str, Any] = {}
         if tool.kind != "sync":  # a thread cannot be interrupted anyway
@@ -158,6 +158,14 @@ class Invocation:
         if not self._shields:
             self._on_unshield()
 
+    def end_with_loop(self) -> bool:
+        """The loop was closed: end the processes that the function has started. Whether they all have ended."""
+        self.stopping = True
+        if self.worker is not None:
+            self.worker.end_with_loop()
+        ended = [program.end_with_loop() for program in self._programs]
+        return all(ended)
+
     # --- State --------------------------------------------------------------------------------------------------
 
     def stop_programs(self, grace: float) -> None:
@@ -180,6 +188,11 @@ class Invocation:
     def has_programs(self) -> bool:
         """Whether a program that the function started has not ended."""
         return any(not program.ended for program in self._programs)
+
+    @property
+    def in_loop(self) -> bool:
+        """Whether the function runs in the event loop: in no thread, and in no process."""
+        return self.thread is None and self.worker is None
 
     @property
     def outlives_task(self) -> bool:

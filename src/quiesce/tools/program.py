@@ -16,6 +16,7 @@ from ..cancellation import BoundedShield
 from ..errors import ToolError
 from ..processes.environment import program_environment
 from ..processes.limits import ResourceLimits
+from .closed_loop import end_process
 from .policy import EXIT_GRACE
 
 if TYPE_CHECKING:
@@ -105,6 +106,10 @@ class Program:
         """End it and everything that it started: TERM now, KILL after `grace` seconds."""
         if self._process is not None and not self._ended.done():
             self._process.stop(grace)
+
+    def end_with_loop(self) -> bool:
+        """The loop was closed: end the program and wait for that. Whether it has ended."""
+        return self._process is None or end_process(self._process)
 
     @property
     def ended(self) -> bool:

@@ -157,6 +157,25 @@ class EventFanout:
         for buffer in self._buffers:
             buffer.ended = True
 
+    @property
+    def closed(self) -> bool:
+        """Whether the last event was delivered."""
+        return self._last is not None
+
+    def leave_loop(self, *, with_taps: bool = False) -> None:
+        """The loop is gone, and what waits in it is not woken. Events that are not saved are dropped.
+
+        `with_taps` drops the taps as well.
+        """
+        self._room = None
+        for buffer in self._buffers:
+            buffer.wake = None
+        if self.barrier is not None:
+            self.barrier = _Dropping()
+        if with_taps:
+            self._taps.clear()
+            self._buffers.clear()
+
     def reader(self, *, history: bool = True) -> Reader:
         """A reader of all events from the first one; without `history` from now on; after the end, of the last one."""
         buffer = _Buffer()
@@ -193,6 +212,18 @@ class EventFanout:
         """Wake the runs that wait for a reader: it has caught up or left."""
         if self._room is not None and not self._room.done():
             self._room.set_result(None)
+
+
+class _Dropping:
+    """A barrier that drops the events: they cannot be saved any more."""
+
+    queued = backlog = 0
+
+    def add(self, event: Event) -> None:
+        """Drop an event."""
+
+    def flush(self) -> None:
+        """Nothing is queued."""
 
 
 class _Buffer:

@@ -9,10 +9,11 @@ from types import TracebackType
 from typing import Final, Generic, Self, TypeVar
 
 from ..._threads.background_loop import Request, portal
+from ...cancellation.raised import ENDS_PROGRAM
 from ...events import Event, RunEnded
 from ...result import OutT
 from ..handle import Run
-from ..waiting import end_with_caller, end_with_thread, graver, outcome, raise_failure, wait_in_thread
+from ..waiting import end_with_caller, end_with_thread, graver, outcome, raise_failure, stop_because, wait_in_thread
 from .answers import PartialOutputs, TextStream
 from .fanout import Reader
 
@@ -73,6 +74,10 @@ class EventStream(Generic[OutT]):
                 raise
             run.cancel("The task that read the events was cancelled", source="caller")
             await end_with_caller(run.state)
+            raise
+        except ENDS_PROGRAM as error:
+            if self._is_mine:
+                stop_because(run.state, error)
             raise
 
     async def aclose(self) -> None:

@@ -229,6 +229,11 @@ class Journal:
             return True
         return (self._saved.ended or self._saved.written >= self._added) and self.opened and self.error is None
 
+    @property
+    def end_is_saved(self) -> bool:
+        """Whether the end of the run is in the store."""
+        return self._saved.ended
+
     def save_late(self, outcome: LateOutcome) -> bool:
         """Save the outcome of an abandoned call after the run's end. From any thread.
 
@@ -388,12 +393,12 @@ class Journal:
         self._deadline.clear()
         if self._held is not None:
             self._held.close()
+            if not self._saved.ended:
+                self._held.release()
         self.stop_waiting()
-        self._saved.wake_all()
+        self._saved.wake_all()  # from here on, a loop that is closed raises `RuntimeError`
         if not self._opening.task.done():
             self._opening.task.cancel()
-        if self._held is not None and not self._saved.ended:
-            self._held.release()
 
     def unsaved_batches(self) -> list[WriteBatch]:
         """Once closed: the batches that may be missing in the store, in order, with the run's end. Safe to repeat."""

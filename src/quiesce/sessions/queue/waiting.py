@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from msgspec import Struct
 
+from ..._threads.tasks import start_task
 from ...errors import SessionBusy, StoreError, StoreUnavailable
 from ...messages import UserMessage
 from ..journal import journal
@@ -141,7 +142,7 @@ class SessionWaiter:
         raise why
 
     async def _wait(self, give_up: asyncio.Future[None], seconds: float) -> None:
-        changed = self._loop.create_task(self._changed.wait())
+        changed = start_task(self._changed.wait(), loop=self._loop)
         try:
             await asyncio.wait((give_up, changed), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         finally:

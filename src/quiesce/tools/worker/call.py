@@ -21,6 +21,7 @@ from ...processes.limits import ResourceLimits
 from ...processes.output import CapturedOutput
 from ...processes.plain_values import error_from_plain, from_plain
 from ...run_context import RunContext
+from ..closed_loop import end_process
 from ..policy import EXIT_GRACE
 from ..questions import CallQuestions
 from .environment import CallEnvironment
@@ -97,7 +98,7 @@ class WorkerCall:
             self.stop(0.0)
             await BoundedShield(f"ending tool {self._request.tool.name}").wait((self._done,), seconds=EXIT_GRACE)
             raise
-        return self._outcome()
+        return self.outcome()
 
     def _send_to(self, worker: Worker) -> None:
         assert self._frame is not None
@@ -122,6 +123,12 @@ class WorkerCall:
         self._stopping = True
         if self._worker is not None and not self.settled:
             self._worker.supervised.stop(grace)
+
+    def end_with_loop(self) -> None:
+        """The loop was closed: end the process and wait for that. Its `outcome` is known if it is `settled` then."""
+        self._stopping = True
+        if self._worker is not None and not self.settled:
+            end_process(self._worker.supervised)
 
     @property
     def where(self) -> str:
@@ -249,7 +256,8 @@ class WorkerCall:
         if not self._done.done():
             self._done.set_result(None)
 
-    def _outcome(self) -> Any:
+    def outcome(self) -> Any:
+        """What the function returned. Raises what it raised, or `ProcessEnded`. Only when it is `settled`."""
         worker = self._worker
         assert worker is not None
         match self._reply:
