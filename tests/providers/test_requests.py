@@ -133,7 +133,7 @@ def test_results_of_tools_in_each_shape() -> None:
     }
     assert body_of(GEMINI, request)["contents"][-1] == {
         "role": "user",
-        "parts": [{"functionResponse": {"name": "look", "response": {"error": "Not run."}}}],
+        "parts": [{"functionResponse": {"name": "look", "response": {"error": "Not run."}, "id": "call_a"}}],
     }
     assert body_of(OLLAMA, request)["messages"][-1] == {"role": "tool", "tool_name": "look", "content": "Not run."}
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar, Final, Unpack
 
 import httpx2
 
-from ...messages import Document, Image, Reasoning, ToolCall, ToolResult
+from ...messages import AssistantContent, Document, Image, ProviderPart, Reasoning, ToolCall, ToolResult
 from ..base import CachePolicy, ModelRequest
 from ..decoders.anthropic_messages import MessagesDecoder
 from ..wire import convert
@@ -24,6 +24,9 @@ API_VERSION: Final = "2026-10-21"
 DEFAULT_MAX_TOKENS: Final = 8192
 # What the counter takes of a request.
 _COUNTED: Final = frozenset({"model", "messages", "system", "tools", "tool_choice", "thinking", "output_config"})
+
+
+_SERVER_CALLS: Final = frozenset({"server_tool_use", "mcp_tool_use"})
 
 
 class Anthropic(PlainModel):
@@ -147,6 +150,25 @@ class _AnthropicFormat(MessageFormat):
         if convert.is_redacted(part):
             return {"type": "redacted_thinking", "data": part.signature}
         return {"type": "thinking", "thinking": part.text, "signature": part.signature}
+
+    def assistant_blocks(self, content: Iterable[AssistantContent]) -> list[Block]:
+        """The blocks; a server tool that a stop cut is left out, because a call without its result is refused."""
+        blocks = super().assistant_blocks(content)
+        called = {block.get("id") for block in blocks if block["type"] in _SERVER_CALLS}
+        whole = called & {block.get("tool_use_id") for block in blocks}
+        return [
+            block
+            for block in blocks
+            if block.get("id" if block["type"] in _SERVER_CALLS else "tool_use_id") in (None, *whole)
+            or block["type"] == "tool_use"
+        ]
+
+    def add_provider_part(self, part: ProviderPart, blocks: list[Block]) -> None:
+        """Citations belong to the text before them."""
+        if part.kind != "citations":
+            blocks.append(dict(part.data))
+        elif blocks and blocks[-1]["type"] == "text":
+            blocks[-1]["citations"] = part.data["citations"]
 
     def result(self, result: ToolResult) -> Iterator[Block]:
         shown = [self.part(part) for part in result.content]

@@ -17,7 +17,16 @@ import httpx2
 import msgspec
 
 from ...errors import AuthenticationFailed, ConfigurationError
-from ...messages import Document, Image, Reasoning, ToolCall, ToolResult, UserContent
+from ...messages import (
+    AssistantContent,
+    Document,
+    Image,
+    ProviderPart,
+    Reasoning,
+    ToolCall,
+    ToolResult,
+    UserContent,
+)
 from ..base import ModelRequest
 from ..decoders.bedrock_converse import ConverseDecoder
 from ..wire import convert
@@ -198,6 +207,11 @@ def _tools(request: ModelRequest, called: Iterable[str]) -> Iterator[dict[str, A
             yield {"toolSpec": {"name": name, "description": "No longer available.", "inputSchema": {"json": schema}}}
 
 
+def _is_open_server_call(block: Block, answered: set[Any]) -> bool:
+    use = block.get("toolUse", {})
+    return use.get("type") == "server_tool_use" and use.get("toolUseId") not in answered
+
+
 class _BedrockFormat(MessageFormat):
     provider = "bedrock"
 
@@ -229,6 +243,17 @@ class _BedrockFormat(MessageFormat):
         if convert.is_redacted(part):
             return {"reasoningContent": {"redactedContent": part.signature}}
         return {"reasoningContent": {"reasoningText": {"text": part.text, "signature": part.signature}}}
+
+    def assistant_blocks(self, content: Iterable[AssistantContent]) -> list[Block]:
+        """The blocks; a server tool that a stop cut is left out, because a call without its result is refused."""
+        blocks = super().assistant_blocks(content)
+        answered = {block["toolResult"].get("toolUseId") for block in blocks if "toolResult" in block}
+        return [block for block in blocks if not _is_open_server_call(block, answered)]
+
+    def add_provider_part(self, part: ProviderPart, blocks: list[Block]) -> None:
+        """Citations have no place in a request."""
+        if part.kind != "citations":
+            blocks.append(dict(part.data))
 
     def result(self, result: ToolResult) -> Iterator[Block]:
         answer = {"toolUseId": result.call_id, "content": [self.part(part) for part in result.content]}

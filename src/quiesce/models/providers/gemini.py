@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import re
 import urllib.parse
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Any, ClassVar, Final, Unpack
@@ -11,7 +12,7 @@ from typing import Any, ClassVar, Final, Unpack
 import httpx2
 import msgspec
 
-from ...messages import AssistantContent, Document, Image, Reasoning, Text, ToolCall, ToolResult
+from ...messages import AssistantContent, Document, Image, ProviderPart, Reasoning, Text, ToolCall, ToolResult
 from ..base import ModelRequest
 from ..decoders.gemini import GeminiDecoder
 from ..wire.convert import SEE_ATTACHMENT, base64_of, merged, renamed, settings_of, tool_choice
@@ -33,6 +34,9 @@ _GENERATION: Final = {
 }
 # What Google documents for calls that another model made, in place of the signature that its own calls carry.
 _NO_SIGNATURE: Final = "skip_thought_signature_validator"
+
+
+_NUMBERED: Final = re.compile(r"call_[\d_]+")
 
 
 class Gemini(PlainModel):
@@ -149,15 +153,22 @@ class _GeminiFormat(MessageFormat):
 
     def call(self, call: ToolCall) -> Block:
         signature = _signature(call)
-        called: Block = {"functionCall": {"name": call.name, "args": call.arguments}}
+        called: Block = {"functionCall": {"name": call.name, "args": call.arguments, **_id(call.id)}}
         return called | {"thoughtSignature": signature} if signature else called
 
     def reasoning(self, part: Reasoning) -> Block:
-        return {"text": part.text, "thoughtSignature": part.signature}
+        thought = {"thought": True} if part.text else {}
+        return {"text": part.text, **thought, "thoughtSignature": part.signature}
+
+    def add_provider_part(self, part: ProviderPart, blocks: list[Block]) -> None:
+        """A part of the answer; what was said about the answer, such as its sources, has no place in a request."""
+        if not part.kind.endswith(("Metadata", "Result")) or part.kind == "codeExecutionResult":
+            blocks.append(dict(part.data))
 
     def result(self, result: ToolResult) -> Iterator[Block]:
         text = result.text or SEE_ATTACHMENT
-        yield {"functionResponse": {"name": result.name, "response": {"error" if result.is_error else "output": text}}}
+        answer = {"error" if result.is_error else "output": text}
+        yield {"functionResponse": {"name": result.name, "response": answer, **_id(result.call_id)}}
         yield from (self.part(part) for part in result.content if not isinstance(part, Text))
 
 
@@ -165,6 +176,11 @@ def _file(part: Image | Document) -> Block:
     if part.data is None:
         return {"fileData": {"mimeType": part.media_type, "fileUri": part.url}}
     return {"inlineData": {"mimeType": part.media_type, "data": base64_of(part.data)}}
+
+
+def _id(call_id: str) -> dict[str, str]:
+    """The id of a call, when Gemini gave it one. The others are numbered here."""
+    return {} if _NUMBERED.fullmatch(call_id) else {"id": call_id}
 
 
 def _signature(call: ToolCall) -> str | None:

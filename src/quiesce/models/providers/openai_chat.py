@@ -31,8 +31,6 @@ class OpenAIChat(PlainModel):
     address is not known.
     """
 
-    decoder = ChatDecoder
-
     def __init__(
         self,
         model: str,
@@ -52,8 +50,12 @@ class OpenAIChat(PlainModel):
         self.supports_prefill: Final = self.server.prefill is not None
         self.after_hang_up: Final = self.server.after_hang_up
         self._headers: Final = openai_headers(key, self.extra_headers, own=self.server.key == SERVERS["openai"].key)
-        self._settled: Final = MessageEncoder(_ChatFormat(self.server, in_tool_loop=False).message)
-        self._in_tool_loop: Final = MessageEncoder(_ChatFormat(self.server, in_tool_loop=True).message)
+        self._settled: Final = MessageEncoder(_ChatFormat(self.server, self.provider, in_tool_loop=False).message)
+        self._in_tool_loop: Final = MessageEncoder(_ChatFormat(self.server, self.provider, in_tool_loop=True).message)
+
+    def _decoder(self, request: ModelRequest) -> ChatDecoder:
+        del request
+        return ChatDecoder(self._failures, provider=self.provider)
 
     async def _address(self) -> str:
         """Where requests go."""
@@ -163,8 +165,9 @@ def address_of(server: Server) -> str:
 class _ChatFormat:
     """`in_tool_loop`: the messages follow the last prompt, so that reasoning is taken back."""
 
-    def __init__(self, server: Server, *, in_tool_loop: bool) -> None:
+    def __init__(self, server: Server, provider: str, *, in_tool_loop: bool) -> None:
         self.server: Final = server
+        self._provider: Final = provider
         self._takes_reasoning: Final = server.reasoning_field if in_tool_loop else None
 
     def message(self, message: messages.Message) -> Iterator[dict[str, Any]]:
@@ -218,7 +221,10 @@ class _ChatFormat:
         if self._takes_reasoning is not None and calls:
             thought = "".join(part.text for part in message.content if isinstance(part, messages.Reasoning))
             said |= {self._takes_reasoning: thought} if thought else {}
-        if said["content"] is None and not calls:  # nothing but reasoning, which is not taken back
+        for part in message.content:
+            if isinstance(part, messages.ProviderPart) and part.provider == self._provider:
+                said |= _sent_back(part)
+        if said["content"] is None and not calls and "audio" not in said:  # nothing that is taken back
             said["content"] = convert.NO_ANSWER
         return said
 
@@ -233,3 +239,14 @@ class _ChatFormat:
 
     def _id(self, call_id: str) -> str:
         return convert.short_id(call_id) if self.server.short_ids else call_id
+
+
+def _sent_back(part: messages.ProviderPart) -> dict[str, Any]:
+    """A part in the message that it came in: audio by its id, citations not at all."""
+    match part.kind:
+        case "annotations":
+            return {}
+        case "audio":
+            return {"audio": {"id": part.data["audio"].get("id")}}
+        case _:
+            return part.data

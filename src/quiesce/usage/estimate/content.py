@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from ...messages import CutNote, Document, Image, Message, Reasoning, Text, ToolCall, ToolMessage
+from ...messages import CutNote, Document, Image, Message, ProviderPart, Reasoning, Text, ToolCall, ToolMessage
 
 _SAMPLE = 2048
 _WORDY = re.compile(r"[^\W\d_]|\s", re.UNICODE)
@@ -73,6 +73,8 @@ def size_of(messages: Iterable[Message]) -> MessageSize:
                     size.pieces.append((kind_of(part.text), part.text))
                 case Reasoning():
                     size.optional.append((Kind.REASONING, part.text))
+                case ProviderPart():  # what the provider makes of it is not known
+                    size.optional.append((Kind.JSON, msgspec.json.encode(part.data).decode()))
                 case ToolCall():
                     size.calls += 1
                     written = part.unparsed or msgspec.json.encode(part.arguments).decode()
