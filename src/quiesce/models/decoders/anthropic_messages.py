@@ -137,7 +137,7 @@ class MessagesDecoder(EventStreamDecoder):
         into.append(events.AnswerStart(message.id, message.model))
         if message.usage is not None:
             self._usage = message.usage
-            into.append(self._report(final=False))
+            into.append(self._report(final=message.stop_reason is not None))
         for index, block in enumerate(message.content or ()):  # some servers send the whole answer here
             self._take_whole(index, block, into)
         if message.stop_reason is not None:

@@ -85,6 +85,21 @@ SERVERS: Final[Mapping[str, Server]] = {
     ),
     "xai": Server("xAI", "https://api.x.ai/v1", "XAI_API_KEY", body=_USAGE_AT_END),
     "together": Server("Together", "https://api.together.xyz/v1", "TOGETHER_API_KEY", body=_USAGE_AT_END),
+    "fireworks": Server("Fireworks", "https://api.fireworks.ai/inference/v1", "FIREWORKS_API_KEY", body=_USAGE_AT_END),
+    "cerebras": Server(
+        "Cerebras",
+        "https://api.cerebras.ai/v1",
+        "CEREBRAS_API_KEY",
+        "CEREBRAS_BASE_URL",
+        body=_USAGE_AT_END,
+        max_tokens="max_completion_tokens",
+    ),
+    "perplexity": Server("Perplexity", "https://api.perplexity.ai", "PERPLEXITY_API_KEY", "PERPLEXITY_BASE_URL"),
+    "huggingface": Server("Hugging Face", "https://router.huggingface.co/v1", "HF_TOKEN", body=_USAGE_AT_END),
+    "github": Server("GitHub Models", "https://models.github.ai/inference", "GITHUB_TOKEN", body=_USAGE_AT_END),
+    # Its address holds the account: https://<account>.snowflakecomputing.com/api/v2/cortex/v1
+    "snowflake": Server("Snowflake Cortex", None, "SNOWFLAKE_PAT", "SNOWFLAKE_BASE_URL"),
+    "lmstudio": Server("LM Studio", "http://localhost:1234/v1", None, "LMSTUDIO_BASE_URL", body=_USAGE_AT_END),
     "litellm": Server(
         "LiteLLM proxy", "http://localhost:4000", "LITELLM_API_KEY", "LITELLM_BASE_URL", body=_USAGE_AT_END
     ),

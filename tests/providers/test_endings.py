@@ -1,0 +1,122 @@
+"""Every way in which an answer can end: what the run makes of it, what goes back, and how many requests it costs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+import pytest
+
+from quiesce import Agent, Retry, tool
+from quiesce.conversation.validity import faults
+from quiesce.errors import EmptyAnswer, ModelError
+from quiesce.messages import AssistantMessage, Message, ProviderPart
+
+from .recordings import ANSWER
+from .recordings.endings import ENDINGS, Ending
+from .test_torn_streams import one_trial, place_of_the_end
+from .wire import Play, wire
+
+pytestmark = pytest.mark.promise("P3", "P6")
+each_ending = pytest.mark.parametrize("ending", ENDINGS, ids=str)
+NO_WAIT = Retry(first=0.0)
+
+
+@tool
+def weather(city: str) -> str:
+    """The weather in a city."""
+    return f"Sunny in {city}"
+
+
+def holds(body: Any, wanted: Any) -> bool:
+    """Whether this is somewhere in a body: a string, or an object with at least these fields."""
+    if isinstance(wanted, str):
+        return wanted in json.dumps(body)
+    if isinstance(body, dict):
+        here = all(name in body and body[name] == value for name, value in wanted.items())
+        return here or any(holds(each, wanted) for each in body.values())
+    return isinstance(body, list) and any(holds(each, wanted) for each in body)
+
+
+def kinds(messages: tuple[Message, ...]) -> tuple[str, ...]:
+    """What an answer holds besides text and calls."""
+    answer = next(message for message in messages if isinstance(message, AssistantMessage))
+    found = (
+        part.kind if isinstance(part, ProviderPart) else msgspec.to_builtins(part)["type"] for part in answer.content
+    )
+    return tuple(kind for kind in found if kind not in ("text", "tool_call"))
+
+
+@each_ending
+def test_an_ending(ending: Ending) -> None:
+    async def main() -> None:
+        provider, recording = ending.provider, ending.recording
+        async with wire(otherwise=provider.answer.response) as server:
+            server.play(*[recording.response] * (ending.requests if ending.stop_reason == "error" else 1))
+            agent = Agent(ending.model(server.url), tools=[weather], retry=NO_WAIT)
+            run = agent.start("What colour?")
+            await run.stopped()
+            result = run.inspect().result
+            assert result is not None
+            assert len(server.requests) == ending.requests
+            assert not faults(agent.messages)
+            goes_on = ending.stop_reason == "tool_use"  # the tools are run, and the next answer ends the run
+            assert result.stop_reason == ("end_turn" if goes_on else ending.stop_reason)
+            if ending.stop_reason == "error":
+                return
+            assert result.text == (ANSWER if goes_on else ending.text)
+            assert kinds(result.new_messages) == (
+                ending.kept or (("cut_note",) if ending.refusal and not ending.text else ())
+            )
+            assert (result.refusal or "") == ending.refusal
+            first = result.usage.entries[0].usage
+            assert (first.input.value, first.output.value) == (recording.input, recording.output)
+            await agent.invoke_async("Go on.")
+            sent = server.requests[-1].json
+            for each in ending.sent_back:
+                assert holds(sent, each), each
+            for each in ending.not_sent_back:
+                assert not holds(sent, each), each
+
+    asyncio.run(main())
+
+
+async def cut(ending: Ending, places: Iterable[int]) -> tuple[int, int]:
+    """Cut the response after each of these bytes. Returns how many answers were complete all the same, how many not."""
+    response, end = ending.recording.response, place_of_the_end(ending.recording)
+    complete = torn = 0
+    async with wire(otherwise=Play(ending.provider.answer.response)) as server:
+        model = ending.model(server.url)
+        for place in places:
+            agent = Agent(model, retry=Retry(attempts=1), tools=[weather])
+            play = Play(response[:place], then="close")
+            result = await one_trial(agent, ending.provider, server, play)
+            empty = isinstance(result.error, EmptyAnswer)
+            if result.error is None or empty:
+                complete += 1
+                assert place >= end
+                assert empty == (ending.stop_reason == "error")
+            else:
+                torn += 1
+                assert isinstance(result.error, ModelError)
+                assert place < end
+    return complete, torn
+
+
+@each_ending
+def test_an_ending_cut_at_some_of_its_bytes(ending: Ending) -> None:
+    # Around the end of the answer, and elsewhere; all places are hit in the long programme.
+    size, end = len(ending.recording.response), place_of_the_end(ending.recording)
+    complete, torn = asyncio.run(cut(ending, {*range(1, size, 499), end - 1, end, size - 1}))
+    assert complete > 0
+    assert torn > 0
+
+
+@pytest.mark.proof
+@each_ending
+def test_an_ending_cut_at_every_byte(ending: Ending) -> None:
+    complete, torn = asyncio.run(cut(ending, range(len(ending.recording.response))))
+    assert complete + torn == len(ending.recording.response)
