@@ -11,7 +11,7 @@ import httpx2
 from ...messages import AssistantContent, Document, Image, ProviderPart, Reasoning, ToolCall, ToolResult
 from ..base import CachePolicy, ModelRequest
 from ..decoders.anthropic_messages import MessagesDecoder
-from ..wire import convert
+from ..wire import convert, schemas
 from ..wire.encoding import MessageEncoder, encode
 from ..wire.failures import no_key
 from ..wire.http import PlainModel, WireOptions, headers_in, headers_of
@@ -91,20 +91,24 @@ class Anthropic(PlainModel):
             "max_tokens": limit or self._max_tokens,
             "messages": self._messages.items(request.messages, encoded=encoded, open_end=cache is not None),
         }
-        if request.instructions:
-            body["system"] = [{"type": "text", "text": request.instructions}]
+        instructions, wanted = request.instructions, request.output_schema
+        if wanted is not None:
+            schema = schemas.for_output(wanted, schemas.ANTHROPIC)
+            if schema is None:
+                instructions = schemas.in_words(instructions, wanted)
+            else:
+                body["output_config"] = {"format": {"type": "json_schema", "schema": schema}}
+        if instructions:
+            body["system"] = [{"type": "text", "text": instructions}]
         if request.tools:
             body["tools"] = [
-                {"name": tool.name, "description": tool.description, "input_schema": tool.schema}
+                {"name": tool.name, "description": tool.description, "input_schema": schemas.for_tool(tool.schema)}
                 for tool in request.tools
             ]
         choice = convert.tool_choice(request, "Anthropic")
         if choice is not None:
             kinds = {"auto": "auto", "none": "none", "required": "any"}
             body["tool_choice"] = {"type": kinds[choice]} if choice in kinds else {"type": "tool", "name": choice}
-        if request.output_schema is not None:
-            schema = convert.closed_schema(request.output_schema)
-            body["output_config"] = {"format": {"type": "json_schema", "schema": schema}}
         if cache is not None:
             _mark(body, cache)
         return convert.merged(body, settings, self.extra_body)

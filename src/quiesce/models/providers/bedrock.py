@@ -29,7 +29,7 @@ from ...messages import (
 )
 from ..base import ModelRequest
 from ..decoders.bedrock_converse import ConverseDecoder
-from ..wire import convert
+from ..wire import convert, schemas
 from ..wire.encoding import MessageEncoder, encode
 from ..wire.extra import extra
 from ..wire.http import PlainModel, WireOptions
@@ -159,8 +159,16 @@ class Bedrock(PlainModel):
         body: dict[str, Any] = {"messages": self._messages.items(request.messages, encoded=encoded, open_end=cache)}
         if inference:
             body["inferenceConfig"] = inference
-        if request.instructions:
-            body["system"] = [{"text": request.instructions}]
+        instructions, schema = request.instructions, request.output_schema
+        if schema is not None:
+            made = schemas.for_output(schema, schemas.ANTHROPIC)
+            if made is None:
+                instructions = schemas.in_words(instructions, schema)
+            else:
+                wanted = {"jsonSchema": {"name": "answer", "schema": msgspec.json.encode(made).decode()}}
+                body["outputConfig"] = {"textFormat": {"type": "json_schema", "structure": wanted}}
+        if instructions:
+            body["system"] = [{"text": instructions}]
         tools = list(_tools(request, self._messages.called(request.messages)))
         if tools:
             tool_config: dict[str, Any] = {"tools": tools}
@@ -171,10 +179,6 @@ class Bedrock(PlainModel):
         if choice is not None:
             kinds: dict[str, dict[str, Any]] = {"auto": {"auto": {}}, "required": {"any": {}}}
             body["toolConfig"]["toolChoice"] = kinds.get(choice) or {"tool": {"name": choice}}
-        if request.output_schema is not None:
-            schema = msgspec.json.encode(convert.closed_schema(request.output_schema)).decode()
-            wanted = {"jsonSchema": {"name": "answer", "schema": schema}}
-            body["outputConfig"] = {"textFormat": {"type": "json_schema", "structure": wanted}}
         if cache:
             for blocks in (tools, body.get("system"), body["messages"][-1]["content"]):
                 if blocks:
@@ -199,7 +203,13 @@ def _tools(request: ModelRequest, called: Iterable[str]) -> Iterator[dict[str, A
     offered: set[str] = set()
     for tool in request.tools:
         offered.add(tool.name)
-        yield {"toolSpec": {"name": tool.name, "description": tool.description, "inputSchema": {"json": tool.schema}}}
+        yield {
+            "toolSpec": {
+                "name": tool.name,
+                "description": tool.description,
+                "inputSchema": {"json": schemas.for_tool(tool.schema)},
+            }
+        }
     for name in called:
         if name not in offered:
             offered.add(name)

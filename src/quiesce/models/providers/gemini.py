@@ -15,6 +15,7 @@ import msgspec
 from ...messages import AssistantContent, Document, Image, ProviderPart, Reasoning, Text, ToolCall, ToolResult
 from ..base import ModelRequest
 from ..decoders.gemini import GeminiDecoder
+from ..wire import schemas
 from ..wire.convert import SEE_ATTACHMENT, base64_of, merged, renamed, settings_of, tool_choice
 from ..wire.encoding import MessageEncoder, encode
 from ..wire.failures import no_key
@@ -102,13 +103,13 @@ class Gemini(PlainModel):
         if limit is not None:
             generation["maxOutputTokens"] = limit
         if request.output_schema is not None:
-            generation |= {"responseMimeType": "application/json", "responseJsonSchema": request.output_schema}
+            generation |= {"responseMimeType": "application/json", "responseJsonSchema": _schema(request.output_schema)}
         body: dict[str, Any] = {"contents": self._messages.items(request.messages, encoded=encoded)}
         if request.instructions:
             body["systemInstruction"] = {"parts": [{"text": request.instructions}]}
         if request.tools:
             declared = [
-                {"name": tool.name, "description": tool.description, "parametersJsonSchema": tool.schema}
+                {"name": tool.name, "description": tool.description, "parametersJsonSchema": _schema(tool.schema)}
                 for tool in request.tools
             ]
             body["tools"] = [{"functionDeclarations": declared}]
@@ -170,6 +171,10 @@ class _GeminiFormat(MessageFormat):
         answer = {"error" if result.is_error else "output": text}
         yield {"functionResponse": {"name": result.name, "response": answer, **_id(result.call_id)}}
         yield from (self.part(part) for part in result.content if not isinstance(part, Text))
+
+
+def _schema(schema: dict[str, Any]) -> dict[str, Any]:
+    return schemas.for_output(schema, schemas.GEMINI) or schema
 
 
 def _file(part: Image | Document) -> Block:

@@ -8,14 +8,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, Unpack
 
 import httpx2
-import msgspec
 
 from ... import messages
 from ...errors import ConfigurationError, ModelNotFound, UnknownModel
 from ...events import UsageDelta
 from ..base import ModelRequest
 from ..decoders.openai_chat import ChatDecoder, usage_of_generation
-from ..wire import convert
+from ..wire import convert, schemas
 from ..wire.attachments import sendable
 from ..wire.encoding import MessageEncoder, encode
 from ..wire.failures import no_key
@@ -100,8 +99,7 @@ class OpenAIChat(PlainModel):
     def _messages(self, request: ModelRequest, *, encoded: bool) -> list[Any]:
         instructions = request.instructions or ""
         if request.output_schema is not None and self.server.structured == "json_object":
-            wanted = msgspec.json.encode(request.output_schema).decode()
-            instructions = f"{instructions}\n\nAnswer with JSON that fits this schema: {wanted}".strip()
+            instructions = schemas.in_words(instructions, request.output_schema)
         first = [{"role": "system", "content": instructions}] if instructions else []
         settled, loop = self._split(request.messages)
         return [

@@ -11,7 +11,7 @@ from ... import messages
 from ...events import UsageDelta
 from ..base import ModelRequest
 from ..decoders.openai_responses import ResponsesDecoder, usage_of
-from ..wire import convert
+from ..wire import convert, schemas
 from ..wire.encoding import MessageEncoder, encode
 from ..wire.http import PlainModel, WireOptions
 from ..wire.json_values import as_dict
@@ -99,7 +99,7 @@ class OpenAIResponses(PlainModel):
                     "type": "function",
                     "name": tool.name,
                     "description": tool.description,
-                    "parameters": tool.schema,
+                    "parameters": schemas.for_tool(tool.schema),
                     "strict": False,
                 }
                 for tool in request.tools

@@ -14,7 +14,8 @@ import msgspec
 from ...errors import RequestRejected
 from ...messages import AssistantMessage, CutNote, Document, Image, Reasoning, Text, ToolCall
 from ..base import ModelRequest
-from .json_values import as_dict, as_list
+from . import schemas
+from .json_values import as_dict
 
 # Providers refuse a message without content, and some an attachment without words.
 NO_ANSWER: Final = "(No answer.)"
@@ -141,45 +142,10 @@ def short_id(call_id: str) -> str:
     return "".join(letters)
 
 
-def closed_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """The schema with `additionalProperties: false` wherever it says nothing about them, as strict modes want it."""
-    return as_dict(_closed(dict(schema)))
-
-
-def _closed(node: Any) -> Any:
-    if isinstance(node, list):
-        return [_closed(each) for each in as_list(node)]
-    if not isinstance(node, dict):
-        return node
-    closed: dict[str, Any] = {key: _closed(value) for key, value in as_dict(node).items()}
-    if isinstance(closed.get("properties"), dict) or closed.get("type") == "object":
-        closed.setdefault("additionalProperties", False)
-    return closed
-
-
-def is_strict(schema: Any) -> bool:
-    """Whether a closed schema keeps the rules of strict modes: an object at the root, everything required."""
-    return as_dict(schema).get("type") == "object" and _all_required(schema)
-
-
-def _all_required(node: Any) -> bool:
-    if isinstance(node, list):
-        return all(_all_required(each) for each in as_list(node))
-    if not isinstance(node, dict):
-        return True
-    here = as_dict(node)
-    if set(as_dict(here.get("properties"))) != set(as_list(here.get("required"))):
-        return False
-    if here.get("additionalProperties") not in (None, False) or "default" in here:
-        return False
-    return all(_all_required(each) for each in here.values())
-
-
 def answer_format(schema: dict[str, Any]) -> dict[str, Any]:
     """The format of an answer that must fit a schema, for OpenAI: strict, where the schema allows it."""
-    closed = closed_schema(schema)
-    strict = is_strict(closed)
-    return {"name": "answer", "schema": closed if strict else schema, "strict": strict}
+    strict = schemas.for_output(schema, schemas.OPENAI)
+    return {"name": "answer", "schema": strict or schemas.with_object_root(schema), "strict": strict is not None}
 
 
 def function_tools(request: ModelRequest) -> list[dict[str, Any]]:
@@ -187,7 +153,11 @@ def function_tools(request: ModelRequest) -> list[dict[str, Any]]:
     return [
         {
             "type": "function",
-            "function": {"name": tool.name, "description": tool.description, "parameters": tool.schema},
+            "function": {
+                "name": tool.name,
+                "description": tool.description,
+                "parameters": schemas.for_tool(tool.schema),
+            },
         }
         for tool in request.tools
     ]
