@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
@@ -10,6 +11,7 @@ import httpx2
 import pytest
 
 from quiesce import Agent, Retry
+from quiesce.errors import AuthenticationFailed, ModelError, QuotaExceeded, RateLimited, ServerError
 from quiesce.result import RunResult
 
 from .recordings import ANSWER, ANTHROPIC, BEDROCK, GEMINI, OLLAMA, OPENAI_CHAT, OPENAI_RESPONSES, Provider
@@ -31,7 +33,7 @@ def in_packets(provider: Provider, packets: Iterable[bytes], **headers: str) -> 
 
     def answer(_: httpx2.Request) -> httpx2.Response:
         return httpx2.Response(
-            200, headers={"content-type": provider.answer.content_type, **headers}, stream=_Packets(packets)
+            200, headers={"content-type": provider.answer.content_type} | headers, stream=_Packets(packets)
         )
 
     return provider.make(
@@ -49,7 +51,7 @@ async def result_of(model: Any) -> RunResult:
 
 @pytest.mark.parametrize("provider", [OPENAI_CHAT, OPENAI_RESPONSES, ANTHROPIC, BEDROCK, GEMINI, OLLAMA], ids=str)
 def test_an_error_after_the_end_of_an_answer_leaves_it_as_it_is(provider: Provider) -> None:
-    """https://github.com/openai/openai-python/issues/1401: some servers send an error event after the last chunk."""
+    """https://github.com/damianvtran/local-operator/pull/223: a gateway reports a failure in an event, at any place."""
     assert provider.mid_stream_error is not None
     events = [*provider.answer.events[:-1], provider.answer.events[-1], provider.mid_stream_error]
     if provider is OPENAI_CHAT:  # before [DONE], in the place where gateways put it
@@ -65,5 +67,98 @@ def test_an_error_after_the_end_of_an_answer_leaves_it_as_it_is(provider: Provid
             assert result.text == ANSWER
             assert (result.usage.input.value, result.usage.output.value) == (25, 12), cut
             assert result.usage.is_final
+
+    asyncio.run(main())
+
+
+# --- No stream at all ----------------------------------------------------------------------------------------------
+
+USAGE = {"prompt_tokens": 25, "completion_tokens": 12, "total_tokens": 37}
+WHOLE: list[tuple[Provider, Any]] = [
+    # https://github.com/tinyhumansai/tinyagents/pull/56: servers that ignore `stream`
+    (
+        OPENAI_CHAT,
+        {
+            "id": "c1",
+            "object": "chat.completion",
+            "model": "m",
+            "choices": [{"index": 0, "message": {"role": "assistant", "content": ANSWER}, "finish_reason": "stop"}],
+            "usage": USAGE,
+        },
+    ),
+    (
+        OPENAI_RESPONSES,
+        {
+            "id": "resp_1",
+            "object": "response",
+            "status": "completed",
+            "output": [
+                {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": ANSWER}]},
+            ],
+            "usage": {"input_tokens": 25, "output_tokens": 12},
+        },
+    ),
+    (
+        ANTHROPIC,
+        {
+            "id": "msg_1",
+            "type": "message",
+            "role": "assistant",
+            "content": [{"type": "text", "text": ANSWER}],
+            "stop_reason": "end_turn",
+            "usage": {"input_tokens": 25, "output_tokens": 12},
+        },
+    ),
+    # https://ai.google.dev/api/generate-content#method:-models.streamgeneratecontent: without alt=sse, a list
+    (
+        GEMINI,
+        [
+            {"candidates": [{"content": {"parts": [{"text": ANSWER[:5]}]}}]},
+            {
+                "candidates": [{"content": {"parts": [{"text": ANSWER[5:]}]}, "finishReason": "STOP"}],
+                "usageMetadata": {"promptTokenCount": 25, "candidatesTokenCount": 12},
+            },
+        ],
+    ),
+]
+
+
+@pytest.mark.parametrize(("provider", "whole"), WHOLE, ids=lambda each: str(each) if isinstance(each, Provider) else "")
+def test_an_answer_that_is_not_streamed(provider: Provider, whole: Any) -> None:
+    async def main() -> None:
+        for indent in (None, 2):
+            written = json.dumps(whole, indent=indent).encode()
+            for cut in (1, len(written) // 2, len(written)):
+                packets = [written[:cut], written[cut:]]
+                result = await result_of(in_packets(provider, packets, **{"content-type": "application/json"}))
+                assert result.error is None
+                assert result.text == ANSWER
+                assert (result.usage.input.value, result.usage.output.value) == (25, 12)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("provider", [OPENAI_CHAT, OPENAI_RESPONSES, ANTHROPIC, GEMINI, OLLAMA], ids=str)
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [
+        # https://openrouter.ai/docs/api-reference/errors: HTTP 200, and the status as the code of the error
+        ({"error": {"code": 429, "message": "Rate limit exceeded"}}, RateLimited),
+        ({"error": {"code": 402, "message": "Insufficient credits"}}, QuotaExceeded),
+        ({"error": {"code": "502", "message": "Provider returned error"}}, ServerError),
+        ({"error": {"code": 401, "message": "No auth credentials found"}}, AuthenticationFailed),
+    ],
+    ids=["429", "402", "502", "401"],
+)
+@pytest.mark.promise("P7")
+def test_an_error_with_status_200(provider: Provider, body: Any, kind: type[ModelError]) -> None:
+    if provider is OLLAMA:
+        body = {"error": f"{body['error']['code']}: {body['error']['message']}"}
+        kind = QuotaExceeded if kind is QuotaExceeded else ServerError
+
+    async def main() -> None:
+        packets = [json.dumps(body).encode()]
+        result = await result_of(in_packets(provider, packets, **{"content-type": "application/json"}))
+        assert type(result.error) is kind
 
     asyncio.run(main())

@@ -118,7 +118,7 @@ CHAT_ENDINGS = [
     Ending(
         OPENAI_CHAT,
         "`[DONE]` without a `finish_reason`",
-        "https://github.com/truera/trulens/pull/2240 (Snowflake Cortex gives none)",
+        "https://github.com/truera/trulens/pull/2240 (Snowflake Cortex), https://github.com/diegosouzapw/OmniRoute/issues/7800",
         Recording([_CHAT_START, *(chat({"content": word}) for word in WORDS), chat_usage(12), DONE]),
         text=ANSWER,
         make=_chat_at("snowflake", "claude-sonnet-4-5"),
@@ -143,6 +143,43 @@ CHAT_ENDINGS = [
         calls=2,
         make=_chat_at("snowflake", "claude-sonnet-4-5"),
         requests=2,
+    ),
+    Ending(
+        OPENAI_CHAT,
+        "`finish_reason` is an empty string until the end",
+        "https://github.com/ollama/ollama/issues/4357",
+        Recording(
+            [
+                *(chat({"role": "assistant", "content": word}, "") for word in WORDS),
+                chat({"role": "assistant", "content": ""}, "stop"),
+                chat_usage(12),
+                DONE,
+            ],
+            complete_at=3,
+        ),
+        text=ANSWER,
+        make=_chat_at("ollama-chat", "llama3.2"),
+    ),
+    Ending(
+        OPENAI_CHAT,
+        "a whole answer instead of a stream, and `[DONE]`",
+        "https://github.com/decolua/9router/issues/3492",
+        Recording(
+            [
+                json.dumps(
+                    {
+                        "id": "c1",
+                        "object": "chat.completion",
+                        "choices": [{"index": 0, "message": {"content": ANSWER}, "finish_reason": "stop"}],
+                        "usage": {"prompt_tokens": 25, "completion_tokens": 12, "total_tokens": 37},
+                    }
+                ).encode()
+                + b"\n\n",
+                DONE,
+            ],
+            complete_at=0,
+        ),
+        text=ANSWER,
     ),
     Ending(
         OPENAI_CHAT,

@@ -133,6 +133,10 @@ class MessagesDecoder(EventStreamDecoder):
             case _:  # ping, and what is yet to come
                 pass
 
+    def take_whole(self, whole: dict[str, Any], into: list[events.Delta]) -> None:
+        """A whole message."""
+        self.take(b"", msgspec.json.encode({"type": "message_start", "message": whole}), into)
+
     def _take_start(self, message: _Message, into: list[events.Delta]) -> None:
         into.append(events.AnswerStart(message.id, message.model))
         if message.usage is not None:

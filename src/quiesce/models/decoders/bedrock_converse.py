@@ -106,7 +106,7 @@ class ConverseDecoder:
         headers = message.headers
         kind = headers.get(":exception-type") or headers.get(":error-code")
         if headers.get(":message-type") in ("exception", "error") or kind:
-            _, words, _ = read_error(_loose(message.payload))
+            words = read_error(_loose(message.payload))[1]
             raise self._failures.reported(str(kind or ""), str(headers.get(":error-message") or words))
         event = decoded(_decode, "Bedrock", message.payload)
         match headers.get(":event-type"):

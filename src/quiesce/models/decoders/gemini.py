@@ -110,6 +110,10 @@ class GeminiDecoder(EventStreamDecoder):
             self.ended = True
             into.append(end)
 
+    def take_whole(self, whole: dict[str, Any], into: list[Delta]) -> None:
+        """A chunk, or the one that is all."""
+        self.take(b"", msgspec.json.encode(whole), into)
+
     def _end(self, candidate: _Candidate, data: bytes, into: list[Delta]) -> AnswerEnd | None:
         if candidate.grounding_metadata or candidate.citation_metadata or candidate.url_context_metadata:
             found = _raw_candidate(data)

@@ -185,6 +185,14 @@ class ChatDecoder(EventStreamDecoder):
         if chunk.usage is not None or chunk.timings is not None or chunk.x_groq is not None:
             self._take_usage(chunk, into)
 
+    def take_whole(self, whole: dict[str, Any], into: list[Delta]) -> None:
+        """A `chat.completion`: its message is as a delta that says all at once."""
+        for choice in as_list(whole.get("choices")):
+            choice["delta"] = choice.pop("message", None)
+        self.take(b"", msgspec.json.encode(whole), into)
+        if not self.ended:
+            self._end("stop", into)
+
     def _take_choice(self, choice: _Choice, into: list[Delta]) -> None:
         piece = choice.delta
         if piece is not None and not self.ended:
@@ -198,7 +206,7 @@ class ChatDecoder(EventStreamDecoder):
                 self._take_rest(piece, into)
             if piece.reasoning_details or piece.audio or piece.images or piece.annotations:
                 self._parts.take(piece)
-        if choice.finish_reason is not None and not self.ended:
+        if choice.finish_reason and not self.ended:
             self._end(choice.finish_reason, into)
         if choice.usage is not None:  # one provider puts it there
             into.append(_usage_delta(choice.usage, final=self.ended))

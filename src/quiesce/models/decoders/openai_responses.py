@@ -109,6 +109,19 @@ class ResponsesDecoder(EventStreamDecoder):
             self._take_other(event, data, into)
         return None
 
+    def take_whole(self, whole: dict[str, Any], into: list[events.Delta]) -> None:
+        """A whole response: its items, and its end."""
+        for index, item in enumerate(map(as_dict, as_list(whole.get("output")))):
+            for part in map(as_dict, as_list(item.get("content"))):
+                text = part.get("text") or part.get("refusal")
+                kind = "output_text" if part.get("type") == "output_text" else part.get("type", "")
+                self._replay({"type": f"response.{kind}.delta", "delta": text}, into)
+            self._replay({"type": "response.output_item.done", "output_index": index, "item": item}, into)
+        self._replay({"type": f"response.{whole.get('status')}", "response": whole}, into)
+
+    def _replay(self, event: dict[str, Any], into: list[events.Delta]) -> None:
+        self.take(b"", msgspec.json.encode(event), into)
+
     def _take_unusual(self, data: bytes, into: list[events.Delta]) -> None:
         """An event whose fields have other types than those that are read here: kept, if it is a whole item."""
         try:
