@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Final, Unpack
 import httpx2
 
 from ...messages import AssistantContent, Document, Image, ProviderPart, Reasoning, ToolCall, ToolResult
-from ..base import CachePolicy, ModelRequest
+from ..base import CachePolicy, ModelRequest, switches_thinking_on
 from ..decoders.anthropic_messages import MessagesDecoder
 from ..wire import convert, schemas
 from ..wire.encoding import MessageEncoder, encode
@@ -79,7 +79,7 @@ class Anthropic(PlainModel):
     @property
     def supports_prefill(self) -> bool:
         """Whether a request may end in the beginning of the answer: up to Claude 4.5, and without thinking."""
-        return "thinking" not in self.extra_body and convert.takes_prefill(self.model)
+        return not switches_thinking_on(self.extra_body) and convert.takes_prefill(self.model)
 
     def body(self, request: ModelRequest, *, encoded: bool = False) -> dict[str, Any]:
         """The request as the API wants it."""
@@ -111,7 +111,11 @@ class Anthropic(PlainModel):
             body["tool_choice"] = {"type": kinds[choice]} if choice in kinds else {"type": "tool", "name": choice}
         if cache is not None:
             _mark(body, cache)
-        return convert.merged(body, settings, self.extra_body)
+        whole = convert.merged(body, settings, self.extra_body)
+        budget = as_dict(whole.get("thinking")).get("budget_tokens")
+        if isinstance(budget, int) and budget >= whole["max_tokens"]:  # the limit is meant for the answer
+            whole["max_tokens"] += budget
+        return whole
 
 
 def _cache_mark(cache: CachePolicy) -> dict[str, Any] | None:

@@ -27,12 +27,13 @@ from ...messages import (
     ToolResult,
     UserContent,
 )
-from ..base import ModelRequest
+from ..base import ModelRequest, switches_thinking_on
 from ..decoders.bedrock_converse import ConverseDecoder
 from ..wire import convert, schemas
 from ..wire.encoding import MessageEncoder, encode
 from ..wire.extra import extra
 from ..wire.http import PlainModel, WireOptions
+from ..wire.json_values import as_dict
 from ..wire.message_format import Block, MessageFormat
 from .compatible import vocabulary_of
 
@@ -108,7 +109,7 @@ class Bedrock(PlainModel):
     @property
     def supports_prefill(self) -> bool:
         """Whether a request may end in the beginning of the answer: with Claude, up to 4.5."""
-        return "additionalModelRequestFields" not in self.extra_body and convert.takes_prefill(self.model)
+        return not switches_thinking_on(self.extra_body) and convert.takes_prefill(self.model)
 
     async def _headers(self, url: str, content: bytes) -> dict[str, str]:
         headers = {"content-type": "application/json", **self.extra_headers}
@@ -183,7 +184,13 @@ class Bedrock(PlainModel):
             for blocks in (tools, body.get("system"), body["messages"][-1]["content"]):
                 if blocks:
                     blocks.append({"cachePoint": {"type": "default"}})
-        return convert.merged(body, settings, self.extra_body)
+        whole = convert.merged(body, settings, self.extra_body)
+        fields = as_dict(whole.get("additionalModelRequestFields"))
+        budget = as_dict(fields.get("thinking") or fields.get("reasoning_config")).get("budget_tokens")
+        limits = as_dict(whole.get("inferenceConfig"))
+        if isinstance(budget, int) and budget >= limits.get("maxTokens", budget + 1):
+            limits["maxTokens"] += budget  # the limit is meant for the answer
+        return whole
 
 
 def _profile_region(session: Any) -> str | None:

@@ -16,7 +16,7 @@ from ...messages import AssistantContent, Document, Image, ProviderPart, Reasoni
 from ..base import ModelRequest
 from ..decoders.gemini import GeminiDecoder
 from ..wire import schemas
-from ..wire.convert import SEE_ATTACHMENT, base64_of, merged, renamed, settings_of, tool_choice
+from ..wire.convert import SEE_ATTACHMENT, base64_of, merged, one_answer, renamed, settings_of, tool_choice
 from ..wire.encoding import MessageEncoder, encode
 from ..wire.failures import no_key
 from ..wire.http import PlainModel, WireOptions
@@ -120,7 +120,9 @@ class Gemini(PlainModel):
             body["toolConfig"] = {"functionCallingConfig": {"mode": mode, **named}}
         if generation:
             body["generationConfig"] = generation
-        return merged(body, settings, self.extra_body)
+        whole = merged(body, settings, self.extra_body)
+        one_answer(as_dict(whole.get("generationConfig")).get("candidateCount"), "Gemini")
+        return whole
 
 
 # --- The conversation ----------------------------------------------------------------------------------------------

@@ -87,9 +87,12 @@ class OpenAIChat(PlainModel):
         if self.server.prefill and request.messages and isinstance(request.messages[-1], messages.AssistantMessage):
             body |= self.server.prefill
         settings, limit = convert.settings_of(request)
+        body |= convert.renamed(settings, {"stop_sequences": "stop"})
         if limit is not None:
             body[self.server.max_tokens] = limit
-        return convert.merged(self.server.body, body, settings, self.extra_body)
+        whole = convert.merged(self.server.body, body, settings, self.extra_body)
+        convert.one_answer(whole.get("n"), self.server.label)
+        return whole
 
     def _response_format(self, schema: dict[str, Any]) -> dict[str, Any]:
         if self.server.structured == "json_object":

@@ -111,6 +111,8 @@ class OpenAIResponses(PlainModel):
         if request.output_schema is not None:
             body["text"] = {"format": {"type": "json_schema", **convert.answer_format(request.output_schema)}}
         settings, limit = convert.settings_of(request)
+        if settings.pop("stop_sequences", None):
+            raise convert.no_setting("OpenAI's Responses API", "stop_sequences", 'use "openai:" (Chat Completions)')
         if limit is not None:
             body["max_output_tokens"] = limit
         return convert.merged(body, settings, self.extra_body)

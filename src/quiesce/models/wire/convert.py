@@ -15,7 +15,7 @@ from ...errors import RequestRejected
 from ...messages import AssistantMessage, CutNote, Document, Image, Reasoning, Text, ToolCall
 from ..base import ModelRequest
 from . import schemas
-from .json_values import as_dict
+from .json_values import as_dict, as_list
 
 # Providers refuse a message without content, and some an attachment without words.
 NO_ANSWER: Final = "(No answer.)"
@@ -24,6 +24,8 @@ SEE_ATTACHMENT: Final = "(See the attachment.)"
 _SHORT_ID: Final = re.compile(r"[a-zA-Z0-9]{9}")
 # Claude's version, wherever in the name it is, and not the date after it.
 _CLAUDE: Final = re.compile(r"claude-(?:[a-z]+-)?(\d)(?:[-.](\d{1,2})(?!\d))?")
+# Lists in settings that are added to those of a request.
+_ADDED: Final = frozenset({"tools", "include"})
 _LETTERS: Final = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 
@@ -170,17 +172,37 @@ def settings_of(request: ModelRequest) -> tuple[dict[str, Any], int | None]:
     return settings, request.max_tokens or limit
 
 
+def no_setting(provider: str, name: str, instead: str) -> RequestRejected:
+    """The error for a setting that a provider does not have."""
+    return RequestRejected(
+        f"{provider} has no setting {name!r}.", kept="Nothing was sent.", todo=f"Leave it out, or {instead}."
+    )
+
+
+def one_answer(count: Any, provider: str) -> None:
+    """Raises `RequestRejected` for a request for several answers: a conversation goes on from one."""
+    if isinstance(count, int) and count > 1:
+        raise RequestRejected(
+            f"A request to {provider} asks for {count} answers, and a run takes one.",
+            kept="Nothing was sent.",
+            todo="Leave the setting out, and start several runs.",
+        )
+
+
 def renamed(settings: dict[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
     """Take the settings with these names out, under the names that the provider has for them."""
     return {theirs: settings.pop(ours) for ours, theirs in names.items() if ours in settings}
 
 
 def merged(*parts: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Several mappings as one; later ones win, and mappings inside are merged too."""
+    """Several mappings as one; later ones win, mappings inside are merged, and a vendor's tools are added to ours."""
     result: dict[str, Any] = {}
     for part in parts:
         for key, value in (part or {}).items():
             before = result.get(key)
+            if key in _ADDED and isinstance(before, list) and isinstance(value, list):
+                result[key] = [*before, *(each for each in as_list(value) if each not in before)]
+                continue
             both = isinstance(before, dict) and isinstance(value, dict)
             result[key] = merged(as_dict(before), as_dict(value)) if both else value
     return result
