@@ -83,7 +83,8 @@ class UsageDelta(Struct, frozen=True, tag="usage"):
     """What the provider reports as used by this request *so far*: cumulative, never to be added up.
 
     A field is None when the provider has not reported it. `input` includes the cache fields, and `output` includes
-    `reasoning`. `final` marks figures that will not change.
+    `reasoning`. `final` marks figures that will not change. `server_tools` says that the provider has run tools of its
+    own: each makes it read the conversation again, so that `input` is more than what was sent, and grows until the end.
     """
 
     type: ClassVar[Literal["usage"]] = "usage"
@@ -93,6 +94,7 @@ class UsageDelta(Struct, frozen=True, tag="usage"):
     cache_write: int | None = None
     reasoning: int | None = None
     final: bool = False
+    server_tools: bool = False
 
 
 class AnswerEnd(Struct, frozen=True, tag="answer_end"):

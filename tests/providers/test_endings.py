@@ -13,12 +13,14 @@ import pytest
 from quiesce import Agent, Retry, tool
 from quiesce.conversation.validity import faults
 from quiesce.errors import EmptyAnswer, ModelError
+from quiesce.events import UsageDelta
 from quiesce.messages import AssistantMessage, Message, ProviderPart
+from quiesce.usage.figure import Provenance
 
 from .recordings import ANSWER
-from .recordings.endings import ENDINGS, Ending
+from .recordings.endings import ANTHROPIC_ENDINGS, ENDINGS, Ending
 from .test_torn_streams import one_trial, place_of_the_end
-from .wire import Play, wire
+from .wire import Play, chunk, head, wire
 
 pytestmark = pytest.mark.promise("P3", "P6")
 each_ending = pytest.mark.parametrize("ending", ENDINGS, ids=str)
@@ -120,3 +122,29 @@ def test_an_ending_cut_at_some_of_its_bytes(ending: Ending) -> None:
 def test_an_ending_cut_at_every_byte(ending: Ending) -> None:
     complete, torn = asyncio.run(cut(ending, range(len(ending.recording.response))))
     assert complete + torn == len(ending.recording.response)
+
+
+def test_a_stop_in_a_server_tool_leaves_the_input_open_above() -> None:
+    """Each search makes the provider read the conversation again: what was reported at the start is the least."""
+
+    async def main() -> None:
+        search = next(each for each in ANTHROPIC_ENDINGS if "web search" in each.fact)
+        events = search.recording.events
+        begun = next(place for place, event in enumerate(events) if b"server_tool_use" in event) + 1
+        body = b"".join(chunk(event) for event in events[:begun])
+        stalled = Play(head(search.recording.content_type) + body, then="stall")
+        async with wire(stalled, search.provider.answer.response) as server:
+            agent = Agent(search.model(server.url))
+            run = agent.start("What colour?")
+            seen = asyncio.Event()
+            run.tap(lambda event: seen.set() if isinstance(event, UsageDelta) and event.server_tools else None)
+            await seen.wait()
+            run.cancel()
+            receipt = await run.stopped()
+            assert receipt.stop_reason == "cancelled"
+            figure = receipt.usage.entries[0].usage.input
+            assert (figure.low, figure.high, figure.source) == (25, None, Provenance.PARTIAL)
+            await agent.invoke_async("Go on.")
+            assert not holds(server.requests[-1].json, {"type": "server_tool_use"})
+
+    asyncio.run(main())

@@ -230,7 +230,7 @@ class Owner(BaseModel):
 
 class Node(BaseModel):
     name: str
-    children: list["Node"] = []
+    children: list[Node] = []
 
 
 @pytest.mark.parametrize("kind", [int, list[str], Cat | Dog, Owner, Literal["a"], tuple[int, str]], ids=str)

@@ -353,7 +353,7 @@ def _made_plain(delta: Delta) -> Delta:
 
 def _possible(delta: UsageDelta) -> UsageDelta:
     """A report without figures that cannot be true: these are unknown, and are estimated."""
-    counts = {name: getattr(delta, name) for name in delta.__struct_fields__ if name != "final"}
+    counts = {name: getattr(delta, name) for name in delta.__struct_fields__ if name not in ("final", "server_tools")}
     wrong = {name: count for name, count in counts.items() if count is not None and not 0 <= count <= _MOST_TOKENS}
     if not wrong:
         return delta
@@ -399,4 +399,5 @@ def newer(old: UsageDelta, new: UsageDelta) -> UsageDelta:
         pick(old.cache_write, new.cache_write),
         pick(old.reasoning, new.reasoning),
         new.final,
+        old.server_tools or new.server_tools,
     )

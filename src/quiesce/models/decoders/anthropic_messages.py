@@ -78,6 +78,7 @@ class _Event(Struct, gc=False):
 
 _decode: Final = msgspec.json.Decoder(_Event).decode
 _TYPED: Final = frozenset({"text", "thinking", "redacted_thinking", "tool_use"})
+SERVER_CALLS: Final = frozenset({"server_tool_use", "mcp_tool_use"})
 _TAG: Final = {"provider": "anthropic"}
 _REASONS: Final[Mapping[str, events.AnswerStop]] = {
     "end_turn": "end_turn",
@@ -102,6 +103,7 @@ class MessagesDecoder(EventStreamDecoder):
         self._seen: Final[set[int]] = set()
         self._parts: Final = _Parts()
         self._usage = _Usage()
+        self._server_tools = False
 
     def take(self, name: bytes, data: bytes, into: list[events.Delta]) -> None:
         """One event."""
@@ -120,6 +122,9 @@ class MessagesDecoder(EventStreamDecoder):
                 if not self.ended and event.index not in self._seen:
                     self._seen.add(-1 if event.index is None else event.index)
                     self._parts.begin(event.index, as_dict(as_dict(msgspec.json.decode(data)).get("content_block")))
+                    if event.content_block.type in SERVER_CALLS:
+                        self._server_tools = True
+                        into.append(self._report(final=False))
             case "content_block_start":
                 self._begin(event.index, event.content_block, into)
             case "content_block_stop":
@@ -220,7 +225,8 @@ class MessagesDecoder(EventStreamDecoder):
         whole = None if usage.input_tokens is None else usage.input_tokens + (read or 0) + (written or 0)
         details = self._usage.output_tokens_details
         thought = None if details is None else details.thinking_tokens
-        return events.UsageDelta(whole, usage.output_tokens, read, written, thought, final)
+        several = self._server_tools or len(self._usage.iterations or ()) > 1
+        return events.UsageDelta(whole, usage.output_tokens, read, written, thought, final, several)
 
 
 class _Parts:

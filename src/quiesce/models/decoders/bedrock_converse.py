@@ -83,6 +83,7 @@ class ConverseDecoder:
         self._begun: Final[set[int]] = set()
         self._parts: Final[dict[int, dict[str, Any]]] = {}
         self._started = False
+        self._server_tools = False
 
     def feed(self, data: bytes) -> list[events.Delta]:
         """The deltas that these bytes complete."""
@@ -126,7 +127,7 @@ class ConverseDecoder:
                 into.append(events.AnswerEnd(why, event.stop_reason or "" if why == "refusal" else ""))
             case "metadata" if event.usage is not None:
                 self.done = self.ended
-                into.append(_usage_delta(event.usage))
+                into.append(_usage_delta(event.usage, server_tools=self._server_tools))
             case _:
                 pass
 
@@ -138,6 +139,7 @@ class ConverseDecoder:
         if start.tool_result is not None:
             self._parts[index] = {"toolResult": {**start.tool_result, "content": []}}
         elif use is not None and use.type == "server_tool_use":  # run by the provider, not here
+            self._server_tools = True
             called = {"toolUseId": use.tool_use_id, "name": use.name, "type": use.type, "input": ""}
             self._parts[index] = {"toolUse": called}
         elif use is not None:
@@ -185,7 +187,7 @@ def _loose(payload: bytes) -> Any:
         return payload.decode("utf-8", "replace")
 
 
-def _usage_delta(usage: _Usage) -> events.UsageDelta:
+def _usage_delta(usage: _Usage, *, server_tools: bool) -> events.UsageDelta:
     read, written = usage.cache_read_input_tokens, usage.cache_write_input_tokens
     whole = None if usage.input_tokens is None else usage.input_tokens + (read or 0) + (written or 0)
-    return events.UsageDelta(whole, usage.output_tokens, read, written, final=True)
+    return events.UsageDelta(whole, usage.output_tokens, read, written, final=True, server_tools=server_tools)

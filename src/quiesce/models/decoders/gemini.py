@@ -71,8 +71,7 @@ class _Chunk(Struct, gc=False, rename="camel"):
 _decode: Final = msgspec.json.Decoder(_Chunk).decode
 _TAG: Final = {"provider": "gemini"}
 _REFUSALS: Final = frozenset(
-    "SAFETY RECITATION BLOCKLIST PROHIBITED_CONTENT SPII LANGUAGE MODEL_ARMOR "
-    "IMAGE_SAFETY IMAGE_PROHIBITED_CONTENT IMAGE_RECITATION".split()
+    ["SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "LANGUAGE", "MODEL_ARMOR", "IMAGE_SAFETY", "IMAGE_PROHIBITED_CONTENT", "IMAGE_RECITATION"]
 )
 _METADATA: Final = ("groundingMetadata", "citationMetadata", "urlContextMetadata", "logprobsResult")
 
@@ -214,4 +213,5 @@ def _usage_delta(usage: _Usage, *, final: bool) -> UsageDelta:
         cache_read=usage.cached_content_token_count,
         reasoning=thought,
         final=final and known,
+        server_tools=bool(usage.tool_use_prompt_token_count),
     )

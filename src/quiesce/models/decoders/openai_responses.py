@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from ... import events
 from ..wire.failures import Failures
@@ -60,6 +60,9 @@ class _Event(Struct, gc=False):
 
 _decode: Final = msgspec.json.Decoder(_Event).decode
 _TEXT_EVENTS: Final = frozenset({"response.output_text.delta", "response.refusal.delta"})
+_SERVER_TOOLS: Final = frozenset(
+    ["web_search_call", "file_search_call", "code_interpreter_call", "mcp_call", "image_generation_call"]
+)
 _TYPED: Final = frozenset({"function_call", "reasoning", "message"})
 _PROVIDER: Final = "openai-responses"
 _REASONING_EVENTS: Final = frozenset({"response.reasoning_summary_text.delta", "response.reasoning_text.delta"})
@@ -82,6 +85,7 @@ class ResponsesDecoder(EventStreamDecoder):
         self._calls: Final[dict[int, _Call]] = {}
         self._done: Final[set[object]] = set()
         self._refused = False
+        self._server_tools = False
 
     def take(self, name: bytes, data: bytes, into: list[events.Delta]) -> None:
         """One event."""
@@ -138,6 +142,7 @@ class ResponsesDecoder(EventStreamDecoder):
         item, index = as_dict(event.get("item")), event.get("output_index")
         if isinstance(item.get("type"), str) and index not in self._done:
             self._done.add(index)
+            self._server_tools = self._server_tools or item["type"] in _SERVER_TOOLS
             into.append(events.ProviderPartDelta(_PROVIDER, item["type"], item))
 
     def _take_other(self, event: _Event, data: bytes, into: list[events.Delta]) -> None:
@@ -197,7 +202,7 @@ class ResponsesDecoder(EventStreamDecoder):
     def _end(self, response: _Response, into: list[events.Delta]) -> None:
         usage = response.usage
         if usage is not None:
-            into.append(_usage_delta(usage))
+            into.append(structs.replace(_usage_delta(usage), server_tools=self._server_tools))
         why = response.incomplete_details.reason if response.incomplete_details is not None else None
         self.ended = self.done = True
         reason = self._reason(why)

@@ -10,7 +10,7 @@ import httpx2
 
 from ...messages import AssistantContent, Document, Image, ProviderPart, Reasoning, ToolCall, ToolResult
 from ..base import CachePolicy, ModelRequest, switches_thinking_on
-from ..decoders.anthropic_messages import MessagesDecoder
+from ..decoders.anthropic_messages import SERVER_CALLS, MessagesDecoder
 from ..wire import convert, schemas
 from ..wire.encoding import MessageEncoder, encode
 from ..wire.failures import no_key
@@ -24,9 +24,6 @@ API_VERSION: Final = "2026-10-21"
 DEFAULT_MAX_TOKENS: Final = 8192
 # What the counter takes of a request.
 _COUNTED: Final = frozenset({"model", "messages", "system", "tools", "tool_choice", "thinking", "output_config"})
-
-
-_SERVER_CALLS: Final = frozenset({"server_tool_use", "mcp_tool_use"})
 
 
 class Anthropic(PlainModel):
@@ -162,12 +159,12 @@ class _AnthropicFormat(MessageFormat):
     def assistant_blocks(self, content: Iterable[AssistantContent]) -> list[Block]:
         """The blocks; a server tool that a stop cut is left out, because a call without its result is refused."""
         blocks = super().assistant_blocks(content)
-        called = {block.get("id") for block in blocks if block["type"] in _SERVER_CALLS}
+        called = {block.get("id") for block in blocks if block["type"] in SERVER_CALLS}
         whole = called & {block.get("tool_use_id") for block in blocks}
         return [
             block
             for block in blocks
-            if block.get("id" if block["type"] in _SERVER_CALLS else "tool_use_id") in (None, *whole)
+            if block.get("id" if block["type"] in SERVER_CALLS else "tool_use_id") in (None, *whole)
             or block["type"] == "tool_use"
         ]
 

@@ -18,7 +18,6 @@ from ..wire.json_values import as_dict
 from .compatible import SERVERS, vocabulary_of
 from .openai_chat import address_of, key_for, openai_headers
 
-
 # These are nothing without their ids.
 _WITH_ID: Final = frozenset(
     {

@@ -20,7 +20,7 @@ from .json_values import as_dict, as_list
 WRAPPER: Final = "answer"
 _ALWAYS: Final = frozenset({"title", "description"})
 # Keywords about the schema, which say nothing that a model could keep to.
-_SILENT: Final = frozenset("examples deprecated readOnly writeOnly $id $schema $comment discriminator".split())
+_SILENT: Final = frozenset(["examples", "deprecated", "readOnly", "writeOnly", "$id", "$schema", "$comment", "discriminator"])
 _LITERALS: Final[Mapping[type, str]] = {bool: "boolean", int: "integer", float: "number", str: "string"}
 _LOOKAROUND: Final = re.compile(r"\(\?|\\[bBkpP]")
 
@@ -50,11 +50,11 @@ class Dialect(Struct, frozen=True):
     root_object: bool = True
 
 
-_FORMATS: Final = frozenset("date-time time date duration email hostname ipv4 ipv6 uuid".split())
+_FORMATS: Final = frozenset(["date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid"])
 # https://platform.openai.com/docs/guides/structured-outputs#supported-schemas
 OPENAI: Final = Dialect(
     keywords=frozenset(
-        "pattern multipleOf minimum maximum exclusiveMinimum exclusiveMaximum minItems maxItems".split()
+        ["pattern", "multipleOf", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "minItems", "maxItems"]
     ),
     formats=_FORMATS,
     all_required=True,
@@ -65,7 +65,7 @@ OPENAI: Final = Dialect(
 ANTHROPIC: Final = Dialect(keywords=frozenset({"minItems"}), formats=_FORMATS | {"uri"}, least_items=1)
 # https://ai.google.dev/api/generate-content#FIELDS.response_json_schema
 GEMINI: Final = Dialect(
-    keywords=frozenset("minimum maximum minItems maxItems".split()),
+    keywords=frozenset(["minimum", "maximum", "minItems", "maxItems"]),
     formats=frozenset({"date-time", "date", "time"}),
     maps=True,
     recursion=True,

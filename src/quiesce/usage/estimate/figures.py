@@ -69,6 +69,11 @@ class UsageReport(Protocol):
         """Whether the figures will not change."""
         ...
 
+    @property
+    def server_tools(self) -> bool:
+        """Whether tools of the provider ran, which make the input grow."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class SentRequest:
@@ -174,7 +179,9 @@ class FigureEstimator:
     ) -> TokenUsage:
         """The usage of one call: what was reported, and estimates, marked as such, for what was not."""
         report = received.report
-        if report is not None and report.input is not None:
+        if report is not None and report.input is not None and report.server_tools and not report.final:
+            sending = Figure(report.input, report.input, None, Provenance.PARTIAL)
+        elif report is not None and report.input is not None:
             sending = reported(report.input)
         elif received.counted_input is not None:
             sending = _as_counted(received.counted_input).figure(least=1)
