@@ -71,7 +71,18 @@ class _Chunk(Struct, gc=False, rename="camel"):
 _decode: Final = msgspec.json.Decoder(_Chunk).decode
 _TAG: Final = {"provider": "gemini"}
 _REFUSALS: Final = frozenset(
-    ["SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "LANGUAGE", "MODEL_ARMOR", "IMAGE_SAFETY", "IMAGE_PROHIBITED_CONTENT", "IMAGE_RECITATION"]
+    [
+        "SAFETY",
+        "RECITATION",
+        "BLOCKLIST",
+        "PROHIBITED_CONTENT",
+        "SPII",
+        "LANGUAGE",
+        "MODEL_ARMOR",
+        "IMAGE_SAFETY",
+        "IMAGE_PROHIBITED_CONTENT",
+        "IMAGE_RECITATION",
+    ]
 )
 _METADATA: Final = ("groundingMetadata", "citationMetadata", "urlContextMetadata", "logprobsResult")
 

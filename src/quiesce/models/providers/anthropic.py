@@ -184,7 +184,7 @@ class _AnthropicFormat(MessageFormat):
 def _source(part: Image | Document) -> dict[str, Any]:
     if part.url is not None:
         return {"type": "url", "url": part.url}
-    return {"type": "base64", "media_type": part.media_type, "data": convert.base64_of(part.data or b"")}
+    return {"type": "base64", "media_type": convert.media_type_of(part), "data": convert.base64_of(part.data or b"")}
 
 
 _FORMAT: Final = _AnthropicFormat()

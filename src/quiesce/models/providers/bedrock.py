@@ -244,7 +244,7 @@ class _BedrockFormat(MessageFormat):
         if part.data is None:
             raise convert.not_by_address("Bedrock", "image")
         source = {"bytes": convert.base64_of(part.data)}
-        return {"image": {"format": part.media_type.rpartition("/")[2], "source": source}}
+        return {"image": {"format": convert.media_type_of(part).rpartition("/")[2], "source": source}}
 
     def document(self, part: Document) -> Block:
         if part.data is None:

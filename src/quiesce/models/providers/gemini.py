@@ -16,7 +16,16 @@ from ...messages import AssistantContent, Document, Image, ProviderPart, Reasoni
 from ..base import ModelRequest
 from ..decoders.gemini import GeminiDecoder
 from ..wire import schemas
-from ..wire.convert import SEE_ATTACHMENT, base64_of, merged, one_answer, renamed, settings_of, tool_choice
+from ..wire.convert import (
+    SEE_ATTACHMENT,
+    base64_of,
+    media_type_of,
+    merged,
+    one_answer,
+    renamed,
+    settings_of,
+    tool_choice,
+)
 from ..wire.encoding import MessageEncoder, encode
 from ..wire.failures import no_key
 from ..wire.http import PlainModel, WireOptions
@@ -181,8 +190,8 @@ def _schema(schema: dict[str, Any]) -> dict[str, Any]:
 
 def _file(part: Image | Document) -> Block:
     if part.data is None:
-        return {"fileData": {"mimeType": part.media_type, "fileUri": part.url}}
-    return {"inlineData": {"mimeType": part.media_type, "data": base64_of(part.data)}}
+        return {"fileData": {"mimeType": media_type_of(part), "fileUri": part.url}}
+    return {"inlineData": {"mimeType": media_type_of(part), "data": base64_of(part.data)}}
 
 
 def _id(call_id: str) -> dict[str, str]:

@@ -200,7 +200,9 @@ class _ChatFormat:
                 words = convert.text_of_document(part)
                 if words is not None:
                     return {"type": "text", "text": words}
-                if part.data is None:
+                if self.server.documents == "document_url":
+                    return {"type": "document_url", "document_url": convert.data_url(part)}
+                if part.data is None and self.server.documents != "file or url":
                     raise convert.not_by_address(self.server.label, "document")
                 return {
                     "type": "file",

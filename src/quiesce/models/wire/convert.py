@@ -34,11 +34,16 @@ def base64_of(data: bytes) -> str:
     return base64.b64encode(data).decode()
 
 
+def media_type_of(part: Image | Document) -> str:
+    """The registered name of an attachment's type: `image/jpg`, which many programs write, is refused."""
+    return "image/jpeg" if part.media_type == "image/jpg" else part.media_type
+
+
 def data_url(part: Image | Document) -> str:
     """An attachment as an address: its own, or one that holds its bytes."""
     if part.url is not None:
         return part.url
-    return f"data:{part.media_type};base64,{base64_of(part.data or b'')}"
+    return f"data:{media_type_of(part)};base64,{base64_of(part.data or b'')}"
 
 
 def text_of_document(part: Document) -> str | None:

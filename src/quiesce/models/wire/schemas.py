@@ -20,7 +20,9 @@ from .json_values import as_dict, as_list
 WRAPPER: Final = "answer"
 _ALWAYS: Final = frozenset({"title", "description"})
 # Keywords about the schema, which say nothing that a model could keep to.
-_SILENT: Final = frozenset(["examples", "deprecated", "readOnly", "writeOnly", "$id", "$schema", "$comment", "discriminator"])
+_SILENT: Final = frozenset(
+    ["examples", "deprecated", "readOnly", "writeOnly", "$id", "$schema", "$comment", "discriminator"]
+)
 _LITERALS: Final[Mapping[type, str]] = {bool: "boolean", int: "integer", float: "number", str: "string"}
 _LOOKAROUND: Final = re.compile(r"\(\?|\\[bBkpP]")
 

@@ -72,7 +72,8 @@ def size_of(messages: Iterable[Message]) -> MessageSize:
                 case Text() | CutNote():
                     size.pieces.append((kind_of(part.text), part.text))
                 case Reasoning():
-                    size.optional.append((Kind.REASONING, part.text))
+                    # Reasoning that goes back in its encrypted form is billed, by a length that only this tells.
+                    size.optional.append((Kind.REASONING, part.text + _encrypted(part)))
                 case ProviderPart():  # what the provider makes of it is not known
                     size.optional.append((Kind.JSON, msgspec.json.encode(part.data).decode()))
                 case ToolCall():
@@ -82,6 +83,11 @@ def size_of(messages: Iterable[Message]) -> MessageSize:
                 case Image() | Document():
                     size.add_media(part)
     return size
+
+
+def _encrypted(part: Reasoning) -> str:
+    hidden = (part.provider_data or {}).get("provider") == "openai-responses"
+    return part.signature or "" if hidden else ""
 
 
 class Preamble:

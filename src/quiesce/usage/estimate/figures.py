@@ -28,6 +28,10 @@ _PER_MEDIUM: Final = (1000.0, 16.0, None)
 # What a provider adds to a conversation that it was not sent: a few tokens, or a hidden prompt when there are tools.
 _HIDDEN_PROMPT: Final = (4.0, 0.0, 64.0)
 _HIDDEN_TOOL_PROMPT: Final = (100.0, 0.0, 800.0)
+# xAI puts about 190 tokens before every conversation.
+_XAI_PROMPT: Final = (190.0, 0.0, 1000.0)
+_IS_GROK: Final = re.compile(r"^xai:|grok")
+_IS_GEMINI: Final = re.compile(r"gemini")
 # What can be on its way, or held back by the provider, at the moment of the hang-up.
 _IN_FLIGHT: Final = 16
 _IN_FLIGHT_SHARE: Final = 0.03
@@ -224,8 +228,10 @@ class FigureEstimator:
         span = self._ratio.measure(Kind.PROSE, instructions) if instructions else NOTHING
         declared = self._ratio.total([(Kind.JSON, None, preamble.declarations)])
         hidden = _HIDDEN_TOOL_PROMPT if preamble.declarations else _HIDDEN_PROMPT
-        # Providers rewrite declarations in a form of their own, shorter or longer.
-        rewritten = Span(declared.value * 0.8, declared.low * 0.2, (declared.high or 0.0) * 2, declared.source)
+        hidden = _XAI_PROMPT if _IS_GROK.search(self._ratio.model.lower()) else hidden
+        # Providers rewrite declarations in a form of their own, shorter or longer; Gemini bills some of them not at all.
+        least = 0.0 if _IS_GEMINI.search(self._ratio.model.lower()) else declared.low * 0.2
+        rewritten = Span(declared.value * 0.8, least, (declared.high or 0.0) * 2, declared.source)
         counted = self._ratio.vocabulary is not None and not preamble.declarations
         source = Provenance.TOKENIZED if counted else Provenance.HEURISTIC
         return span.plus(rewritten, Span(*hidden, source))
