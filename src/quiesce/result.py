@@ -98,7 +98,7 @@ class RunResult(Generic[OutT]):
 
     @property
     def output(self) -> OutT:
-        """The answer as `output_type`; without one, its text. Raises `OutputMissing` without an answer, or for a refusal."""
+        """The answer as `output_type`; without one, its text. Raises `OutputMissing` without an answer."""
         if self.stop_reason == "refusal":
             raise OutputMissing(f"The run has no output: {self.refusal}")
         if not self.finished:

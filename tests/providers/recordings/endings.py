@@ -360,6 +360,43 @@ def _refused_text() -> Recording:
     )
 
 
+def _with_sources() -> Recording:
+    event = Responses()
+    return Recording(
+        [
+            event("response.created", response=response("in_progress")),
+            *responses_text(event, 0)[:-1],
+            event(
+                "response.output_item.done",
+                output_index=0,
+                item={
+                    "id": "msg_67c9",
+                    "type": "message",
+                    "role": "assistant",
+                    "status": "completed",
+                    "phase": "final_answer",
+                    "content": [
+                        {
+                            "type": "output_text",
+                            "text": ANSWER,
+                            "annotations": [
+                                {
+                                    "type": "url_citation",
+                                    "url": "https://sky.example",
+                                    "title": "Sky",
+                                    "start_index": 0,
+                                    "end_index": 7,
+                                }
+                            ],
+                        }
+                    ],
+                },
+            ),
+            event("response.completed", response=response("completed", responses_usage(12))),
+        ]
+    )
+
+
 def _unanswered(item: dict[str, Any], *answers: Any) -> Ending:
     """A call that is run by no tool of the agent: it goes back, with the output that the API wants for it."""
     kept = {name: value for name, value in item.items() if name != "id"}
@@ -476,43 +513,7 @@ RESPONSES_ENDINGS = [
         OPENAI_RESPONSES,
         "a text with its phase and its sources",
         "https://platform.openai.com/docs/api-reference/responses/object#responses/object-output",
-        Recording(
-            [
-                *(
-                    lambda event: [
-                        event("response.created", response=response("in_progress")),
-                        *responses_text(event, 0)[:-1],
-                        event(
-                            "response.output_item.done",
-                            output_index=0,
-                            item={
-                                "id": "msg_67c9",
-                                "type": "message",
-                                "role": "assistant",
-                                "status": "completed",
-                                "phase": "final_answer",
-                                "content": [
-                                    {
-                                        "type": "output_text",
-                                        "text": ANSWER,
-                                        "annotations": [
-                                            {
-                                                "type": "url_citation",
-                                                "url": "https://sky.example",
-                                                "title": "Sky",
-                                                "start_index": 0,
-                                                "end_index": 7,
-                                            }
-                                        ],
-                                    }
-                                ],
-                            },
-                        ),
-                        event("response.completed", response=response("completed", responses_usage(12))),
-                    ]
-                )(Responses())
-            ]
-        ),
+        _with_sources(),
         text=ANSWER,
         kept=("message",),
         sent_back=({"phase": "final_answer"}, "https://sky.example"),

@@ -119,12 +119,7 @@ class MessagesDecoder(EventStreamDecoder):
             case "message_start":
                 self._take_start(event.message or _Message(), into)
             case "content_block_start" if event.content_block is not None and event.content_block.type not in _TYPED:
-                if not self.ended and event.index not in self._seen:
-                    self._seen.add(-1 if event.index is None else event.index)
-                    self._parts.begin(event.index, as_dict(as_dict(msgspec.json.decode(data)).get("content_block")))
-                    if event.content_block.type in SERVER_CALLS:
-                        self._server_tools = True
-                        into.append(self._report(final=False))
+                self._begin_part(event.index, data, into)
             case "content_block_start":
                 self._begin(event.index, event.content_block, into)
             case "content_block_stop":
@@ -151,6 +146,17 @@ class MessagesDecoder(EventStreamDecoder):
             self._take_whole(index, block, into)
         if message.stop_reason is not None:
             self._end(_Event("message_delta", delta=_Piece(stop_reason=message.stop_reason)), into)
+
+    def _begin_part(self, index: int | None, data: bytes, into: list[events.Delta]) -> None:
+        """A block that has no type here. A tool that the provider runs makes it read more."""
+        if self.ended or index is None or index in self._seen:
+            return
+        self._seen.add(index)
+        block = as_dict(as_dict(msgspec.json.decode(data)).get("content_block"))
+        self._parts.begin(index, block)
+        if block.get("type") in SERVER_CALLS:
+            self._server_tools = True
+            into.append(self._report(final=False))
 
     def _take_whole(self, index: int, block: dict[str, Any], into: list[events.Delta]) -> None:
         if block.get("type") not in _TYPED:

@@ -198,17 +198,23 @@ def _put(root: dict[str, Any], steps: list[tuple[str, str, str]], value: Any) ->
     """Put a value at its place. A string that goes on is joined to its beginning."""
     at: Any = root
     for place, (name, quoted, number) in enumerate(steps):
-        last = place == len(steps) - 1
-        empty: Any = [] if not last and steps[place + 1][2] else {}
         key: Any = int(number) if number else name or quoted
-        if isinstance(at, list):
-            while len(at) <= key:  # pyright: ignore[reportUnknownArgumentType]
-                at.append("" if last and isinstance(value, str) else None if last else empty)  # pyright: ignore[reportUnknownMemberType]
-        if last:
-            before = at[key] if isinstance(at, list) else as_dict(at).get(key)  # pyright: ignore[reportUnknownVariableType]
+        before = _get(at, key)
+        if place == len(steps) - 1:
             at[key] = before + value if isinstance(before, str) and isinstance(value, str) else value
+        elif before is None:
+            at[key] = at = [] if steps[place + 1][2] else {}
         else:
-            at = at[key] if isinstance(at, list) else at.setdefault(key, empty)  # pyright: ignore[reportUnknownVariableType]
+            at = before
+
+
+def _get(container: Any, key: Any) -> Any:
+    """What is at a place; None when it is empty. A list is made long enough."""
+    if isinstance(container, dict):
+        return as_dict(container).get(key)
+    while len(container) <= key:
+        container.append(None)
+    return container[key]
 
 
 def _raw_candidate(data: bytes) -> dict[str, Any]:

@@ -160,14 +160,13 @@ class Bedrock(PlainModel):
         body: dict[str, Any] = {"messages": self._messages.items(request.messages, encoded=encoded, open_end=cache)}
         if inference:
             body["inferenceConfig"] = inference
-        instructions, schema = request.instructions, request.output_schema
-        if schema is not None:
-            made = schemas.for_output(schema, schemas.ANTHROPIC)
-            if made is None:
-                instructions = schemas.in_words(instructions, schema)
-            else:
-                wanted = {"jsonSchema": {"name": "answer", "schema": msgspec.json.encode(made).decode()}}
-                body["outputConfig"] = {"textFormat": {"type": "json_schema", "structure": wanted}}
+        made = schemas.for_output(request.output_schema or {}, schemas.ANTHROPIC)
+        instructions = request.instructions
+        if made is not None:
+            wanted = {"jsonSchema": {"name": "answer", "schema": msgspec.json.encode(made).decode()}}
+            body["outputConfig"] = {"textFormat": {"type": "json_schema", "structure": wanted}}
+        elif request.output_schema is not None:
+            instructions = schemas.in_words(instructions, request.output_schema)
         if instructions:
             body["system"] = [{"text": instructions}]
         tools = list(_tools(request, self._messages.called(request.messages)))
@@ -184,13 +183,17 @@ class Bedrock(PlainModel):
             for blocks in (tools, body.get("system"), body["messages"][-1]["content"]):
                 if blocks:
                     blocks.append({"cachePoint": {"type": "default"}})
-        whole = convert.merged(body, settings, self.extra_body)
-        fields = as_dict(whole.get("additionalModelRequestFields"))
-        budget = as_dict(fields.get("thinking") or fields.get("reasoning_config")).get("budget_tokens")
-        limits = as_dict(whole.get("inferenceConfig"))
-        if isinstance(budget, int) and budget >= limits.get("maxTokens", budget + 1):
-            limits["maxTokens"] += budget  # the limit is meant for the answer
-        return whole
+        return _with_room(convert.merged(body, settings, self.extra_body))
+
+
+def _with_room(body: dict[str, Any]) -> dict[str, Any]:
+    """The body, with a limit on the answer that exceeds the budget for thinking."""
+    fields = as_dict(body.get("additionalModelRequestFields"))
+    budget = as_dict(fields.get("thinking") or fields.get("reasoning_config")).get("budget_tokens")
+    limits = as_dict(body.get("inferenceConfig"))
+    if isinstance(budget, int) and budget >= limits.get("maxTokens", budget + 1):
+        limits["maxTokens"] += budget
+    return body
 
 
 def _profile_region(session: Any) -> str | None:

@@ -206,7 +206,8 @@ def _item_back(part: messages.ProviderPart) -> Iterator[dict[str, Any]]:
         case "mcp_approval_request":
             output = {"type": "mcp_approval_response", "approval_request_id": part.data.get("id"), "approve": False}
         case "tool_search_call" if part.data.get("execution") == "client":
-            output = {"type": "tool_search_output", **call, "execution": "client", "tools": []}
+            none: list[Any] = []
+            output = {"type": "tool_search_output", **call, "execution": "client", "tools": none}
         case _:
             yield item
             return

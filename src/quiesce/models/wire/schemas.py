@@ -62,8 +62,8 @@ OPENAI: Final = Dialect(
     all_required=True,
     recursion=True,
 )
-# https://platform.claude.com/docs/en/build-with-claude/structured-outputs#json-schema-limitations, which Bedrock shares:
-# https://docs.aws.amazon.com/bedrock/latest/userguide/structured-output.html
+# https://platform.claude.com/docs/en/build-with-claude/structured-outputs#json-schema-limitations
+# and Bedrock too: https://docs.aws.amazon.com/bedrock/latest/userguide/structured-output.html
 ANTHROPIC: Final = Dialect(keywords=frozenset({"minItems"}), formats=_FORMATS | {"uri"}, least_items=1)
 # https://ai.google.dev/api/generate-content#FIELDS.response_json_schema
 GEMINI: Final = Dialect(
@@ -193,7 +193,7 @@ class _Writer:
     def _literals(self, values: list[Any], *, is_const: bool) -> dict[str, Any]:
         kinds: dict[str, list[Any]] = {}
         for value in values:
-            kind = "null" if value is None else _LITERALS.get(type(value))
+            kind = "null" if value is None else _LITERALS.get(value.__class__)
             if kind is None:
                 raise _NotExpressible
             kinds.setdefault(kind, []).append(value)
@@ -243,7 +243,7 @@ class _Writer:
 
     def _object(self, schema: Mapping[str, Any]) -> dict[str, Any]:
         properties = as_dict(schema.get("properties"))
-        others = schema.get("additionalProperties", False if "properties" in schema else True)
+        others = schema.get("additionalProperties", "properties" not in schema)
         if not properties and others is not False:
             if not self._dialect.maps:
                 raise _NotExpressible

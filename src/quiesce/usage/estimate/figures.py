@@ -229,7 +229,7 @@ class FigureEstimator:
         declared = self._ratio.total([(Kind.JSON, None, preamble.declarations)])
         hidden = _HIDDEN_TOOL_PROMPT if preamble.declarations else _HIDDEN_PROMPT
         hidden = _XAI_PROMPT if _IS_GROK.search(self._ratio.model.lower()) else hidden
-        # Providers rewrite declarations in a form of their own, shorter or longer; Gemini bills some of them not at all.
+        # Providers rewrite declarations in a form of their own, shorter or longer. Gemini does not bill all of them.
         least = 0.0 if _IS_GEMINI.search(self._ratio.model.lower()) else declared.low * 0.2
         rewritten = Span(declared.value * 0.8, least, (declared.high or 0.0) * 2, declared.source)
         counted = self._ratio.vocabulary is not None and not preamble.declarations
