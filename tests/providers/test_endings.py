@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -15,10 +17,11 @@ from quiesce.conversation.validity import faults
 from quiesce.errors import EmptyAnswer, ModelError
 from quiesce.events import UsageDelta
 from quiesce.messages import AssistantMessage, Message, ProviderPart
+from quiesce.models.providers.compatible import SERVERS
 from quiesce.usage.figure import Provenance
 
 from .recordings import ANSWER
-from .recordings.endings import ANTHROPIC_ENDINGS, ENDINGS, Ending
+from .recordings.endings import ANTHROPIC_ENDINGS, ENDINGS, Ending, ending_table
 from .test_torn_streams import one_trial, place_of_the_end
 from .wire import Play, chunk, head, wire
 
@@ -148,3 +151,55 @@ def test_a_stop_in_a_server_tool_leaves_the_input_open_above() -> None:
             assert not holds(server.requests[-1].json, {"type": "server_tool_use"})
 
     asyncio.run(main())
+
+
+# --- The tables in docs/providers.md ---------------------------------------------------------------------------------
+
+
+def key_table() -> str:
+    """Keys and addresses of all providers, as a table in Markdown."""
+    rows = [
+        ("`openai-responses:`", "`OPENAI_API_KEY`", "`OPENAI_BASE_URL`", "https://api.openai.com/v1"),
+        (
+            "`anthropic:`",
+            "`ANTHROPIC_API_KEY`, `ANTHROPIC_AUTH_TOKEN`",
+            "`ANTHROPIC_BASE_URL`",
+            "https://api.anthropic.com",
+        ),
+        (
+            "`bedrock:`",
+            "`AWS_BEARER_TOKEN_BEDROCK`, or AWS credentials",
+            "`AWS_REGION`, `AWS_DEFAULT_REGION`",
+            "https://bedrock-runtime.&lt;region&gt;.amazonaws.com",
+        ),
+        (
+            "`gemini:`",
+            "`GEMINI_API_KEY`, `GOOGLE_API_KEY`",
+            "`GOOGLE_GEMINI_BASE_URL`",
+            "https://generativelanguage.googleapis.com/v1beta",
+        ),
+        ("`ollama:`", "`OLLAMA_API_KEY`, if any", "`OLLAMA_HOST`", "http://127.0.0.1:11434"),
+    ]
+    for name, server in SERVERS.items():
+        key = "none" if server.key is None else f"`{server.key}`"
+        address = "" if server.address is None else f"`{server.address}`"
+        rows.append((f"`{name}:`", key, address, server.base_url or ""))
+    head = ["| name | key | address | usual address |", "|---|---|---|---|"]
+    return "\n".join([*head, *(f"| {' | '.join(row)} |" for row in rows)])
+
+
+@pytest.mark.parametrize(
+    ("name", "table"), [("endings", ending_table()), ("keys", key_table())], ids=["endings", "keys"]
+)
+@pytest.mark.promise("P4")
+def test_a_table_of_the_page_is_what_is_tested(name: str, table: str) -> None:
+    """`QUIESCE_WRITE_TABLES=1` writes them."""
+    page = Path(__file__).parents[2] / "docs" / "providers.md"
+    text = page.read_text()
+    start, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->"
+    before, _, rest = text.partition(start)
+    written, _, after = rest.partition(end)
+    if os.environ.get("QUIESCE_WRITE_TABLES"):
+        page.write_text(f"{before}{start}\n{table}\n\n{end}{after}")
+    else:
+        assert written.strip() == table

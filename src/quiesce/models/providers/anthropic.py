@@ -32,8 +32,8 @@ class Anthropic(PlainModel):
     max_tokens  the limit on an answer, when the request names none
     cache       mark the stable beginning of the conversation for caching: True, False, or how long ("5m", "1h")
 
-    The rest as for `WireModel`; the key is taken from ANTHROPIC_API_KEY. Thinking and the like go into `settings` or
-    `extra_body`, in the provider's own words. Raises `AuthenticationFailed`.
+    The rest as for `WireModel`; the key is taken from ANTHROPIC_API_KEY or ANTHROPIC_AUTH_TOKEN. Thinking and the like
+    go into `settings` or `extra_body`, in the provider's own words. Raises `AuthenticationFailed`.
     """
 
     provider = "anthropic"
@@ -51,7 +51,7 @@ class Anthropic(PlainModel):
         cache: CachePolicy = True,
         **options: Unpack[WireOptions],
     ) -> None:
-        key = api_key or os.environ.get("ANTHROPIC_API_KEY")
+        key = api_key or os.environ.get("ANTHROPIC_API_KEY") or os.environ.get("ANTHROPIC_AUTH_TOKEN")
         if not key:
             raise no_key("Anthropic", "ANTHROPIC_API_KEY")
         address = base_url or os.environ.get("ANTHROPIC_BASE_URL") or "https://api.anthropic.com"

@@ -91,16 +91,26 @@ SERVERS: Final[Mapping[str, Server]] = {
         documents="document_url",
     ),
     "groq": Server(
-        "Groq", "https://api.groq.com/openai/v1", "GROQ_API_KEY", body=_USAGE_AT_END, max_tokens="max_completion_tokens"
+        "Groq",
+        "https://api.groq.com/openai/v1",
+        "GROQ_API_KEY",
+        body=_USAGE_AT_END,
+        max_tokens="max_completion_tokens",
     ),
     "xai": Server("xAI", "https://api.x.ai/v1", "XAI_API_KEY", body=_USAGE_AT_END),
-    "together": Server("Together", "https://api.together.xyz/v1", "TOGETHER_API_KEY", body=_USAGE_AT_END),
-    "fireworks": Server("Fireworks", "https://api.fireworks.ai/inference/v1", "FIREWORKS_API_KEY", body=_USAGE_AT_END),
+    "together": Server(
+        "Together", "https://api.together.xyz/v1", "TOGETHER_API_KEY", "TOGETHER_BASE_URL", body=_USAGE_AT_END
+    ),
+    "fireworks": Server(
+        "Fireworks",
+        "https://api.fireworks.ai/inference/v1",
+        "FIREWORKS_API_KEY",
+        body=_USAGE_AT_END,
+    ),
     "cerebras": Server(
         "Cerebras",
         "https://api.cerebras.ai/v1",
         "CEREBRAS_API_KEY",
-        "CEREBRAS_BASE_URL",
         body=_USAGE_AT_END,
         max_tokens="max_completion_tokens",
     ),

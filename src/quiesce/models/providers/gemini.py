@@ -74,6 +74,8 @@ class Gemini(PlainModel):
         key = api_key or os.environ.get("GEMINI_API_KEY") or os.environ.get("GOOGLE_API_KEY")
         if not key and access_token is None:
             raise no_key("Gemini", "GEMINI_API_KEY")
+        given = os.environ.get("GOOGLE_GEMINI_BASE_URL", "").rstrip("/")
+        base_url = base_url or (f"{given}/v1beta" if given else None)
         if base_url is not None:  # Vertex AI, or a server with any model
             self.tokenizer = vocabulary_of(model)
         super().__init__(model, api_key=key, base_url=base_url or _ADDRESS, **options)
