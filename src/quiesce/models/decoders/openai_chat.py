@@ -42,10 +42,10 @@ class _Piece(Struct, gc=False):
     reasoning: str | None = None
     refusal: str | None = None
     tool_calls: list[_CallPiece] | None = None
-    reasoning_details: list[dict[str, Any]] | None = None
-    audio: dict[str, Any] | None = None
-    images: list[dict[str, Any]] | None = None
-    annotations: list[dict[str, Any]] | None = None
+    reasoning_details: Any = None
+    audio: Any = None
+    images: Any = None
+    annotations: Any = None
 
 
 class _TokenDetails(Struct, gc=False):
@@ -127,14 +127,14 @@ class ChatParts:
 
     def take(self, piece: _Piece) -> None:
         """What one chunk adds."""
-        for detail in piece.reasoning_details or ():
+        for detail in map(as_dict, as_list(piece.reasoning_details)):
             same = [each for each in self._details if _same_detail(each, detail)]
             if same:
                 _join(same[-1], detail)
             else:
                 self._details.append(dict(detail))
-        _join(self._audio, piece.audio or {})
-        for kind, found in (("images", piece.images), ("annotations", piece.annotations)):
+        _join(self._audio, as_dict(piece.audio))
+        for kind, found in (("images", as_list(piece.images)), ("annotations", as_list(piece.annotations))):
             if found:
                 self._lists.setdefault(kind, []).extend(found)
 
@@ -165,25 +165,43 @@ class ChatDecoder(EventStreamDecoder):
         self._refused = False
 
     def take(self, name: bytes, data: bytes, into: list[Delta]) -> None:
-        """One chunk."""
+        """One chunk. What every chunk passes through is in this one function."""
         try:
             chunk = _decode(data)
         except (msgspec.MsgspecError, UnicodeError) as error:
-            if data == b"[DONE]":
-                if self._started and not self.ended:  # some servers give no reason
-                    self._end("stop", into)
-                self.done = True
-                return
-            raise unreadable_event(self._failures.label, data, error) from None
+            return self._take_no_chunk(data, error, into)
         if chunk.error is not None or name == b"error":
             raise self._failures.of_error_object(chunk.error, request_id=_head(data).id)
         if not self._started:
             head = _head(data)
             self._start(head.id, head.model, into)
         if chunk.choices:
-            self._take_choice(chunk.choices[0], into)
+            choice = chunk.choices[0]
+            piece = choice.delta
+            if piece is not None and not self.ended:
+                content = piece.content
+                if content.__class__ is str:  # nearly always
+                    if content:
+                        into.append(TextDelta(content))  # pyright: ignore[reportArgumentType]
+                elif content:
+                    _take_parts(content, into)  # pyright: ignore[reportArgumentType]
+                if (
+                    piece.tool_calls or piece.reasoning_content or piece.reasoning or piece.refusal
+                    or piece.reasoning_details or piece.audio or piece.images or piece.annotations
+                ):  # fmt: skip
+                    self._take_rest(piece, into)
+            if choice.finish_reason or choice.usage is not None:
+                self._take_last_choice(choice, into)
         if chunk.usage is not None or chunk.timings is not None or chunk.x_groq is not None:
             self._take_usage(chunk, into)
+        return None
+
+    def _take_no_chunk(self, data: bytes, error: Exception, into: list[Delta]) -> None:
+        if data != b"[DONE]":
+            raise unreadable_event(self._failures.label, data, error) from None
+        if self._started and not self.ended:  # some servers give no reason
+            self._end("stop", into)
+        self.done = True
 
     def take_whole(self, whole: dict[str, Any], into: list[Delta]) -> None:
         """A `chat.completion`: its message is as a delta that says all at once."""
@@ -193,19 +211,7 @@ class ChatDecoder(EventStreamDecoder):
         if not self.ended:
             self._end("stop", into)
 
-    def _take_choice(self, choice: _Choice, into: list[Delta]) -> None:
-        piece = choice.delta
-        if piece is not None and not self.ended:
-            content = piece.content
-            if content.__class__ is str:  # nearly always
-                if content:
-                    into.append(TextDelta(content))  # pyright: ignore[reportArgumentType]
-            elif content:
-                _take_parts(content, into)  # pyright: ignore[reportArgumentType]
-            if piece.tool_calls or piece.reasoning_content or piece.reasoning or piece.refusal:
-                self._take_rest(piece, into)
-            if piece.reasoning_details or piece.audio or piece.images or piece.annotations:
-                self._parts.take(piece)
+    def _take_last_choice(self, choice: _Choice, into: list[Delta]) -> None:
         if choice.finish_reason and not self.ended:
             self._end(choice.finish_reason, into)
         if choice.usage is not None:  # one provider puts it there
@@ -220,6 +226,7 @@ class ChatDecoder(EventStreamDecoder):
             into.append(TextDelta(piece.refusal))
         for call in piece.tool_calls or ():
             self._take_call(call, into)
+        self._parts.take(piece)
 
     def _take_call(self, piece: _CallPiece, into: list[Delta]) -> None:
         index = piece.index
