@@ -404,7 +404,7 @@ def _unanswered(item: dict[str, Any], *answers: Any) -> Ending:
     return Ending(
         OPENAI_RESPONSES,
         f"only `{item['type']}`",
-        "https://platform.openai.com/docs/api-reference/responses/create#responses-create-input",
+        "https://github.com/openai/openai-python/blob/main/src/openai/types/responses/response_input_item_param.py",
         _items(item),
         kept=(item["type"],),
         sent_back=(item if with_id else kept, *answers),
@@ -512,7 +512,7 @@ RESPONSES_ENDINGS = [
     Ending(
         OPENAI_RESPONSES,
         "a text with its phase and its sources",
-        "https://platform.openai.com/docs/api-reference/responses/object#responses/object-output",
+        "https://github.com/openai/openai-python/blob/main/src/openai/types/responses/response_output_message_param.py",
         _with_sources(),
         text=ANSWER,
         kept=("message",),
@@ -521,7 +521,7 @@ RESPONSES_ENDINGS = [
     Ending(
         OPENAI_RESPONSES,
         "compaction of the conversation",
-        "https://platform.openai.com/docs/guides/conversation-state#compaction-advanced",
+        "https://github.com/openai/openai-python/blob/main/src/openai/types/responses/response_compaction_item_param_param.py",
         _items({"id": "cmp_1", "type": "compaction", "encrypted_content": "gAAAAcompacted"}, text=True),
         text=ANSWER,
         kept=("compaction",),
@@ -638,7 +638,7 @@ ANTHROPIC_ENDINGS = [
     Ending(
         ANTHROPIC,
         "`pause_turn` in a server tool",
-        "https://platform.claude.com/docs/en/build-with-claude/handling-stop-reasons#pause-turn",
+        "https://platform.claude.com/docs/en/agents-and-tools/tool-use/server-tools",
         Recording(
             [
                 claude_start(),
@@ -656,8 +656,32 @@ ANTHROPIC_ENDINGS = [
     ),
     Ending(
         ANTHROPIC,
+        "a call beside a server tool whose result comes later",
+        "https://platform.claude.com/docs/en/build-with-claude/handling-stop-reasons (tool_use)",
+        Recording(
+            [
+                claude_start(),
+                *_block(0, _SERVER_USE, {"type": "input_json_delta", "partial_json": '{"query": "sky"}'}),
+                *_block(
+                    1,
+                    {"type": "tool_use", "id": "toolu_9", "name": "weather", "input": {}},
+                    {"type": "input_json_delta", "partial_json": '{"city": "Paris"}'},
+                ),
+                *claude_end("tool_use", 30),
+            ],
+            output=30,
+            complete_at=-2,
+        ),
+        "tool_use",
+        kept=("server_tool_use",),
+        sent_back=({**_SERVER_USE, "input": {"query": "sky"}}, {"type": "tool_use", "id": "toolu_9"}),
+        calls=1,
+        requests=2,
+    ),
+    Ending(
+        ANTHROPIC,
         "`usage.iterations`, of which a compaction is in no other figure",
-        "https://platform.claude.com/docs/en/build-with-claude/compaction#understanding-usage",
+        "https://github.com/anthropics/anthropic-sdk-python/blob/main/src/anthropic/types/beta/beta_usage.py",
         Recording(
             [
                 claude_start(),
@@ -895,7 +919,7 @@ GEMINI_ENDINGS = [
     Ending(
         GEMINI,
         "`partialArgs` with `willContinue` are one call",
-        "https://cloud.google.com/vertex-ai/generative-ai/docs/multimodal/function-calling#streaming-fc",
+        "https://googleapis.github.io/js-genai/release_docs/interfaces/types.FunctionCall.html",
         Recording(
             [
                 gemini(

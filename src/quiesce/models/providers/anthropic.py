@@ -157,16 +157,15 @@ class _AnthropicFormat(MessageFormat):
         return {"type": "thinking", "thinking": part.text, "signature": part.signature}
 
     def assistant_blocks(self, content: Iterable[AssistantContent]) -> list[Block]:
-        """The blocks; a server tool that a stop cut is left out, because a call without its result is refused."""
+        """The blocks, without a server tool that has no result: it is refused before a prompt.
+
+        Beside calls of the agent's own tools it stays: its result comes in the answer to theirs.
+        """
         blocks = super().assistant_blocks(content)
-        called = {block.get("id") for block in blocks if block["type"] in SERVER_CALLS}
-        whole = called & {block.get("tool_use_id") for block in blocks}
-        return [
-            block
-            for block in blocks
-            if block.get("id" if block["type"] in SERVER_CALLS else "tool_use_id") in (None, *whole)
-            or block["type"] == "tool_use"
-        ]
+        if any(block["type"] == "tool_use" for block in blocks):
+            return blocks
+        answered = {block.get("tool_use_id") for block in blocks}
+        return [block for block in blocks if block["type"] not in SERVER_CALLS or block.get("id") in answered]
 
     def add_provider_part(self, part: ProviderPart, blocks: list[Block]) -> None:
         """Citations belong to the text before them."""
