@@ -307,6 +307,54 @@ CHAT_ENDINGS = [
     ),
     Ending(
         OPENAI_CHAT,
+        "sources with every chunk (Perplexity)",
+        "https://docs.perplexity.ai/api-reference/chat-completions-post",
+        Recording(
+            [
+                *(chat({"content": word}, citations=["https://sky.example"]) for word in WORDS),
+                chat({}, "stop", citations=["https://sky.example"], search_results=[{"title": "Sky"}]),
+                chat_usage(12),
+                DONE,
+            ],
+            complete_at=3,
+        ),
+        text=ANSWER,
+        kept=("citations", "search_results"),
+        not_sent_back=("sky.example",),
+        make=_chat_at("perplexity", "sonar"),
+    ),
+    Ending(
+        OPENAI_CHAT,
+        "logprobs that were asked for",
+        "https://platform.openai.com/docs/api-reference/chat-streaming/streaming",
+        Recording(
+            [
+                *(
+                    chat(
+                        {},
+                        choices=[
+                            {
+                                "index": 0,
+                                "delta": {"content": word},
+                                "logprobs": {"content": [{"token": word, "logprob": -0.1}], "refusal": None},
+                                "finish_reason": None,
+                            }
+                        ],
+                    )
+                    for word in WORDS
+                ),
+                chat({}, "stop"),
+                chat_usage(12),
+                DONE,
+            ],
+            complete_at=3,
+        ),
+        text=ANSWER,
+        kept=("logprobs",),
+        not_sent_back=("logprob",),
+    ),
+    Ending(
+        OPENAI_CHAT,
         "nothing at all",
         "https://platform.openai.com/docs/api-reference/chat/object",
         Recording([_CHAT_START, chat({}, "stop"), chat_usage(0), DONE], output=0, complete_at=1),

@@ -66,6 +66,7 @@ class _Usage(Struct, gc=False):
 class _Choice(Struct, gc=False):
     index: int = 0
     delta: _Piece | None = None
+    logprobs: Any = None
     finish_reason: str | None = None
     usage: _Usage | None = None
 
@@ -134,9 +135,13 @@ class ChatParts:
             else:
                 self._details.append(dict(detail))
         _join(self._audio, as_dict(piece.audio))
-        for kind, found in (("images", as_list(piece.images)), ("annotations", as_list(piece.annotations))):
-            if found:
-                self._lists.setdefault(kind, []).extend(found)
+        self.add("images", piece.images)
+        self.add("annotations", piece.annotations)
+
+    def add(self, kind: str, found: Any) -> None:
+        """More of a list."""
+        if as_list(found):
+            self._lists.setdefault(kind, []).extend(as_list(found))
 
     def all(self) -> list[ProviderPartDelta]:
         """The parts, each under the name that its field has in a message."""
@@ -190,8 +195,8 @@ class ChatDecoder(EventStreamDecoder):
                     or piece.reasoning_details or piece.audio or piece.images or piece.annotations
                 ):  # fmt: skip
                     self._take_rest(piece, into)
-            if choice.finish_reason or choice.usage is not None:
-                self._take_last_choice(choice, into)
+            if choice.finish_reason or choice.usage is not None or choice.logprobs is not None:
+                self._take_end_of_choice(choice, data, into)
         if chunk.usage is not None or chunk.timings is not None or chunk.x_groq is not None:
             self._take_usage(chunk, into)
         return None
@@ -211,8 +216,12 @@ class ChatDecoder(EventStreamDecoder):
         if not self.ended:
             self._end("stop", into)
 
-    def _take_last_choice(self, choice: _Choice, into: list[Delta]) -> None:
+    def _take_end_of_choice(self, choice: _Choice, data: bytes, into: list[Delta]) -> None:
+        self._parts.add("logprobs", as_dict(choice.logprobs).get("content"))
         if choice.finish_reason and not self.ended:
+            found = as_dict(msgspec.json.decode(data))
+            for kind in ("citations", "search_results"):  # Perplexity repeats them with every chunk
+                self._parts.add(kind, found.get(kind))
             self._end(choice.finish_reason, into)
         if choice.usage is not None:  # one provider puts it there
             into.append(_usage_delta(choice.usage, final=self.ended))

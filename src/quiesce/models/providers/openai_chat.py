@@ -245,9 +245,9 @@ class _ChatFormat:
 
 
 def _sent_back(part: messages.ProviderPart) -> dict[str, Any]:
-    """A part in the message that it came in: audio by its id, citations not at all."""
+    """A part in the message that it came in: audio by its id, what is about the answer not at all."""
     match part.kind:
-        case "annotations":
+        case "annotations" | "citations" | "search_results" | "logprobs":
             return {}
         case "audio":
             return {"audio": {"id": part.data["audio"].get("id")}}
