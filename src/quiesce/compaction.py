@@ -23,6 +23,7 @@ from .messages import (
     Document,
     Image,
     Message,
+    ProviderPart,
     Reasoning,
     Text,
     ToolCall,
@@ -246,6 +247,8 @@ def by_rule_of_thumb(message: Message) -> int:
                 total += _size(text) // _BYTES + 1
             case ToolCall():
                 total += (_size(part.name) + len(msgspec.json.encode(part.arguments))) // _BYTES + _OVERHEAD
+            case ProviderPart():
+                total += len(msgspec.json.encode(part.data)) // _BYTES
             case Document(kind, bytes(data)) if kind.startswith("text/"):
                 total += len(data) // _BYTES + 1
             case _:

@@ -70,11 +70,21 @@ class ToolCallEnd(Struct, frozen=True, tag="tool_call_end"):
     id: str
 
 
+class ProviderPartDelta(Struct, frozen=True, tag="provider_part"):
+    """A whole part of the answer that only this provider has: `messages.ProviderPart`."""
+
+    type: ClassVar[Literal["provider_part"]] = "provider_part"
+    provider: str
+    kind: str
+    data: dict[str, Any]
+
+
 class UsageDelta(Struct, frozen=True, tag="usage"):
     """What the provider reports as used by this request *so far*: cumulative, never to be added up.
 
     A field is None when the provider has not reported it. `input` includes the cache fields, and `output` includes
-    `reasoning`. `final` marks figures that will not change.
+    `reasoning`. `final` marks figures that will not change. `server_tools` says that the provider has run tools of its
+    own: each makes it read the conversation again, so that `input` is more than what was sent, and grows until the end.
     """
 
     type: ClassVar[Literal["usage"]] = "usage"
@@ -84,17 +94,30 @@ class UsageDelta(Struct, frozen=True, tag="usage"):
     cache_write: int | None = None
     reasoning: int | None = None
     final: bool = False
+    server_tools: bool = False
 
 
 class AnswerEnd(Struct, frozen=True, tag="answer_end"):
-    """The answer is complete. A stream that ends without this was torn."""
+    """The answer is complete. A stream that ends without this was torn.
+
+    `detail` is what the provider says about a refusal, or about an answer that has no content.
+    """
 
     type: ClassVar[Literal["answer_end"]] = "answer_end"
     reason: AnswerStop = "end_turn"
+    detail: str = ""
 
 
 Delta: TypeAlias = (
-    AnswerStart | TextDelta | ReasoningDelta | ToolCallStart | ToolCallArguments | ToolCallEnd | UsageDelta | AnswerEnd
+    AnswerStart
+    | TextDelta
+    | ReasoningDelta
+    | ToolCallStart
+    | ToolCallArguments
+    | ToolCallEnd
+    | ProviderPartDelta
+    | UsageDelta
+    | AnswerEnd
 )
 
 # --- What the run does ---------------------------------------------------------------------------------------------

@@ -68,6 +68,18 @@ class ToolCall(Struct, frozen=True, tag="tool_call"):
     provider_data: dict[str, Any] | None = None
 
 
+class ProviderPart(Struct, frozen=True, tag="provider_part"):
+    """Something that only one provider has: a web search and its results, a generated image, citations.
+
+    `kind` is the provider's name for it, and `data` is what the provider sent. It is sent back unchanged to that
+    provider, and to no other.
+    """
+
+    provider: str
+    kind: str
+    data: dict[str, Any]
+
+
 class CutNote(Struct, frozen=True, tag="cut_note"):
     """The one sentence that tells the model that its answer was stopped here. Quiesce wrote it, not the model."""
 
@@ -95,7 +107,7 @@ class ToolResult(Struct, frozen=True, tag="tool_result"):
 
 
 UserContent: TypeAlias = Text | Image | Document
-AssistantContent: TypeAlias = Text | Reasoning | ToolCall | CutNote
+AssistantContent: TypeAlias = Text | Reasoning | ToolCall | CutNote | ProviderPart
 
 
 class UserMessage(Struct, frozen=True, tag="user", weakref=True):

@@ -10,7 +10,7 @@ from .cancellation import CancellationToken
 from .conversation.sealing import last_complete_turn
 from .errors import OutputMissing
 from .interrupts import Interrupt
-from .messages import AssistantMessage, Message, UserMessage
+from .messages import AssistantMessage, CutNote, Message, UserMessage
 from .receipt import Receipt, StopReason, UndoReceipt
 from .sessions import Conversation
 from .tools.undo.effect import Effect
@@ -88,8 +88,19 @@ class RunResult(Generic[OutT]):
         return self.error is None and self.stop_reason in FINISHED
 
     @property
+    def refusal(self) -> str | None:
+        """Why the model or its provider refused to answer, in their words; None when `stop_reason` is another."""
+        if self.stop_reason != "refusal":
+            return None
+        last = next((each for each in reversed(self.new_messages) if isinstance(each, AssistantMessage)), None)
+        notes = () if last is None else (part.text for part in last.content if isinstance(part, CutNote))
+        return "\n".join((self.text, *notes)).strip()
+
+    @property
     def output(self) -> OutT:
-        """The answer as `output_type`; without one, its text. Raises `OutputMissing` unless the run has `finished`."""
+        """The answer as `output_type`; without one, its text. Raises `OutputMissing` without an answer."""
+        if self.stop_reason == "refusal":
+            raise OutputMissing(f"The run has no output: {self.refusal}")
         if not self.finished:
             raise OutputMissing(f"The run has no output: it ended with stop_reason={self.stop_reason!r}.")
         return self.parsed[0] if self.parsed else self.text  # pyright: ignore[reportReturnType]

@@ -13,8 +13,9 @@ from quiesce import Agent, Conversation, tool
 from quiesce.errors import RequestRejected
 from quiesce.messages import AssistantMessage, Document, Image, Text, ToolCall, ToolMessage, ToolResult, UserMessage
 from quiesce.models.base import ModelRequest
+from quiesce.models.providers.openai_chat import OpenAIChat
 
-from .recordings import ANTHROPIC, BEDROCK, GEMINI, OLLAMA, OPENAI_CHAT, PROVIDERS, Provider
+from .recordings import ANTHROPIC, BEDROCK, GEMINI, OLLAMA, OPENAI_CHAT, OPENAI_RESPONSES, PROVIDERS, Provider
 from .wire import Wire, refused, wire
 
 pytestmark = pytest.mark.promise("P2")
@@ -117,3 +118,40 @@ def test_an_image_of_the_prompt_itself_is_not_left_out() -> None:
             assert len(server.requests) == 2
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("provider", [OPENAI_CHAT, OPENAI_RESPONSES, ANTHROPIC, BEDROCK, GEMINI], ids=str)
+def test_a_jpeg_under_the_name_that_many_programs_give_it(provider: Provider) -> None:
+    """https://platform.claude.com/docs/en/build-with-claude/vision: image/jpeg, and no image/jpg"""
+    request = ModelRequest((UserMessage((Image("image/jpg", PNG),)),))
+    body = json.dumps(provider.make("http://127.0.0.1:9").body(request))  # type: ignore[attr-defined]
+    assert "jpeg" in body
+    assert "jpg" not in body
+
+
+@pytest.mark.parametrize(
+    ("server", "part", "sent"),
+    [
+        # https://docs.mistral.ai/capabilities/document_ai/document_qna
+        (
+            "mistral",
+            Document(url="https://example.com/a.pdf"),
+            {"type": "document_url", "document_url": "https://example.com/a.pdf"},
+        ),
+        (
+            "mistral",
+            Document(data=b"%PDF"),
+            {"type": "document_url", "document_url": "data:application/pdf;base64,JVBERg=="},
+        ),
+        # https://openrouter.ai/docs/features/multimodal/pdfs
+        (
+            "openrouter",
+            Document(url="https://example.com/a.pdf", name="a.pdf"),
+            {"type": "file", "file": {"filename": "a.pdf", "file_data": "https://example.com/a.pdf"}},
+        ),
+    ],
+)
+def test_documents_in_the_words_of_a_server(server: str, part: Document, sent: dict[str, Any]) -> None:
+    model = OpenAIChat("m", server=server, api_key="k")
+    body = model.body(ModelRequest((UserMessage((Text("Read."), part)),)))
+    assert body["messages"][0]["content"][1] == sent

@@ -87,6 +87,56 @@ def test_each_error_has_its_type(provider: Provider, kind: str, caplog: pytest.L
     assert KEY not in caplog.text
 
 
+UNUSUAL: list[tuple[str, int, object, type[ModelError]]] = [
+    # https://github.com/ollama/ollama/issues/13776, and in the middle of a stream
+    ("ollama cloud", 401, "unauthorized", AuthenticationFailed),
+    ("ollama cloud", 400, {"error": "unauthorized"}, AuthenticationFailed),
+    # https://github.com/continuedev/continue/issues/10778
+    (
+        "xai",
+        400,
+        {"code": "Client specified an invalid argument", "error": "Incorrect API key provided: na***ys."},
+        AuthenticationFailed,
+    ),
+    # https://openrouter.ai/docs/api-reference/errors#moderation-errors
+    (
+        "openrouter",
+        403,
+        {
+            "error": {
+                "code": 403,
+                "message": "Your chosen model requires moderation and your input was flagged",
+                "metadata": {"reasons": ["violence"], "flagged_input": "...", "provider_name": "OpenAI"},
+            }
+        },
+        RequestRejected,
+    ),
+    # Seen in recordings of others; Amazon does not document it.
+    (
+        "nova",
+        400,
+        {"message": "Input Tokens Exceeded: Number of input tokens exceeds maximum length."},
+        ContextTooLong,
+    ),
+    # https://github.com/OpenRouterTeam/ai-sdk-provider/issues/121
+    (
+        "perplexity",
+        400,
+        {"error": {"message": "Prompt too large.", "type": "too_many_prompt_tokens", "code": 400}},
+        ContextTooLong,
+    ),
+    ("xai", 400, {"error": "This model's maximum prompt length is 131072 but the request has 140000."}, ContextTooLong),
+]
+
+
+@pytest.mark.parametrize(("server", "status", "body", "kind"), UNUSUAL, ids=str)
+def test_errors_that_say_what_they_are_in_another_way(
+    server: str, status: int, body: object, kind: type[ModelError]
+) -> None:
+    response = httpx2.Response(status, json=body)
+    assert type(Failures(server).of_response(response)) is kind
+
+
 @each_provider
 @pytest.mark.promise("P1", "P6")
 def test_an_overloaded_provider_is_asked_again(provider: Provider) -> None:

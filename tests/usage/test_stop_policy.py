@@ -8,7 +8,7 @@ from decimal import Decimal
 import pytest
 
 from quiesce import Agent
-from quiesce.errors import ConfigurationError
+from quiesce.errors import ConfigurationError, ConnectionFailed
 from quiesce.events import AnswerEnd, AnswerStart, ModelCallEnded, RunEnded, TextDelta, UsageDelta
 from quiesce.models.scripted import Say, ScriptedModel, Stall, Used
 from quiesce.usage import Price, RequestStopPolicy
@@ -381,5 +381,33 @@ def test_final_is_bounded() -> None:
         assert usage.is_provisional
         model.gate.set()
         await result.usage.final()
+
+    asyncio.run(main())
+
+
+class _Breaks(Slow):
+    """Its stream ends without an end of the answer, or breaks after it."""
+
+    def __init__(self, *, after_the_end: bool) -> None:
+        super().__init__(rest=2)
+        self._after_the_end = after_the_end
+
+    async def _deltas(self):
+        async for delta in super()._deltas():
+            if isinstance(delta, AnswerEnd) and not self._after_the_end:
+                return
+            yield delta
+        raise ConnectionFailed("The connection was lost.")
+
+
+@pytest.mark.parametrize("after_the_end", [True, False])
+def test_a_stream_that_was_read_to_its_end_is_drained_however_it_ended(after_the_end: bool) -> None:
+    async def main() -> None:
+        model = _Breaks(after_the_end=after_the_end)
+        _, result = await stopped_in_the_middle(model)
+        model.gate.set()
+        usage = await result.usage.final()
+        assert usage.entries[0].ended == "drained"
+        assert usage.output.value == 222
 
     asyncio.run(main())

@@ -26,15 +26,21 @@ class UnseenAnswer:
         self._ended = False
         self.complete = False
         self.began = False
+        self.read_to_end = False
+        """Whether the provider ended the stream, and not the hang-up."""
 
     async def read(self, first: Delta, deltas: AsyncIterator[Delta]) -> None:
         """Read on, from the delta that came after the stop, to the end or to the cap."""
         self.take(first)
-        async for delta in deltas:
-            self.take(delta)
-            if self._size > self._most:
-                return
-        self.complete = self._ended
+        try:
+            async for delta in deltas:
+                self.take(delta)
+                if self._size > self._most:
+                    return
+            self.read_to_end = True
+        finally:  # a connection that breaks after the end of an answer has cost nothing
+            self.complete = self._ended
+            self.read_to_end = self.read_to_end or self._ended
 
     def take(self, delta: Delta) -> None:
         """Count a delta that came after the stop."""

@@ -128,7 +128,7 @@ class RequestBill:
             self._drained_answer is not None and self._drained_answer.began
         ):  # the stream ended before its task could be adopted
             received = self._drained_answer.received(received)
-            ended = "drained" if ended == "hung_up" and self._drained_answer.complete else ended
+            ended = "drained" if ended == "hung_up" and self._drained_answer.read_to_end else ended
         untouched = not answer.has_content and answer.usage is None
         if error is not None and isinstance(error, _REFUSALS) and untouched:
             usage = refused()
@@ -203,7 +203,7 @@ class RequestBill:
         self, entry_id: str, sent: SentRequest, received: ReceivedAnswer, drained_answer: UnseenAnswer
     ) -> LedgerEntry:
         """The stream has come to its end, or was cut."""
-        ended: HowItEnded = "drained" if drained_answer.complete else "hung_up"
+        ended: HowItEnded = "drained" if drained_answer.read_to_end else "hung_up"
         if drained_answer.began:
             usage = self.terms.estimator.record(self._conversation, sent, drained_answer.received(received))
             self.ledger.supersede(entry_id, usage, price=self.terms.estimator.price, ended=ended)

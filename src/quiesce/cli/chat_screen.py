@@ -267,6 +267,9 @@ class ChatApp(App[None]):
                 await (await self._write(Answer)).add(text)
             case events.ReasoningDelta(text) if text:
                 (await self._write(Thinking)).add(text)
+            case events.ProviderPartDelta(_, kind):
+                await self._settle_writing()
+                await self._add(Note(f"[{kind}]"))
             case events.ModelCallStarted():
                 await self._settle_writing()
             case events.ToolStarted(call):

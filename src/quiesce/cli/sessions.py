@@ -11,7 +11,17 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from ..messages import AssistantMessage, CutNote, Message, Reasoning, Text, ToolCall, ToolMessage, UserMessage
+from ..messages import (
+    AssistantMessage,
+    CutNote,
+    Message,
+    ProviderPart,
+    Reasoning,
+    Text,
+    ToolCall,
+    ToolMessage,
+    UserMessage,
+)
 from ..receipt import late_line
 from ..sessions.backup import back_up
 from ..sessions.export import export_session, import_session
@@ -176,5 +186,7 @@ def _part(part: object) -> str:
             return f"[thinks: {text}]"
         case ToolCall(name=name, arguments=arguments):
             return f"[calls {name}({', '.join(f'{key}={value!r}' for key, value in arguments.items())})]"
+        case ProviderPart(provider, kind):
+            return f"[{provider}: {kind}]"
         case _:
             return f"[{type(part).__name__.lower()}]"

@@ -18,6 +18,7 @@ from ..events import (
     AnswerStart,
     AnswerStop,
     Delta,
+    ProviderPartDelta,
     ReasoningDelta,
     TextDelta,
     ToolCallArguments,
@@ -25,7 +26,7 @@ from ..events import (
     ToolCallStart,
     UsageDelta,
 )
-from ..messages import AssistantContent, AssistantMessage, Reasoning, Text, ToolCall
+from ..messages import AssistantContent, AssistantMessage, CutNote, ProviderPart, Reasoning, Text, ToolCall
 from ..usage.estimate.answer_count import Block
 
 _log: Final = logging.getLogger("quiesce")
@@ -54,13 +55,15 @@ class AnswerBuilder:
         self._opening: Final = opening
         self._taken: Final = taken
         self._given: Final[set[str]] = set()
-        self._blocks: Final[list[_TextBlock | _Call]] = []
+        self._blocks: Final[list[_TextBlock | _Call | _ProviderBlock]] = []
         self._current: _TextBlock | None = None
         self._calls: Final[dict[str, _Call]] = {}
         self.is_open = True
         self.complete = False
         """Whether the model said that its answer is complete."""
         self.ended: AnswerStop | None = None
+        self.detail = ""
+        """What the provider says about the end of its answer."""
         self.request_id: str | None = None
         self.usage: UsageDelta | None = None
         self._reported_at: list[int] = []
@@ -135,6 +138,8 @@ class AnswerBuilder:
         last = self._blocks[-1] if self._blocks else None
         blocks = (block.build(cut=block is last and not self.complete) for block in self._blocks)
         written = tuple(block for block in blocks if block is not None)
+        if self.ended == "refusal" and (self.detail or not written):
+            written = (*written, CutNote(_refused(self.detail)))
         return _go_on(self._opening, written, cut=not self.complete) if self._opening else written
 
     def message(self) -> AssistantMessage | None:
@@ -196,6 +201,11 @@ class AnswerBuilder:
         call.ended = True
         return delta if delta.id == call.id else ToolCallEnd(call.id)
 
+    def _provider_part(self, delta: ProviderPartDelta) -> Delta:
+        self._current = None
+        self._blocks.append(_ProviderBlock(ProviderPart(delta.provider, delta.kind, delta.data)))
+        return delta
+
     def _usage(self, delta: UsageDelta) -> Delta:
         delta = _possible(delta)
         self.usage = delta if self.usage is None else newer(self.usage, delta)
@@ -205,9 +215,9 @@ class AnswerBuilder:
 
     def _answer_end(self, delta: AnswerEnd) -> Delta:
         for call in self._calls.values():
-            if not call.ended and delta.reason != "max_tokens":
+            if not call.ended and delta.reason not in ("max_tokens", "refusal"):
                 raise ModelProtocolError(f"The model ended its answer in the middle of a call to {call.name!r}.")
-        self.ended = delta.reason
+        self.ended, self.detail = delta.reason, delta.detail
         self.complete = True
         self._current = None
         return delta
@@ -234,6 +244,7 @@ class AnswerBuilder:
         ToolCallStart: _call_start,
         ToolCallArguments: _call_arguments,
         ToolCallEnd: _call_end,
+        ProviderPartDelta: _provider_part,
         UsageDelta: _usage,
         AnswerEnd: _answer_end,
     }
@@ -298,6 +309,25 @@ class _Call:
         return ToolCall(self.id, self.name, arguments, None, self.provider_data)
 
 
+class _ProviderBlock:
+    """A part that came whole."""
+
+    __slots__ = ("part", "parts")
+
+    def __init__(self, part: ProviderPart) -> None:
+        self.part: Final = part
+        self.parts: Final[list[str]] = []
+
+    has_content: Final = True
+
+    def block(self) -> Block:
+        return Block("text", self.parts)
+
+    def build(self, *, cut: bool) -> ProviderPart:
+        del cut
+        return self.part
+
+
 def parse_arguments(written: str) -> dict[str, Any] | None:
     """A call's arguments, or None when what the model wrote is not a JSON object. Nothing at all means no arguments."""
     if not written.strip():
@@ -340,12 +370,17 @@ def _too_long() -> ModelProtocolError:
 
 def _possible(delta: UsageDelta) -> UsageDelta:
     """A report without figures that cannot be true: these are unknown, and are estimated."""
-    counts = {name: getattr(delta, name) for name in delta.__struct_fields__ if name != "final"}
+    counts = {name: getattr(delta, name) for name in delta.__struct_fields__ if name not in ("final", "server_tools")}
     wrong = {name: count for name, count in counts.items() if count is not None and not 0 <= count <= _MOST_TOKENS}
     if not wrong:
         return delta
     _log.warning("The model reported token counts that cannot be true, which are ignored: %s.", wrong)
     return replace(delta, **dict.fromkeys(wrong))
+
+
+def _refused(detail: str) -> str:
+    said = f": {well_formed(detail).strip().rstrip('.')}" if detail.strip() else ""
+    return f"(The provider refused to go on with this answer{said}.)"
 
 
 def _legal_name(name: str) -> str:
@@ -381,4 +416,5 @@ def newer(old: UsageDelta, new: UsageDelta) -> UsageDelta:
         pick(old.cache_write, new.cache_write),
         pick(old.reasoning, new.reasoning),
         new.final,
+        old.server_tools or new.server_tools,
     )

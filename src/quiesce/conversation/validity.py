@@ -25,6 +25,7 @@ from ..messages import (
     Image,
     Message,
     Prompt,
+    ProviderPart,
     Reasoning,
     Text,
     ToolCall,
@@ -33,7 +34,7 @@ from ..messages import (
 )
 
 _USER_PARTS: Final = (Text, Image, Document)
-_ASSISTANT_PARTS: Final = (Text, Reasoning, ToolCall, CutNote)
+_ASSISTANT_PARTS: Final = (Text, Reasoning, ToolCall, CutNote, ProviderPart)
 _IDENTIFIER: Final = re.compile(r"[a-zA-Z0-9_-]+")
 _ANSWER: Final = frozenset({"assistant", "assistant with calls"})
 _MAY_FOLLOW: Final[Mapping[str, frozenset[str]]] = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Final, Literal, Protocol, TypeAlias, runtime_checkable
 
 from msgspec import Struct
 
@@ -18,6 +18,24 @@ ToolChoice: TypeAlias = str
 """Which tools an answer may, or must, call: "auto", "none", "required", or the name of one tool."""
 CachePolicy: TypeAlias = bool | Literal["5m", "1h"]
 """Whether, and how long, a provider is asked to keep the beginning of a request for the next one."""
+
+
+# What the providers call thinking, in settings and bodies.
+_THINKING: Final = frozenset({"thinking", "reasoning", "reasoning_config", "reasoningConfig", "reasoning_effort"})
+
+
+def switches_thinking_on(settings: Mapping[str, Any] | None) -> bool:
+    """Whether settings, in any provider's words, make a model think: its answer then cannot be begun for it."""
+    return any(
+        _is_on(value) if name in _THINKING else isinstance(value, Mapping) and switches_thinking_on(value)  # pyright: ignore[reportUnknownArgumentType]
+        for name, value in (settings or {}).items()
+    )
+
+
+def _is_on(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return value.get("type") != "disabled"  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
+    return value not in (None, False, "none", "disabled")
 
 
 class ToolSpec(Struct, frozen=True):

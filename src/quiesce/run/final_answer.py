@@ -10,10 +10,11 @@ from .state import RunState
 
 
 def parse_output(state: RunState) -> tuple[Any, ...]:
-    """The structured output, if one is wanted. Raises `OutputMismatch`."""
-    if state.config.output is None or state.turn.view.builder is None:
+    """The structured output, if one is wanted and the model did not refuse. Raises `OutputMismatch`."""
+    builder = state.turn.view.builder
+    if state.config.output is None or builder is None or builder.ended == "refusal":
         return ()
-    return (state.config.output.parse(state.turn.view.builder.text()),)
+    return (state.config.output.parse(builder.text()),)
 
 
 def finish_with_answer(state: RunState, output: tuple[Any, ...]) -> None:

@@ -240,7 +240,7 @@ def complete_answer(state: RunState, builder: AnswerBuilder) -> None:
             raise StreamBroken("The model's stream ended in the middle of its answer.")
         raise ConnectionFailed("The model's stream ended before its answer.")
     if state.turn.complete_answer() is None and builder.ended != "max_tokens":
-        raise EmptyAnswer("The model answered with nothing.")
+        raise EmptyAnswer(f"The model answered with nothing{builder.detail and f': {builder.detail}'}.")
 
 
 def retry_or_raise(state: RunState, error: ModelError) -> Phase:

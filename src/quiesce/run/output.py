@@ -5,12 +5,17 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final, get_origin
 
+import msgspec
+
 from ..errors import ConfigurationError
+from ..models.wire import schemas
 
 _FENCE: Final = re.compile(r"^\s*```(?:json)?\s*\n(.*?)\n?\s*```\s*$", re.DOTALL)
 
+_WRAPPED: Final = re.compile(rf'\s*\{{\s*"{schemas.WRAPPER}"\s*:\s*')
 _OPENED: Final = re.compile(r"^\s*```(?:json)?\s*\n")
 
 
@@ -53,8 +58,13 @@ class OutputSpec:
         from pydantic import ValidationError
 
         fenced = _FENCE.match(text)
+        written = fenced.group(1) if fenced else text
         try:
-            return self._adapter.validate_json(fenced.group(1) if fenced else text)
+            inner = self._wrapped(written)
+            if inner is not None:
+                with suppress(ValidationError):
+                    return self._adapter.validate_json(inner)
+            return self._adapter.validate_json(written)
         except ValidationError as error:
             faults = (f"{'.'.join(map(str, fault['loc'])) or 'answer'}: {fault['msg']}" for fault in error.errors())
             raise OutputMismatch("; ".join(faults)) from None
@@ -63,10 +73,30 @@ class OutputSpec:
         """The answer as far as it was written. Raises `OutputMismatch` while there is nothing that fits."""
         from pydantic import ValidationError
 
+        written = _OPENED.sub("", text, count=1).removesuffix("```")
+        begun = None if self._is_object else _WRAPPED.match(written)
+        tries = (written,) if begun is None else (written[begun.end() :], written[begun.end() :].rstrip()[:-1], written)
+        for number, each in enumerate(tries, start=1):
+            try:
+                return self._partial(each)
+            except ValidationError as error:
+                if number == len(tries):
+                    raise OutputMismatch(str(error)) from None
+        return None
+
+    @functools.cached_property
+    def _is_object(self) -> bool:
+        return schemas.is_object(self.schema)
+
+    def _wrapped(self, written: str) -> bytes | None:
+        """The value that a vendor which takes only objects has put into one; None when there is no such object."""
+        if self._is_object:
+            return None
         try:
-            return self._partial(_OPENED.sub("", text, count=1).removesuffix("```"))
-        except ValidationError as error:
-            raise OutputMismatch(str(error)) from None
+            found = msgspec.json.decode(written, type=dict[str, msgspec.Raw])
+        except (msgspec.MsgspecError, UnicodeError):
+            return None
+        return bytes(found[schemas.WRAPPER]) if found.keys() == {schemas.WRAPPER} else None
 
     @functools.cached_property
     def _partial(self) -> Callable[[str], Any]:

@@ -13,6 +13,7 @@ from ..conversation.sealing import seal_pending
 from ..errors import ConversationBusy, InterruptPending, NothingToContinue, ToolError, UnknownInterrupt
 from ..interrupts import Answers, PendingTurn
 from ..messages import AssistantMessage, Outcome, Text, UserMessage
+from ..models.base import switches_thinking_on
 from ..phases import Phase
 from .handoff import Successor, complete_handoff, request_handoff
 from .limit_checks import goes_on_with_tools, resume_at_limit
@@ -182,7 +183,8 @@ def _continue(state: RunState) -> None:
     last = messages[-1] if messages else None
     if not isinstance(last, AssistantMessage):
         raise NothingToContinue("There is no answer to continue.")
-    said = continued(last, prefill=getattr(state.config.model, "supports_prefill", False))
+    takes_it = getattr(state.config.model, "supports_prefill", False)
+    said = continued(last, prefill=takes_it and not switches_thinking_on(state.config.settings))
     if said is None:
         state.claim.prompt = UserMessage((Text(GO_ON if last.cut else GO_ON_FROM_END),))
         return

@@ -11,11 +11,11 @@ from ..wire import refused, sse
 from .recording import CALLS, KEY, WORDS, Provider, Recording
 
 
-def _claude(kind: str, **fields: Any) -> bytes:
+def claude(kind: str, **fields: Any) -> bytes:
     return sse({"type": kind, **fields}, kind)
 
 
-def _claude_start() -> bytes:
+def claude_start() -> bytes:
     message = {
         "id": "msg_1nZdL29xx5MUA1yADyHTEsnR8uuvGzszyY",
         "type": "message",
@@ -32,55 +32,55 @@ def _claude_start() -> bytes:
             "service_tier": "standard",
         },
     }
-    return _claude("message_start", message=message)
+    return claude("message_start", message=message)
 
 
-def _claude_text(index: int) -> list[bytes]:
+def claude_text(index: int) -> list[bytes]:
     return [
-        _claude("content_block_start", index=index, content_block={"type": "text", "text": ""}),
-        _claude("ping"),
-        *(_claude("content_block_delta", index=index, delta={"type": "text_delta", "text": word}) for word in WORDS),
-        _claude("content_block_stop", index=index),
+        claude("content_block_start", index=index, content_block={"type": "text", "text": ""}),
+        claude("ping"),
+        *(claude("content_block_delta", index=index, delta={"type": "text_delta", "text": word}) for word in WORDS),
+        claude("content_block_stop", index=index),
     ]
 
 
-def _claude_end(reason: str, output: int, thought: int = 0) -> list[bytes]:
+def claude_end(reason: str, output: int, thought: int = 0) -> list[bytes]:
     usage: dict[str, Any] = {"output_tokens": output} | (
         {"output_tokens_details": {"thinking_tokens": thought}} if thought else {}
     )
     return [
-        _claude("message_delta", delta={"stop_reason": reason, "stop_sequence": None}, usage=usage),
-        _claude("message_stop"),
+        claude("message_delta", delta={"stop_reason": reason, "stop_sequence": None}, usage=usage),
+        claude("message_stop"),
     ]
 
 
 def _claude_calls() -> list[bytes]:
-    events = [_claude_start()]
+    events = [claude_start()]
     for index, (name, arguments) in enumerate(CALLS):
         written = json.dumps(arguments)
         block = {"type": "tool_use", "id": f"toolu_0{index}", "name": name, "input": {}}
-        events.append(_claude("content_block_start", index=index, content_block=block))
+        events.append(claude("content_block_start", index=index, content_block=block))
         for piece in ("", written[:6], written[6:]):
             events.append(
-                _claude("content_block_delta", index=index, delta={"type": "input_json_delta", "partial_json": piece})
+                claude("content_block_delta", index=index, delta={"type": "input_json_delta", "partial_json": piece})
             )
-        events.append(_claude("content_block_stop", index=index))
-    return [*events, *_claude_end("tool_use", 30)]
+        events.append(claude("content_block_stop", index=index))
+    return [*events, *claude_end("tool_use", 30)]
 
 
 _CLAUDE_REASONING = [
-    _claude_start(),
-    _claude("content_block_start", index=0, content_block={"type": "thinking", "thinking": "", "signature": ""}),
-    _claude("content_block_delta", index=0, delta={"type": "thinking_delta", "thinking": "Blue, "}),
-    _claude("content_block_delta", index=0, delta={"type": "thinking_delta", "thinking": "I think."}),
-    _claude(
+    claude_start(),
+    claude("content_block_start", index=0, content_block={"type": "thinking", "thinking": "", "signature": ""}),
+    claude("content_block_delta", index=0, delta={"type": "thinking_delta", "thinking": "Blue, "}),
+    claude("content_block_delta", index=0, delta={"type": "thinking_delta", "thinking": "I think."}),
+    claude(
         "content_block_delta", index=0, delta={"type": "signature_delta", "signature": "EqQBCgIYAhIM1gbcDa9GJwZA2b3h"}
     ),
-    _claude("content_block_stop", index=0),
-    _claude("content_block_start", index=1, content_block={"type": "redacted_thinking", "data": "EmwKAhgBEgy3va3pzix"}),
-    _claude("content_block_stop", index=1),
-    *_claude_text(2),
-    *_claude_end("end_turn", 20, 8),
+    claude("content_block_stop", index=0),
+    claude("content_block_start", index=1, content_block={"type": "redacted_thinking", "data": "EmwKAhgBEgy3va3pzix"}),
+    claude("content_block_stop", index=1),
+    *claude_text(2),
+    *claude_end("end_turn", 20, 8),
 ]
 
 
@@ -93,7 +93,7 @@ ANTHROPIC = Provider(
     "anthropic",
     lambda url, **more: Anthropic("claude-sonnet-5", **{"base_url": url, "api_key": KEY, **more}),
     Recording(
-        [_claude_start(), *_claude_text(0), *_claude_end("end_turn", 12)],
+        [claude_start(), *claude_text(0), *claude_end("end_turn", 12)],
         headers={"request-id": "req_claude"},
         cache_read=5,
         complete_at=-2,

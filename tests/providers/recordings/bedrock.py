@@ -10,7 +10,7 @@ from ..wire import aws_event, refused
 from .recording import CALLS, KEY, WORDS, Provider, Recording
 
 
-def _bedrock_text(index: int) -> list[bytes]:
+def bedrock_text(index: int) -> list[bytes]:
     return [
         *(
             aws_event("contentBlockDelta", {"contentBlockIndex": index, "delta": {"text": word}, "p": "abcdefghij"})
@@ -20,7 +20,7 @@ def _bedrock_text(index: int) -> list[bytes]:
     ]
 
 
-def _bedrock_end(reason: str, output: int) -> list[bytes]:
+def bedrock_end(reason: str, output: int) -> list[bytes]:
     usage = {
         "inputTokens": 20,
         "outputTokens": output,
@@ -34,11 +34,11 @@ def _bedrock_end(reason: str, output: int) -> list[bytes]:
     ]
 
 
-_BEDROCK_START = aws_event("messageStart", {"role": "assistant", "p": "abcdefghijklmn"})
+BEDROCK_START = aws_event("messageStart", {"role": "assistant", "p": "abcdefghijklmn"})
 
 
 def _bedrock_calls() -> list[bytes]:
-    events = [_BEDROCK_START]
+    events = [BEDROCK_START]
     for index, (name, arguments) in enumerate(CALLS):
         written = json.dumps(arguments)
         use = {"toolUse": {"toolUseId": f"tooluse_kZJMlvQmRJ6eAyJE5GIl7{index}", "name": name}}
@@ -48,7 +48,7 @@ def _bedrock_calls() -> list[bytes]:
                 aws_event("contentBlockDelta", {"contentBlockIndex": index, "delta": {"toolUse": {"input": piece}}})
             )
         events.append(aws_event("contentBlockStop", {"contentBlockIndex": index}))
-    return [*events, *_bedrock_end("tool_use", 30)]
+    return [*events, *bedrock_end("tool_use", 30)]
 
 
 def _bedrock_thought(delta: dict[str, str]) -> bytes:
@@ -71,7 +71,7 @@ BEDROCK = Provider(
         "anthropic.claude-3-5-sonnet-20241022-v2:0", **{"base_url": url, "api_key": KEY, "region": "us-east-1", **more}
     ),
     Recording(
-        [_BEDROCK_START, *_bedrock_text(0), *_bedrock_end("end_turn", 12)],
+        [BEDROCK_START, *bedrock_text(0), *bedrock_end("end_turn", 12)],
         _AWS,
         {"x-amzn-requestid": "req_bedrock"},
         cache_read=5,
@@ -80,13 +80,13 @@ BEDROCK = Provider(
     Recording(_bedrock_calls(), _AWS, output=30, complete_at=-2),
     Recording(
         [
-            _BEDROCK_START,
+            BEDROCK_START,
             _bedrock_thought({"text": "Blue, "}),
             _bedrock_thought({"text": "I think."}),
             _bedrock_thought({"signature": "EqQBCgIYAhIM1gbcDa9GJwZA2b3h"}),
             aws_event("contentBlockStop", {"contentBlockIndex": 0}),
-            *_bedrock_text(1),
-            *_bedrock_end("end_turn", 20),
+            *bedrock_text(1),
+            *bedrock_end("end_turn", 20),
         ],
         _AWS,
         output=20,

@@ -10,7 +10,7 @@ from ..wire import refused, sse
 from .recording import CALLS, KEY, WORDS, Provider, Recording
 
 
-def _gemini(
+def gemini(
     parts: list[Any], output: int | None = None, finish: str | None = None, thoughts: int = 0, cached: int = 0
 ) -> bytes:
     usage: dict[str, Any] = {
@@ -42,15 +42,15 @@ GEMINI = Provider(
     lambda url, **more: Gemini("gemini-2.5-flash", **{"base_url": f"{url}/v1beta", "api_key": KEY, **more}),
     Recording(
         [
-            _gemini([{"text": WORDS[0]}], 3, cached=5),
-            _gemini([{"text": WORDS[1]}], 6, cached=5),
-            _gemini([{"text": WORDS[2]}], 12, "STOP", cached=5),
+            gemini([{"text": WORDS[0]}], 3, cached=5),
+            gemini([{"text": WORDS[1]}], 6, cached=5),
+            gemini([{"text": WORDS[2]}], 12, "STOP", cached=5),
         ],
         cache_read=5,
     ),
     Recording(
         [
-            _gemini(
+            gemini(
                 [
                     {
                         "functionCall": {"name": name, "args": arguments},
@@ -60,16 +60,16 @@ GEMINI = Provider(
                 ],
                 30,
             ),
-            _gemini([{"text": ""}], 30, "STOP"),
+            gemini([{"text": ""}], 30, "STOP"),
         ],
         output=30,
     ),
     Recording(
         [
-            _gemini([{"text": "Blue, ", "thought": True}], None),
-            _gemini([{"text": "I think.", "thought": True}], 8, thoughts=8),
-            *(_gemini([{"text": word}], 12, thoughts=8) for word in WORDS),
-            _gemini([{"text": "", "thoughtSignature": "CikB0e2Kb2"}], 20, "STOP", thoughts=8),
+            gemini([{"text": "Blue, ", "thought": True}], None),
+            gemini([{"text": "I think.", "thought": True}], 8, thoughts=8),
+            *(gemini([{"text": word}], 12, thoughts=8) for word in WORDS),
+            gemini([{"text": "", "thoughtSignature": "CikB0e2Kb2"}], 20, "STOP", thoughts=8),
         ],
         output=20,
         reasoning=8,

@@ -11,7 +11,7 @@ from ..wire import refused
 from .recording import CALLS, WORDS, Provider, Recording
 
 
-def _ollama(message: Any, **more: Any) -> bytes:
+def ollama(message: Any, **more: Any) -> bytes:
     line = {
         "model": "llama3.2",
         "created_at": "2023-08-04T08:52:19.385406455-07:00",
@@ -21,8 +21,8 @@ def _ollama(message: Any, **more: Any) -> bytes:
     return json.dumps(line | more).encode() + b"\n"
 
 
-def _ollama_end(output: int) -> bytes:
-    return _ollama(
+def ollama_end(output: int) -> bytes:
+    return ollama(
         {"content": ""},
         done=True,
         done_reason="stop",
@@ -39,24 +39,24 @@ _NDJSON = "application/x-ndjson"
 OLLAMA = Provider(
     "ollama",
     lambda url, **more: Ollama("llama3.2", **{"base_url": url, **more}),
-    Recording([*(_ollama({"content": word}) for word in WORDS), _ollama_end(12)], _NDJSON),
+    Recording([*(ollama({"content": word}) for word in WORDS), ollama_end(12)], _NDJSON),
     Recording(
         [
             *(
-                _ollama({"content": "", "tool_calls": [{"function": {"name": name, "arguments": arguments}}]})
+                ollama({"content": "", "tool_calls": [{"function": {"name": name, "arguments": arguments}}]})
                 for name, arguments in CALLS
             ),
-            _ollama_end(30),
+            ollama_end(30),
         ],
         _NDJSON,
         output=30,
     ),
     Recording(
         [
-            _ollama({"content": "", "thinking": "Blue, "}),
-            _ollama({"content": "", "thinking": "I think."}),
-            *(_ollama({"content": word}) for word in WORDS),
-            _ollama_end(20),
+            ollama({"content": "", "thinking": "Blue, "}),
+            ollama({"content": "", "thinking": "I think."}),
+            *(ollama({"content": word}) for word in WORDS),
+            ollama_end(20),
         ],
         _NDJSON,
         output=20,

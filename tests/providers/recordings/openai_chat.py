@@ -10,7 +10,7 @@ from ..wire import refused, sse
 from .recording import KEY, WORDS, Provider, Recording
 
 
-def _chat(delta: Any, finish: str | None = None, **more: Any) -> bytes:
+def chat(delta: Any, finish: str | None = None, **more: Any) -> bytes:
     chunk = {
         "id": "chatcmpl-123",
         "object": "chat.completion.chunk",
@@ -24,7 +24,7 @@ def _chat(delta: Any, finish: str | None = None, **more: Any) -> bytes:
     return sse(chunk | more)
 
 
-def _chat_usage(output: int, reasoning: int = 0, cached: int = 0) -> bytes:
+def chat_usage(output: int, reasoning: int = 0, cached: int = 0) -> bytes:
     usage = {
         "prompt_tokens": 25,
         "completion_tokens": output,
@@ -32,13 +32,13 @@ def _chat_usage(output: int, reasoning: int = 0, cached: int = 0) -> bytes:
         "prompt_tokens_details": {"cached_tokens": cached, "audio_tokens": 0},
         "completion_tokens_details": {"reasoning_tokens": reasoning, "audio_tokens": 0},
     }
-    return _chat({}, choices=[], usage=usage)
+    return chat({}, choices=[], usage=usage)
 
 
-_DONE = sse("[DONE]")
+DONE = sse("[DONE]")
 
 
-def _chat_call(index: int, arguments: str, call_id: str | None = None, name: str | None = None) -> dict[str, Any]:
+def chat_call(index: int, arguments: str, call_id: str | None = None, name: str | None = None) -> dict[str, Any]:
     function: dict[str, Any] = {"arguments": arguments} | ({"name": name} if name else {})
     piece: dict[str, Any] = {"index": index, "function": function}
     return {"tool_calls": [piece | ({"id": call_id, "type": "function"} if call_id else {})]}
@@ -49,11 +49,11 @@ OPENAI_CHAT = Provider(
     lambda url, **more: OpenAIChat("gpt-4o-mini", **{"base_url": f"{url}/v1", "api_key": KEY, **more}),
     Recording(
         [
-            _chat({"role": "assistant", "content": "", "refusal": None}),
-            *(_chat({"content": word}) for word in WORDS),
-            _chat({}, "stop"),
-            _chat_usage(12, cached=5),
-            _DONE,
+            chat({"role": "assistant", "content": "", "refusal": None}),
+            *(chat({"content": word}) for word in WORDS),
+            chat({}, "stop"),
+            chat_usage(12, cached=5),
+            DONE,
         ],
         headers={"x-request-id": "req_chat"},
         cache_read=5,
@@ -61,28 +61,28 @@ OPENAI_CHAT = Provider(
     ),
     Recording(
         [
-            _chat({"role": "assistant", "content": None}),
-            _chat(_chat_call(0, "", "call_a", "weather")),
-            _chat(_chat_call(0, '{"ci')),
-            _chat(_chat_call(1, "", "call_b", "weather")),
-            _chat(_chat_call(0, 'ty":"Paris"}')),
-            _chat(_chat_call(1, '{"city":')),
-            _chat(_chat_call(1, '"Rome"}')),
-            _chat({}, "tool_calls"),
-            _chat_usage(30),
-            _DONE,
+            chat({"role": "assistant", "content": None}),
+            chat(chat_call(0, "", "call_a", "weather")),
+            chat(chat_call(0, '{"ci')),
+            chat(chat_call(1, "", "call_b", "weather")),
+            chat(chat_call(0, 'ty":"Paris"}')),
+            chat(chat_call(1, '{"city":')),
+            chat(chat_call(1, '"Rome"}')),
+            chat({}, "tool_calls"),
+            chat_usage(30),
+            DONE,
         ],
         output=30,
         complete_at=7,
     ),
     Recording(
         [
-            _chat({"role": "assistant", "content": None, "reasoning_content": "Blue, "}),
-            _chat({"content": None, "reasoning_content": "I think."}),
-            *(_chat({"content": word}) for word in WORDS),
-            _chat({}, "stop"),
-            _chat_usage(20, reasoning=8),
-            _DONE,
+            chat({"role": "assistant", "content": None, "reasoning_content": "Blue, "}),
+            chat({"content": None, "reasoning_content": "I think."}),
+            *(chat({"content": word}) for word in WORDS),
+            chat({}, "stop"),
+            chat_usage(20, reasoning=8),
+            DONE,
         ],
         output=20,
         reasoning=8,

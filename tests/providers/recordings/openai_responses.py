@@ -12,7 +12,7 @@ from .openai_chat import OPENAI_CHAT
 from .recording import ANSWER, CALLS, KEY, THOUGHT, WORDS, Provider, Recording
 
 
-class _Responses:
+class Responses:
     """Numbers the events, as the API does."""
 
     def __init__(self) -> None:
@@ -23,7 +23,7 @@ class _Responses:
         return sse({"type": kind, "sequence_number": self.number, **fields}, kind)
 
 
-def _response(status: str, usage: Any = None) -> dict[str, Any]:
+def response(status: str, usage: Any = None) -> dict[str, Any]:
     return {
         "id": "resp_67c9",
         "object": "response",
@@ -37,7 +37,7 @@ def _response(status: str, usage: Any = None) -> dict[str, Any]:
     }
 
 
-def _responses_usage(output: int, reasoning: int = 0, cached: int = 0) -> dict[str, Any]:
+def responses_usage(output: int, reasoning: int = 0, cached: int = 0) -> dict[str, Any]:
     return {
         "input_tokens": 25,
         "input_tokens_details": {"cached_tokens": cached},
@@ -47,7 +47,7 @@ def _responses_usage(output: int, reasoning: int = 0, cached: int = 0) -> dict[s
     }
 
 
-def _responses_text(event: _Responses, index: int) -> list[bytes]:
+def responses_text(event: Responses, index: int) -> list[bytes]:
     item = {"id": "msg_67c9", "type": "message", "status": "in_progress", "role": "assistant", "content": []}
     place = {"item_id": "msg_67c9", "output_index": index, "content_index": 0}
     part = {"type": "output_text", "text": "", "annotations": []}
@@ -66,18 +66,18 @@ def _responses_text(event: _Responses, index: int) -> list[bytes]:
 
 
 def _responses_answer() -> list[bytes]:
-    event = _Responses()
+    event = Responses()
     return [
-        event("response.created", response=_response("in_progress")),
-        event("response.in_progress", response=_response("in_progress")),
-        *_responses_text(event, 0),
-        event("response.completed", response=_response("completed", _responses_usage(12, cached=5))),
+        event("response.created", response=response("in_progress")),
+        event("response.in_progress", response=response("in_progress")),
+        *responses_text(event, 0),
+        event("response.completed", response=response("completed", responses_usage(12, cached=5))),
     ]
 
 
 def _responses_calls() -> list[bytes]:
-    event = _Responses()
-    events = [event("response.created", response=_response("in_progress"))]
+    event = Responses()
+    events = [event("response.created", response=response("in_progress"))]
     for index, (name, arguments) in enumerate(CALLS):
         item = {
             "id": f"fc_{index}",
@@ -100,15 +100,15 @@ def _responses_calls() -> list[bytes]:
                 item=item | {"status": "completed", "arguments": written},
             ),
         ]
-    return [*events, event("response.completed", response=_response("completed", _responses_usage(30)))]
+    return [*events, event("response.completed", response=response("completed", responses_usage(30)))]
 
 
 def _responses_reasoning() -> list[bytes]:
-    event = _Responses()
+    event = Responses()
     item = {"id": "rs_67c9", "type": "reasoning", "summary": []}
     place = {"item_id": "rs_67c9", "output_index": 0, "summary_index": 0}
     return [
-        event("response.created", response=_response("in_progress")),
+        event("response.created", response=response("in_progress")),
         event("response.output_item.added", output_index=0, item=item),
         event("response.reasoning_summary_part.added", **place, part={"type": "summary_text", "text": ""}),
         event("response.reasoning_summary_text.delta", **place, delta="Blue, "),
@@ -119,8 +119,8 @@ def _responses_reasoning() -> list[bytes]:
             output_index=0,
             item=item | {"summary": [{"type": "summary_text", "text": THOUGHT}], "encrypted_content": "gAAAAencrypted"},
         ),
-        *_responses_text(event, 1),
-        event("response.completed", response=_response("completed", _responses_usage(20, reasoning=8))),
+        *responses_text(event, 1),
+        event("response.completed", response=response("completed", responses_usage(20, reasoning=8))),
     ]
 
 

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from ... import events
+from ...conversation.answer import parse_arguments
 from ..wire.failures import Failures, read_error
 from ..wire.sse import decoded, unreadable_event
 
@@ -17,10 +18,12 @@ class _ToolUse(Struct, gc=False, rename="camel"):
     tool_use_id: str | None = None
     name: str | None = None
     input: str | None = None
+    type: str | None = None
 
 
 class _Start(Struct, gc=False, rename="camel"):
     tool_use: _ToolUse | None = None
+    tool_result: dict[str, Any] | None = None
 
 
 class _Thought(Struct, gc=False, rename="camel"):
@@ -32,6 +35,8 @@ class _Thought(Struct, gc=False, rename="camel"):
 class _Piece(Struct, gc=False, rename="camel"):
     text: str | None = None
     tool_use: _ToolUse | None = None
+    tool_result: list[dict[str, Any]] | None = None
+    citation: dict[str, Any] | None = None
     reasoning_content: _Thought | None = None
 
 
@@ -76,7 +81,9 @@ class ConverseDecoder:
         self._buffer: Final[Any] = EventStreamBuffer()
         self._calls: Final[dict[int, str]] = {}
         self._begun: Final[set[int]] = set()
+        self._parts: Final[dict[int, dict[str, Any]]] = {}
         self._started = False
+        self._server_tools = False
 
     def feed(self, data: bytes) -> list[events.Delta]:
         """The deltas that these bytes complete."""
@@ -100,7 +107,7 @@ class ConverseDecoder:
         headers = message.headers
         kind = headers.get(":exception-type") or headers.get(":error-code")
         if headers.get(":message-type") in ("exception", "error") or kind:
-            _, words, _ = read_error(_loose(message.payload))
+            words = read_error(_loose(message.payload))[1]
             raise self._failures.reported(str(kind or ""), str(headers.get(":error-message") or words))
         event = decoded(_decode, "Bedrock", message.payload)
         match headers.get(":event-type"):
@@ -109,32 +116,57 @@ class ConverseDecoder:
             case "messageStart" if not self._started:
                 self._started = True
                 into.append(events.AnswerStart())
-            case "contentBlockStart" if event.start is not None and event.start.tool_use is not None:
-                self._begin(event.content_block_index or 0, event.start.tool_use, into)
+            case "contentBlockStart" if event.start is not None:
+                self._begin(event.content_block_index or 0, event.start, into)
             case "contentBlockStop":
-                call_id = self._calls.pop(event.content_block_index or 0, None)
-                if call_id is not None:
-                    into.append(events.ToolCallEnd(call_id))
+                self._end_block(event.content_block_index or 0, into)
             case "messageStop" if not self.ended:
                 self.ended = True
-                reason = "max_tokens" if self._calls else _REASONS.get(event.stop_reason or "", "end_turn")
-                into.append(events.AnswerEnd(reason))
+                why = _REASONS.get(event.stop_reason or "", "end_turn")
+                why = "max_tokens" if self._calls and why != "refusal" else why
+                into.append(events.AnswerEnd(why, event.stop_reason or "" if why == "refusal" else ""))
             case "metadata" if event.usage is not None:
                 self.done = self.ended
-                into.append(_usage_delta(event.usage))
+                into.append(_usage_delta(event.usage, server_tools=self._server_tools))
             case _:
                 pass
 
-    def _begin(self, index: int, use: _ToolUse, into: list[events.Delta]) -> None:
+    def _begin(self, index: int, start: _Start, into: list[events.Delta]) -> None:
+        use = start.tool_use
         if index in self._begun or self.ended:
             return
         self._begun.add(index)
-        self._calls[index] = use.tool_use_id or f"tooluse_{index}"
-        into.append(events.ToolCallStart(self._calls[index], use.name or ""))
+        if start.tool_result is not None:
+            self._parts[index] = {"toolResult": {**start.tool_result, "content": []}}
+        elif use is not None and use.type == "server_tool_use":  # run by the provider, not here
+            self._server_tools = True
+            called = {"toolUseId": use.tool_use_id, "name": use.name, "type": use.type, "input": ""}
+            self._parts[index] = {"toolUse": called}
+        elif use is not None:
+            self._calls[index] = use.tool_use_id or f"tooluse_{index}"
+            into.append(events.ToolCallStart(self._calls[index], use.name or ""))
+
+    def _end_block(self, index: int, into: list[events.Delta]) -> None:
+        call_id, part = self._calls.pop(index, None), self._parts.pop(index, None)
+        if call_id is not None:
+            into.append(events.ToolCallEnd(call_id))
+        if part is not None:
+            if "toolUse" in part:
+                part["toolUse"]["input"] = parse_arguments(part["toolUse"]["input"]) or {}
+            into.append(events.ProviderPartDelta("bedrock", next(iter(part)), part))
 
     def _take_piece(self, index: int, piece: _Piece, into: list[events.Delta]) -> None:
         if piece.text:
             into.append(events.TextDelta(piece.text))
+        elif piece.citation is not None:
+            cited = self._parts.setdefault(index, {"citations": []})
+            cited.get("citations", []).append(piece.citation)
+        elif index in self._parts:
+            part = self._parts[index]
+            if "toolUse" in part and piece.tool_use is not None:
+                part["toolUse"]["input"] += piece.tool_use.input or ""
+            elif "toolResult" in part:
+                part["toolResult"]["content"] += piece.tool_result or []
         elif piece.tool_use is not None:
             if index in self._calls and piece.tool_use.input:
                 into.append(events.ToolCallArguments(self._calls[index], piece.tool_use.input))
@@ -155,7 +187,7 @@ def _loose(payload: bytes) -> Any:
         return payload.decode("utf-8", "replace")
 
 
-def _usage_delta(usage: _Usage) -> events.UsageDelta:
+def _usage_delta(usage: _Usage, *, server_tools: bool) -> events.UsageDelta:
     read, written = usage.cache_read_input_tokens, usage.cache_write_input_tokens
     whole = None if usage.input_tokens is None else usage.input_tokens + (read or 0) + (written or 0)
-    return events.UsageDelta(whole, usage.output_tokens, read, written, final=True)
+    return events.UsageDelta(whole, usage.output_tokens, read, written, final=True, server_tools=server_tools)

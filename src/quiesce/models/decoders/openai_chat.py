@@ -12,6 +12,7 @@ from ...events import (
     AnswerEnd,
     AnswerStop,
     Delta,
+    ProviderPartDelta,
     ReasoningDelta,
     TextDelta,
     ToolCallArguments,
@@ -41,6 +42,10 @@ class _Piece(Struct, gc=False):
     reasoning: str | None = None
     refusal: str | None = None
     tool_calls: list[_CallPiece] | None = None
+    reasoning_details: Any = None
+    audio: Any = None
+    images: Any = None
+    annotations: Any = None
 
 
 class _TokenDetails(Struct, gc=False):
@@ -52,6 +57,7 @@ class _TokenDetails(Struct, gc=False):
 class _Usage(Struct, gc=False):
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
+    total_tokens: int | None = None
     prompt_tokens_details: _TokenDetails | None = None
     completion_tokens_details: _TokenDetails | None = None
     prompt_cache_hit_tokens: int | None = None
@@ -60,6 +66,7 @@ class _Usage(Struct, gc=False):
 class _Choice(Struct, gc=False):
     index: int = 0
     delta: _Piece | None = None
+    logprobs: Any = None
     finish_reason: str | None = None
     usage: _Usage | None = None
 
@@ -110,44 +117,111 @@ class _Call:
         self.held: list[str] = []
 
 
-class ChatDecoder(EventStreamDecoder):
-    """Decodes the chunks of one answer."""
+class ChatParts:
+    """What an answer holds besides text, reasoning and calls, collected until its end."""
 
-    def __init__(self, failures: Failures) -> None:
+    def __init__(self, provider: str) -> None:
+        self._provider: Final = provider
+        self._details: Final[list[dict[str, Any]]] = []
+        self._audio: Final[dict[str, Any]] = {}
+        self._lists: Final[dict[str, list[Any]]] = {}
+
+    def take(self, piece: _Piece) -> None:
+        """What one chunk adds."""
+        for detail in map(as_dict, as_list(piece.reasoning_details)):
+            same = [each for each in self._details if _same_detail(each, detail)]
+            if same:
+                _join(same[-1], detail)
+            else:
+                self._details.append(dict(detail))
+        _join(self._audio, as_dict(piece.audio))
+        self.add("images", piece.images)
+        self.add("annotations", piece.annotations)
+
+    def add(self, kind: str, found: Any) -> None:
+        """More of a list."""
+        if as_list(found):
+            self._lists.setdefault(kind, []).extend(as_list(found))
+
+    def all(self) -> list[ProviderPartDelta]:
+        """The parts, each under the name that its field has in a message."""
+        parts = {"reasoning_details": self._details, "audio": self._audio, **self._lists}
+        return [ProviderPartDelta(self._provider, kind, {kind: found}) for kind, found in parts.items() if found]
+
+
+def _same_detail(one: dict[str, Any], two: dict[str, Any]) -> bool:
+    """Whether two pieces of OpenRouter's reasoning belong to one block, which its index tells."""
+    return one.get("index") is not None and all(one.get(name) == two.get(name) for name in ("index", "type"))
+
+
+def _join(whole: dict[str, Any], piece: dict[str, Any]) -> None:
+    for name, value in piece.items():
+        grows = name in ("text", "summary", "data", "transcript") and isinstance(value, str)
+        whole[name] = f"{whole.get(name) or ''}{value}" if grows else value if value is not None else whole.get(name)
+
+
+class ChatDecoder(EventStreamDecoder):
+    """Decodes the chunks of one answer. `provider` is the server's name, for what is sent back only to it."""
+
+    def __init__(self, failures: Failures, *, provider: str = "openai") -> None:
         super().__init__(failures)
         self._calls: Final[dict[int, _Call]] = {}
+        self._parts: Final = ChatParts(provider)
+        self._refused = False
 
     def take(self, name: bytes, data: bytes, into: list[Delta]) -> None:
-        """One chunk."""
+        """One chunk. What every chunk passes through is in this one function."""
         try:
             chunk = _decode(data)
         except (msgspec.MsgspecError, UnicodeError) as error:
-            if data == b"[DONE]":
-                self.done = True
-                return
-            raise unreadable_event(self._failures.label, data, error) from None
+            return self._take_no_chunk(data, error, into)
         if chunk.error is not None or name == b"error":
             raise self._failures.of_error_object(chunk.error, request_id=_head(data).id)
         if not self._started:
             head = _head(data)
             self._start(head.id, head.model, into)
         if chunk.choices:
-            self._take_choice(chunk.choices[0], into)
+            choice = chunk.choices[0]
+            piece = choice.delta
+            if piece is not None and not self.ended:
+                content = piece.content
+                if content.__class__ is str:  # nearly always
+                    if content:
+                        into.append(TextDelta(content))  # pyright: ignore[reportArgumentType]
+                elif content:
+                    _take_parts(content, into)  # pyright: ignore[reportArgumentType]
+                if (
+                    piece.tool_calls or piece.reasoning_content or piece.reasoning or piece.refusal
+                    or piece.reasoning_details or piece.audio or piece.images or piece.annotations
+                ):  # fmt: skip
+                    self._take_rest(piece, into)
+            if choice.finish_reason or choice.usage is not None or choice.logprobs is not None:
+                self._take_end_of_choice(choice, data, into)
         if chunk.usage is not None or chunk.timings is not None or chunk.x_groq is not None:
             self._take_usage(chunk, into)
+        return None
 
-    def _take_choice(self, choice: _Choice, into: list[Delta]) -> None:
-        piece = choice.delta
-        if piece is not None and not self.ended:
-            content = piece.content
-            if content.__class__ is str:  # nearly always
-                if content:
-                    into.append(TextDelta(content))  # pyright: ignore[reportArgumentType]
-            elif content:
-                _take_parts(content, into)  # pyright: ignore[reportArgumentType]
-            if piece.tool_calls or piece.reasoning_content or piece.reasoning or piece.refusal:
-                self._take_rest(piece, into)
-        if choice.finish_reason is not None and not self.ended:
+    def _take_no_chunk(self, data: bytes, error: Exception, into: list[Delta]) -> None:
+        if data != b"[DONE]":
+            raise unreadable_event(self._failures.label, data, error) from None
+        if self._started and not self.ended:  # some servers give no reason
+            self._end("stop", into)
+        self.done = True
+
+    def take_whole(self, whole: dict[str, Any], into: list[Delta]) -> None:
+        """A `chat.completion`: its message is as a delta that says all at once."""
+        for choice in as_list(whole.get("choices")):
+            choice["delta"] = choice.pop("message", None)
+        self.take(b"", msgspec.json.encode(whole), into)
+        if not self.ended:
+            self._end("stop", into)
+
+    def _take_end_of_choice(self, choice: _Choice, data: bytes, into: list[Delta]) -> None:
+        self._parts.add("logprobs", as_dict(choice.logprobs).get("content"))
+        if choice.finish_reason and not self.ended:
+            found = as_dict(msgspec.json.decode(data))
+            for kind in ("citations", "search_results"):  # Perplexity repeats them with every chunk
+                self._parts.add(kind, found.get(kind))
             self._end(choice.finish_reason, into)
         if choice.usage is not None:  # one provider puts it there
             into.append(_usage_delta(choice.usage, final=self.ended))
@@ -157,9 +231,11 @@ class ChatDecoder(EventStreamDecoder):
         if thought:
             into.append(ReasoningDelta(thought))
         if piece.refusal:
+            self._refused = True
             into.append(TextDelta(piece.refusal))
         for call in piece.tool_calls or ():
             self._take_call(call, into)
+        self._parts.take(piece)
 
     def _take_call(self, piece: _CallPiece, into: list[Delta]) -> None:
         index = piece.index
@@ -184,14 +260,13 @@ class ChatDecoder(EventStreamDecoder):
             raise self._failures.reported("server_error", "The answer ended with an error")
         self.ended = True
         calls = [call for call in self._calls.values() if call.started]
-        cut = reason in ("length", "model_length", "content_filter")
-        if not cut:
-            into.extend(ToolCallEnd(call.id) for call in calls)
         why = _REASONS.get(reason, "end_turn")
-        if calls and why == "end_turn":
-            why = "tool_use"
-        # A call that a filter tore can only be described as one that a limit tore: it never ran.
-        into.append(AnswerEnd("max_tokens" if calls and cut else why))
+        if why == "end_turn" and (calls or self._refused):
+            why = "refusal" if self._refused else "tool_use"
+        if why not in ("max_tokens", "refusal"):
+            into.extend(ToolCallEnd(call.id) for call in calls)
+        into.extend(self._parts.all())
+        into.append(AnswerEnd(why, reason if why == "refusal" and not self._refused else ""))
 
     def _take_usage(self, chunk: _Chunk, into: list[Delta]) -> None:
         usage = chunk.usage
@@ -227,6 +302,7 @@ def _take_parts(parts: list[dict[str, Any]], into: list[Delta]) -> None:
 
 
 def _usage_delta(usage: _Usage, *, final: bool) -> UsageDelta:
+    sent, said = usage.prompt_tokens, usage.completion_tokens
     read = usage.prompt_cache_hit_tokens
     written = reasoning = None
     if usage.prompt_tokens_details is not None:
@@ -234,7 +310,9 @@ def _usage_delta(usage: _Usage, *, final: bool) -> UsageDelta:
         written = usage.prompt_tokens_details.cache_write_tokens
     if usage.completion_tokens_details is not None:
         reasoning = usage.completion_tokens_details.reasoning_tokens
-    return UsageDelta(usage.prompt_tokens, usage.completion_tokens, read, written, reasoning, final)
+    if reasoning and said is not None and usage.total_tokens == (sent or 0) + said + reasoning:
+        said += reasoning  # xAI counts reasoning apart
+    return UsageDelta(sent, said, read, written, reasoning, final)
 
 
 # --- OpenRouter's record of a request, also of one that was cut ------------------------------------------------------

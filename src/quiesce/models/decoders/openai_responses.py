@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any, Final
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from ... import events
 from ..wire.failures import Failures
-from ..wire.json_values import as_dict
+from ..wire.json_values import as_dict, as_list
 from ..wire.sse import EventStreamDecoder, unreadable_event
 
 
@@ -60,6 +60,11 @@ class _Event(Struct, gc=False):
 
 _decode: Final = msgspec.json.Decoder(_Event).decode
 _TEXT_EVENTS: Final = frozenset({"response.output_text.delta", "response.refusal.delta"})
+_SERVER_TOOLS: Final = frozenset(
+    ["web_search_call", "file_search_call", "code_interpreter_call", "mcp_call", "image_generation_call"]
+)
+_TYPED: Final = frozenset({"function_call", "reasoning", "message"})
+_PROVIDER: Final = "openai-responses"
 _REASONING_EVENTS: Final = frozenset({"response.reasoning_summary_text.delta", "response.reasoning_text.delta"})
 
 
@@ -78,8 +83,9 @@ class ResponsesDecoder(EventStreamDecoder):
     def __init__(self, failures: Failures) -> None:
         super().__init__(failures)
         self._calls: Final[dict[int, _Call]] = {}
-        self._thought: Final[set[str]] = set()
+        self._done: Final[set[object]] = set()
         self._refused = False
+        self._server_tools = False
 
     def take(self, name: bytes, data: bytes, into: list[events.Delta]) -> None:
         """One event."""
@@ -89,7 +95,7 @@ class ResponsesDecoder(EventStreamDecoder):
         try:
             event = _decode(data)
         except msgspec.ValidationError:
-            return self._take_unusual(data)
+            return self._take_unusual(data, into)
         except (msgspec.MsgspecError, UnicodeError) as error:
             raise unreadable_event("OpenAI", data, error) from None
         if self.ended:
@@ -101,20 +107,45 @@ class ResponsesDecoder(EventStreamDecoder):
         elif event.type in _REASONING_EVENTS:
             if event.delta:
                 into.append(events.ReasoningDelta(event.delta))
+        elif event.type == "response.output_item.done" and event.item is not None and event.item.type not in _TYPED:
+            self._take_part(as_dict(msgspec.json.decode(data)), into)
         else:
-            self._take_other(event, into)
+            self._take_other(event, data, into)
         return None
 
-    def _take_unusual(self, data: bytes) -> None:
-        """An event whose fields have other types than those that matter here: one that this decoder does not know."""
+    def take_whole(self, whole: dict[str, Any], into: list[events.Delta]) -> None:
+        """A whole response: its items, and its end."""
+        for index, item in enumerate(map(as_dict, as_list(whole.get("output")))):
+            for part in map(as_dict, as_list(item.get("content"))):
+                text = part.get("text") or part.get("refusal")
+                kind = "output_text" if part.get("type") == "output_text" else part.get("type", "")
+                self._replay({"type": f"response.{kind}.delta", "delta": text}, into)
+            self._replay({"type": "response.output_item.done", "output_index": index, "item": item}, into)
+        self._replay({"type": f"response.{whole.get('status')}", "response": whole}, into)
+
+    def _replay(self, event: dict[str, Any], into: list[events.Delta]) -> None:
+        self.take(b"", msgspec.json.encode(event), into)
+
+    def _take_unusual(self, data: bytes, into: list[events.Delta]) -> None:
+        """An event whose fields have other types than those that are read here: kept, if it is a whole item."""
         try:
             kind: Any = msgspec.json.decode(data)
         except (msgspec.MsgspecError, UnicodeError) as error:
             raise unreadable_event("OpenAI", data, error) from None
         if not isinstance(as_dict(kind).get("type"), str):
             raise unreadable_event("OpenAI", data, ValueError("no type"))
+        if not self.ended and as_dict(kind)["type"] == "response.output_item.done":
+            self._take_part(as_dict(kind), into)
 
-    def _take_other(self, event: _Event, into: list[events.Delta]) -> None:
+    def _take_part(self, event: dict[str, Any], into: list[events.Delta]) -> None:
+        """A whole item that has no type here: a search, a shell call, an image."""
+        item, index = as_dict(event.get("item")), event.get("output_index")
+        if isinstance(item.get("type"), str) and index not in self._done:
+            self._done.add(index)
+            self._server_tools = self._server_tools or item["type"] in _SERVER_TOOLS
+            into.append(events.ProviderPartDelta(_PROVIDER, item["type"], item))
+
+    def _take_other(self, event: _Event, data: bytes, into: list[events.Delta]) -> None:
         match event.type:
             case "response.created" | "response.in_progress":
                 response = event.response or _Response()
@@ -126,6 +157,8 @@ class ResponsesDecoder(EventStreamDecoder):
                 if call is not None and not call.ended and event.delta:
                     call.written = True
                     into.append(events.ToolCallArguments(call.id, event.delta))
+            case "response.output_item.done" if event.item is not None and event.item.type == "message":
+                self._message_done(event.output_index, as_dict(msgspec.json.decode(data)), into)
             case "response.output_item.done" if event.item is not None:
                 self._item_done(event.output_index, event.item, into)
             case "response.completed" | "response.incomplete":
@@ -152,24 +185,34 @@ class ResponsesDecoder(EventStreamDecoder):
                 into.append(events.ToolCallArguments(call.id, item.arguments))
             call.ended = True
             into.append(events.ToolCallEnd(call.id))
-        elif item.type == "reasoning" and item.encrypted_content and item.id not in self._thought:
-            self._thought.add(item.id or "")
-            tag = {"provider": "openai-responses", "id": item.id}
-            into.append(events.ReasoningDelta("", item.encrypted_content, tag))
+        elif item.type == "reasoning" and item.encrypted_content and index not in self._done:
+            self._done.add(index)
+            into.append(events.ReasoningDelta("", item.encrypted_content, {"provider": _PROVIDER, "id": item.id}))
+
+    def _message_done(self, index: int | None, event: dict[str, Any], into: list[events.Delta]) -> None:
+        """What a message has besides its words: its phase, citations, and the logprobs that were asked for."""
+        item = as_dict(event.get("item"))
+        found = {"phase": item["phase"]} if item.get("phase") else {}
+        for part in map(as_dict, as_list(item.get("content"))):
+            found |= {name: part[name] for name in ("annotations", "logprobs") if part.get(name)}
+        if found and index not in self._done:
+            self._done.add(index)
+            into.append(events.ProviderPartDelta(_PROVIDER, "message", found))
 
     def _end(self, response: _Response, into: list[events.Delta]) -> None:
         usage = response.usage
         if usage is not None:
-            into.append(_usage_delta(usage))
+            into.append(structs.replace(_usage_delta(usage), server_tools=self._server_tools))
         why = response.incomplete_details.reason if response.incomplete_details is not None else None
         self.ended = self.done = True
-        into.append(events.AnswerEnd(self._reason(why)))
+        reason = self._reason(why)
+        into.append(events.AnswerEnd(reason, why or "" if reason == "refusal" else ""))
 
     def _reason(self, why: str | None) -> events.AnswerStop:
-        if any(not call.ended for call in self._calls.values()) or why == "max_output_tokens":
-            return "max_tokens"
         if why == "content_filter" or self._refused:
             return "refusal"
+        if any(not call.ended for call in self._calls.values()) or why == "max_output_tokens":
+            return "max_tokens"
         return "tool_use" if self._calls else "end_turn"
 
 

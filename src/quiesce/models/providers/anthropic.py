@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar, Final, Unpack
 
 import httpx2
 
-from ...messages import Document, Image, Reasoning, ToolCall, ToolResult
-from ..base import CachePolicy, ModelRequest
-from ..decoders.anthropic_messages import MessagesDecoder
-from ..wire import convert
+from ...messages import AssistantContent, Document, Image, ProviderPart, Reasoning, ToolCall, ToolResult
+from ..base import CachePolicy, ModelRequest, switches_thinking_on
+from ..decoders.anthropic_messages import SERVER_CALLS, MessagesDecoder
+from ..wire import convert, schemas
 from ..wire.encoding import MessageEncoder, encode
 from ..wire.failures import no_key
 from ..wire.http import PlainModel, WireOptions, headers_in, headers_of
@@ -32,8 +32,8 @@ class Anthropic(PlainModel):
     max_tokens  the limit on an answer, when the request names none
     cache       mark the stable beginning of the conversation for caching: True, False, or how long ("5m", "1h")
 
-    The rest as for `WireModel`; the key is taken from ANTHROPIC_API_KEY. Thinking and the like go into `settings` or
-    `extra_body`, in the provider's own words. Raises `AuthenticationFailed`.
+    The rest as for `WireModel`; the key is taken from ANTHROPIC_API_KEY or ANTHROPIC_AUTH_TOKEN. Thinking and the like
+    go into `settings` or `extra_body`, in the provider's own words. Raises `AuthenticationFailed`.
     """
 
     provider = "anthropic"
@@ -51,7 +51,7 @@ class Anthropic(PlainModel):
         cache: CachePolicy = True,
         **options: Unpack[WireOptions],
     ) -> None:
-        key = api_key or os.environ.get("ANTHROPIC_API_KEY")
+        key = api_key or os.environ.get("ANTHROPIC_API_KEY") or os.environ.get("ANTHROPIC_AUTH_TOKEN")
         if not key:
             raise no_key("Anthropic", "ANTHROPIC_API_KEY")
         address = base_url or os.environ.get("ANTHROPIC_BASE_URL") or "https://api.anthropic.com"
@@ -76,7 +76,7 @@ class Anthropic(PlainModel):
     @property
     def supports_prefill(self) -> bool:
         """Whether a request may end in the beginning of the answer: up to Claude 4.5, and without thinking."""
-        return "thinking" not in self.extra_body and convert.takes_prefill(self.model)
+        return not switches_thinking_on(self.extra_body) and convert.takes_prefill(self.model)
 
     def body(self, request: ModelRequest, *, encoded: bool = False) -> dict[str, Any]:
         """The request as the API wants it."""
@@ -88,23 +88,31 @@ class Anthropic(PlainModel):
             "max_tokens": limit or self._max_tokens,
             "messages": self._messages.items(request.messages, encoded=encoded, open_end=cache is not None),
         }
-        if request.instructions:
-            body["system"] = [{"type": "text", "text": request.instructions}]
+        instructions, wanted = request.instructions, request.output_schema
+        if wanted is not None:
+            schema = schemas.for_output(wanted, schemas.ANTHROPIC)
+            if schema is None:
+                instructions = schemas.in_words(instructions, wanted)
+            else:
+                body["output_config"] = {"format": {"type": "json_schema", "schema": schema}}
+        if instructions:
+            body["system"] = [{"type": "text", "text": instructions}]
         if request.tools:
             body["tools"] = [
-                {"name": tool.name, "description": tool.description, "input_schema": tool.schema}
+                {"name": tool.name, "description": tool.description, "input_schema": schemas.for_tool(tool.schema)}
                 for tool in request.tools
             ]
         choice = convert.tool_choice(request, "Anthropic")
         if choice is not None:
             kinds = {"auto": "auto", "none": "none", "required": "any"}
             body["tool_choice"] = {"type": kinds[choice]} if choice in kinds else {"type": "tool", "name": choice}
-        if request.output_schema is not None:
-            schema = convert.closed_schema(request.output_schema)
-            body["output_config"] = {"format": {"type": "json_schema", "schema": schema}}
         if cache is not None:
             _mark(body, cache)
-        return convert.merged(body, settings, self.extra_body)
+        whole = convert.merged(body, settings, self.extra_body)
+        budget = as_dict(whole.get("thinking")).get("budget_tokens")
+        if isinstance(budget, int) and budget >= whole["max_tokens"]:  # the limit is meant for the answer
+            whole["max_tokens"] += budget
+        return whole
 
 
 def _cache_mark(cache: CachePolicy) -> dict[str, Any] | None:
@@ -148,6 +156,24 @@ class _AnthropicFormat(MessageFormat):
             return {"type": "redacted_thinking", "data": part.signature}
         return {"type": "thinking", "thinking": part.text, "signature": part.signature}
 
+    def assistant_blocks(self, content: Iterable[AssistantContent]) -> list[Block]:
+        """The blocks, without a server tool that has no result: it is refused before a prompt.
+
+        Beside calls of the agent's own tools it stays: its result comes in the answer to theirs.
+        """
+        blocks = super().assistant_blocks(content)
+        if any(block["type"] == "tool_use" for block in blocks):
+            return blocks
+        answered = {block.get("tool_use_id") for block in blocks}
+        return [block for block in blocks if block["type"] not in SERVER_CALLS or block.get("id") in answered]
+
+    def add_provider_part(self, part: ProviderPart, blocks: list[Block]) -> None:
+        """Citations belong to the text before them."""
+        if part.kind != "citations":
+            blocks.append(dict(part.data))
+        elif blocks and blocks[-1]["type"] == "text":
+            blocks[-1]["citations"] = part.data["citations"]
+
     def result(self, result: ToolResult) -> Iterator[Block]:
         shown = [self.part(part) for part in result.content]
         answer = {"type": "tool_result", "tool_use_id": result.call_id, "content": shown}
@@ -157,7 +183,7 @@ class _AnthropicFormat(MessageFormat):
 def _source(part: Image | Document) -> dict[str, Any]:
     if part.url is not None:
         return {"type": "url", "url": part.url}
-    return {"type": "base64", "media_type": part.media_type, "data": convert.base64_of(part.data or b"")}
+    return {"type": "base64", "media_type": convert.media_type_of(part), "data": convert.base64_of(part.data or b"")}
 
 
 _FORMAT: Final = _AnthropicFormat()

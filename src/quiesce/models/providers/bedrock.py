@@ -17,13 +17,23 @@ import httpx2
 import msgspec
 
 from ...errors import AuthenticationFailed, ConfigurationError
-from ...messages import Document, Image, Reasoning, ToolCall, ToolResult, UserContent
-from ..base import ModelRequest
+from ...messages import (
+    AssistantContent,
+    Document,
+    Image,
+    ProviderPart,
+    Reasoning,
+    ToolCall,
+    ToolResult,
+    UserContent,
+)
+from ..base import ModelRequest, switches_thinking_on
 from ..decoders.bedrock_converse import ConverseDecoder
-from ..wire import convert
+from ..wire import convert, schemas
 from ..wire.encoding import MessageEncoder, encode
 from ..wire.extra import extra
 from ..wire.http import PlainModel, WireOptions
+from ..wire.json_values import as_dict
 from ..wire.message_format import Block, MessageFormat
 from .compatible import vocabulary_of
 
@@ -99,7 +109,7 @@ class Bedrock(PlainModel):
     @property
     def supports_prefill(self) -> bool:
         """Whether a request may end in the beginning of the answer: with Claude, up to 4.5."""
-        return "additionalModelRequestFields" not in self.extra_body and convert.takes_prefill(self.model)
+        return not switches_thinking_on(self.extra_body) and convert.takes_prefill(self.model)
 
     async def _headers(self, url: str, content: bytes) -> dict[str, str]:
         headers = {"content-type": "application/json", **self.extra_headers}
@@ -150,8 +160,15 @@ class Bedrock(PlainModel):
         body: dict[str, Any] = {"messages": self._messages.items(request.messages, encoded=encoded, open_end=cache)}
         if inference:
             body["inferenceConfig"] = inference
-        if request.instructions:
-            body["system"] = [{"text": request.instructions}]
+        made = schemas.for_output(request.output_schema or {}, schemas.ANTHROPIC)
+        instructions = request.instructions
+        if made is not None:
+            wanted = {"jsonSchema": {"name": "answer", "schema": msgspec.json.encode(made).decode()}}
+            body["outputConfig"] = {"textFormat": {"type": "json_schema", "structure": wanted}}
+        elif request.output_schema is not None:
+            instructions = schemas.in_words(instructions, request.output_schema)
+        if instructions:
+            body["system"] = [{"text": instructions}]
         tools = list(_tools(request, self._messages.called(request.messages)))
         if tools:
             tool_config: dict[str, Any] = {"tools": tools}
@@ -162,15 +179,21 @@ class Bedrock(PlainModel):
         if choice is not None:
             kinds: dict[str, dict[str, Any]] = {"auto": {"auto": {}}, "required": {"any": {}}}
             body["toolConfig"]["toolChoice"] = kinds.get(choice) or {"tool": {"name": choice}}
-        if request.output_schema is not None:
-            schema = msgspec.json.encode(convert.closed_schema(request.output_schema)).decode()
-            wanted = {"jsonSchema": {"name": "answer", "schema": schema}}
-            body["outputConfig"] = {"textFormat": {"type": "json_schema", "structure": wanted}}
         if cache:
             for blocks in (tools, body.get("system"), body["messages"][-1]["content"]):
                 if blocks:
                     blocks.append({"cachePoint": {"type": "default"}})
-        return convert.merged(body, settings, self.extra_body)
+        return _with_room(convert.merged(body, settings, self.extra_body))
+
+
+def _with_room(body: dict[str, Any]) -> dict[str, Any]:
+    """The body, with a limit on the answer that exceeds the budget for thinking."""
+    fields = as_dict(body.get("additionalModelRequestFields"))
+    budget = as_dict(fields.get("thinking") or fields.get("reasoning_config")).get("budget_tokens")
+    limits = as_dict(body.get("inferenceConfig"))
+    if isinstance(budget, int) and budget >= limits.get("maxTokens", budget + 1):
+        limits["maxTokens"] += budget
+    return body
 
 
 def _profile_region(session: Any) -> str | None:
@@ -190,12 +213,23 @@ def _tools(request: ModelRequest, called: Iterable[str]) -> Iterator[dict[str, A
     offered: set[str] = set()
     for tool in request.tools:
         offered.add(tool.name)
-        yield {"toolSpec": {"name": tool.name, "description": tool.description, "inputSchema": {"json": tool.schema}}}
+        yield {
+            "toolSpec": {
+                "name": tool.name,
+                "description": tool.description,
+                "inputSchema": {"json": schemas.for_tool(tool.schema)},
+            }
+        }
     for name in called:
         if name not in offered:
             offered.add(name)
             schema: dict[str, Any] = {"type": "object", "properties": {}}
             yield {"toolSpec": {"name": name, "description": "No longer available.", "inputSchema": {"json": schema}}}
+
+
+def _is_open_server_call(block: Block, answered: set[Any]) -> bool:
+    use = block.get("toolUse", {})
+    return use.get("type") == "server_tool_use" and use.get("toolUseId") not in answered
 
 
 class _BedrockFormat(MessageFormat):
@@ -213,7 +247,7 @@ class _BedrockFormat(MessageFormat):
         if part.data is None:
             raise convert.not_by_address("Bedrock", "image")
         source = {"bytes": convert.base64_of(part.data)}
-        return {"image": {"format": part.media_type.rpartition("/")[2], "source": source}}
+        return {"image": {"format": convert.media_type_of(part).rpartition("/")[2], "source": source}}
 
     def document(self, part: Document) -> Block:
         if part.data is None:
@@ -229,6 +263,17 @@ class _BedrockFormat(MessageFormat):
         if convert.is_redacted(part):
             return {"reasoningContent": {"redactedContent": part.signature}}
         return {"reasoningContent": {"reasoningText": {"text": part.text, "signature": part.signature}}}
+
+    def assistant_blocks(self, content: Iterable[AssistantContent]) -> list[Block]:
+        """The blocks; a server tool that a stop cut is left out, because a call without its result is refused."""
+        blocks = super().assistant_blocks(content)
+        answered = {block["toolResult"].get("toolUseId") for block in blocks if "toolResult" in block}
+        return [block for block in blocks if not _is_open_server_call(block, answered)]
+
+    def add_provider_part(self, part: ProviderPart, blocks: list[Block]) -> None:
+        """Citations have no place in a request."""
+        if part.kind != "citations":
+            blocks.append(dict(part.data))
 
     def result(self, result: ToolResult) -> Iterator[Block]:
         answer = {"toolUseId": result.call_id, "content": [self.part(part) for part in result.content]}

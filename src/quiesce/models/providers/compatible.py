@@ -24,6 +24,7 @@ class Server(Struct, frozen=True):
     short_ids        whether call ids must be nine letters and digits
     reasoning_field  the field in which reasoning is taken back during a tool loop, if it is
     prefill          what a request carries that ends in the beginning of its answer; None when it may not end so
+    documents        how it takes documents: as a file, as a file or by address, or as a "document_url"
     after_hang_up    tokens that it still writes after a hang-up, because it notices only with the next one
     """
 
@@ -39,6 +40,7 @@ class Server(Struct, frozen=True):
     short_ids: bool = False
     reasoning_field: str | None = None
     prefill: Mapping[str, Any] | None = None
+    documents: Literal["file", "file or url", "document_url"] = "file"
     after_hang_up: float = 0.0
 
 
@@ -69,6 +71,7 @@ SERVERS: Final[Mapping[str, Server]] = {
         "OPENROUTER_API_KEY",
         body={"usage": {"include": True}},
         stop_policy="lookup",
+        documents="file or url",
     ),
     "deepseek": Server(
         "DeepSeek",
@@ -79,12 +82,44 @@ SERVERS: Final[Mapping[str, Server]] = {
         structured="json_object",
         reasoning_field="reasoning_content",
     ),
-    "mistral": Server("Mistral", "https://api.mistral.ai/v1", "MISTRAL_API_KEY", tokenizer="mistral", short_ids=True),
+    "mistral": Server(
+        "Mistral",
+        "https://api.mistral.ai/v1",
+        "MISTRAL_API_KEY",
+        tokenizer="mistral",
+        short_ids=True,
+        documents="document_url",
+    ),
     "groq": Server(
-        "Groq", "https://api.groq.com/openai/v1", "GROQ_API_KEY", body=_USAGE_AT_END, max_tokens="max_completion_tokens"
+        "Groq",
+        "https://api.groq.com/openai/v1",
+        "GROQ_API_KEY",
+        body=_USAGE_AT_END,
+        max_tokens="max_completion_tokens",
     ),
     "xai": Server("xAI", "https://api.x.ai/v1", "XAI_API_KEY", body=_USAGE_AT_END),
-    "together": Server("Together", "https://api.together.xyz/v1", "TOGETHER_API_KEY", body=_USAGE_AT_END),
+    "together": Server(
+        "Together", "https://api.together.xyz/v1", "TOGETHER_API_KEY", "TOGETHER_BASE_URL", body=_USAGE_AT_END
+    ),
+    "fireworks": Server(
+        "Fireworks",
+        "https://api.fireworks.ai/inference/v1",
+        "FIREWORKS_API_KEY",
+        body=_USAGE_AT_END,
+    ),
+    "cerebras": Server(
+        "Cerebras",
+        "https://api.cerebras.ai/v1",
+        "CEREBRAS_API_KEY",
+        body=_USAGE_AT_END,
+        max_tokens="max_completion_tokens",
+    ),
+    "perplexity": Server("Perplexity", "https://api.perplexity.ai", "PERPLEXITY_API_KEY", "PERPLEXITY_BASE_URL"),
+    "huggingface": Server("Hugging Face", "https://router.huggingface.co/v1", "HF_TOKEN", body=_USAGE_AT_END),
+    "github": Server("GitHub Models", "https://models.github.ai/inference", "GITHUB_TOKEN", body=_USAGE_AT_END),
+    # Its address holds the account: https://<account>.snowflakecomputing.com/api/v2/cortex/v1
+    "snowflake": Server("Snowflake Cortex", None, "SNOWFLAKE_PAT", "SNOWFLAKE_BASE_URL"),
+    "lmstudio": Server("LM Studio", "http://localhost:1234/v1", None, "LMSTUDIO_BASE_URL", body=_USAGE_AT_END),
     "litellm": Server(
         "LiteLLM proxy", "http://localhost:4000", "LITELLM_API_KEY", "LITELLM_BASE_URL", body=_USAGE_AT_END
     ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import re
 import urllib.parse
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Any, ClassVar, Final, Unpack
@@ -11,10 +12,20 @@ from typing import Any, ClassVar, Final, Unpack
 import httpx2
 import msgspec
 
-from ...messages import AssistantContent, Document, Image, Reasoning, Text, ToolCall, ToolResult
+from ...messages import AssistantContent, Document, Image, ProviderPart, Reasoning, Text, ToolCall, ToolResult
 from ..base import ModelRequest
 from ..decoders.gemini import GeminiDecoder
-from ..wire.convert import SEE_ATTACHMENT, base64_of, merged, renamed, settings_of, tool_choice
+from ..wire import schemas
+from ..wire.convert import (
+    SEE_ATTACHMENT,
+    base64_of,
+    media_type_of,
+    merged,
+    one_answer,
+    renamed,
+    settings_of,
+    tool_choice,
+)
 from ..wire.encoding import MessageEncoder, encode
 from ..wire.failures import no_key
 from ..wire.http import PlainModel, WireOptions
@@ -33,6 +44,9 @@ _GENERATION: Final = {
 }
 # What Google documents for calls that another model made, in place of the signature that its own calls carry.
 _NO_SIGNATURE: Final = "skip_thought_signature_validator"
+
+
+_NUMBERED: Final = re.compile(r"call_[\d_]+")
 
 
 class Gemini(PlainModel):
@@ -60,6 +74,8 @@ class Gemini(PlainModel):
         key = api_key or os.environ.get("GEMINI_API_KEY") or os.environ.get("GOOGLE_API_KEY")
         if not key and access_token is None:
             raise no_key("Gemini", "GEMINI_API_KEY")
+        given = os.environ.get("GOOGLE_GEMINI_BASE_URL", "").rstrip("/")
+        base_url = base_url or (f"{given}/v1beta" if given else None)
         if base_url is not None:  # Vertex AI, or a server with any model
             self.tokenizer = vocabulary_of(model)
         super().__init__(model, api_key=key, base_url=base_url or _ADDRESS, **options)
@@ -98,13 +114,13 @@ class Gemini(PlainModel):
         if limit is not None:
             generation["maxOutputTokens"] = limit
         if request.output_schema is not None:
-            generation |= {"responseMimeType": "application/json", "responseJsonSchema": request.output_schema}
+            generation |= {"responseMimeType": "application/json", "responseJsonSchema": _schema(request.output_schema)}
         body: dict[str, Any] = {"contents": self._messages.items(request.messages, encoded=encoded)}
         if request.instructions:
             body["systemInstruction"] = {"parts": [{"text": request.instructions}]}
         if request.tools:
             declared = [
-                {"name": tool.name, "description": tool.description, "parametersJsonSchema": tool.schema}
+                {"name": tool.name, "description": tool.description, "parametersJsonSchema": _schema(tool.schema)}
                 for tool in request.tools
             ]
             body["tools"] = [{"functionDeclarations": declared}]
@@ -115,7 +131,9 @@ class Gemini(PlainModel):
             body["toolConfig"] = {"functionCallingConfig": {"mode": mode, **named}}
         if generation:
             body["generationConfig"] = generation
-        return merged(body, settings, self.extra_body)
+        whole = merged(body, settings, self.extra_body)
+        one_answer(as_dict(whole.get("generationConfig")).get("candidateCount"), "Gemini")
+        return whole
 
 
 # --- The conversation ----------------------------------------------------------------------------------------------
@@ -149,22 +167,38 @@ class _GeminiFormat(MessageFormat):
 
     def call(self, call: ToolCall) -> Block:
         signature = _signature(call)
-        called: Block = {"functionCall": {"name": call.name, "args": call.arguments}}
+        called: Block = {"functionCall": {"name": call.name, "args": call.arguments, **_id(call.id)}}
         return called | {"thoughtSignature": signature} if signature else called
 
     def reasoning(self, part: Reasoning) -> Block:
-        return {"text": part.text, "thoughtSignature": part.signature}
+        thought = {"thought": True} if part.text else {}
+        return {"text": part.text, **thought, "thoughtSignature": part.signature}
+
+    def add_provider_part(self, part: ProviderPart, blocks: list[Block]) -> None:
+        """A part of the answer; what was said about the answer, such as its sources, has no place in a request."""
+        if not part.kind.endswith(("Metadata", "Result")) or part.kind == "codeExecutionResult":
+            blocks.append(dict(part.data))
 
     def result(self, result: ToolResult) -> Iterator[Block]:
         text = result.text or SEE_ATTACHMENT
-        yield {"functionResponse": {"name": result.name, "response": {"error" if result.is_error else "output": text}}}
+        answer = {"error" if result.is_error else "output": text}
+        yield {"functionResponse": {"name": result.name, "response": answer, **_id(result.call_id)}}
         yield from (self.part(part) for part in result.content if not isinstance(part, Text))
+
+
+def _schema(schema: dict[str, Any]) -> dict[str, Any]:
+    return schemas.for_output(schema, schemas.GEMINI) or schema
 
 
 def _file(part: Image | Document) -> Block:
     if part.data is None:
-        return {"fileData": {"mimeType": part.media_type, "fileUri": part.url}}
-    return {"inlineData": {"mimeType": part.media_type, "data": base64_of(part.data)}}
+        return {"fileData": {"mimeType": media_type_of(part), "fileUri": part.url}}
+    return {"inlineData": {"mimeType": media_type_of(part), "data": base64_of(part.data)}}
+
+
+def _id(call_id: str) -> dict[str, str]:
+    """The id of a call, when Gemini gave it one. The others are numbered here."""
+    return {} if _NUMBERED.fullmatch(call_id) else {"id": call_id}
 
 
 def _signature(call: ToolCall) -> str | None:

@@ -8,14 +8,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, Unpack
 
 import httpx2
-import msgspec
 
 from ... import messages
 from ...errors import ConfigurationError, ModelNotFound, UnknownModel
 from ...events import UsageDelta
 from ..base import ModelRequest
 from ..decoders.openai_chat import ChatDecoder, usage_of_generation
-from ..wire import convert
+from ..wire import convert, schemas
 from ..wire.attachments import sendable
 from ..wire.encoding import MessageEncoder, encode
 from ..wire.failures import no_key
@@ -30,8 +29,6 @@ class OpenAIChat(PlainModel):
     `WireModel`. Raises `AuthenticationFailed` without a key where one is needed, and `ConfigurationError` where the
     address is not known.
     """
-
-    decoder = ChatDecoder
 
     def __init__(
         self,
@@ -52,8 +49,12 @@ class OpenAIChat(PlainModel):
         self.supports_prefill: Final = self.server.prefill is not None
         self.after_hang_up: Final = self.server.after_hang_up
         self._headers: Final = openai_headers(key, self.extra_headers, own=self.server.key == SERVERS["openai"].key)
-        self._settled: Final = MessageEncoder(_ChatFormat(self.server, in_tool_loop=False).message)
-        self._in_tool_loop: Final = MessageEncoder(_ChatFormat(self.server, in_tool_loop=True).message)
+        self._settled: Final = MessageEncoder(_ChatFormat(self.server, self.provider, in_tool_loop=False).message)
+        self._in_tool_loop: Final = MessageEncoder(_ChatFormat(self.server, self.provider, in_tool_loop=True).message)
+
+    def _decoder(self, request: ModelRequest) -> ChatDecoder:
+        del request
+        return ChatDecoder(self._failures, provider=self.provider)
 
     async def _address(self) -> str:
         """Where requests go."""
@@ -86,9 +87,12 @@ class OpenAIChat(PlainModel):
         if self.server.prefill and request.messages and isinstance(request.messages[-1], messages.AssistantMessage):
             body |= self.server.prefill
         settings, limit = convert.settings_of(request)
+        body |= convert.renamed(settings, {"stop_sequences": "stop"})
         if limit is not None:
             body[self.server.max_tokens] = limit
-        return convert.merged(self.server.body, body, settings, self.extra_body)
+        whole = convert.merged(self.server.body, body, settings, self.extra_body)
+        convert.one_answer(whole.get("n"), self.server.label)
+        return whole
 
     def _response_format(self, schema: dict[str, Any]) -> dict[str, Any]:
         if self.server.structured == "json_object":
@@ -98,8 +102,7 @@ class OpenAIChat(PlainModel):
     def _messages(self, request: ModelRequest, *, encoded: bool) -> list[Any]:
         instructions = request.instructions or ""
         if request.output_schema is not None and self.server.structured == "json_object":
-            wanted = msgspec.json.encode(request.output_schema).decode()
-            instructions = f"{instructions}\n\nAnswer with JSON that fits this schema: {wanted}".strip()
+            instructions = schemas.in_words(instructions, request.output_schema)
         first = [{"role": "system", "content": instructions}] if instructions else []
         settled, loop = self._split(request.messages)
         return [
@@ -163,8 +166,9 @@ def address_of(server: Server) -> str:
 class _ChatFormat:
     """`in_tool_loop`: the messages follow the last prompt, so that reasoning is taken back."""
 
-    def __init__(self, server: Server, *, in_tool_loop: bool) -> None:
+    def __init__(self, server: Server, provider: str, *, in_tool_loop: bool) -> None:
         self.server: Final = server
+        self._provider: Final = provider
         self._takes_reasoning: Final = server.reasoning_field if in_tool_loop else None
 
     def message(self, message: messages.Message) -> Iterator[dict[str, Any]]:
@@ -196,7 +200,9 @@ class _ChatFormat:
                 words = convert.text_of_document(part)
                 if words is not None:
                     return {"type": "text", "text": words}
-                if part.data is None:
+                if self.server.documents == "document_url":
+                    return {"type": "document_url", "document_url": convert.data_url(part)}
+                if part.data is None and self.server.documents != "file or url":
                     raise convert.not_by_address(self.server.label, "document")
                 return {
                     "type": "file",
@@ -218,7 +224,10 @@ class _ChatFormat:
         if self._takes_reasoning is not None and calls:
             thought = "".join(part.text for part in message.content if isinstance(part, messages.Reasoning))
             said |= {self._takes_reasoning: thought} if thought else {}
-        if said["content"] is None and not calls:  # nothing but reasoning, which is not taken back
+        for part in message.content:
+            if isinstance(part, messages.ProviderPart) and part.provider == self._provider:
+                said |= _sent_back(part)
+        if said["content"] is None and not calls and "audio" not in said:  # nothing that is taken back
             said["content"] = convert.NO_ANSWER
         return said
 
@@ -233,3 +242,14 @@ class _ChatFormat:
 
     def _id(self, call_id: str) -> str:
         return convert.short_id(call_id) if self.server.short_ids else call_id
+
+
+def _sent_back(part: messages.ProviderPart) -> dict[str, Any]:
+    """A part in the message that it came in: audio by its id, what is about the answer not at all."""
+    match part.kind:
+        case "annotations" | "citations" | "search_results" | "logprobs":
+            return {}
+        case "audio":
+            return {"audio": {"id": part.data["audio"].get("id")}}
+        case _:
+            return part.data

@@ -11,11 +11,28 @@ from ... import messages
 from ...events import UsageDelta
 from ..base import ModelRequest
 from ..decoders.openai_responses import ResponsesDecoder, usage_of
-from ..wire import convert
+from ..wire import convert, schemas
 from ..wire.encoding import MessageEncoder, encode
 from ..wire.http import PlainModel, WireOptions
+from ..wire.json_values import as_dict
 from .compatible import SERVERS, vocabulary_of
 from .openai_chat import address_of, key_for, openai_headers
+
+# These are nothing without their ids.
+_WITH_ID: Final = frozenset(
+    {
+        "image_generation_call",
+        "code_interpreter_call",
+        "file_search_call",
+        "local_shell_call",
+        "mcp_list_tools",
+        "mcp_approval_request",
+        "mcp_call",
+        "program",
+        "program_output",
+    }
+)
+_NOT_RUN: Final = "Not run: this program has no such tool."
 
 
 class OpenAIResponses(PlainModel):
@@ -81,7 +98,7 @@ class OpenAIResponses(PlainModel):
                     "type": "function",
                     "name": tool.name,
                     "description": tool.description,
-                    "parameters": tool.schema,
+                    "parameters": schemas.for_tool(tool.schema),
                     "strict": False,
                 }
                 for tool in request.tools
@@ -93,6 +110,8 @@ class OpenAIResponses(PlainModel):
         if request.output_schema is not None:
             body["text"] = {"format": {"type": "json_schema", **convert.answer_format(request.output_schema)}}
         settings, limit = convert.settings_of(request)
+        if settings.pop("stop_sequences", None):
+            raise convert.no_setting("OpenAI's Responses API", "stop_sequences", 'use "openai:" (Chat Completions)')
         if limit is not None:
             body["max_output_tokens"] = limit
         return convert.merged(body, settings, self.extra_body)
@@ -130,7 +149,10 @@ def _assistant(message: messages.AssistantMessage) -> Iterator[dict[str, Any]]:
     for index, part in enumerate(message.content):
         match part:
             case messages.Text(text) | messages.CutNote(text):
-                yield {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": text}]}
+                yield _said(text, message.content[index + 1 : index + 2])
+            case messages.ProviderPart():
+                if part.provider == "openai-responses" and part.kind != "message":
+                    yield from _item_back(part)
             case messages.ToolCall():
                 yield {
                     "type": "function_call",
@@ -143,15 +165,54 @@ def _assistant(message: messages.AssistantMessage) -> Iterator[dict[str, Any]]:
                 led_to = next(
                     (each for each in message.content[index + 1 :] if not isinstance(each, messages.Reasoning)), None
                 )
-                if convert.is_from("openai-responses", part) and isinstance(led_to, messages.Text | messages.ToolCall):
+                kept = messages.Text | messages.ToolCall | messages.ProviderPart
+                if convert.is_from("openai-responses", part) and isinstance(led_to, kept):
                     yield _reasoning(part)
 
 
+def _said(text: str, following: tuple[messages.AssistantContent, ...]) -> dict[str, Any]:
+    """A message, with the phase and the citations that it came with."""
+    said: dict[str, Any] = {"type": "output_text", "text": text}
+    item = {"type": "message", "role": "assistant", "content": [said]}
+    for part in following:
+        if isinstance(part, messages.ProviderPart) and (part.provider, part.kind) == ("openai-responses", "message"):
+            said |= {name: part.data[name] for name in ("annotations",) if name in part.data}
+            item |= {name: part.data[name] for name in ("phase",) if name in part.data}
+    return item
+
+
 def _reasoning(part: messages.Reasoning) -> dict[str, Any]:
+    """Without its id: where answers are stored, an item with an id is refused before one that has none."""
     summary = [{"type": "summary_text", "text": part.text}] if part.text else []
-    item = {"type": "reasoning", "summary": summary, "encrypted_content": part.signature}
-    given = (part.provider_data or {}).get("id")
-    return item | {"id": given} if given else item
+    return {"type": "reasoning", "summary": summary, "encrypted_content": part.signature}
+
+
+def _item_back(part: messages.ProviderPart) -> Iterator[dict[str, Any]]:
+    """An item as it came, and the output that the API wants for a call that is not run here."""
+    item = part.data if part.kind in _WITH_ID else {name: each for name, each in part.data.items() if name != "id"}
+    call = {"call_id": part.data.get("call_id")}
+    match part.kind:
+        case "computer_call":  # its output would be a screenshot
+            return
+        case "custom_tool_call":
+            output = {"type": "custom_tool_call_output", **call, "output": _NOT_RUN}
+        case "local_shell_call":
+            output = {"type": "local_shell_call_output", "id": part.data.get("call_id"), "output": _NOT_RUN}
+        case "apply_patch_call":
+            output = {"type": "apply_patch_call_output", **call, "status": "failed", "output": _NOT_RUN}
+        case "shell_call" if as_dict(part.data.get("environment")).get("type") in (None, "local"):
+            failed = {"stdout": "", "stderr": _NOT_RUN, "outcome": {"type": "exit", "exit_code": 1}}
+            output = {"type": "shell_call_output", **call, "output": [failed]}
+        case "mcp_approval_request":
+            output = {"type": "mcp_approval_response", "approval_request_id": part.data.get("id"), "approve": False}
+        case "tool_search_call" if part.data.get("execution") == "client":
+            none: list[Any] = []
+            output = {"type": "tool_search_output", **call, "execution": "client", "tools": none}
+        case _:
+            yield item
+            return
+    yield item
+    yield output
 
 
 def _result(result: messages.ToolResult) -> dict[str, Any]:

@@ -14,6 +14,7 @@ import msgspec
 from ...errors import RequestRejected
 from ...messages import AssistantMessage, CutNote, Document, Image, Reasoning, Text, ToolCall
 from ..base import ModelRequest
+from . import schemas
 from .json_values import as_dict, as_list
 
 # Providers refuse a message without content, and some an attachment without words.
@@ -23,6 +24,8 @@ SEE_ATTACHMENT: Final = "(See the attachment.)"
 _SHORT_ID: Final = re.compile(r"[a-zA-Z0-9]{9}")
 # Claude's version, wherever in the name it is, and not the date after it.
 _CLAUDE: Final = re.compile(r"claude-(?:[a-z]+-)?(\d)(?:[-.](\d{1,2})(?!\d))?")
+# Lists in settings that are added to those of a request.
+_ADDED: Final = frozenset({"tools", "include"})
 _LETTERS: Final = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 
@@ -31,11 +34,16 @@ def base64_of(data: bytes) -> str:
     return base64.b64encode(data).decode()
 
 
+def media_type_of(part: Image | Document) -> str:
+    """The registered name of an attachment's type: `image/jpg`, which many programs write, is refused."""
+    return "image/jpeg" if part.media_type == "image/jpg" else part.media_type
+
+
 def data_url(part: Image | Document) -> str:
     """An attachment as an address: its own, or one that holds its bytes."""
     if part.url is not None:
         return part.url
-    return f"data:{part.media_type};base64,{base64_of(part.data or b'')}"
+    return f"data:{media_type_of(part)};base64,{base64_of(part.data or b'')}"
 
 
 def text_of_document(part: Document) -> str | None:
@@ -141,45 +149,10 @@ def short_id(call_id: str) -> str:
     return "".join(letters)
 
 
-def closed_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """The schema with `additionalProperties: false` wherever it says nothing about them, as strict modes want it."""
-    return as_dict(_closed(dict(schema)))
-
-
-def _closed(node: Any) -> Any:
-    if isinstance(node, list):
-        return [_closed(each) for each in as_list(node)]
-    if not isinstance(node, dict):
-        return node
-    closed: dict[str, Any] = {key: _closed(value) for key, value in as_dict(node).items()}
-    if isinstance(closed.get("properties"), dict) or closed.get("type") == "object":
-        closed.setdefault("additionalProperties", False)
-    return closed
-
-
-def is_strict(schema: Any) -> bool:
-    """Whether a closed schema keeps the rules of strict modes: an object at the root, everything required."""
-    return as_dict(schema).get("type") == "object" and _all_required(schema)
-
-
-def _all_required(node: Any) -> bool:
-    if isinstance(node, list):
-        return all(_all_required(each) for each in as_list(node))
-    if not isinstance(node, dict):
-        return True
-    here = as_dict(node)
-    if set(as_dict(here.get("properties"))) != set(as_list(here.get("required"))):
-        return False
-    if here.get("additionalProperties") not in (None, False) or "default" in here:
-        return False
-    return all(_all_required(each) for each in here.values())
-
-
 def answer_format(schema: dict[str, Any]) -> dict[str, Any]:
     """The format of an answer that must fit a schema, for OpenAI: strict, where the schema allows it."""
-    closed = closed_schema(schema)
-    strict = is_strict(closed)
-    return {"name": "answer", "schema": closed if strict else schema, "strict": strict}
+    strict = schemas.for_output(schema, schemas.OPENAI)
+    return {"name": "answer", "schema": strict or schemas.with_object_root(schema), "strict": strict is not None}
 
 
 def function_tools(request: ModelRequest) -> list[dict[str, Any]]:
@@ -187,7 +160,11 @@ def function_tools(request: ModelRequest) -> list[dict[str, Any]]:
     return [
         {
             "type": "function",
-            "function": {"name": tool.name, "description": tool.description, "parameters": tool.schema},
+            "function": {
+                "name": tool.name,
+                "description": tool.description,
+                "parameters": schemas.for_tool(tool.schema),
+            },
         }
         for tool in request.tools
     ]
@@ -200,17 +177,37 @@ def settings_of(request: ModelRequest) -> tuple[dict[str, Any], int | None]:
     return settings, request.max_tokens or limit
 
 
+def no_setting(provider: str, name: str, instead: str) -> RequestRejected:
+    """The error for a setting that a provider does not have."""
+    return RequestRejected(
+        f"{provider} has no setting {name!r}.", kept="Nothing was sent.", todo=f"Leave it out, or {instead}."
+    )
+
+
+def one_answer(count: Any, provider: str) -> None:
+    """Raises `RequestRejected` for a request for several answers: a conversation goes on from one."""
+    if isinstance(count, int) and count > 1:
+        raise RequestRejected(
+            f"A request to {provider} asks for {count} answers, and a run takes one.",
+            kept="Nothing was sent.",
+            todo="Leave the setting out, and start several runs.",
+        )
+
+
 def renamed(settings: dict[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
     """Take the settings with these names out, under the names that the provider has for them."""
     return {theirs: settings.pop(ours) for ours, theirs in names.items() if ours in settings}
 
 
 def merged(*parts: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Several mappings as one; later ones win, and mappings inside are merged too."""
+    """Several mappings as one; later ones win, mappings inside are merged, and a vendor's tools are added to ours."""
     result: dict[str, Any] = {}
     for part in parts:
         for key, value in (part or {}).items():
             before = result.get(key)
+            if key in _ADDED and isinstance(before, list) and isinstance(value, list):
+                result[key] = [*before, *(each for each in as_list(value) if each not in before)]
+                continue
             both = isinstance(before, dict) and isinstance(value, dict)
             result[key] = merged(as_dict(before), as_dict(value)) if both else value
     return result

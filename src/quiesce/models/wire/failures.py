@@ -22,7 +22,9 @@ _KINDS: Final[Mapping[type[errors.ModelError], str]] = {
     errors.QuotaExceeded: (
         "insufficient_quota billing_hard_limit_reached billing_not_active billing_error servicequotaexceededexception"
     ),
-    errors.ContextTooLong: "context_length_exceeded exceed_context_size_error",
+    errors.ContextTooLong: (
+        "context_length_exceeded exceed_context_size_error too_many_prompt_tokens requested_too_many_tokens"
+    ),
     errors.ModelNotFound: "model_not_found not_found_error not_found resourcenotfoundexception",
     errors.AuthenticationFailed: (
         "invalid_api_key authentication_error permission_error unauthenticated permission_denied accessdeniedexception "
@@ -53,13 +55,21 @@ _BY_STATUS: Final[Mapping[int, type[errors.ModelError]]] = {
 _BY_WORDS: Final[tuple[tuple[re.Pattern[str], type[errors.ModelError]], ...]] = (
     (
         re.compile(
-            r"context (length|window|size)|prompt is too long|input is too long|too many (input )?tokens"
-            r"|maximum (number of )?tokens|exceeds the (maximum|available) (number of )?(tokens|context)",
+            r"context (length|window|size)|prompt is too long|input is too long|too many (input |prompt )?tokens"
+            r"|maximum (number of )?tokens|exceeds the (maximum|available) (number of )?(tokens|context)"
+            r"|input tokens exceed|maximum prompt length|max(imum)? tokens of \d+ exceeded",
             re.IGNORECASE,
         ),
         errors.ContextTooLong,
     ),
-    (re.compile(r"api[ _]key[ _](not[ _]valid|invalid|expired)", re.IGNORECASE), errors.AuthenticationFailed),
+    (
+        re.compile(
+            r"api[ _]key[ _](not[ _]valid|invalid|expired)|(incorrect|invalid) api key|\bunauthori[sz]ed\b",
+            re.IGNORECASE,
+        ),
+        errors.AuthenticationFailed,
+    ),
+    (re.compile(r"\bflagged\b|\bmoderation\b", re.IGNORECASE), errors.RequestRejected),
     (re.compile(r"credit balance|insufficient (balance|credits|funds|quota)", re.IGNORECASE), errors.QuotaExceeded),
     (
         re.compile(
@@ -115,7 +125,7 @@ class Failures:
             return errors.RequestRejected(
                 what, todo="Redirects are not followed, to keep the key safe: check the base_url."
             )
-        kind, message, retry_after = _read_body(response.content)
+        kind, message, retry_after, _ = _read_body(response.content)
         kind = response.headers.get("x-amzn-errortype", "").partition(":")[0] or kind
         return self.reported(
             kind,
@@ -127,8 +137,8 @@ class Failures:
 
     def of_error_object(self, error: Any, *, request_id: str | None = None) -> errors.ModelError:
         """The typed error for an error object in the middle of a stream."""
-        kind, message, wait = read_error(error)
-        return self.reported(kind, message or "no explanation", retry_after=wait, request_id=request_id)
+        kind, message, wait, status = read_error(error)
+        return self.reported(kind, message or "no explanation", status=status, retry_after=wait, request_id=request_id)
 
     def reported(
         self,
@@ -214,12 +224,12 @@ def _class_of(kind: str, message: str, status: int | None) -> type[errors.ModelE
     return errors.RequestRejected
 
 
-def _read_body(body: bytes) -> tuple[str, str, float | None]:
+def _read_body(body: bytes) -> tuple[str, str, float | None, int | None]:
     """Kind, message and retry delay from the body of an error of any provider."""
     try:
         found: Any = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeError):
-        return "", body[:_LONGEST_MESSAGE].decode("utf-8", "replace"), None
+        return "", body[:_LONGEST_MESSAGE].decode("utf-8", "replace"), None, None
     return read_error(found)
 
 
@@ -230,21 +240,21 @@ def no_key(label: str, variable: str) -> errors.AuthenticationFailed:
     )
 
 
-def read_error(found: Any) -> tuple[str, str, float | None]:
-    """Kind, message and retry delay from an error object."""
+def read_error(found: Any) -> tuple[str, str, float | None, int | None]:
+    """Kind, message, retry delay and, where its code is a number, HTTP status from an error object."""
     found = next(iter(as_list(found)), found)
     found = as_dict(found).get("error", found)
     body = as_dict(found)
     if not body:
-        return "", str(found), None
+        return "", str(found), None, None
     message: Any = body.get("message") or body.get("Message") or body.get("detail") or body.get("msg") or ""
     names = (body.get(name) for name in ("code", "status", "type", "__type"))
     named = [name for name in names if isinstance(name, str) and name]
     kind = next((name for name in named if name.lower() in _BY_KIND), named[0] if named else "")
-    if not kind and isinstance(body.get("code"), int):  # some report an HTTP status inside a stream
-        which = _BY_STATUS.get(body["code"])
-        kind = next((name for name, each in _BY_KIND.items() if each is which), "")
-    return kind, message if isinstance(message, str) else str(message), _retry_info(body.get("details"))
+    code = next((body[name] for name in ("code", "status") if isinstance(body.get(name), int | str)), None)
+    status = int(code) if code is not None and re.fullmatch(r"[45]\d\d", str(code)) else None
+    kind = "" if kind == str(status) else kind
+    return kind, message if isinstance(message, str) else str(message), _retry_info(body.get("details")), status
 
 
 def _retry_info(details: Any) -> float | None:

@@ -278,7 +278,10 @@ class _Answer:
             if self._decoder.done:
                 scope.deadline = anyio.current_time() + _LAST_BYTES
             async for data in body:
-                tail += self._decoder.feed(data)
+                try:
+                    tail += self._decoder.feed(data)
+                except Exception:  # an error after the end: what came with it is not lost
+                    tail += self._decoder.taken
                 if self._decoder.done:
                     scope.deadline = min(scope.deadline, anyio.current_time() + _LAST_BYTES)
             tail += self._decoder.finish()

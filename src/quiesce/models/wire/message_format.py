@@ -88,4 +88,11 @@ class MessageFormat(ABC):
                 case messages.Reasoning():
                     if is_from(self.provider, part):
                         blocks.append(self.reasoning(part))
+                case messages.ProviderPart():
+                    if part.provider == self.provider:
+                        self.add_provider_part(part, blocks)
         return blocks
+
+    def add_provider_part(self, part: messages.ProviderPart, blocks: list[Block]) -> None:
+        """A part that came from this provider, after the blocks before it."""
+        blocks.append(dict(part.data))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 
 from ...errors import ModelProtocolError
 from ...events import AnswerStart, Delta
 from .failures import Failures
+from .json_values import as_dict, as_list
 
 _T = TypeVar("_T")
 
@@ -110,8 +111,22 @@ class EventStreamDecoder(_BufferedDecoder):
                 self._take_lines(event, into)
         return into
 
+    def take_whole(self, whole: dict[str, Any], into: list[Delta]) -> None:
+        """Append what a whole answer means, which some servers send instead of a stream."""
+        raise NotImplementedError
+
     def _take_last(self, rest: bytes, into: list[Delta]) -> None:
         self._take_lines(rest, into)
+
+    def _take_json(self, text: bytes, into: list[Delta]) -> None:
+        found = decoded(msgspec.json.decode, self._failures.label, text)
+        for each in map(as_dict, as_list(found) or [found]):
+            if each.get("error"):
+                raise self._failures.of_error_object(each["error"])
+            try:
+                self.take_whole(each, into)
+            except (KeyError, TypeError, AttributeError) as error:
+                raise unreadable_event(self._failures.label, text, error) from None
 
     def _take_lines(self, event: bytes, into: list[Delta]) -> None:
         name = b""
@@ -125,6 +140,8 @@ class EventStreamDecoder(_BufferedDecoder):
                 name = value
         if data:
             self.take(name, b"\n".join(data), into)
+        elif event.lstrip()[:1] in (b"{", b"["):
+            self._take_json(event, into)
 
     def _plain_line_ends(self, data: bytes) -> bytes:
         """Lines may end in CR LF or CR as well, and a CR LF may be split between two reads."""

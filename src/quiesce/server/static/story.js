@@ -181,6 +181,11 @@ const HANDLERS = {
     if (event.text) this.block("reasoning").text += event.text;
     this.grow(event.text, at);
   },
+  provider_part(event) {
+    const answer = this.writing();
+    appendBlock(answer, "provider_part").text = `[${event.kind}]`;
+    this.changed.add(answer);
+  },
   tool_call_start(event) {
     this.tool(event.id, event.name);
   },
@@ -299,12 +304,12 @@ function settleAnswer(story, message) {
   const answer = story.answer ?? story.writing();
   if (!answer.blocks.length) layOut(story, answer, message.content);
   const said = (kind) => answer.blocks.filter((block) => block.kind === kind);
-  for (const kind of ["text", "reasoning"]) {
+  for (const kind of ["text", "reasoning", "provider_part"]) {
     const parts = message.content.filter((part) => part.type === kind);
     const blocks = said(kind);
     parts.forEach((part, index) => {
       const block = blocks[index] ?? appendBlock(answer, kind);
-      block.text = part.text;
+      block.text = part.text ?? `[${part.kind}]`;
       block.cut = part.cut;
     });
   }

@@ -16,6 +16,7 @@ from ...events import (
     AnswerEnd,
     AnswerStart,
     ModelCallStarted,
+    ProviderPartDelta,
     ReasoningDelta,
     RetryScheduled,
     TextDelta,
@@ -89,6 +90,7 @@ class CrashedRun:
                 | ToolCallStart()
                 | ToolCallArguments()
                 | ToolCallEnd()
+                | ProviderPartDelta()
                 | UsageDelta()
                 | AnswerEnd()
             ):

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from ...messages import CutNote, Document, Image, Message, Reasoning, Text, ToolCall, ToolMessage
+from ...messages import CutNote, Document, Image, Message, ProviderPart, Reasoning, Text, ToolCall, ToolMessage
 
 _SAMPLE = 2048
 _WORDY = re.compile(r"[^\W\d_]|\s", re.UNICODE)
@@ -71,7 +71,10 @@ def size_of(messages: Iterable[Message]) -> MessageSize:
                 case Text() | CutNote():
                     size.pieces.append((kind_of(part.text), part.text))
                 case Reasoning():
-                    size.optional.append((Kind.REASONING, part.text))
+                    # Reasoning that goes back in its encrypted form is billed, by a length that only this tells.
+                    size.optional.append((Kind.REASONING, part.text + _encrypted(part)))
+                case ProviderPart():  # what the provider makes of it is not known
+                    size.optional.append((Kind.JSON, msgspec.json.encode(part.data).decode()))
                 case ToolCall():
                     size.calls += 1
                     written = part.unparsed or msgspec.json.encode(part.arguments).decode()
@@ -79,6 +82,11 @@ def size_of(messages: Iterable[Message]) -> MessageSize:
                 case Image() | Document():
                     size.add_media(part)
     return size
+
+
+def _encrypted(part: Reasoning) -> str:
+    hidden = (part.provider_data or {}).get("provider") == "openai-responses"
+    return part.signature or "" if hidden else ""
 
 
 class Preamble:

@@ -129,7 +129,7 @@ class UsageEstimator:
         report = received.report
         if report is not None:
             learn(self._ratio, sent, received, anchor)
-        if report is not None and report.input and sent.messages:
+        if report is not None and report.input and sent.messages and not report.server_tools:
             last = sent.messages[-1]
             self._anchors[conversation] = Anchor(len(sent.messages), last, sent.preamble.fingerprint, report.input)
         return usage

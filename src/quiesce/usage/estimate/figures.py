@@ -29,6 +29,10 @@ _PER_MEDIUM: Final = (1000.0, 16.0, None)
 # What a provider adds to a conversation that it was not sent: a few tokens, or a hidden prompt when there are tools.
 _HIDDEN_PROMPT: Final = (4.0, 0.0, 64.0)
 _HIDDEN_TOOL_PROMPT: Final = (100.0, 0.0, 800.0)
+# xAI puts about 190 tokens before every conversation.
+_XAI_PROMPT: Final = (190.0, 0.0, 1000.0)
+_IS_GROK: Final = re.compile(r"^xai:|grok")
+_IS_GEMINI: Final = re.compile(r"gemini")
 # What can be on its way, or held back by the provider, at the moment of the hang-up.
 _IN_FLIGHT: Final = 16
 _IN_FLIGHT_SHARE: Final = 0.03
@@ -68,6 +72,11 @@ class UsageReport(Protocol):
     @property
     def final(self) -> bool:
         """Whether the figures will not change."""
+        ...
+
+    @property
+    def server_tools(self) -> bool:
+        """Whether tools of the provider ran, which make the input grow."""
         ...
 
 
@@ -172,7 +181,9 @@ class FigureEstimator:
     ) -> TokenUsage:
         """The usage of one call: what was reported, and estimates, marked as such, for what was not."""
         report = received.report
-        if report is not None and report.input is not None:
+        if report is not None and report.input is not None and report.server_tools and not report.final:
+            sending = Figure(report.input, report.input, None, Provenance.PARTIAL)
+        elif report is not None and report.input is not None:
             sending = reported(report.input)
         elif received.counted_input is not None:
             sending = _as_counted(received.counted_input).figure(least=1)
@@ -215,8 +226,10 @@ class FigureEstimator:
         span = self._ratio.measure(Kind.PROSE, instructions) if instructions else NOTHING
         declared = self._ratio.total([(Kind.JSON, None, preamble.declarations)])
         hidden = _HIDDEN_TOOL_PROMPT if preamble.declarations else _HIDDEN_PROMPT
-        # Providers rewrite declarations in a form of their own, shorter or longer.
-        rewritten = Span(declared.value * 0.8, declared.low * 0.2, (declared.high or 0.0) * 2, declared.source)
+        hidden = _XAI_PROMPT if _IS_GROK.search(self._ratio.model.lower()) else hidden
+        # Providers rewrite declarations in a form of their own, shorter or longer. Gemini does not bill all of them.
+        least = 0.0 if _IS_GEMINI.search(self._ratio.model.lower()) else declared.low * 0.2
+        rewritten = Span(declared.value * 0.8, least, (declared.high or 0.0) * 2, declared.source)
         counted = self._ratio.vocabulary is not None and not preamble.declarations
         source = Provenance.TOKENIZED if counted else Provenance.HEURISTIC
         return span.plus(rewritten, Span(*hidden, source))

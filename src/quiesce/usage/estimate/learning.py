@@ -24,7 +24,7 @@ _LONGEST_SAMPLE: Final = 65_536
 def learn(ratio: TokenRatio, sent: SentRequest, received: ReceivedAnswer, anchor: Anchor | None) -> None:
     """Compare what was reported with what would have been estimated."""
     report = received.report
-    if report is None:
+    if report is None or report.server_tools:  # what those read and write is not seen here
         return
     if report.final and received.complete and report.output is not None and not _too_long(ratio, received):
         counter, blocks = received.counter, received.blocks
