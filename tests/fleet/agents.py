@@ -1,6 +1,6 @@
 """The agent of the worker processes: what it answers depends on the conversation only, so that any process can go on.
 
-The prompt is a list of words. `work:N` calls a tool that takes N seconds and must not run twice; `again:N` one that may;
+The prompt is a list of words. `work:N` calls a tool that takes N seconds and may not run twice, `again:N` one that may.
 `stall` never ends; any other word is said.
 """
 

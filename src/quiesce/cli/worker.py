@@ -57,9 +57,12 @@ def run(options: argparse.Namespace) -> int:
 
     async def main() -> None:
         stop, hurry = asyncio.Event(), asyncio.Event()
-        loop = asyncio.get_running_loop()
+
+        def on_signal() -> None:
+            (hurry if stop.is_set() else stop).set()
+
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, lambda: (hurry if stop.is_set() else stop).set())
+            asyncio.get_running_loop().add_signal_handler(number, on_signal)
         worker = Worker(*agents, store=options.store, settings=settings, deps=deps)
         _log.info("worker %s takes runs of %s", worker.id.hex[:12], ", ".join(agent.name for agent in agents))
         await worker.run(stop, hurry)

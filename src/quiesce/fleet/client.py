@@ -7,8 +7,6 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final, Self
 
-import msgspec
-
 from ..cancellation import Mode
 from ..errors import ConversationBusy, SessionNotFound
 from ..events import RunEnded
@@ -206,7 +204,7 @@ class Fleet:
     # --- Events ---------------------------------------------------------------------------------------------------
 
     async def events(self, run_id: str, after: int = 0) -> AsyncIterator[NumberedEvent]:
-        """The events of a run after number `after`, as they are saved, to its end. From any process, any number of times.
+        """The events of a run after number `after`, as they are saved, to its end. For any number of readers.
 
         A run that crashed, or that ended before it began, has no `RunEnded` in its journal: the last event is made from
         its receipt.

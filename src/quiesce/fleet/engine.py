@@ -66,7 +66,11 @@ class PgQueuerEngine:
         self.channel: Final = str(settings.channel)
         self._no_limit: Final = queries.EntrypointExecutionParameter(concurrency_limit=0)
         environment, queue = qb.QueryBuilderEnvironment(settings), qb.QueryQueueBuilder(settings)
-        self._on: Final = lambda connection: queries.Queries(AsyncpgDriver(connection), qbe=environment, qbq=queue)
+
+        def on(connection: Any) -> Any:
+            return queries.Queries(AsyncpgDriver(connection), qbe=environment, qbq=queue)
+
+        self._on: Final = on
 
     async def install(self, connection: Any) -> None:
         """See `Engine.install`."""
@@ -83,12 +87,12 @@ class PgQueuerEngine:
     ) -> list[Job]:
         """See `Engine.take`."""
         wanted: Any = dict.fromkeys(agents, self._no_limit)
-        taken = await self._on(connection).dequeue(most, wanted, worker, None, timedelta(seconds=lease))  # pyright: ignore[reportArgumentType]
+        taken = await self._on(connection).dequeue(most, wanted, worker, None, timedelta(seconds=lease))
         return [Job(int(job.id), (job.payload or b"").decode()) for job in taken]
 
     async def renew(self, connection: Any, jobs: Sequence[int]) -> None:
         """See `Engine.renew`."""
-        await self._on(connection).update_heartbeat(list(jobs))  # pyright: ignore[reportArgumentType]
+        await self._on(connection).update_heartbeat(list(jobs))
 
     async def finish(self, connection: Any, jobs: Sequence[int]) -> None:
         """See `Engine.finish`."""

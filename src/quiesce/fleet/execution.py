@@ -88,12 +88,15 @@ class Execution:
             if self.run.attempt > MAX_LOSSES:
                 cause = Cause("shutdown", f"{self.run.attempt - 1} workers were lost when they began this run")
                 return await self._record(run_table.unbegun_receipt(self.run.id, cause), "crashed")
-            self._refusal = None
             result = await self._start()
-            if self._refusal is Refusal.LOST:
-                _log.warning("run %s: %s", self.run.id, Refusal.LOST.value)
+            refusal, self._refusal = self._refusal, None
+            if refusal is Refusal.LOST:
+                _log.warning("run %s: %s", self.run.id, refusal.value)
                 return None
-            if self._refusal is not Refusal.BEGUN:
+            if refusal is Refusal.MOVED_ON:
+                cause = Cause("remote", refusal.value)
+                return await self._record(run_table.unbegun_receipt(self.run.id, cause))
+            if refusal is None:
                 return await self._settle(*result)
 
     async def _start(self) -> tuple[Receipt, Exception | None]:
@@ -121,20 +124,30 @@ class Execution:
         return receipt, None if result is None else result.error
 
     async def _launch(self, session: GuardedSession) -> Run[Any]:
-        run, agent = self.run, self._agent.fork()
-        options: RunOptions[Any] = {"conversation": session, "owner": run.owner, "run_id": run.id, "on_busy": "queue"}
-        if run.timeout is not None:
-            options["timeout"] = run.timeout
-        if self._host.deps is not None:
-            made = self._host.deps(run)
-            options["deps"] = await made if inspect.isawaitable(made) else made
+        run, agent, options = self.run, self._agent.fork(), await self._options(session)
         match run.kind:
             case "prompt":
                 return agent.start(msgspec.json.decode(run.given, type=UserMessage), **options)
             case "answer":
                 return agent.start_answer(msgspec.json.decode(run.given), **options)
+            case "continue" if run.continued_from and await session.prepare_repeat(self._may_repeat):
+                return agent.start_answer({}, **options)
             case "continue":
                 return agent.start_continue(**options)
+
+    async def _options(self, session: GuardedSession) -> RunOptions[Any]:
+        run, make_deps = self.run, self._host.deps
+        options: RunOptions[Any] = {"conversation": session, "owner": run.owner, "run_id": run.id, "on_busy": "queue"}
+        if run.timeout is not None:
+            options["timeout"] = run.timeout
+        if make_deps is not None:
+            made: Any = make_deps(run)
+            options["deps"] = await made if inspect.isawaitable(made) else made
+        return options
+
+    def _may_repeat(self, tool_name: str) -> bool:
+        tool = self._agent.tools.get(tool_name)
+        return tool is not None and tool.idempotent
 
     def _session(self, check: Callable[[GuardedSession], Awaitable[None]]) -> GuardedSession:
         # The lease of a lost worker has to expire first.
@@ -165,9 +178,6 @@ class Execution:
 
     async def _settle(self, receipt: Receipt, error: Exception | None) -> None:
         """Record the end of a run that was started here."""
-        if self._refusal is Refusal.MOVED_ON:
-            cause = Cause("remote", Refusal.MOVED_ON.value)
-            return await self._record(run_table.unbegun_receipt(self.run.id, cause))
         record = await journaled(self._host.store, self.run)
         if record is not None and record.status == "ended":
             receipt = await receipt_of(self._host.store, self.run, record)

@@ -50,7 +50,11 @@ class Listener:
         connection = await self._database.connect()
         try:
             lost = asyncio.Event()
-            connection.add_termination_listener(lambda _: lost.set())
+
+            def on_termination(_: object) -> None:
+                lost.set()
+
+            connection.add_termination_listener(on_termination)
             for channel in self._channels:
                 await connection.add_listener(channel, self._notified)
             self.listening.set()

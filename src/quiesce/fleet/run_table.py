@@ -100,7 +100,7 @@ async def insert(db: Any, engine: Engine, request: RunRequest, run_id: str | Non
 
 
 async def take(
-    db: Any, engine: Engine, agents: Sequence[str], most: int, worker: uuid.UUID, lease: float
+    db: Any, engine: Engine, agents: Sequence[str], most: int, worker: uuid.UUID, *, lease: float
 ) -> list[FleetRun]:
     """Take runs from the queue, and those whose worker does not renew them. The jobs of ended runs are deleted."""
     jobs = {job.run_id: job for job in await engine.take(db, agents, most, worker, lease)}
@@ -280,4 +280,4 @@ async def workers(db: Any) -> list[WorkerInfo]:
         f" {NOW} - w.heartbeat AS age, w.lease, w.draining FROM quiesce_fleet_workers w"
         " LEFT JOIN quiesce_fleet_runs r ON r.worker = w.id AND r.state = 'running' GROUP BY w.id ORDER BY w.started"
     )
-    return [WorkerInfo(*row[:3], tuple(row[3]), *row[4:]) for row in found]
+    return msgspec.convert([dict(row) for row in found], list[WorkerInfo])

@@ -159,7 +159,7 @@ class Worker:
         if self._since_renewal > self.lease / 2:  # else this worker could take its own runs again
             await self._renew()
         async with self.database.transaction() as db:
-            return await run_table.take(db, self.database.engine, list(self._agents), free, self.id, self.lease)
+            return await run_table.take(db, self.database.engine, list(self._agents), free, self.id, lease=self.lease)
 
     def _begin(self, run: FleetRun) -> None:
         if run.id in self._executions:  # this worker was away for longer than its lease, and nothing took the run
@@ -261,7 +261,7 @@ class Worker:
                     await self._has_commands.wait()
 
     async def deliver(self, run_ids: Sequence[str]) -> None:
-        """See `ExecutionHost.deliver`. Nothing waits between reading a command and applying it, so it is applied once."""
+        """See `ExecutionHost.deliver`."""
         if not run_ids:
             return
         async with self.database.connection() as db:
