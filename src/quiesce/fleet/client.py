@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Final, Self
 
 from ..cancellation import Mode
@@ -15,6 +15,7 @@ from ..sessions.journal.rows import NumberedEvent, encode, unpack
 from ..sessions.stores.resolve import resolve_store
 from . import run_table
 from .database import FleetDatabase
+from .guarded_session import GuardedSession
 from .records import ACTIVE, CommandKind, FleetRun, RunRequest, StopBody, StopState, WorkerInfo
 from .watcher import Watcher
 
@@ -78,14 +79,39 @@ class Fleet:
         states: Sequence[str] = (),
         agent: str | None = None,
         session: str | None = None,
+        run_ids: Sequence[str] | None = None,
         prefix: str = "",
         limit: int = 100,
     ) -> list[FleetRun]:
         """Some runs, the newest first; `prefix` is the beginning of their ids."""
+        wanted = run_table.Wanted(owner, tuple(states), agent, session, run_ids, prefix)
         async with self._database.connection() as db:
-            return await run_table.select(
-                db, owner=owner, states=states, agent=agent, session=session, prefix=prefix, limit=limit
-            )
+            return await run_table.select(db, wanted, limit)
+
+    async def session_names(self, owner: str) -> list[str]:
+        """The sessions of an owner in the store, the last used first, at most 1,000."""
+        async with self._database.connection() as db:
+            return await run_table.sessions_of(db, owner)
+
+    async def delete_session(self, owner: str, session: str) -> bool:
+        """Delete a session and its runs. False when there is none. Raises `ConversationBusy` while a run uses it."""
+        async with self._database.transaction() as db:
+            holder = await run_table.busy_run(db, session)
+            if holder is not None:
+                raise ConversationBusy(holder)
+            count = await run_table.delete_runs(db, owner, session)
+        with suppress(SessionNotFound):
+            await asyncio.wrap_future(self.store.delete(session))
+        return count > 0
+
+    async def withdraw_questions(self, run: FleetRun) -> bool:
+        """Answer the calls of an ended run that wait for a person as not run. False when none does."""
+
+        async def always(_: GuardedSession) -> None:
+            pass
+
+        session = GuardedSession(run.session, self.store, always, lease=10.0, wait=5.0)
+        return await session.withdraw_questions()
 
     async def workers(self) -> list[WorkerInfo]:
         """All workers, those included that were lost in the last hour."""
@@ -203,12 +229,15 @@ class Fleet:
 
     # --- Events ---------------------------------------------------------------------------------------------------
 
-    async def events(self, run_id: str, after: int = 0) -> AsyncIterator[NumberedEvent]:
+    async def events(
+        self, run_id: str, after: int = 0, *, until: asyncio.Event | None = None
+    ) -> AsyncIterator[NumberedEvent]:
         """The events of a run after number `after`, as they are saved, to its end. For any number of readers.
 
         A run that crashed, or that ended before it began, has no `RunEnded` in its journal: the last event is made from
-        its receipt.
+        its receipt. The iteration also ends when `until` is set.
         """
+        until = until or asyncio.Event()
         with self.watcher.subscription(run_id) as change:
             while True:
                 run = await self.find(run_id)
@@ -225,8 +254,14 @@ class Fleet:
                     if ending is not None:
                         yield ending
                     return
-                if not found:
-                    await change.wait()
+                if until.is_set() or (not found and not await change.wait_for(until)):
+                    return
+
+    async def is_over(self, run: FleetRun, after: int) -> bool:
+        """Whether a run has no event after this number, and never will."""
+        if run.is_active or await self._journaled(run, after):
+            return False
+        return await self._missing_end(run, after) is None
 
     async def _missing_end(self, run: FleetRun, after: int) -> NumberedEvent | None:
         """The last event of a run at rest whose journal has none; None for a reader that has seen the end."""

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from ..agent import AnyAgent
 from ..cancellation import Cause, Mode
 from ..errors import InterruptError, LeaseLost, QuiesceError, StoreDamaged, StoreError
+from ..interrupts import Approve, Deny
 from ..messages import UserMessage
 from ..receipt import Receipt
 from ..run.handle import Run
@@ -54,6 +55,19 @@ class ExecutionHost(Protocol):
     async def persist(self, operation: Callable[[Any], Awaitable[bool]]) -> bool:
         """Carry an operation out in a transaction, again and again while the database is away."""
         ...
+
+
+def decoded_answers(given: bytes) -> dict[str, Any]:
+    """Answers by the id of the interrupt; `{"type": "approve"}` and `{"type": "deny"}` are an `Approve` or a `Deny`."""
+    return {key: _decoded(value) for key, value in msgspec.json.decode(given, type=dict[str, Any]).items()}
+
+
+def _decoded(answer: Any) -> Any:
+    match answer:
+        case {"type": "approve" | "deny"}:
+            return msgspec.convert(answer, Approve | Deny)
+        case _:
+            return answer
 
 
 class Refusal(Enum):
@@ -129,7 +143,7 @@ class Execution:
             case "prompt":
                 return agent.start(msgspec.json.decode(run.given, type=UserMessage), **options)
             case "answer":
-                return agent.start_answer(msgspec.json.decode(run.given), **options)
+                return agent.start_answer(decoded_answers(run.given), **options)
             case "continue" if run.continued_from and await session.prepare_repeat(self._may_repeat):
                 return agent.start_answer({}, **options)
             case "continue":
@@ -255,7 +269,7 @@ class Execution:
                     call_id, reason = msgspec.json.decode(command.body, type=tuple[str, str])
                     return handle.cancel_tool(call_id, reason)
                 case "answer":
-                    return handle.take_answers(msgspec.json.decode(command.body))
+                    return handle.take_answers(decoded_answers(command.body))
         except (msgspec.MsgspecError, InterruptError) as error:
             _log.warning("run %s: a command (%s) is not valid: %s", self.run.id, command.kind, error)
             return False

@@ -102,6 +102,20 @@ class GuardedSession(Session):
         self.suspend(taken)
         return taken
 
+    async def withdraw_questions(self) -> bool:
+        """Answer the calls that wait for a person as not run, and save that. False when none does."""
+        never: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        lease = await self.open(never)
+        assert isinstance(lease, Lease)
+        try:
+            if self.pending is None:
+                return False
+            self.drop_pending()
+            await self.save(lease, {})
+        finally:
+            await asyncio.wrap_future(self.store.release(lease))
+        return True
+
     async def seal(self) -> None:
         """Acquire the session of a lost worker, which seals its runs and refuses its later writes, and release it."""
         never: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -53,24 +53,45 @@ async def find_by_key(db: Any, owner: str, idempotency_key: str) -> FleetRun | N
     return None if row is None else fleet_run(row)
 
 
-async def select(
-    db: Any,
-    *,
-    owner: str | None = None,
-    states: Sequence[str] = (),
-    agent: str | None = None,
-    session: str | None = None,
-    prefix: str = "",
-    limit: int = 100,
-) -> list[FleetRun]:
+class Wanted(NamedTuple):
+    """Which runs are wanted: those for which all that is given holds."""
+
+    owner: str | None = None
+    states: Sequence[str] = ()
+    agent: str | None = None
+    session: str | None = None
+    run_ids: Sequence[str] | None = None
+    prefix: str = ""
+
+
+async def select(db: Any, wanted: Wanted, limit: int) -> list[FleetRun]:
     """Some runs, the newest first."""
+    owner, states, agent, session, run_ids, prefix = wanted
     found = await db.fetch(
         f"SELECT {_ALL} FROM quiesce_fleet_runs WHERE ($1::text IS NULL OR owner = $1)"
         " AND (cardinality($2::text[]) = 0 OR state = ANY($2)) AND ($3::text IS NULL OR agent = $3)"
-        " AND ($4::text IS NULL OR session = $4) AND starts_with(id, $5) ORDER BY created DESC, id LIMIT $6",
-        owner, list(states), agent, session, prefix, limit,
+        " AND ($4::text IS NULL OR session = $4) AND starts_with(id, $5)"
+        " AND ($7::text[] IS NULL OR id = ANY($7)) ORDER BY created DESC, id LIMIT $6",
+        owner, list(states), agent, session, prefix, limit, None if run_ids is None else list(run_ids),
     )  # fmt: skip
     return [fleet_run(row) for row in found]
+
+
+async def sessions_of(db: Any, owner: str) -> list[str]:
+    """The sessions of an owner, the last used first."""
+    text = (
+        "SELECT session FROM quiesce_fleet_runs WHERE owner = $1 GROUP BY session ORDER BY max(created) DESC LIMIT 1000"
+    )
+    return [row[0] for row in await db.fetch(text, owner)]
+
+
+async def delete_runs(db: Any, owner: str, session: str) -> int:
+    """Delete the runs of a session and their commands; gives how many runs there were."""
+    deleted = await db.fetch(
+        "DELETE FROM quiesce_fleet_runs WHERE owner = $1 AND session = $2 RETURNING id", owner, session
+    )
+    await db.execute("DELETE FROM quiesce_fleet_commands WHERE run = ANY($1)", [row[0] for row in deleted])
+    return len(deleted)
 
 
 async def busy_run(db: Any, session: str) -> str | None:

@@ -39,6 +39,20 @@ class Change:
         self._event.clear()
         return True
 
+    async def wait_for(self, until: asyncio.Event, seconds: float = SLOW_PACE) -> bool:
+        """Wait for a change, at most so long, or until an event is set. Whether that is not set."""
+        if until.is_set():
+            return False
+        loop = asyncio.get_running_loop()
+        waits = [loop.create_task(each.wait()) for each in (self._event, until)]
+        try:
+            await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for each in waits:
+                each.cancel()
+        self._event.clear()
+        return not until.is_set()
+
     def take(self) -> set[str]:
         """The runs that have changed since this was last asked."""
         taken, self.run_ids = self.run_ids, set()

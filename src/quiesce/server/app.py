@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import Final
 
@@ -18,12 +18,14 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..agent import AnyAgent
+from ..errors import ConfigurationError
 from ..sessions import SessionStore, resolve_store
-from . import routes, streams
+from . import fleet_routes, routes, streams
 from .auth import Authenticator, OwnerOf
 from .deps import DepsFactory
 from .drain import Drain
 from .endpoint import Endpoints, json_response
+from .fleet_service import FleetService
 from .keys import Keys
 from .openapi import OPERATIONS, Operation, document
 from .problems import HANDLERS
@@ -59,8 +61,9 @@ class Application(Starlette):
         owner_of: OwnerOf | None,
         store: SessionStore | None,
         deps: DepsFactory | None = None,
+        fleet: FleetService | None = None,
     ) -> None:
-        self.services: Final = Services(agents, settings, store, deps)
+        self.services: Final = Services(agents, settings, store, deps, fleet)
         self.drain: Final = Drain(self.services)
         middleware = [Middleware(_SafeHeaders)]
         if settings.cors_origins:
@@ -82,7 +85,7 @@ class Application(Starlette):
     @asynccontextmanager
     async def open_services(self) -> AsyncGenerator[None]:
         """Restore stored runs; on leaving, drain and close the store."""
-        with sole_server():
+        with sole_server() if self.services.fleet is None else nullcontext():
             await self.services.open()
             try:
                 yield
@@ -109,7 +112,11 @@ def create_app(
     Raises `ConfigurationError` for no agent, two of the same name, or one that needs deps when there are none.
     """
     kept = None if store is None else resolve_store(store)
-    return Application(agents, settings=settings or Settings(), keys=keys, owner_of=owner_of, store=kept, deps=deps)
+    settings = settings or Settings()
+    fleet = FleetService(store, kept) if settings.fleet and kept is not None else None
+    if settings.fleet and fleet is None:
+        raise ConfigurationError("A fleet needs a store.", todo="Use store='postgresql://...'.")
+    return Application(agents, settings=settings, keys=keys, owner_of=owner_of, store=kept, deps=deps, fleet=fleet)
 
 
 @asynccontextmanager
@@ -129,7 +136,9 @@ def _routes(services: Services, authenticator: Authenticator) -> list[BaseRoute]
         return json_response(document(services.settings))
 
     def endpoint(operation: Operation) -> Callable[[Request], Awaitable[Response]]:
-        return health if operation.open_to_all else api(getattr(streams if operation.stream else routes, operation.id))
+        in_process = streams if operation.stream else routes
+        handlers = in_process if services.fleet is None else fleet_routes
+        return health if operation.open_to_all else api(getattr(handlers, operation.id))
 
     return [
         *(Route(each.path, endpoint(each), methods=[each.method.upper()]) for each in OPERATIONS),

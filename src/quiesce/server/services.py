@@ -11,6 +11,7 @@ from ..cancellation import CancellationToken
 from ..sessions import SessionStore
 from .agents import AgentTable
 from .deps import DepsFactory, DepsSource
+from .fleet_service import FleetService
 from .quotas import Quotas
 from .registry import RunRegistry
 from .retention import Retention, check_receipts
@@ -37,6 +38,7 @@ class Services:
     starter     starts runs
     undos       the undos that are in progress
     shutdown    cancelled when the time for draining is almost over
+    fleet       the runs of all replicas; None when this process runs its own
     """
 
     def __init__(
@@ -45,6 +47,7 @@ class Services:
         settings: Settings,
         store: SessionStore | None = None,
         deps: DepsFactory | None = None,
+        fleet: FleetService | None = None,
     ) -> None:
         self.settings: Final = settings
         self.shutdown: Final = CancellationToken()
@@ -58,6 +61,7 @@ class Services:
         self.retention: Final = Retention(settings, self.runs, self.run_lists, self.usage)
         self.starter: Final = RunStarter(self)
         self.undos: Final = UndoTasks(self.quotas, self.run_lists, self.shutdown)
+        self.fleet: Final = fleet
         self._store: Final = store
 
     async def open(self) -> None:
@@ -66,7 +70,9 @@ class Services:
         Raises `ConfigurationError` when receipts cannot be written.
         """
         check_receipts(self.settings.receipts)
-        if self._store is None:
+        if self.fleet is not None:
+            await self.fleet.fleet.__aenter__()
+        if self._store is None or self.fleet is not None:
             return
         restored = await StoredRuns(self._store).restore(self.agents.by_name, self.settings.keep_sessions)
         for each in restored:
@@ -76,5 +82,7 @@ class Services:
 
     async def close(self) -> None:
         """Close the store."""
+        if self.fleet is not None:
+            await self.fleet.fleet.__aexit__()
         if self._store is not None:
             await asyncio.wrap_future(self._store.close())
