@@ -1,10 +1,5 @@
-"""Many machines: runs in a queue in Postgres, taken by worker processes, watched and stopped from anywhere.
+"""Many machines: runs in a queue in Postgres, taken by workers, and watched and stopped from anywhere."""
 
-Needs the extra `postgres`: `pip install "quiesce[postgres]"`.
-"""
+from .._lazy_names import lazy_names
 
-from .client import Fleet
-from .records import FleetRun, OnWorkerLoss, RunRequest, StopState, WorkerInfo
-from .worker import Worker, WorkerSettings
-
-__all__ = ["Fleet", "FleetRun", "OnWorkerLoss", "RunRequest", "StopState", "Worker", "WorkerInfo", "WorkerSettings"]
+__getattr__, __dir__, __all__ = lazy_names(__name__, globals())  # pyright: ignore[reportUnsupportedDunderAll]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
-from typing import Final
+from types import ModuleType
+from typing import TYPE_CHECKING, Final
 
 from starlette.applications import Starlette
 from starlette.datastructures import MutableHeaders
@@ -20,18 +21,20 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from ..agent import AnyAgent
 from ..errors import ConfigurationError
 from ..sessions import SessionStore, resolve_store
-from . import fleet_routes, routes, streams
+from . import routes, streams
 from .auth import Authenticator, OwnerOf
 from .deps import DepsFactory
 from .drain import Drain
 from .endpoint import Endpoints, json_response
-from .fleet_service import FleetService
 from .keys import Keys
 from .openapi import OPERATIONS, Operation, document
 from .problems import HANDLERS
 from .services import Services
 from .settings import Settings
 from .sole_server import sole_server
+
+if TYPE_CHECKING:
+    from .fleet_service import FleetService
 
 STATIC: Final = Path(__file__).parent / "static"
 
@@ -113,10 +116,16 @@ def create_app(
     """
     kept = None if store is None else resolve_store(store)
     settings = settings or Settings()
-    fleet = FleetService(store, kept) if settings.fleet and kept is not None else None
-    if settings.fleet and fleet is None:
-        raise ConfigurationError("A fleet needs a store.", todo="Use store='postgresql://...'.")
+    fleet = _fleet_service(store, kept) if settings.fleet else None
     return Application(agents, settings=settings, keys=keys, owner_of=owner_of, store=kept, deps=deps, fleet=fleet)
+
+
+def _fleet_service(url: object, store: SessionStore | None) -> FleetService:
+    from .fleet_service import FleetService
+
+    if store is None:
+        raise ConfigurationError("A fleet needs a store.", todo="Use store='postgresql://...'.")
+    return FleetService(url, store)
 
 
 @asynccontextmanager
@@ -136,8 +145,7 @@ def _routes(services: Services, authenticator: Authenticator) -> list[BaseRoute]
         return json_response(document(services.settings))
 
     def endpoint(operation: Operation) -> Callable[[Request], Awaitable[Response]]:
-        in_process = streams if operation.stream else routes
-        handlers = in_process if services.fleet is None else fleet_routes
+        handlers = _handlers(services, operation)
         return health if operation.open_to_all else api(getattr(handlers, operation.id))
 
     return [
@@ -145,6 +153,15 @@ def _routes(services: Services, authenticator: Authenticator) -> list[BaseRoute]
         Route("/openapi.json", openapi, methods=["GET"]),
         *_console(),
     ]
+
+
+def _handlers(services: Services, operation: Operation) -> ModuleType:
+    """The module with the handler of an operation."""
+    if services.fleet is None:
+        return streams if operation.stream else routes
+    from . import fleet_routes
+
+    return fleet_routes
 
 
 def _console() -> list[BaseRoute]:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ..agent import AnyAgent
 from ..cancellation import CancellationToken
 from ..sessions import SessionStore
 from .agents import AgentTable
 from .deps import DepsFactory, DepsSource
-from .fleet_service import FleetService
 from .quotas import Quotas
 from .registry import RunRegistry
 from .retention import Retention, check_receipts
@@ -22,6 +21,9 @@ from .starter import RunStarter
 from .stored_runs import StoredRuns
 from .undo import UndoTasks
 from .usage import UsageTotals
+
+if TYPE_CHECKING:
+    from .fleet_service import FleetService
 
 
 class Services:
