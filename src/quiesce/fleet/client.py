@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Final, Self
 
 from ..cancellation import Mode
+from ..conversation.validity import user_message
 from ..errors import ConversationBusy, SessionNotFound
 from ..events import RunEnded
+from ..messages import Prompt
 from ..sessions import SessionStore
 from ..sessions.journal.rows import NumberedEvent, encode, unpack
 from ..sessions.stores.resolve import resolve_store
 from . import run_table
 from .database import FleetDatabase
 from .guarded_session import GuardedSession
-from .records import ACTIVE, CommandKind, FleetRun, RunRequest, StopBody, StopState, WorkerInfo
+from .records import ACTIVE, CommandKind, FleetRun, OnWorkerLoss, RunRequest, StopBody, StopState, WorkerInfo
 from .watcher import Watcher
 
 _STOPS_AT_ONCE: Final = 500
@@ -47,6 +50,23 @@ class Fleet:
         await self._database.close()
 
     # --- Queueing -------------------------------------------------------------------------------------------------
+
+    async def start(
+        self,
+        agent: str,
+        prompt: Prompt,
+        *,
+        session: str | None = None,
+        owner: str = "",
+        timeout: float | None = None,  # noqa: ASYNC109 - of the run, on its worker
+        on_worker_loss: OnWorkerLoss = "continue",
+    ) -> FleetRun:
+        """Queue a run of the agent of this name, for a worker that has it. Without a session it has one of its own."""
+        name = session or f"run-{uuid.uuid4().hex[:12]}"
+        request = RunRequest(
+            owner, agent, name, "prompt", encode(user_message(prompt)), session, timeout, on_worker_loss
+        )
+        return (await self.submit(request))[0]
 
     async def submit(self, request: RunRequest, *, on_busy: str = "queue") -> tuple[FleetRun, bool]:
         """Queue a run, or find the one that a request with the same key has queued; the flag says whether it is new.

@@ -100,6 +100,11 @@ class FleetDatabase:
         except self.asyncpg.PostgresError as error:
             away = str(error.sqlstate or "")[:2] in ("08", "57", "53", "40", "55", "25")
             raise (StoreUnavailable if away else StoreError)(f"{self.url}: {error}.") from error
+        except Exception as error:
+            if not type(error).__module__.startswith("asyncpg"):
+                raise
+            # A connection that breaks in the middle of a message confuses the driver.
+            raise StoreUnavailable(f"{self.url}: {type(error).__name__}: {error}.") from error
 
     async def close(self) -> None:
         """Close the connections. The next call opens others."""

@@ -84,7 +84,8 @@ class Worker:
     async def run(self, stop: asyncio.Event, hurry: asyncio.Event | None = None) -> None:
         """Take and run until `stop` is set; then drain. `hurry` ends the drain's patience. Raises a `StoreError`.
 
-        That is raised only when the database cannot be reached at the beginning.
+        That is raised only when the database cannot be reached at the beginning. What ends one of the worker's own
+        loops is a bug: the runs are handed over, and it is raised.
         """
         await self._renew()
         loop = asyncio.get_running_loop()
@@ -103,6 +104,9 @@ class Worker:
                 task.cancel()
             await asyncio.wait((*tasks, taking, stopping))
             await self._leave()
+        for task in (*tasks, taking):
+            if not task.cancelled():
+                task.result()  # raises what has ended a loop of the worker
 
     async def _leave(self) -> None:
         with suppress(StoreError):
