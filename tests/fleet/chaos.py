@@ -75,6 +75,7 @@ class Chaos:
             assert set(submitted) <= {run.id for run in runs}
             codes = await asyncio.gather(*(asyncio.to_thread(worker.terminate) for worker in self._workers))
             assert set(codes) == {0}
+            assert "Traceback" not in self._witness.with_suffix(".log").read_text()
             return runs
         finally:
             for worker in self._workers:
@@ -98,6 +99,7 @@ class Chaos:
         until = loop.time() + self._seconds
         while loop.time() < until:
             await asyncio.sleep(self._dice.uniform(0.05, 0.4))
+            self._restart_workers()
             for worker, thaw_at in list(self._frozen.items()):
                 if loop.time() >= thaw_at:
                     del self._frozen[worker]
@@ -157,6 +159,14 @@ class Chaos:
         for worker in self._frozen:
             worker.thaw()
         self._frozen.clear()
+        self._restart_workers()
+
+    def _restart_workers(self) -> None:
+        """A worker that finds no database when it starts ends with an error, and its supervisor starts another."""
+        for index, worker in enumerate(self._workers):
+            if worker.process.poll() is not None:
+                worker.close()
+                self._workers[index] = self._worker()
 
     async def _stop_the_rest(self) -> None:
         """Runs that stall never end by themselves."""

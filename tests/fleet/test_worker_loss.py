@@ -40,72 +40,58 @@ def processes(tmp_path: Path) -> Iterator[Processes]:
         each.close()
 
 
-async def outcomes(fleet: FleetUnderTest) -> list[Outcome]:
+async def outcomes(fleet: FleetUnderTest, session: str = "ann/s") -> list[Outcome]:
     """The outcomes of all calls of the conversation, which must be valid."""
-    session = Session("ann/s", fleet.fleet.store)
-    messages = await session.load()
+    messages = await Session(session, fleet.fleet.store).load()
     assert not faults(messages)
     return [each.outcome for message in messages if isinstance(message, ToolMessage) for each in message.results]
 
 
-def test_after_a_kill_finished_tools_are_not_run_again(run_fleet: Any, processes: Processes) -> None:
+def test_after_a_kill_runs_are_taken_over_by_policy(run_fleet: Any, processes: Processes) -> None:
+    """Finished tools are not run again; one that may run twice is; a stop is honoured, and `seal` only seals."""
+
     async def test(fleet: FleetUnderTest) -> None:
-        first = processes.start(fleet)
+        first = processes.start(fleet, lease=1.0)
         run = await fleet.submit("work:0 work:600 the end")
+        repeated = await fleet.submit("again:1 the end", session="ann/again")
+        sealed = await fleet.submit("stall", session="ann/sealed", on_worker_loss="seal")
+        stopped = await fleet.submit("stall", session="ann/stopped")
         started = await fleet.until(run.id, "tool_started")
         await fleet.until(run.id, "tool_started", started)
+        await fleet.until(repeated.id, "tool_started")
+        for each in (sealed, stopped):
+            await fleet.until(each.id, "text")
         first.kill()
-        async with fleet.worker(agent):
+        stop = await fleet.fleet.stop(stopped.id, "enough")
+        assert stop is not None
+        assert (stop.accepted, stop.delivered, stop.at_rest) == (True, False, False)
+
+        async with fleet.worker(agent, lease=1.0):
             crashed = await fleet.rest(run.id)
-            assert (crashed.state, crashed.reason) == ("crashed", "crashed")
-            assert crashed.receipt is not None
-            assert [call.outcome for call in crashed.receipt.calls] == [Outcome.UNKNOWN]
-            assert crashed.receipt.usage.calls == 2
             following = await fleet.rest(crashed.restarted_as)
+            again = await fleet.rest((await fleet.rest(repeated.id)).restarted_as)
+            for each in (sealed, stopped):
+                ended = await fleet.rest(each.id)
+                assert (ended.state, ended.reason, ended.restarted_as) == ("crashed", "crashed", "")
+
+        assert (crashed.state, crashed.reason) == ("crashed", "crashed")
+        assert crashed.receipt is not None
+        assert [call.outcome for call in crashed.receipt.calls] == [Outcome.UNKNOWN]
+        assert crashed.receipt.usage.calls == 2
         assert (following.reason, following.continued_from, following.losses) == ("end_turn", run.id, 1)
         assert await outcomes(fleet) == [Outcome.COMPLETED, Outcome.UNKNOWN]
+        assert again.reason == "end_turn"
+        assert await outcomes(fleet, "ann/again") == [Outcome.COMPLETED]
         last = [each async for each in fleet.fleet.events(run.id)][-1]
         assert last.event.__struct_config__.tag == "run_ended"
+        late = await fleet.fleet.stop(run.id)  # goes to the run that goes on, which has ended
+        assert late is not None
+        assert (late.run.id, late.accepted) == (following.id, False)
 
     run_fleet(test)
-    assert counted(processes.witness, "start") == {"call_0_0": 1, "call_1_1": 1}
+    # Call ids are those of a conversation: the first calls are one of `work` and one of `again`.
+    assert counted(processes.witness, "start") == {"call_0_0": 2, "call_1_1": 1}
     assert counted(processes.witness, "done") == {"call_0_0": 1}
-
-
-def test_a_call_that_may_run_twice_is_run_again(run_fleet: Any, processes: Processes) -> None:
-    async def test(fleet: FleetUnderTest) -> None:
-        first = processes.start(fleet)
-        run = await fleet.submit("again:1 the end")
-        await fleet.until(run.id, "tool_started")
-        first.kill()
-        async with fleet.worker(agent):
-            crashed = await fleet.rest(run.id)
-            following = await fleet.rest(crashed.restarted_as)
-        assert following.reason == "end_turn"
-        assert await outcomes(fleet) == [Outcome.COMPLETED]
-
-    run_fleet(test)
-    assert counted(processes.witness, "start") == {"call_0_0": 1}  # the second time it ran in this process
-
-
-def test_the_policy_seals_instead_and_so_does_a_stop(run_fleet: Any, processes: Processes) -> None:
-    async def test(fleet: FleetUnderTest) -> None:
-        first = processes.start(fleet)
-        sealed = await fleet.submit("stall", on_worker_loss="seal")
-        stopped = await fleet.submit("stall", session="ann/other")
-        for run in (sealed, stopped):
-            await fleet.until(run.id, "text")
-        first.kill()
-        state = await fleet.fleet.stop(stopped.id, "enough")
-        assert state is not None
-        assert (state.accepted, state.delivered, state.at_rest) == (True, False, False)
-        async with fleet.worker(agent):
-            for run in (sealed, stopped):
-                ended = await fleet.rest(run.id)
-                assert (ended.state, ended.restarted_as) == ("crashed", "")
-        assert await outcomes(fleet) == []
-
-    run_fleet(test)
 
 
 def test_a_frozen_worker_that_wakes_cannot_write(run_fleet: Any, processes: Processes) -> None:
