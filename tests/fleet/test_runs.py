@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import uuid
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from quiesce.cancellation import Mode
 from quiesce.conversation.validity import faults, user_message
 from quiesce.errors import ConversationBusy
 from quiesce.events import RunEnded, TextDelta
-from quiesce.fleet import RunRequest
+from quiesce.fleet import RunRequest, run_table
 from quiesce.messages import Outcome
 from quiesce.models.scripted import Call, Say, ScriptedModel, Stall
 from quiesce.sessions import Session
@@ -246,5 +247,26 @@ def test_a_stop_that_comes_during_the_drain_is_honoured(run_fleet: Any) -> None:
             await stopping
         drained = await fleet.rest(run.id)
         assert (drained.reason, drained.restarted_as) == ("cancelled", "")
+
+    run_fleet(test)
+
+
+def test_a_stop_that_was_accepted_before_the_run_was_taken_again_lets_nothing_be_sent(run_fleet: Any) -> None:
+    """The worker that had the run was lost before it began: the stop is there first."""
+
+    async def test(fleet: FleetUnderTest) -> None:
+        run = await fleet.submit()
+        async with fleet.fleet._database.transaction() as db:  # a worker that takes it and does nothing more
+            engine = fleet.fleet._database.engine
+            (taken,) = await run_table.take(db, engine, ["agent"], 1, uuid.uuid4(), lease=1.0)
+        assert taken.id == run.id
+        state = await fleet.fleet.stop(run.id, "too late for the first, in time for the second")
+        assert state is not None
+        assert (state.accepted, state.delivered) == (True, False)
+        model = ScriptedModel(then="Good morning.")
+        async with fleet.worker(Agent(model), lease=0.5):
+            ended = await fleet.rest(run.id)
+        assert (ended.state, ended.reason, ended.attempt) == ("ended", "cancelled", 2)
+        assert model.requests == []
 
     run_fleet(test)

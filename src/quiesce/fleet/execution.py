@@ -117,6 +117,8 @@ class Execution:
         """Start the run, and wait until it is at rest."""
         run = self.run
         session = self._session(self._may_begin)
+        async with self._host.database.connection() as db:
+            earlier = await run_table.undelivered(db, (run.id,))
         try:
             handle = await self._launch(session)
         except QuiesceError as error:
@@ -125,6 +127,10 @@ class Execution:
             failed.stop_reason = "error"
             return failed, error
         self._handle = handle
+        for (
+            command
+        ) in earlier:  # a stop that was accepted before: nothing is sent, because the run has made no step yet
+            self.apply(command)
         handle.tap(lambda _: self._host.changed(run.id))
         if self._shutdown is not None:
             handle.cancel(SHUTDOWN, mode=self._shutdown, source="shutdown")
