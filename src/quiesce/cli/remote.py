@@ -13,12 +13,26 @@ from ..errors import ServerProblem
 DEFAULT_URL: Final = "http://127.0.0.1:8765"
 URL_VARIABLE: Final = "QUIESCE_URL"
 KEY_VARIABLE: Final = "QUIESCE_API_KEY"
+STORE_VARIABLE: Final = "QUIESCE_STORE"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options `--url` and `--key`."""
     parser.add_argument("--url", help=f"address of the server (default: {URL_VARIABLE}, or {DEFAULT_URL})")
     parser.add_argument("--key", help=f"the API key; {KEY_VARIABLE} instead keeps it out of the process list")
+
+
+def add_store_option(parser: argparse.ArgumentParser, *, only: bool = False) -> None:
+    """The option `--store`. `only` says that there is no server to ask instead."""
+    instead = "" if only else ", instead of a server"
+    parser.add_argument("--store", metavar="URL", help=f"the Postgres of a fleet{instead} (default: {STORE_VARIABLE})")
+
+
+def store_of(options: argparse.Namespace) -> str | None:
+    """The store that the options or the environment name; a server that the options name comes first."""
+    if options.store is None and getattr(options, "url", None) is not None:
+        return None
+    return options.store or os.environ.get(STORE_VARIABLE)
 
 
 class Remote:

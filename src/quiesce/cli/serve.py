@@ -52,6 +52,11 @@ def add_parser(subparsers: Subparsers) -> None:
         "--store", metavar="PATH|URL", help="save sessions and runs here, so that they survive a restart"
     )
     parser.add_argument(
+        "--fleet",
+        action="store_true",
+        help="queue runs in the store, a Postgres, for `quiesce worker`, and share them with other replicas",
+    )
+    parser.add_argument(
         "--receipts", type=Path, metavar="FILE", help="append each receipt to this file, one line of JSON each"
     )
     parser.add_argument("--log-level", default="info", choices=("debug", "info", "warning", "error"))
@@ -90,6 +95,7 @@ def run(options: argparse.Namespace) -> int:
         on_disconnect=options.on_disconnect,
         cors_origins=tuple(options.cors_origin),
         receipts=options.receipts,
+        fleet=options.fleet,
     )
     serve(
         *(load_agent(target) for target in options.agents),

@@ -1,4 +1,4 @@
-"""`quiesce stop RUN`: stop runs of a server."""
+"""`quiesce stop RUN`: stop runs of a server, or of a fleet."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..cancellation import Mode
 from ..errors import ServerProblem
 from ..receipt import Receipt
 from .main import Subparsers
-from .remote import Remote, add_options, connected
+from .remote import Remote, add_options, add_store_option, connected, store_of
 from .sanitize import clean
 
 REQUESTED: Final = 0
@@ -22,10 +22,12 @@ _AT_REST: Final = ("ended", "crashed")
 
 def add_parser(subparsers: Subparsers) -> None:
     """Describe the subcommand."""
-    parser = subparsers.add_parser("stop", help="stop runs of a server")
+    parser = subparsers.add_parser("stop", help="stop runs of a server, or of a fleet")
     parser.add_argument("runs", nargs="*", metavar="RUN", help="the run's id, or the beginning of it")
-    parser.add_argument("--all", action="store_true", help="stop all your active runs")
+    parser.add_argument("--all", action="store_true", help="stop all your active runs; of a fleet, those of all owners")
+    parser.add_argument("--agent", metavar="NAME", help="with --all and --store: only runs of this agent")
     add_options(parser)
+    add_store_option(parser)
     parser.add_argument(
         "--mode",
         choices=[mode.value for mode in Mode],
@@ -49,6 +51,12 @@ def run(options: argparse.Namespace) -> int:
     """Request the stops; returns 0 when all were requested, with --wait when all runs are at rest."""
     if bool(options.runs) == options.all:
         options.usage_error("name the runs to stop, or use --all")
+    if store_of(options) is not None:
+        from .fleet_store import in_fleet, stop_runs
+
+        return in_fleet(options, lambda fleet: stop_runs(fleet, options))
+    if options.agent is not None:
+        options.usage_error("--agent needs --all and --store")
     code = REQUESTED
     with connected(options) as server:
         for run_id in _chosen(server, options):

@@ -97,7 +97,7 @@ class Launch:
         of_call = None if within is None else within.token.child()  # stopped with the call, and so with its run
         tokens = (each for each in (options.get("token"), of_call) if each is not None)
         return RunState(
-            uuid.uuid4().hex[:12],
+            options.get("run_id") or uuid.uuid4().hex[:12],
             self.config,
             self.conversation,
             self._input(given),

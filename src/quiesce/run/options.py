@@ -45,6 +45,7 @@ class RunOptions(TypedDict, Generic[DepsT], total=False):
     within         in an async tool: its context. The run is a child of the tool's run then: stopped with it, read
                    with it, and paid from what is left of its limits; `deps` are the parent's unless given
     owner          who the run is for, as tools see it in `ctx.owner`; servers set it
+    run_id         the id of the run, which no other run has had; workers set it
     """
 
     deps: DepsT
@@ -67,6 +68,7 @@ class RunOptions(TypedDict, Generic[DepsT], total=False):
     on_prompt: OnPrompt | None
     within: ToolContext[Any] | None
     owner: str
+    run_id: str
 
 
 _KNOWN: Final = frozenset(RunOptions.__annotations__)
@@ -88,8 +90,9 @@ def check_options(options: RunOptions[Any]) -> None:
     check_instance("retry", options.get("retry"), Retry, "Retry(...)")
     checked_middleware(options.get("middleware"))
     check_instance("within", options.get("within"), ToolContext, "the ToolContext of the tool that starts the run")
-    if not isinstance(options.get("owner", ""), str):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise ConfigurationError(f"owner={options.get('owner')!r} makes no sense.", todo="Use a name.")
+    for name in ("owner", "run_id"):
+        if not isinstance(options.get(name, ""), str):
+            raise ConfigurationError(f"{name}={options.get(name)!r} makes no sense.", todo="Use a name.")
     for name in ("first_token_timeout", "stream_gap_timeout"):
         checked_timeout(name, options.get(name))
     for name, allowed in (("on_busy", OnBusy), ("on_prompt", OnPrompt), ("on_limit", OnLimit)):

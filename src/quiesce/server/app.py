@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
-from typing import Final
+from types import ModuleType
+from typing import TYPE_CHECKING, Final
 
 from starlette.applications import Starlette
 from starlette.datastructures import MutableHeaders
@@ -18,6 +19,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..agent import AnyAgent
+from ..errors import ConfigurationError
 from ..sessions import SessionStore, resolve_store
 from . import routes, streams
 from .auth import Authenticator, OwnerOf
@@ -30,6 +32,9 @@ from .problems import HANDLERS
 from .services import Services
 from .settings import Settings
 from .sole_server import sole_server
+
+if TYPE_CHECKING:
+    from .fleet_service import FleetService
 
 STATIC: Final = Path(__file__).parent / "static"
 
@@ -59,8 +64,9 @@ class Application(Starlette):
         owner_of: OwnerOf | None,
         store: SessionStore | None,
         deps: DepsFactory | None = None,
+        fleet: FleetService | None = None,
     ) -> None:
-        self.services: Final = Services(agents, settings, store, deps)
+        self.services: Final = Services(agents, settings, store, deps, fleet)
         self.drain: Final = Drain(self.services)
         middleware = [Middleware(_SafeHeaders)]
         if settings.cors_origins:
@@ -82,7 +88,7 @@ class Application(Starlette):
     @asynccontextmanager
     async def open_services(self) -> AsyncGenerator[None]:
         """Restore stored runs; on leaving, drain and close the store."""
-        with sole_server():
+        with sole_server() if self.services.fleet is None else nullcontext():
             await self.services.open()
             try:
                 yield
@@ -109,7 +115,17 @@ def create_app(
     Raises `ConfigurationError` for no agent, two of the same name, or one that needs deps when there are none.
     """
     kept = None if store is None else resolve_store(store)
-    return Application(agents, settings=settings or Settings(), keys=keys, owner_of=owner_of, store=kept, deps=deps)
+    settings = settings or Settings()
+    fleet = _fleet_service(store, kept) if settings.fleet else None
+    return Application(agents, settings=settings, keys=keys, owner_of=owner_of, store=kept, deps=deps, fleet=fleet)
+
+
+def _fleet_service(url: object, store: SessionStore | None) -> FleetService:
+    from .fleet_service import FleetService
+
+    if store is None:
+        raise ConfigurationError("A fleet needs a store.", todo="Use store='postgresql://...'.")
+    return FleetService(url, store)
 
 
 @asynccontextmanager
@@ -129,13 +145,23 @@ def _routes(services: Services, authenticator: Authenticator) -> list[BaseRoute]
         return json_response(document(services.settings))
 
     def endpoint(operation: Operation) -> Callable[[Request], Awaitable[Response]]:
-        return health if operation.open_to_all else api(getattr(streams if operation.stream else routes, operation.id))
+        handlers = _handlers(services, operation)
+        return health if operation.open_to_all else api(getattr(handlers, operation.id))
 
     return [
         *(Route(each.path, endpoint(each), methods=[each.method.upper()]) for each in OPERATIONS),
         Route("/openapi.json", openapi, methods=["GET"]),
         *_console(),
     ]
+
+
+def _handlers(services: Services, operation: Operation) -> ModuleType:
+    """The module with the handler of an operation."""
+    if services.fleet is None:
+        return streams if operation.stream else routes
+    from . import fleet_routes
+
+    return fleet_routes
 
 
 def _console() -> list[BaseRoute]:

@@ -63,6 +63,8 @@ class Drain:
             for live in services.runs.active:  # the readers of a run that cannot be killed must not wait for it
                 live.log.close()
             services.run_lists.close()
+            if services.fleet is not None:
+                services.fleet.closing.set()
 
 
 async def _wait(ends: Sequence[asyncio.Task[Any]], hurried: asyncio.Task[Any], seconds: float) -> None:

@@ -30,10 +30,7 @@ _STATES = ("queued", "running", "stopping", "ended", "crashed")
 
 async def start_run(request: ApiRequest) -> Response:
     """`POST /runs`."""
-    key = request.http.headers.get("idempotency-key")
-    if key is not None and not (0 < len(key) <= _MAX_KEY_LENGTH and key.isascii() and key.isprintable()):
-        message = f"An Idempotency-Key has 1 to {_MAX_KEY_LENGTH} printable characters."
-        raise Problem(422, "bad_idempotency_key", message)
+    key = idempotency_key(request)
     body, services = request.body(schemas.StartRun), request.services
     earlier = await services.starter.started_earlier(request.owner, body, key)
     if earlier is not None:
@@ -47,13 +44,27 @@ async def start_run(request: ApiRequest) -> Response:
     return json_response(schemas.RunAnswer(run.view()), 201 if is_new else 200, {"Location": f"runs/{run.id}"})
 
 
-async def list_runs(request: ApiRequest) -> Response:
-    """`GET /runs`."""
+def idempotency_key(request: ApiRequest) -> str | None:
+    """The Idempotency-Key of a request. Raises `Problem` for one that is not valid."""
+    key = request.http.headers.get("idempotency-key")
+    if key is not None and not (0 < len(key) <= _MAX_KEY_LENGTH and key.isascii() and key.isprintable()):
+        message = f"An Idempotency-Key has 1 to {_MAX_KEY_LENGTH} printable characters."
+        raise Problem(422, "bad_idempotency_key", message)
+    return key
+
+
+def list_options(request: ApiRequest) -> tuple[str | None, str | None, int]:
+    """The state, the session and the limit that a request for the runs names. Raises `Problem`."""
     state = request.http.query_params.get("state")
     if state is not None and state not in _STATES:
         raise Problem(422, "invalid", f"`state` must be one of: {', '.join(_STATES)}.")
     session = request.http.query_params.get("session")
-    limit = int(request.number("limit", int, least=1, most=1000) or 100)
+    return state, session, int(request.number("limit", int, least=1, most=1000) or 100)
+
+
+async def list_runs(request: ApiRequest) -> Response:
+    """`GET /runs`."""
+    state, session, limit = list_options(request)
     chosen = (
         run
         for run in request.services.runs.newest_first(request.owner)
@@ -140,7 +151,7 @@ async def steer_run(request: ApiRequest) -> Response:
 
 async def resume_run(request: ApiRequest) -> Response:
     """`POST /runs/{id}/resume`: the answers to approvals and questions, for a new run or for the one that goes on."""
-    answers = {each.id: _parse_answer(each.answer) for each in request.body(schemas.ResumeRun).answers}
+    answers = {each.id: parse_answer(each.answer) for each in request.body(schemas.ResumeRun).answers}
     if not answers and not request.run.interrupts:
         raise Problem(409, "nothing_asked", "The run has no pending question.", todo="Send a prompt, or continue it.")
     runs, conversation = request.services.runs, request.run.conversation
@@ -170,7 +181,7 @@ async def _follow_up(request: ApiRequest, answers: dict[str, Any] | None) -> Res
     return json_response(schemas.RunAnswer(run.view()), 201 if is_new else 200)
 
 
-def _parse_answer(given: Any) -> Any:
+def parse_answer(given: Any) -> Any:
     """`Approve` or `Deny` for `{"type": "approve"}` and `{"type": "deny"}`; anything else answers a question."""
     kind: Any = cast("dict[str, Any]", given).get("type") if isinstance(given, dict) else None
     if kind not in ("approve", "deny"):

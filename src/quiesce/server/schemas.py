@@ -104,7 +104,8 @@ class RunView(Struct, frozen=True):
     """A summary of a run. `mode` and `cause` are those of its stop, if there was one.
 
     `task` is the first run that the same prompt led to: runs that go on after an answer have the same. `undoable` names
-    the tools whose calls `POST /runs/{id}/undo` would undo, over all runs of the task.
+    the tools whose calls `POST /runs/{id}/undo` would undo, over all runs of the task. In a fleet, `restarted_as` is
+    the run that goes on after this one's worker was lost or shut down, and `continued_from` the run before this one.
     """
 
     id: str
@@ -127,6 +128,8 @@ class RunView(Struct, frozen=True):
     last_event: int = 0
     undoable: tuple[str, ...] = ()
     task: str = ""
+    continued_from: str = ""
+    restarted_as: str = ""
 
 
 class RunAnswer(Struct, frozen=True):
@@ -171,11 +174,15 @@ RunsChange: TypeAlias = RunsListed | RunChanged | RunGone
 
 
 class CancelAnswer(Struct, frozen=True):
-    """Whether the request changed anything, and the run; with the receipt once the run has ended."""
+    """Whether the request changed anything, and the run; with the receipt once the run has ended.
+
+    `delivered` is false while the stop is stored, and the run's worker has not said that the run has it.
+    """
 
     accepted: bool
     run: RunView
     receipt: Receipt | None = None
+    delivered: bool = True
 
 
 class Accepted(Struct, frozen=True):

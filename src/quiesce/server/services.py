@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ..agent import AnyAgent
 from ..cancellation import CancellationToken
@@ -23,6 +23,9 @@ from .starter import RunStarter
 from .undo import UndoTasks
 from .usage import UsageTotals
 
+if TYPE_CHECKING:
+    from .fleet_service import FleetService
+
 
 class Services:
     """Everything that one server holds. Only for the server's own loop.
@@ -39,6 +42,7 @@ class Services:
     starter     starts runs
     undos       the undos that are in progress
     shutdown    cancelled when the time for draining is almost over
+    fleet       the runs of all replicas; None when this process runs its own
     """
 
     def __init__(
@@ -47,6 +51,7 @@ class Services:
         settings: Settings,
         store: SessionStore | None = None,
         deps: DepsFactory | None = None,
+        fleet: FleetService | None = None,
     ) -> None:
         self.settings: Final = settings
         self.shutdown: Final = CancellationToken()
@@ -77,6 +82,7 @@ class Services:
         )
         self.starter: Final = RunStarter(self)
         self.undos: Final = UndoTasks(self.quotas, self.run_lists, self.shutdown)
+        self.fleet: Final = fleet
         self._store: Final = store
 
     async def open(self) -> None:
@@ -85,9 +91,14 @@ class Services:
         Raises `ConfigurationError` when receipts cannot be written.
         """
         check_receipts(self.settings.receipts)
-        await self.history.open()
+        if self.fleet is not None:
+            await self.fleet.fleet.__aenter__()
+        else:
+            await self.history.open()
 
     async def close(self) -> None:
         """Close the store."""
+        if self.fleet is not None:
+            await self.fleet.fleet.__aexit__()
         if self._store is not None:
             await asyncio.wrap_future(self._store.close())

@@ -34,6 +34,7 @@ class Settings:
     drain                time from SIGTERM to the end of the last run
     cors_origins         other origins from which requests are allowed
     receipts             a file that gets the receipt of every run, a line of JSON each
+    fleet                runs are queued in Postgres for workers, and shared with the other replicas
     """
 
     max_body: int = 8 * MIB
@@ -55,3 +56,4 @@ class Settings:
     drain: float = 30.0
     cors_origins: tuple[str, ...] = ()
     receipts: Path | None = None
+    fleet: bool = False

@@ -61,7 +61,7 @@ class EventResponse(EventSourceResponse):
 
 async def stream_events(request: ApiRequest) -> Response:
     """`GET /runs/{id}/events`. A browser's `EventSource` comes back after the last event; 204 tells it not to."""
-    run, number = request.run, _event_number(request)
+    run, number = request.run, event_number(request)
     if number and run.log.is_over(number):
         return Response(status_code=204)
     frames = _frames(run, run.log.begin(number))
@@ -88,7 +88,8 @@ def _position(request: ApiRequest) -> str | None:
     return request.http.headers.get("last-event-id") or request.http.query_params.get("after")
 
 
-def _event_number(request: ApiRequest) -> int:
+def event_number(request: ApiRequest) -> int:
+    """The number of the last event that the client has seen. Raises `Problem`."""
     position = _position(request) or "0"
     if not (position.isascii() and position.isdigit() and len(position) <= 18):
         raise Problem(

@@ -74,6 +74,7 @@ class ToolOptions(TypedDict, total=False):
     approval_expires_in: float | None
     preview: Preview | None
     max_result: MaxResult
+    idempotent: bool
 
 
 class Tool(Generic[P, R]):
@@ -108,6 +109,7 @@ class Tool(Generic[P, R]):
         self.max_result: Final = _checked_max_result(self.name, options.get("max_result", "agent"))
         self.sequential: Final = options.get("sequential", False)
         self.requires_approval: Final = options.get("requires_approval", False)
+        self.idempotent: Final = options.get("idempotent", False)
         self.approval_expires_in: Final = options.get("approval_expires_in")
         self.compensation: Compensation | None = None
         self.final_grace = FINAL_GRACE
@@ -269,6 +271,7 @@ def _check_options(name: str, options: Mapping[str, Any]) -> None:
             expires_in is None or (is_number(expires_in) and 0 < expires_in < float("inf")),
             "a number of seconds above 0, or None",
         ),
+        ("idempotent", isinstance(options.get("idempotent", False), bool), "True or False"),
         ("preview", _is_function(options.get("preview"), or_else=None), "a function of the arguments, or None"),
     ]
     wrong += [
@@ -366,6 +369,9 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     or a text, which is shown as the preview; if it raises, an approval is needed. After `approval_expires_in` seconds
     the call can no longer be approved. `preview` is called with the arguments and returns text that shows a person what
     the call would do, such as a diff (see `Tool.preview_text`).
+
+    `idempotent=True` says that a call may run twice with the same effect. In a fleet, a call of which it is not known
+    whether it has done its work, because its worker was lost, is then run again.
 
     Of a result that is longer than `max_result` characters the middle is cut out (see `Agent`); None for no limit.
 

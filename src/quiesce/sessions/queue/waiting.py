@@ -110,7 +110,7 @@ class SessionWaiter:
             requested = store.acquire_queued(session.name, self._holder, self.position, seconds=seconds, known=known)
         try:
             async with asyncio.timeout(journal.STORE_TIMEOUT):
-                acquired: AcquiredSession | SentElsewhere = await asyncio.shield(asyncio.wrap_future(requested))
+                acquired: AcquiredSession | SentElsewhere = await asyncio.shield(_observed(requested))
         except asyncio.CancelledError:
             requested.add_done_callback(self._release_unwanted)
             raise
@@ -126,7 +126,7 @@ class SessionWaiter:
         self.is_queued = True
         enqueued = self._session.store.enqueue(self._session.name, self._request)
         try:
-            self.position = await asyncio.shield(asyncio.wrap_future(enqueued))
+            self.position = await asyncio.shield(_observed(enqueued))
         except asyncio.CancelledError:
             enqueued.add_done_callback(self._withdraw_unwanted)
             raise
@@ -163,3 +163,15 @@ class SessionWaiter:
     def _withdraw_unwanted(self, enqueued: Future[int]) -> None:
         if not enqueued.cancelled() and enqueued.exception() is None:
             self._session.store.withdraw(self._session.name, enqueued.result())
+
+
+def _observed(future: Future[Any]) -> asyncio.Future[Any]:
+    """The future for this loop. Its failure is not logged as forgotten when the wait for it was cancelled."""
+
+    def observe(done: asyncio.Future[Any]) -> None:
+        if not done.cancelled():
+            done.exception()
+
+    wrapped = asyncio.wrap_future(future)
+    wrapped.add_done_callback(observe)
+    return wrapped

@@ -37,10 +37,7 @@ class PostgresDatabase:
     @property
     def url(self) -> str:
         """Where this is, without the password."""
-        parts = urlsplit(self._address)
-        host = parts.netloc.rpartition("@")
-        user = host[0].partition(":")[0]
-        return urlunsplit(parts._replace(netloc=f"{user}{host[1]}{host[2]}", query="", fragment=""))
+        return public_url(self._address)
 
     def run(self, access: Access, operation: Callable[[], Operation[_T]]) -> _T:
         """Carry an operation out in one transaction, on a loop that runs only for it."""
@@ -80,6 +77,8 @@ class PostgresDatabase:
             self._connection = await self._asyncpg.connect(
                 self._address, timeout=CONNECT_TIMEOUT, command_timeout=STATEMENT_TIMEOUT
             )
+            # A process that is frozen inside a transaction would keep others from taking its session over.
+            await self._connection.execute(f"SET idle_in_transaction_session_timeout = {int(STATEMENT_TIMEOUT * 1000)}")
             await self._migrate(self._connection)
         return self._connection
 
@@ -148,6 +147,14 @@ class PostgresDatabase:
                 with suppress(OSError, TimeoutError, self._asyncpg.PostgresError, self._asyncpg.InterfaceError):
                     loop.run_until_complete(connection.close(timeout=1))
             loop.close()
+
+
+def public_url(address: str) -> str:
+    """An address without its password."""
+    parts = urlsplit(address)
+    host = parts.netloc.rpartition("@")
+    user = host[0].partition(":")[0]
+    return urlunsplit(parts._replace(netloc=f"{user}{host[1]}{host[2]}", query="", fragment=""))
 
 
 async def _carry_out(db: Any, operation: Operation[_T]) -> _T:

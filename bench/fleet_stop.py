@@ -1,0 +1,244 @@
+"""Stops across processes, through Postgres: latency beside a bare NOTIFY, taking over after kill -9, and a stop of all.
+
+The worker is a process of its own, as `quiesce worker` starts it; the client is this process, in the part of another
+replica. Both read the same clock. The provider is in this process too, and notes when the worker hangs up.
+`QUIESCE_BENCH_STOPS` sets the number of stops of each kind (default: 500).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import statistics
+import subprocess
+import sys
+import time
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from bench._loopback import PROVIDER
+from quiesce.conversation.validity import user_message
+from quiesce.fleet import Fleet, FleetRun, RunRequest
+from quiesce.sessions.journal.rows import encode
+
+STOPS = int(os.environ.get("QUIESCE_BENCH_STOPS", "500"))
+TAKEOVERS = 10
+QUEUED, RUNNING = 2000, 200
+ROOT = Path(__file__).parents[1]
+
+
+class Provider:
+    """Streams words, or only begins to; notes when the other side has hung up."""
+
+    def __init__(self) -> None:
+        self.closed: dict[str, asyncio.Future[float]] = {}
+
+    async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        name = head.split(b" ", 2)[1].decode().strip("/")
+        closed = self.closed.setdefault(name, asyncio.get_running_loop().create_future())
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nTransfer-Encoding: chunked\r\n\r\n")
+        speaking = asyncio.create_task(self._speak(writer)) if name.startswith("stream") else None
+        with suppress(ConnectionError):
+            await reader.read()  # returns when the other side hangs up
+        if not closed.done():  # a number that was used in the part before
+            closed.set_result(time.perf_counter())
+        if speaking is not None:
+            speaking.cancel()
+        writer.close()
+
+    async def _speak(self, writer: asyncio.StreamWriter) -> None:
+        while True:
+            writer.write(b"5\r\nword\n\r\n")
+            await asyncio.sleep(0.02)
+
+
+class Bench:
+    def __init__(self, url: str, fleet: Fleet, provider: Provider) -> None:
+        self.url, self.fleet, self.provider = url, fleet, provider
+        self._number = 0
+
+    async def submit(self, prompt: str) -> FleetRun:
+        self._number += 1
+        prompt = f"{prompt}-{self._number}"
+        request = RunRequest("bench", "fleet", f"bench/{prompt}", "prompt", encode(user_message(prompt)))
+        return (await self.fleet.submit(request))[0]
+
+    async def until(self, run: FleetRun, kind: str) -> None:
+        async for _, event in self.fleet.events(run.id):
+            if event.__struct_config__.tag == kind:
+                return
+
+    def worker(self, port: int, *, lease: float = 15.0, capacity: int = 20) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "quiesce.cli", "worker", "bench._fleet_agent:agent", "--store", self.url]
+        options = ["--lease", str(lease), "--capacity", str(capacity), "--log-level", "error"]
+        return subprocess.Popen(
+            [*command, *options], cwd=ROOT, env={**os.environ, PROVIDER: f"http://127.0.0.1:{port}"}
+        )
+
+
+def shown(what: str, seconds: list[float], bare: float | None = None) -> None:
+    ordered = sorted(seconds)
+    p99 = ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))]
+    median = statistics.median(ordered)
+    ratio = "" if bare is None else f"   {median / bare:.1f} x NOTIFY"
+    print(f"{what:<44} median {median * 1000:7.2f} ms   p99 {p99 * 1000:7.2f} ms{ratio}", flush=True)
+
+
+async def bare_rounds(url: str) -> float:
+    """From a NOTIFY to the callback of a LISTEN, on two connections."""
+    import asyncpg
+
+    here, there = await asyncpg.connect(url), await asyncpg.connect(url)
+    heard = asyncio.Queue[float]()
+    await there.add_listener("bench", lambda *_: heard.put_nowait(time.perf_counter()))
+    rounds: list[float] = []
+    for _ in range(STOPS):
+        asked = time.perf_counter()
+        await here.execute("SELECT pg_notify('bench', 'x')")
+        rounds.append(await heard.get() - asked)
+    await here.close()
+    await there.close()
+    shown("bare NOTIFY", rounds)
+    return statistics.median(rounds)
+
+
+async def latencies(bench: Bench, bare: float) -> None:
+    async def measure(what: str, prompt: str, seen: str) -> None:
+        to_token: list[float] = []
+        to_close: list[float] = []
+        for _ in range(STOPS):
+            run = await bench.submit(prompt)
+            await bench.until(run, seen)
+            name = run.session.partition("/")[2]
+            while prompt != "tool" and name not in bench.provider.closed:
+                await asyncio.sleep(0.005)
+            closed = bench.provider.closed.get(name)
+            asked = time.perf_counter()
+            state = await bench.fleet.stop(run.id, wait=30)
+            assert state is not None
+            assert state.run.receipt is not None
+            assert state.run.receipt.cause is not None
+            to_token.append(state.run.receipt.cause.clock - asked)
+            if closed is not None:
+                to_close.append(await closed - asked)
+        shown(f"{what}: asked to token", to_token, bare)
+        if to_close:
+            shown(f"{what}: asked to provider closed", to_close, bare)
+
+    await measure("model streaming", "stream", "text")
+    await measure("model stalled", "stall", "model_call_started")
+    await measure("in a tool", "tool", "tool_started")
+
+
+async def queued(bench: Bench, bare: float) -> None:
+    to_rest: list[float] = []
+    for _ in range(STOPS):
+        run = await bench.submit("stream")
+        asked = time.perf_counter()
+        state = await bench.fleet.stop(run.id)
+        assert state is not None
+        assert state.at_rest
+        to_rest.append(time.perf_counter() - asked)
+    shown("queued: asked to at rest", to_rest, bare)
+
+
+async def takeovers(bench: Bench, port: int) -> None:
+    lease = 3.0
+    spare = bench.worker(port, lease=lease)
+    seconds: list[float] = []
+    for _ in range(TAKEOVERS):
+        victim = bench.worker(port, lease=lease)
+        while len([each for each in await bench.fleet.workers() if not each.is_lost]) < 2:
+            await asyncio.sleep(0.05)
+        while True:
+            run = await bench.submit("tool")
+            await bench.until(run, "tool_started")
+            taken = await bench.fleet.find(run.id)
+            pids = {each.id: each.pid for each in await bench.fleet.workers()}
+            if taken is not None and pids[taken.worker] == victim.pid:
+                break
+            await bench.fleet.stop(run.id, wait=30)
+        victim.kill()
+        killed = time.perf_counter()
+        victim.wait()
+        ended = await bench.fleet.rest(run.id)
+        assert ended is not None
+        following = await bench.fleet.find(ended.restarted_as)
+        assert following is not None
+        await bench.until(following, "run_started")
+        seconds.append(time.perf_counter() - killed)
+        await bench.fleet.stop(following.id, wait=30)
+    spare.terminate()
+    spare.wait()
+    print(
+        f"taking over after kill -9, lease {lease:g} s: from the kill to the run that goes on:"
+        f" median {statistics.median(seconds):.1f} s, worst {max(seconds):.1f} s",
+        flush=True,
+    )
+
+
+async def stop_all(bench: Bench, port: int) -> None:
+    worker = bench.worker(port, capacity=RUNNING)
+    for _ in range(QUEUED + RUNNING):
+        await bench.submit("stall")
+    while len(await bench.fleet.runs(states=("running",), limit=RUNNING)) < RUNNING:
+        await asyncio.sleep(0.1)
+    await asyncio.sleep(2)
+    asked = time.perf_counter()
+    stopped = await bench.fleet.stop_all("all of it")
+    accepted = time.perf_counter() - asked
+    while active := await bench.fleet.runs(states=("queued", "running"), limit=1):
+        await bench.fleet.rest(active[0].id)
+    print(
+        f"stop --all, {QUEUED} queued and {RUNNING} running ({len(stopped)} runs):"
+        f" accepted after {accepted:.2f} s, at rest after {time.perf_counter() - asked:.2f} s",
+        flush=True,
+    )
+    worker.terminate()
+    worker.wait()
+
+
+@asynccontextmanager
+async def opened(postgres: Any, provider: Provider) -> Any:
+    from quiesce.sessions.stores.postgres import PostgresStore
+
+    url = postgres.new_database()
+    store = PostgresStore(url)
+    async with Fleet(url, store) as fleet:
+        yield Bench(url, fleet, provider)
+    await asyncio.wrap_future(store.close())
+
+
+async def measured(postgres: Any) -> None:
+    provider = Provider()
+    server = await asyncio.start_server(provider, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    async with opened(postgres, provider) as bench:
+        bare = await bare_rounds(bench.url)
+        worker = bench.worker(port)
+        await latencies(bench, bare)
+        worker.terminate()
+        worker.wait()
+        await queued(bench, bare)
+    async with opened(postgres, provider) as bench:
+        await takeovers(bench, port)
+    async with opened(postgres, provider) as bench:
+        await stop_all(bench, port)
+    server.close()
+
+
+def main() -> None:
+    from tests.sessions.conftest import Postgres
+
+    postgres = Postgres(connections=100)
+    try:
+        with suppress(KeyboardInterrupt):
+            asyncio.run(measured(postgres))
+    finally:
+        postgres.close()
+
+
+if __name__ == "__main__":
+    main()

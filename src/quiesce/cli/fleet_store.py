@@ -1,0 +1,110 @@
+"""The commands `ps`, `stop`, `attach` and `workers` against the store of a fleet, without a server."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import msgspec
+
+from ..cancellation import Mode
+from ..errors import ConfigurationError, ServerProblem
+from ..fleet.client import Fleet, opened
+from ..fleet.records import ACTIVE, FleetRun, StopState
+from ..usage.ledger import TokenUsage
+from .remote import STORE_VARIABLE, store_of
+from .sanitize import clean
+
+
+def in_fleet(options: argparse.Namespace, command: Callable[[Fleet], Coroutine[Any, Any, int]]) -> int:
+    """Run a command with the fleet that the options name."""
+    url = store_of(options)
+    if url is None:
+        raise ConfigurationError("No store is named.", todo=f"Use --store postgresql://..., or {STORE_VARIABLE}.")
+
+    async def main() -> int:
+        async with opened(url) as fleet:
+            return await command(fleet)
+
+    return asyncio.run(main())
+
+
+async def chosen_run(fleet: Fleet, wanted: str) -> FleetRun:
+    """The run whose id begins with this. Raises `ServerProblem` when there is none, or more than one."""
+    found = await fleet.runs(prefix=wanted, limit=3)
+    match [run for run in found if run.id == wanted] or found:
+        case [only]:
+            return only
+        case []:
+            raise ServerProblem(f"There is no run {wanted!r}.", todo="`quiesce ps --all` lists them.")
+        case several:
+            names = ", ".join(run.id for run in several)
+            raise ServerProblem(f"{wanted!r} is ambiguous: {names} ...", todo="Write more of the id.")
+
+
+async def listed_runs(fleet: Fleet, options: argparse.Namespace, into: list[dict[str, Any]]) -> int:
+    """Add the runs that the options of `ps` choose, the newest first."""
+    states = (("running",) if options.state == "stopping" else (options.state,)) if options.state else ()
+    if not options.state and not options.all:
+        states = ACTIVE
+    views = (view(run) for run in await fleet.runs(states=states, limit=options.limit))
+    into.extend(
+        each for each in views if options.state in (None, each["state"]) and options.session in (None, each["session"])
+    )
+    return 0
+
+
+async def stop_runs(fleet: Fleet, options: argparse.Namespace) -> int:
+    """Request the stops that the options of `stop` name, and print how far each has come."""
+    mode, undo = Mode(options.mode), True if options.undo else None
+    if options.all:
+        stopped = await fleet.stop_all(options.reason, agent=options.agent, mode=mode, undo=undo)
+        print(f"{len(stopped)} runs: the stop is accepted.")
+        wait = options.wait or 0.0
+        async with asyncio.TaskGroup() as group:
+            rests = [group.create_task(fleet.rest(run_id, wait)) for run_id in stopped] if wait else []
+        left = [run.id for run in (rest.result() for rest in rests) if run is not None and run.is_active]
+        if wait:
+            print(f"{len(stopped) - len(left)} at rest, {len(left)} not at rest after {wait:g} s.")
+        return 3 if left else 0
+    code = 0
+    for wanted in options.runs:
+        run = await chosen_run(fleet, wanted)
+        state = await fleet.stop(run.id, options.reason, mode=mode, undo=undo, wait=options.wait)
+        if state is not None:
+            print(clean(f"{state.run.id}: {_progress(state)}."))
+            if state.at_rest:
+                print(clean(str(state.run.receipt)))
+            code = max(code, 3 if options.wait is not None and not state.at_rest else 0)
+    return code
+
+
+def _progress(state: StopState) -> str:
+    if not state.accepted:
+        return "was at rest already"
+    return "at rest" if state.at_rest else "delivered, not at rest yet" if state.delivered else "accepted"
+
+
+def view(run: FleetRun) -> dict[str, Any]:
+    """A run as the server's views have it, as far as its row says."""
+    prompt, receipt = run.prompt, run.receipt
+    stopping = run.state == "running" and bool(run.stop)
+    return {
+        "id": run.id,
+        "owner": run.owner,
+        "agent": run.agent,
+        "session": run.label,
+        "state": "stopping" if stopping else run.state,
+        "phase": run.state,
+        "stop_reason": run.reason or None,
+        "created_at": run.created,
+        "ended_at": run.ended,
+        "worker": run.worker,
+        "waiting_for": [],
+        "usage": msgspec.to_builtins(TokenUsage() if receipt is None else receipt.usage.tokens),
+        "prompt": "" if prompt is None else prompt.text,
+        "continued_from": run.continued_from,
+        "restarted_as": run.restarted_as,
+    }

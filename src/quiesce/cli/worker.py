@@ -1,0 +1,78 @@
+"""`quiesce worker module:agent --store postgresql://...`: takes runs from the queue of a fleet."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import os
+import signal
+import sys
+from typing import Final
+
+from .agent_options import load_agent, load_function
+from .main import Subparsers
+
+_log: Final = logging.getLogger("quiesce.fleet")
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    """Describe the subcommand."""
+    parser = subparsers.add_parser("worker", help="take runs from the queue in Postgres; see `quiesce serve --fleet`")
+    parser.add_argument("agents", nargs="+", metavar="MODULE:AGENT", help="the agents whose runs it takes")
+    parser.add_argument("--store", metavar="URL", required=True, help="the Postgres of the fleet: postgresql://...")
+    parser.add_argument(
+        "--capacity", type=int, default=20, metavar="N", help="runs at once, at most (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--lease",
+        type=float,
+        default=15.0,
+        metavar="S",
+        help="seconds without a heartbeat after which other workers take its runs over (default: %(default)g)",
+    )
+    parser.add_argument(
+        "--drain",
+        type=float,
+        default=30.0,
+        metavar="S",
+        help="seconds after SIGTERM in which its runs end or are handed over (default: %(default)g)",
+    )
+    parser.add_argument(
+        "--deps", metavar="MODULE:FUNCTION", help="function that makes the deps of each run (owner, agent, session)"
+    )
+    parser.add_argument("--log-level", default="info", choices=("debug", "info", "warning", "error"))
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Work until SIGTERM or SIGINT; returns 0 when the drain is over. A second signal ends its patience."""
+    from ..fleet.worker import Worker, WorkerSettings
+    from ..processes.environment import hide_environment
+
+    logging.basicConfig(level=options.log_level.upper(), format="%(levelname)s: %(name)s: %(message)s")
+    agents = [load_agent(target) for target in options.agents]
+    settings = WorkerSettings(options.capacity, options.lease, options.drain)
+    deps = None if options.deps is None else load_function(options.deps)
+
+    async def main() -> None:
+        stop, hurry = asyncio.Event(), asyncio.Event()
+
+        def on_signal() -> None:
+            (hurry if stop.is_set() else stop).set()
+
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, on_signal)
+        worker = Worker(*agents, store=options.store, settings=settings, deps=deps)
+        _log.info("worker %s takes runs of %s", worker.id.hex[:12], ", ".join(agent.name for agent in agents))
+        await worker.run(stop, hurry)
+        left = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        if left:  # a tool that cannot be stopped does not keep the process alive: another worker takes its run over
+            _log.error("the process ends although %d tasks did not stop", len(left))
+            logging.shutdown()
+            sys.stdout.flush()
+            os._exit(0)
+
+    hide_environment()  # from processes that tools start
+    asyncio.run(main())
+    return 0

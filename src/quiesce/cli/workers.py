@@ -1,0 +1,50 @@
+"""`quiesce workers`: the workers of a fleet."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from .main import Subparsers
+from .remote import add_store_option
+from .sanitize import clean
+
+if TYPE_CHECKING:
+    from ..fleet.client import Fleet
+    from ..fleet.records import WorkerInfo
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    """Describe the subcommand."""
+    parser = subparsers.add_parser("workers", help="list the workers of a fleet")
+    add_store_option(parser, only=True)
+    parser.add_argument("--json", action="store_true", help="one worker per line, as JSON")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the workers."""
+    from .fleet_store import in_fleet
+
+    async def show(fleet: Fleet) -> int:
+        found = await fleet.workers()
+        for worker in found:
+            print(msgspec.json.encode(worker).decode() if options.json else clean(_line(worker)))
+        if not found and not options.json:
+            print("No workers.")
+        return 0
+
+    return in_fleet(options, show)
+
+
+def _line(worker: WorkerInfo) -> str:
+    state = "LOST" if worker.is_lost else "draining" if worker.draining else "up"
+    up = time.strftime("%Y-%m-%d %H:%M", time.localtime(worker.started))
+    agents = ", ".join(worker.agents)
+    return (
+        f"{worker.id[:12]}  {state:<8}  {worker.running}/{worker.capacity} runs  since {up}"
+        f"  heartbeat {worker.age:.0f} s ago  process {worker.pid} on {worker.host}  {agents}"
+    )

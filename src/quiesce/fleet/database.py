@@ -1,0 +1,117 @@
+"""The Postgres of a fleet: a pool of connections, the schema, and errors as `StoreError`s."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+from ..errors import ConfigurationError, MissingExtra, StoreError, StoreUnavailable
+from ..sessions.stores.postgres_database import public_url
+from .engine import Engine, PgQueuerEngine
+from .schema import MIGRATIONS
+
+CONNECT_TIMEOUT: Final = 5.0
+STATEMENT_TIMEOUT: Final = 10.0
+# Two processes must not migrate at once. Any number that no other program uses will do.
+_MIGRATION_LOCK: Final = 7_164_200_527
+# A process that is frozen inside a transaction holds its locks; after so many seconds the server ends the transaction.
+IDLE_IN_TRANSACTION: Final = 5.0
+
+
+class FleetDatabase:
+    """The database at `url`. For one event loop; opened when it is first used."""
+
+    def __init__(self, url: str, engine: Engine | None = None, *, connections: int = 4) -> None:
+        if not url.startswith(("postgres://", "postgresql://")):
+            raise ConfigurationError("A fleet needs Postgres.", todo="Use store='postgresql://...'.")
+        try:
+            import asyncpg
+        except ImportError:
+            raise MissingExtra("A fleet", "asyncpg", "postgres") from None
+        self.asyncpg: Final[Any] = asyncpg
+        self.address: Final = url
+        self.engine: Final[Engine] = engine or PgQueuerEngine()
+        self._connections: Final = connections
+        self._opening: Final = asyncio.Lock()
+        self._pool: Any = None
+
+    @property
+    def url(self) -> str:
+        """Where this is, without the password."""
+        return public_url(self.address)
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncGenerator[Any]:
+        """A connection of the pool. Raises a `StoreError`."""
+        async with self.explained():
+            pool = await self._opened()
+            async with pool.acquire(timeout=CONNECT_TIMEOUT) as connection:
+                yield connection
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncGenerator[Any]:
+        """A connection in a transaction. Raises a `StoreError`; then nothing is changed, unless the commit was cut."""
+        async with self.connection() as connection, connection.transaction():
+            yield connection
+
+    async def _opened(self) -> Any:
+        async with self._opening:
+            if self._pool is None:
+                await self._migrate()
+                self._pool = await self.asyncpg.create_pool(
+                    self.address,
+                    min_size=1,
+                    max_size=self._connections,
+                    timeout=CONNECT_TIMEOUT,
+                    command_timeout=STATEMENT_TIMEOUT,
+                    server_settings={"idle_in_transaction_session_timeout": f"{IDLE_IN_TRANSACTION * 1000:.0f}"},
+                )
+            return self._pool
+
+    async def _migrate(self) -> None:
+        connection = await self.connect()
+        try:
+            await connection.execute("SELECT pg_advisory_lock($1)", _MIGRATION_LOCK)
+            await connection.execute("CREATE TABLE IF NOT EXISTS quiesce_fleet_schema (version INTEGER NOT NULL)")
+            version = await connection.fetchval("SELECT max(version) FROM quiesce_fleet_schema") or 0
+            for number, statements in enumerate(MIGRATIONS[version:], version + 1):
+                async with connection.transaction():
+                    for statement in statements:
+                        await connection.execute(statement)
+                    await connection.execute("INSERT INTO quiesce_fleet_schema (version) VALUES ($1)", number)
+            if version <= len(MIGRATIONS):  # the tables of a newer version have been updated by it
+                await self.engine.install(connection)
+        finally:
+            await connection.close(timeout=1)
+
+    async def connect(self) -> Any:
+        """A connection of its own, for notifications."""
+        return await self.asyncpg.connect(self.address, timeout=CONNECT_TIMEOUT, command_timeout=STATEMENT_TIMEOUT)
+
+    @asynccontextmanager
+    async def explained(self) -> AsyncGenerator[None]:
+        """An error of asyncpg becomes a `StoreError`."""
+        try:
+            yield
+        except (OSError, TimeoutError, self.asyncpg.InterfaceError) as error:
+            raise StoreUnavailable(f"{self.url}: {type(error).__name__}: {error}.") from error
+        except self.asyncpg.PostgresError as error:
+            away = str(error.sqlstate or "")[:2] in ("08", "57", "53", "40", "55", "25")
+            raise (StoreUnavailable if away else StoreError)(f"{self.url}: {error}.") from error
+        except Exception as error:
+            if not type(error).__module__.startswith("asyncpg"):
+                raise
+            # A connection that breaks in the middle of a message confuses the driver.
+            raise StoreUnavailable(f"{self.url}: {type(error).__name__}: {error}.") from error
+
+    async def close(self) -> None:
+        """Close the connections. The next call opens others."""
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            try:
+                async with asyncio.timeout(2):
+                    await pool.close()
+            except (TimeoutError, OSError, self.asyncpg.InterfaceError, self.asyncpg.PostgresError):
+                pool.terminate()

@@ -1,0 +1,279 @@
+"""A worker: takes runs from the queue, runs them, and keeps its hold on them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import uuid
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ..agent import AnyAgent
+from ..cancellation import Mode
+from ..errors import ConfigurationError, StoreError
+from ..sessions.stores.resolve import resolve_store
+from . import run_table
+from .database import FleetDatabase
+from .execution import DepsFactory, Execution
+from .listener import Listener
+from .notifier import ChangeNotifier
+from .records import FleetRun, WorkerInfo
+
+_log: Final = logging.getLogger("quiesce.fleet")
+# Seconds after which commands are read again although no notification has come.
+SLOW_PACE: Final = 5.0
+# Seconds between attempts while the database is away.
+_TRY_AGAIN: Final = 0.5
+# The stops of a drain, each with the fraction of the time after which it is requested. The last fifth is for `kill`.
+_STOPS: Final = ((0.0, Mode.AFTER_TURN), (0.5, Mode.NOW), (0.8, Mode.KILL))
+_LOST_CONTACT: Final = "the worker has lost contact with the store"
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSettings:
+    """The limits of a worker. All times are in seconds.
+
+    capacity   runs at once
+    lease      how long the worker keeps its runs without renewing them; then another one takes them over
+    drain      time from SIGTERM to the end of the last run
+    """
+
+    capacity: int = 20
+    lease: float = 15.0
+    drain: float = 30.0
+
+
+class Worker:
+    """Takes runs of these agents from the Postgres at `store`. For one event loop; used once.
+
+    `deps` makes the deps of each run from its `FleetRun`. Raises `ConfigurationError` for no agent, two of the same
+    name, or a store that is no Postgres.
+    """
+
+    def __init__(
+        self,
+        *agents: AnyAgent,
+        store: str,
+        settings: WorkerSettings | None = None,
+        deps: DepsFactory | None = None,
+    ) -> None:
+        self.settings: Final = settings or WorkerSettings()
+        self.lease: Final = self.settings.lease
+        self.id: Final = uuid.uuid4()
+        self.deps: Final = deps
+        self.database: Final = FleetDatabase(store)
+        self.store: Final = resolve_store(store)
+        self._agents: Final = {agent.name: agent for agent in agents}
+        if len(self._agents) != len(agents) or not agents:
+            raise ConfigurationError("A worker needs agents with different names.", todo="Pass one or more agents.")
+        self._executions: Final[dict[str, tuple[Execution, asyncio.Task[None]]]] = {}
+        self._notifier: Final = ChangeNotifier(self.database)
+        self._has_work: Final = asyncio.Event()
+        self._has_commands: Final = asyncio.Event()
+        self._renewed_at = 0.0
+        self._draining = False
+        channels = (self.database.engine.channel, run_table.worker_channel(self.id.hex))
+        self._listener: Final = Listener(self.database, channels, self._on_notify, self._on_gap)
+
+    # --- Living ---------------------------------------------------------------------------------------------------
+
+    async def run(self, stop: asyncio.Event, hurry: asyncio.Event | None = None) -> None:
+        """Take and run until `stop` is set; then drain. `hurry` ends the drain's patience. Raises a `StoreError`.
+
+        That is raised only when the database cannot be reached at the beginning. What ends one of the worker's own
+        loops is a bug: the runs are handed over, and it is raised.
+        """
+        await self._renew()
+        loop = asyncio.get_running_loop()
+        loops = (self._listener.run(), self._renewing(), self._delivering(), self._notifier.run(), self._tidying())
+        tasks = [loop.create_task(each, name="fleet worker") for each in loops]
+        taking = loop.create_task(self._taking(), name="fleet worker: taking")
+        stopping = loop.create_task(stop.wait(), name="fleet worker: stop")
+        try:
+            await asyncio.wait((*tasks, taking, stopping), return_when=asyncio.FIRST_COMPLETED)
+            self._draining = True
+            taking.cancel()
+            await asyncio.wait((taking,))
+            await self._drain(hurry)
+        finally:
+            for task in (*tasks, taking, stopping):
+                task.cancel()
+            await asyncio.wait((*tasks, taking, stopping))
+            await self._leave()
+        for task in (*tasks, taking):
+            if not task.cancelled():
+                task.result()  # raises what has ended a loop of the worker
+
+    async def _leave(self) -> None:
+        with suppress(StoreError):
+            await self._notifier.flush()
+            async with self.database.connection() as db:
+                await run_table.forget_worker(db, self.id.hex)
+        await self.database.close()
+        await asyncio.wrap_future(self.store.close())
+
+    async def _drain(self, hurry: asyncio.Event | None) -> None:
+        """Stop the runs, more urgently as time passes. Each hands over to a run that goes on with it elsewhere."""
+        with suppress(StoreError):
+            await self._renew()
+        loop = asyncio.get_running_loop()
+        begun, hurried = loop.time(), loop.create_task((hurry or asyncio.Event()).wait())
+        for step, (_, mode) in enumerate(_STOPS):
+            current = Mode.KILL if hurried.done() else mode
+            for execution, _ in self._executions.values():
+                execution.stop_for_shutdown(current)
+            until = begun + self.settings.drain * (_STOPS[step + 1][0] if step + 1 < len(_STOPS) else 1.0)
+            while self._executions and loop.time() < until and (current is Mode.KILL or not hurried.done()):
+                running = [task for _, task in self._executions.values()]
+                waiting = running if current is Mode.KILL else [*running, hurried]
+                await asyncio.wait(waiting, timeout=until - loop.time(), return_when=asyncio.FIRST_COMPLETED)
+        hurried.cancel()
+        left = [task for _, task in self._executions.values()]
+        for task in left:
+            task.cancel()
+        if left:  # their runs are taken over when the lease is over
+            await asyncio.wait(left)
+
+    # --- Taking ---------------------------------------------------------------------------------------------------
+
+    async def _taking(self) -> None:
+        while True:
+            self._has_work.clear()
+            taken: list[FleetRun] = []
+            try:
+                taken = await self._take()
+            except StoreError as error:
+                _log.warning("no runs can be taken: %s", error)
+                await asyncio.sleep(_TRY_AGAIN)
+            for run in taken:
+                self._begin(run)
+            if not taken:
+                with suppress(TimeoutError):  # the loss of a worker is not notified
+                    async with asyncio.timeout(self.lease / 3):
+                        await self._has_work.wait()
+
+    async def _take(self) -> list[FleetRun]:
+        free = self.settings.capacity - len(self._executions)
+        if free <= 0:
+            return []
+        if self._since_renewal > self.lease / 2:  # else this worker could take its own runs again
+            await self._renew()
+        async with self.database.transaction() as db:
+            return await run_table.take(db, self.database.engine, list(self._agents), free, self.id, lease=self.lease)
+
+    def _begin(self, run: FleetRun) -> None:
+        if run.id in self._executions:  # this worker was away for longer than its lease, and nothing took the run
+            self._executions[run.id][0].run = run
+            return
+        execution = Execution(self, self._agents[run.agent], run)
+        task = asyncio.get_running_loop().create_task(self._perform(execution), name=f"fleet run {run.id}")
+        self._executions[run.id] = (execution, task)
+
+    async def _perform(self, execution: Execution) -> None:
+        try:
+            await execution.perform()
+        except StoreError as error:
+            _log.warning("run %s is left to another worker: %s", execution.run.id, error)
+        except Exception:
+            _log.exception("run %s is left to another worker", execution.run.id)
+        finally:
+            self._executions.pop(execution.run.id, None)
+            self._has_work.set()
+
+    # --- Holding --------------------------------------------------------------------------------------------------
+
+    @property
+    def _since_renewal(self) -> float:
+        return asyncio.get_running_loop().time() - self._renewed_at
+
+    async def _renewing(self) -> None:
+        while True:
+            await asyncio.sleep(self.lease / 4)
+            try:
+                await self._renew()
+            except StoreError as error:
+                _log.warning("the runs cannot be renewed: %s", error)
+            if self._since_renewal > self.lease:  # another worker may have taken them: they cannot be saved then
+                for execution, _ in tuple(self._executions.values()):
+                    execution.stop_for_shutdown(Mode.NOW, _LOST_CONTACT)
+
+    async def _renew(self) -> None:
+        """Record a heartbeat and keep the runs. The time counts from before the call."""
+        at = asyncio.get_running_loop().time()
+        info = WorkerInfo(
+            self.id.hex, socket.gethostname(), os.getpid(), tuple(self._agents), self.settings.capacity, 0, 0.0, 0.0,
+            self.lease, self._draining,
+        )  # fmt: skip
+        async with self.database.transaction() as db:
+            await run_table.register(db, info)
+            jobs = [execution.run.job for execution, _ in self._executions.values()]
+            if jobs:
+                await self.database.engine.renew(db, jobs)
+        self._renewed_at = at
+
+    async def _tidying(self) -> None:
+        while True:
+            with suppress(StoreError):
+                async with self.database.connection() as db:
+                    await self.database.engine.tidy(db, list(self._agents))
+            await asyncio.sleep(3600)
+
+    async def persist(self, operation: Callable[[Any], Awaitable[bool]]) -> bool:
+        """See `ExecutionHost.persist`. Gives up after four leases: another worker finds the end in the journal."""
+        loop = asyncio.get_running_loop()
+        give_up = loop.time() + 4 * self.lease
+        while True:
+            try:
+                async with self.database.transaction() as db:
+                    return await operation(db)
+            except StoreError as error:
+                if not error.retryable or loop.time() > give_up:
+                    raise
+            await asyncio.sleep(_TRY_AGAIN)
+
+    # --- Commands and notifications -------------------------------------------------------------------------------
+
+    def changed(self, run_id: str) -> None:
+        """See `ExecutionHost.changed`."""
+        self._notifier.note(run_id)
+
+    def _on_notify(self, channel: str, payload: str) -> None:
+        if channel != self.database.engine.channel:
+            self._has_commands.set()
+        elif "insert" in payload:
+            self._has_work.set()
+
+    def _on_gap(self) -> None:
+        self._has_work.set()
+        self._has_commands.set()
+
+    async def _delivering(self) -> None:
+        while True:
+            self._has_commands.clear()
+            try:
+                await self.deliver(list(self._executions))
+            except StoreError as error:
+                _log.warning("commands cannot be read: %s", error)
+                await asyncio.sleep(_TRY_AGAIN)
+                continue
+            with suppress(TimeoutError):
+                async with asyncio.timeout(SLOW_PACE):
+                    await self._has_commands.wait()
+
+    async def deliver(self, run_ids: Sequence[str]) -> None:
+        """See `ExecutionHost.deliver`."""
+        if not run_ids:
+            return
+        async with self.database.connection() as db:
+            took: dict[int, bool] = {}
+            for command in await run_table.undelivered(db, run_ids):
+                found = self._executions.get(command.run)
+                outcome = None if found is None else found[0].apply(command)
+                if outcome is not None:
+                    took[command.id] = outcome
+            if took:
+                await run_table.mark_delivered(db, took, run_ids)

@@ -1,0 +1,295 @@
+"""The handlers of the routes on a replica of a fleet: runs are queued, and any run is read and stopped from here."""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+import msgspec
+from starlette.responses import Response
+
+from ..conversation.validity import user_message
+from ..errors import NothingToContinue, UnknownInterrupt
+from ..fleet.records import ACTIVE, FleetRun, RunRequest
+from ..messages import AssistantMessage, UserMessage
+from ..sessions.journal.buffer import WRITER
+from ..sessions.journal.rows import encode as encode_value
+from ..usage.ledger import LedgerEntry
+from . import routes, schemas
+from .endpoint import ApiRequest, json_response
+from .event_log import encode, to_json
+from .fleet_service import FleetService
+from .problems import Problem
+from .registry import ServedRun
+from .stored_runs import owner_and_name, stored_name
+from .streams import EventResponse, event_number
+
+# Seconds that an answer waits until a command has reached its run. After that the answer says that it has not.
+_DELIVERY_WAIT: Final = 5.0
+
+list_agents = routes.list_agents
+
+
+def _service(request: ApiRequest) -> FleetService:
+    assert request.services.fleet is not None
+    return request.services.fleet
+
+
+async def _run(request: ApiRequest) -> FleetRun:
+    return await _service(request).get(request.owner, request.http.path_params["id"])
+
+
+# --- Runs ----------------------------------------------------------------------------------------------------------
+
+
+async def start_run(request: ApiRequest) -> Response:
+    """`POST /runs`: the run is queued. An Idempotency-Key holds for all replicas."""
+    service, key, body = _service(request), routes.idempotency_key(request), request.body(schemas.StartRun)
+    agent = request.services.agents.get(body.agent)
+    if body.on_disconnect == "cancel":
+        raise Problem(422, "not_possible", "In a fleet a run does not know its readers.", todo="Use a timeout.")
+    await _check_quota(request)
+    label = body.session or f"run-{uuid.uuid4().hex[:12]}"
+    stored = stored_name(request.owner, label)
+    for earlier in await service.fleet.runs(session=stored, limit=1):
+        if earlier.agent != agent.name:
+            message = f"The session {label!r} belongs to the agent {earlier.agent!r}."
+            raise Problem(409, "other_agent", message, todo="Name that agent, or use another session.")
+    prompt = user_message(body.prompt) if isinstance(body.prompt, str) else UserMessage(tuple(body.prompt))
+    fingerprint = hashlib.sha256(msgspec.json.encode(body)).digest()
+    wanted = RunRequest(
+        request.owner, agent.name, stored, "prompt", encode_value(prompt), label, body.timeout,
+        idempotency_key=key, fingerprint=fingerprint,
+    )  # fmt: skip
+    run, is_new = await service.fleet.submit(wanted, on_busy=body.on_busy)
+    if run.fingerprint != fingerprint:
+        message = "This Idempotency-Key was used for a different request."
+        raise Problem(422, "idempotency_key_reused", message, todo="Use a new key for each run.")
+    answer = schemas.RunAnswer(await service.view(run))
+    return json_response(answer, 201 if is_new else 200, {"Location": f"runs/{run.id}"})
+
+
+async def _check_quota(request: ApiRequest) -> None:
+    services = request.services
+    services.quotas.check_not_draining()
+    most = services.settings.max_runs_per_key
+    own = len(await _service(request).fleet.runs(owner=request.owner, states=ACTIVE, limit=most))
+    if own >= most:
+        message = f"Too many runs are active: {own} of this key."
+        raise Problem(429, "too_many_runs", message, todo="Wait until one has ended, or stop one.")
+
+
+async def list_runs(request: ApiRequest) -> Response:
+    """`GET /runs`."""
+    state, session, limit = routes.list_options(request)
+    states = () if state is None else ("running",) if state == "stopping" else (state,)
+    stored = None if session is None else stored_name(request.owner, session)
+    service = _service(request)
+    runs = await service.fleet.runs(owner=request.owner, states=states, session=stored, limit=limit)
+    views = await service.views(runs)
+    return json_response(schemas.RunList(tuple(view for view in views if state in (None, view.state))))
+
+
+async def show_run(request: ApiRequest) -> Response:
+    """`GET /runs/{id}`."""
+    service, run = _service(request), await _run(request)
+    session = await service.session(run)
+    return json_response(schemas.RunDetail(await service.view(run, session), session.messages, run.receipt))
+
+
+async def delete_run(request: ApiRequest) -> Response:
+    """`DELETE /runs/{id}`: not in a fleet."""
+    await _run(request)
+    raise Problem(409, "not_in_fleet", "A run of a fleet is deleted with its session.", todo="DELETE /sessions/{name}.")
+
+
+# --- Stopping ------------------------------------------------------------------------------------------------------
+
+
+async def cancel_run(request: ApiRequest) -> Response:
+    """`POST /runs/{id}/cancel`: the answer says whether the stop is accepted, delivered, and the run at rest."""
+    service, run, body, wait = _service(request), await _run(request), request.body(schemas.CancelRun), None
+    wait = request.wait_seconds()
+    state = await service.fleet.stop(run.id, body.reason, mode=body.mode, source=body.source, undo=body.undo, wait=wait)
+    assert state is not None
+    accepted = state.accepted
+    if not accepted and state.run.reason == "interrupt":
+        accepted = await service.fleet.withdraw_questions(state.run)
+    view, receipt = await service.view(state.run), state.run.receipt
+    answer = schemas.CancelAnswer(accepted, view, receipt, state.delivered)
+    return json_response(answer, 202 if receipt is None else 200)
+
+
+async def cancel_tool(request: ApiRequest) -> Response:
+    """`POST /runs/{id}/tools/{call}/cancel`: the run goes on."""
+    body, call = request.body(schemas.CancelTool), request.http.path_params["call"]
+    return json_response(schemas.Accepted(await _command(request, "cancel_tool", (call, body.reason))), 202)
+
+
+async def _command(request: ApiRequest, kind: Any, body: object) -> bool:
+    """Give a command to a run; whether it changed anything, as far as that is known when the wait is over."""
+    run = await _run(request)
+    state = await _service(request).fleet.command(run.id, kind, body, wait=_DELIVERY_WAIT)
+    return state is not None and state.took
+
+
+async def undo_run(request: ApiRequest) -> Response:
+    """`POST /runs/{id}/undo`: not in a fleet yet."""
+    await _run(request)
+    message = "A replica has no tools to undo an ended run with."
+    raise Problem(409, "not_in_fleet", message, todo="Stop a run with undo: true, or call agent.undo(session=...).")
+
+
+# --- Going on ------------------------------------------------------------------------------------------------------
+
+
+async def steer_run(request: ApiRequest) -> Response:
+    """`POST /runs/{id}/steer`."""
+    if not await _command(request, "steer", user_message(request.body(schemas.SteerRun).text)):
+        raise Problem(409, "too_late", "The run does not take the prompt.", todo="Start a run with this prompt.")
+    return json_response(schemas.Accepted(accepted=True), 202)
+
+
+async def resume_run(request: ApiRequest) -> Response:
+    """`POST /runs/{id}/resume`: the answers go to the run that executes the turn, or to a new run."""
+    service, run = _service(request), await _run(request)
+    given = request.body(schemas.ResumeRun).answers
+    for each in given:
+        routes.parse_answer(each.answer)
+    answers = {each.id: each.answer for each in given}
+    if run.is_active and answers:
+        if not await _command(request, "answer", answers):
+            raise Problem(409, "not_asked", "The run does not wait for these answers.", todo="GET /runs/{id} has them.")
+        return json_response(schemas.RunAnswer(await service.view(run)), 200)
+    asked = [each.id for each in (await service.session(run)).interrupts]
+    unknown = [each for each in answers if each not in asked]
+    if unknown:
+        raise UnknownInterrupt(unknown[0], asked)
+    if not answers:
+        raise Problem(409, "nothing_asked", "There is no answer.", todo="Send a prompt, or continue it.")
+    return await _follow_up(request, run, "answer", encode_value(answers))
+
+
+async def continue_run(request: ApiRequest) -> Response:
+    """`POST /runs/{id}/continue`: a new run goes on with the answer that was cut."""
+    request.body(schemas.Nothing)
+    run = await _run(request)
+    session = await _service(request).session(run)
+    if run.is_active:
+        raise Problem(409, "running", "The run has not ended.", todo="Wait for it, or stop it.")
+    if session.values.get(WRITER, run.id.encode()) != run.id.encode():
+        raise Problem(409, "moved_on", "The conversation has newer messages.", todo="Continue its latest run.")
+    if not session.messages or not isinstance(session.messages[-1], AssistantMessage):
+        raise NothingToContinue("There is no answer to continue.")
+    return await _follow_up(request, run, "continue", b"null")
+
+
+async def _follow_up(request: ApiRequest, run: FleetRun, kind: Any, given: bytes) -> Response:
+    await _check_quota(request)
+    service = _service(request)
+    wanted = RunRequest(run.owner, run.agent, run.session, kind, given, run.label)
+    following, _ = await service.fleet.submit(wanted, on_busy="refuse")
+    return json_response(schemas.RunAnswer(await service.view(following)), 201)
+
+
+# --- Sessions ------------------------------------------------------------------------------------------------------
+
+
+async def list_sessions(request: ApiRequest) -> Response:
+    """`GET /sessions`."""
+    found = [await _session_view(request, name) for name in await _service(request).fleet.session_names(request.owner)]
+    return json_response(schemas.SessionList(tuple(each for each in found if each is not None)))
+
+
+async def _session_view(request: ApiRequest, stored: str) -> schemas.SessionView | None:
+    runs = await _service(request).fleet.runs(owner=request.owner, session=stored, limit=50)
+    owner_and_label = owner_and_name(stored)
+    if not runs or owner_and_label is None:
+        return None
+    session = await _service(request).session(runs[0])
+    active = next((run.id for run in runs if run.state == "running"), None)
+    updated = runs[0].ended or runs[0].started or runs[0].created
+    return schemas.SessionView(owner_and_label[1], runs[0].agent, len(session.messages), updated, active)
+
+
+async def show_session(request: ApiRequest) -> Response:
+    """`GET /sessions/{name}`."""
+    stored = stored_name(request.owner, request.http.path_params["name"])
+    view, service = await _session_view(request, stored), _service(request)
+    if view is None:
+        raise Problem(404, "no_such_session", "There is no session with this name.", todo="GET /sessions lists yours.")
+    runs = await service.fleet.runs(owner=request.owner, session=stored, limit=1000)
+    messages = (await service.session(runs[0])).messages
+    return json_response(schemas.SessionDetail(view, messages, await service.views(runs)))
+
+
+async def delete_session(request: ApiRequest) -> Response:
+    """`DELETE /sessions/{name}`, with its runs."""
+    stored = stored_name(request.owner, request.http.path_params["name"])
+    if not await _service(request).fleet.delete_session(request.owner, stored):
+        raise Problem(404, "no_such_session", "There is no session with this name.", todo="GET /sessions lists yours.")
+    return Response(status_code=204)
+
+
+# --- The rest ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Created:
+    created_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class _UsedRun:
+    info: _Created
+    entries: tuple[LedgerEntry, ...]
+
+
+async def show_usage(request: ApiRequest) -> Response:
+    """`GET /usage`: of the last 10,000 runs."""
+    service = _service(request)
+    runs = await service.fleet.runs(owner=request.owner, limit=10_000)
+    used: list[_UsedRun] = []
+    for run in runs:
+        receipt = run.receipt
+        entries = receipt.usage.entries if receipt is not None else (await service.digest(run)).entries(run.id)
+        used.append(_UsedRun(_Created(run.created), entries))
+    return json_response(request.services.usage.report(request.owner, cast("list[ServedRun]", used)))
+
+
+async def stream_events(request: ApiRequest) -> Response:
+    """`GET /runs/{id}/events`: from any replica, in order, to be resumed at any other."""
+    service, run, number = _service(request), await _run(request), event_number(request)
+    if number and await service.fleet.is_over(run, number):
+        return Response(status_code=204)
+    return EventResponse(request.services, request.owner, _frames(service, run.id, number), lambda: None)
+
+
+async def _frames(service: FleetService, run_id: str, after: int) -> AsyncIterator[bytes]:
+    async for number, event in service.fleet.events(run_id, after, until=service.closing):
+        yield encode(number, event, None)
+
+
+async def stream_changes(request: ApiRequest) -> Response:
+    """`GET /events`: the list of runs, and then each run that changes."""
+    frames = _changes(_service(request), request.owner)
+    return EventResponse(request.services, request.owner, frames, lambda: None)
+
+
+async def _changes(service: FleetService, owner: str) -> AsyncIterator[bytes]:
+    with service.fleet.watcher.subscription() as change:
+        runs = await service.fleet.runs(owner=owner, limit=200)
+        yield _change(schemas.RunsListed(await service.views(runs)))
+        while await change.wait_for(service.closing):
+            run_ids = change.take()
+            changed = await service.fleet.runs(owner=owner, run_ids=list(run_ids) or None, limit=200)
+            for run in reversed(changed):
+                yield _change(schemas.RunChanged(await service.view(run)))
+
+
+def _change(change: schemas.RunsChange) -> bytes:
+    kind = str(change.__struct_config__.tag).encode()
+    return b"id: %s\nevent: %s\ndata: %s\n\n" % (uuid.uuid4().hex[:8].encode(), kind, to_json(change))

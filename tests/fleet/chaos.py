@@ -1,0 +1,214 @@
+"""Faults by a seeded schedule, while workers run many runs; and what must hold when all is at rest."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from quiesce.conversation.validity import faults
+from quiesce.errors import StoreError
+from quiesce.events import RunEnded, ToolEnded
+from quiesce.fleet import FleetRun
+from quiesce.sessions import Session
+
+from ..sessions.conftest import Postgres
+from .conftest import FleetUnderTest
+from .processes import WorkerProcess, witnessed
+
+LEASE = 1.5
+
+
+class Chaos:
+    """One programme: `workers` processes, `runs` runs, faults for `seconds`."""
+
+    def __init__(
+        self,
+        postgres: Postgres,
+        fleet: FleetUnderTest,
+        witness: Path,
+        *,
+        seed: int,
+        workers: int,
+        runs: int,
+        seconds: float,
+    ) -> None:
+        self._dice = random.Random(seed)
+        self._postgres = postgres
+        self._fleet = fleet
+        self._witness = witness
+        self._count = runs
+        self._seconds = seconds
+        self._workers = [self._worker() for _ in range(workers)]
+        self._frozen: dict[WorkerProcess, float] = {}
+        self._stopped: set[str] = set()
+        self.done: Counter[str] = Counter()
+
+    def _worker(self) -> WorkerProcess:
+        return WorkerProcess(self._fleet.url, self._witness, lease=LEASE, capacity=10)
+
+    # --- The schedule -------------------------------------------------------------------------------------------
+
+    def _prompt(self) -> str:
+        words = [
+            self._dice.choice(("word", "work:0", "work:0.05", "work:0.3", "again:0.1"))
+            for _ in range(self._dice.randint(1, 4))
+        ]
+        return " ".join(words) + self._dice.choice(("", "", "", " stall"))
+
+    async def run(self) -> list[FleetRun]:
+        """Submit, disturb, stop what never ends, and wait until all is at rest; gives all runs."""
+        try:
+            submitting = asyncio.create_task(self._submit())
+            await self._disturb()
+            submitted = await submitting
+            self.heal()
+            await self._stop_the_rest()
+            async with asyncio.timeout(60):
+                while active := await self._fleet.fleet.runs(states=("queued", "running"), limit=10_000):
+                    await self._fleet.rest(active[0].id)
+                    await self._stop_the_rest()
+            runs = await self._fleet.fleet.runs(limit=10_000)
+            assert set(submitted) <= {run.id for run in runs}
+            codes = await asyncio.gather(*(asyncio.to_thread(worker.terminate) for worker in self._workers))
+            assert set(codes) == {0}
+            assert "Traceback" not in self._witness.with_suffix(".log").read_text()
+            return runs
+        finally:
+            for worker in self._workers:
+                worker.close()
+
+    async def _submit(self) -> list[str]:
+        submitted: list[str] = []
+        for number in range(self._count):
+            session, prompt = f"ann/{number % max(1, self._count * 2 // 3)}", self._prompt()
+            while True:
+                try:
+                    submitted.append((await self._fleet.submit(prompt, session=session)).id)
+                    break
+                except StoreError:  # the database is away; whether the run was queued is not known
+                    await asyncio.sleep(0.2)
+            await asyncio.sleep(self._seconds * 0.8 / self._count)
+        return submitted
+
+    async def _disturb(self) -> None:
+        loop = asyncio.get_running_loop()
+        until = loop.time() + self._seconds
+        while loop.time() < until:
+            await asyncio.sleep(self._dice.uniform(0.05, 0.4))
+            self._restart_workers()
+            for worker, thaw_at in list(self._frozen.items()):
+                if loop.time() >= thaw_at:
+                    del self._frozen[worker]
+                    worker.thaw()
+            fault = self._dice.choices(("stop", "kill", "freeze", "cut", "notify", "restart"), (8, 2, 2, 2, 2, 0.5))[0]
+            with suppress(StoreError, OSError):
+                await getattr(self, f"_{fault}")(self._dice.random())
+                self.done[fault] += 1
+
+    async def _kill(self, where: float) -> None:
+        worker = self._workers[int(where * len(self._workers))]
+        self._frozen.pop(worker, None)
+        worker.kill()
+        worker.close()
+        self._workers[self._workers.index(worker)] = self._worker()
+
+    async def _freeze(self, where: float) -> None:
+        worker = self._workers[int(where * len(self._workers))]
+        if worker not in self._frozen:
+            self._frozen[worker] = asyncio.get_running_loop().time() + where * 3 * LEASE
+            worker.freeze()
+
+    async def _stop(self, where: float) -> None:
+        active = await self._fleet.fleet.runs(states=("queued", "running"), limit=1000)
+        if active:
+            run = active[int(where * len(active))]
+            state = await self._fleet.fleet.stop(run.id, "chaos")
+            if state is not None and state.accepted:
+                self._stopped.add(state.run.id)
+
+    async def _cut(self, where: float) -> None:
+        await self._execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database()"
+            f" AND pid <> pg_backend_pid() AND hashint4(pid) % 10 < {int(where * 6)}"
+        )
+
+    async def _notify(self, where: float) -> None:
+        """Notifications that mean nothing, and one for each run a second time."""
+        await self._execute("SELECT pg_notify('quiesce_fleet_runs', id) FROM quiesce_fleet_runs")
+        await self._execute("SELECT pg_notify('quiesce_worker_' || id, '') FROM quiesce_fleet_workers")
+
+    async def _restart(self, where: float) -> None:
+        await asyncio.to_thread(self._postgres.stop, "immediate" if where < 0.5 else "fast")
+        await asyncio.sleep(where)
+        await asyncio.to_thread(self._postgres.start)
+
+    async def _execute(self, text: str) -> list[Any]:
+        import asyncpg
+
+        connection = await asyncpg.connect(self._fleet.url)
+        try:
+            return await connection.fetch(text)
+        finally:
+            await connection.close()
+
+    def heal(self) -> None:
+        for worker in self._frozen:
+            worker.thaw()
+        self._frozen.clear()
+        self._restart_workers()
+
+    def _restart_workers(self) -> None:
+        """A worker that finds no database when it starts ends with an error, and its supervisor starts another."""
+        for index, worker in enumerate(self._workers):
+            if worker.process.poll() is not None:
+                worker.close()
+                self._workers[index] = self._worker()
+
+    async def _stop_the_rest(self) -> None:
+        """Runs that stall never end by themselves."""
+        for run in await self._fleet.fleet.runs(states=("queued", "running"), limit=10_000):
+            prompt = run.prompt
+            if prompt is None or "stall" in prompt.text:
+                await self._fleet.fleet.stop(run.id, "the end of the test")
+
+    # --- What must hold -----------------------------------------------------------------------------------------
+
+    async def check(self, runs: list[FleetRun]) -> None:
+        by_id = {run.id: run for run in runs}
+        assert not [run.id for run in runs if run.is_active or run.receipt is None]
+        assert await self._execute("SELECT id FROM quiesce_pgqueuer") == []
+        not_honoured = [run_id for run_id in self._stopped if by_id[run_id].restarted_as]
+        assert not not_honoured, f"stopped, and yet continued: {not_honoured}"
+        finished: set[tuple[str, str]] = set()
+        for run in runs:
+            events = [each async for each in self._fleet.fleet.events(run.id)]
+            assert [number for number, _ in events] == list(range(1, len(events) + 1))
+            assert sum(isinstance(event, RunEnded) for _, event in events) == 1
+            finished |= {(run.session, event.result.call_id) for _, event in events if isinstance(event, ToolEnded)}
+            if run.restarted_as:
+                assert by_id[run.restarted_as].continued_from == run.id
+        open_runs = await self._execute(
+            "SELECT r.run FROM quiesce_runs r JOIN quiesce_fleet_runs f ON f.id = r.run WHERE r.status = 'running'"
+        )
+        assert open_runs == []
+        for session in {run.session for run in runs}:
+            with suppress(StoreError):  # no run has begun there
+                assert not faults(await Session(session, self._fleet.fleet.store).load())
+        starts = Counter(
+            (by_id[run].session, call) for _, kind, run, call in witnessed(self._witness) if kind == "start"
+        )
+        twice = {key: count for key, count in starts.items() if count > 1 and key in finished}
+        assert not await self._without_repeatable(twice), twice
+
+    async def _without_repeatable(self, twice: dict[tuple[str, str], int]) -> list[tuple[str, str]]:
+        """Those of the calls that are of a tool that may not run twice."""
+        found: list[tuple[str, str]] = []
+        for session, call_id in twice:
+            messages = await Session(session, self._fleet.fleet.store).load()
+            calls = [call for message in messages for call in getattr(message, "tool_calls", ())]
+            found += [(session, call_id) for call in calls if call.id == call_id and call.name == "work"]
+        return found

@@ -1,0 +1,131 @@
+"""Two replicas of the server, and a worker: any run is read and stopped from either replica."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import httpx2
+import pytest
+
+from quiesce import Agent, tool
+from quiesce.fleet import Worker, WorkerSettings
+from quiesce.models.scripted import Call, ScriptedModel
+from quiesce.server import Settings, create_app
+from quiesce.sessions.stores.postgres import PostgresStore
+
+from ..server.support import Served, endless, frames, read_events, serving, start, wait_for_text
+from ..sessions.conftest import Postgres
+
+pytestmark = pytest.mark.promise("P1", "P8")
+
+
+@tool(requires_approval=True)
+def pay(amount: int) -> str:
+    """Pay."""
+    return "paid"
+
+
+def payer() -> Agent:
+    return Agent(ScriptedModel([Call("pay", {"amount": 3}, id="call_1")], "It is paid."), tools=[pay], name="payer")
+
+
+@contextmanager
+def working(url: str, *agents: Agent) -> Iterator[None]:
+    """A worker in a thread of its own."""
+    loop, stop = asyncio.new_event_loop(), asyncio.Event()
+
+    async def main() -> None:
+        worker = Worker(*agents, store=url, settings=WorkerSettings(lease=2.0, drain=1.0))
+        worker.store = PostgresStore(url)  # type: ignore[misc]
+        await worker.run(stop)
+
+    def run() -> None:
+        with suppress(asyncio.CancelledError):
+            loop.run_until_complete(main())
+        loop.close()
+
+    thread = threading.Thread(target=run, name="worker under test")
+    thread.start()
+    try:
+        yield
+    finally:
+        loop.call_soon_threadsafe(stop.set)
+        thread.join(30)
+        assert not thread.is_alive()
+
+
+@contextmanager
+def replicas(url: str, *agents: Agent) -> Iterator[tuple[Served, Served]]:
+    def app() -> Any:
+        return create_app(*agents, settings=Settings(fleet=True), store=url)
+
+    with serving(app=app()) as one, serving(app=app()) as other:
+        yield one, other
+
+
+def test_a_run_is_read_and_stopped_from_the_other_replica(fleet_postgres: Postgres) -> None:
+    url = fleet_postgres.new_database()
+    agent = endless()
+    with replicas(url, agent) as (one, other), one.client() as here, other.client() as there:
+        waiting = start(here, "Later")
+        assert here.get(f"/runs/{waiting}").json()["run"]["state"] == "queued"
+        answer = there.post(f"/runs/{waiting}/cancel").json()
+        assert (answer["accepted"], answer["delivered"], answer["receipt"]["stop_reason"]) == (True, True, "cancelled")
+        with working(url, agent):
+            run_id = start(here, "Hello", session="s")
+            wait_for_text(there, run_id)
+            assert there.post("/runs", json={"prompt": "More", "session": "s"}).status_code == 409
+            listed = there.get("/runs", params={"state": "running"}).json()["runs"]
+            assert [(run["id"], run["phase"]) for run in listed] == [(run_id, "streaming")]
+            with there.stream("GET", "/events") as response:
+                kinds = frames_of(response)
+                assert next(kinds)[0] == "list"
+                answer = there.post(f"/runs/{run_id}/cancel", params={"wait": 30}, json={"reason": "enough"}).json()
+                assert next(run for kind, run in kinds if kind == "run" and run["run"]["state"] == "ended")
+            assert (answer["accepted"], answer["receipt"]["cause"]["reason"]) == (True, "enough")
+            events = read_events(here, run_id)
+            assert [number for number, _, _ in events] == list(range(1, len(events) + 1))
+            assert events[-1][1] == "run_ended"
+            assert read_events(there, run_id, **{"Last-Event-ID": "3"}) == events[3:]
+            assert read_events(there, run_id, **{"Last-Event-ID": str(len(events))}) == []
+            assert [each["name"] for each in there.get("/sessions").json()["sessions"]][:1] == ["s"]
+            assert there.get("/usage").json()["total"]["calls"] == 1
+            assert there.delete("/sessions/s").status_code == 204
+            assert here.get(f"/runs/{run_id}").status_code == 404
+
+
+def frames_of(response: httpx2.Response) -> Iterator[tuple[str, Any]]:
+    lines = (line if not line.startswith("id: ") else "id: 0" for line in response.iter_lines())
+    return ((kind, data) for _, kind, data in frames(lines))
+
+
+def test_an_approval_and_an_idempotency_key_hold_at_every_replica(fleet_postgres: Postgres) -> None:
+    url = fleet_postgres.new_database()
+    agent = payer()
+    with (
+        replicas(url, agent) as (one, other),
+        one.client() as here,
+        other.client() as there,
+        working(url, agent),
+    ):
+        body, key = {"prompt": "Pay", "session": "s"}, {"Idempotency-Key": "k"}
+        first = here.post("/runs", json=body, headers=key)
+        again = there.post("/runs", json=body, headers=key)
+        assert (first.status_code, again.status_code) == (201, 200)
+        run_id = first.json()["run"]["id"]
+        assert again.json()["run"]["id"] == run_id
+        assert there.post("/runs", json={"prompt": "Other"}, headers=key).status_code == 422
+        read_events(there, run_id)
+        shown = there.get(f"/runs/{run_id}").json()["run"]
+        (asked,) = shown["interrupts"]
+        wrong = there.post(f"/runs/{run_id}/resume", json={"answers": [{"id": "nothing", "answer": True}]})
+        assert wrong.status_code == 409
+        answer = {"answers": [{"id": asked["id"], "answer": {"type": "approve"}}]}
+        resumed = there.post(f"/runs/{run_id}/resume", json=answer)
+        assert resumed.status_code == 201, resumed.text
+        assert read_events(here, resumed.json()["run"]["id"])[-1][2]["stop_reason"] == "end_turn"
+        assert here.post(f"/runs/{run_id}/steer", json={"text": "Too late"}).status_code == 409

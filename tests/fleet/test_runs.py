@@ -1,0 +1,272 @@
+"""Runs in the queue of a fleet: taken by workers, watched, stopped and steered from another process."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from typing import Any
+
+import pytest
+
+from quiesce import Agent, tool
+from quiesce.cancellation import Mode
+from quiesce.conversation.validity import faults, user_message
+from quiesce.errors import ConversationBusy
+from quiesce.events import RunEnded, TextDelta
+from quiesce.fleet import RunRequest, run_table
+from quiesce.messages import Outcome
+from quiesce.models.scripted import Call, Say, ScriptedModel, Stall
+from quiesce.sessions import Session
+from quiesce.sessions.journal.rows import encode
+
+from .conftest import FleetUnderTest
+
+pytestmark = pytest.mark.promise("P1", "P9")
+
+
+def endless(**options: Any) -> Agent:
+    return Agent(ScriptedModel(then=[Say("It was a dark night. "), Stall()]), **options)
+
+
+def test_a_queued_run_is_taken_and_its_events_are_read_elsewhere(run_fleet: Any) -> None:
+    async def test(fleet: FleetUnderTest) -> None:
+        run = await fleet.submit()
+        assert run.state == "queued"
+        async with fleet.worker(Agent(ScriptedModel(then="Good morning."))):
+            events = [each async for each in fleet.fleet.events(run.id)]
+        assert [number for number, _ in events] == list(range(1, len(events) + 1))
+        assert "".join(event.text for _, event in events if isinstance(event, TextDelta)) == "Good morning."
+        assert isinstance(events[-1].event, RunEnded)
+        ended = await fleet.rest(run.id)
+        assert (ended.state, ended.reason) == ("ended", "end_turn")
+        assert ended.receipt is not None
+        assert ended.receipt.saved
+        assert [each async for each in fleet.fleet.events(run.id, after=2)] == events[2:]
+        assert [each async for each in fleet.fleet.events(run.id, after=len(events))] == []
+
+    run_fleet(test)
+
+
+def test_a_stop_reaches_the_worker_that_has_the_run(run_fleet: Any) -> None:
+    async def test(fleet: FleetUnderTest) -> None:
+        async with fleet.worker(endless()):
+            run = await fleet.submit()
+            await fleet.until(run.id, "text")
+            state = await fleet.fleet.stop(run.id, "enough", wait=30)
+            assert state is not None
+            assert (state.accepted, state.delivered, state.at_rest) == (True, True, True)
+            receipt = state.run.receipt
+            assert receipt is not None
+            assert receipt.cause is not None
+            assert (receipt.stop_reason, receipt.cause.source, receipt.cause.reason) == ("cancelled", "user", "enough")
+            assert receipt.kept_text == len("It was a dark night. ")
+            again = await fleet.fleet.stop(run.id)
+            assert again is not None
+            assert not again.accepted
+            assert again.at_rest
+            assert await fleet.fleet.stop("nosuchrun") is None
+
+    run_fleet(test)
+
+
+def test_a_stop_of_a_queued_run_ends_it_before_it_starts(run_fleet: Any) -> None:
+    async def test(fleet: FleetUnderTest) -> None:
+        run = await fleet.submit()
+        state = await fleet.fleet.stop(run.id, "not needed")
+        assert state is not None
+        assert (state.accepted, state.at_rest) == (True, True)
+        assert state.run.receipt is not None
+        assert state.run.receipt.run_id == run.id
+        assert str(state.run.receipt).splitlines()[0] == f"Run {run.id} was stopped (user: not needed)."
+        (only,) = [each async for each in fleet.fleet.events(run.id)]
+        assert (only.number, isinstance(only.event, RunEnded)) == (1, True)
+        assert [each async for each in fleet.fleet.events(run.id, after=1)] == []
+        calls: list[str] = []
+        model = ScriptedModel(then="Good morning.")
+        async with fleet.worker(Agent(model)):
+            other = await fleet.submit()
+            assert (await fleet.rest(other.id)).reason == "end_turn"
+        assert len(model.requests) == 1
+        assert (await fleet.rest(run.id)).attempt == 0
+        assert calls == []
+
+    run_fleet(test)
+
+
+def test_a_later_stop_can_only_be_more_urgent(run_fleet: Any) -> None:
+    async def test(fleet: FleetUnderTest) -> None:
+        async with fleet.worker(endless()):
+            run = await fleet.submit()
+            await fleet.until(run.id, "text")
+            patient = await fleet.fleet.stop(run.id, "when you are ready", mode=Mode.AFTER_TURN)
+            assert patient is not None
+            assert not patient.at_rest
+            await fleet.fleet.stop(run.id, mode=Mode.NOW)
+            await fleet.fleet.stop(run.id, mode=Mode.AFTER_TURN)
+            ended = await fleet.rest(run.id)
+            assert ended.stop == "now"
+            assert ended.receipt is not None
+            assert (ended.receipt.mode, ended.receipt.cause and ended.receipt.cause.reason) == (
+                Mode.NOW,
+                "when you are ready",
+            )
+
+    run_fleet(test)
+
+
+def test_steering_and_the_stop_of_one_tool_travel_the_same_way(run_fleet: Any) -> None:
+    @tool
+    async def wait_for_ever() -> str:
+        """Wait."""
+        await asyncio.Event().wait()
+        return "never"
+
+    model = ScriptedModel([Call("wait_for_ever", id="call_1")], [Say("Waiting. "), Stall()], "As you like.")
+
+    async def test(fleet: FleetUnderTest) -> None:
+        async with fleet.worker(Agent(model, tools=[wait_for_ever])):
+            run = await fleet.submit()
+            await fleet.until(run.id, "tool_started")
+            state = await fleet.fleet.command(run.id, "cancel_tool", ("call_1", "not this"), wait=30)
+            assert state is not None
+            assert (state.delivered, state.took) == (True, True)
+            nothing = await fleet.fleet.command(run.id, "cancel_tool", ("call_9", ""), wait=30)
+            assert nothing is not None
+            assert (nothing.delivered, nothing.took) == (True, False)
+            await fleet.until(run.id, "text")
+            steered = await fleet.fleet.command(run.id, "steer", user_message("Say something else."), wait=30)
+            assert steered is not None
+            assert steered.took
+            ended = await fleet.rest(run.id)
+            assert ended.reason == "end_turn"
+            assert ended.receipt is not None
+            assert [call.outcome for call in ended.receipt.calls] == [Outcome.CANCELLED]
+            late = await fleet.fleet.command(run.id, "steer", user_message("Too late."))
+            assert late is not None
+            assert not late.accepted
+
+    run_fleet(test)
+    assert len(model.requests) == 3
+
+
+def test_an_approval_is_answered_in_another_run(run_fleet: Any) -> None:
+    paid: list[str] = []
+
+    @tool(requires_approval=True)
+    def pay(amount: int) -> str:
+        """Pay."""
+        paid.append(str(amount))
+        return "paid"
+
+    async def test(fleet: FleetUnderTest) -> None:
+        model = ScriptedModel([Call("pay", {"amount": 3}, id="call_1")], "It is paid.")
+        async with fleet.worker(Agent(model, tools=[pay])):
+            run = await fleet.submit()
+            assert (await fleet.rest(run.id)).reason == "interrupt"
+            session = Session(run.session, fleet.fleet.store)
+            await session.load()
+            (asked,) = session.interrupts
+            answer = RunRequest("ann", "agent", run.session, "answer", encode({asked.id: True}))
+            resumed, _ = await fleet.fleet.submit(answer)
+            assert (await fleet.rest(resumed.id)).reason == "end_turn"
+        assert paid == ["3"]
+        assert not faults(await session.load())
+
+    run_fleet(test)
+
+
+def test_a_busy_session_refuses_or_queues(run_fleet: Any) -> None:
+    async def test(fleet: FleetUnderTest) -> None:
+        request = RunRequest("ann", "agent", "ann/s", "prompt", encode(user_message("Hello")), idempotency_key="k")
+        first, is_new = await fleet.fleet.submit(request, on_busy="refuse")
+        assert is_new
+        assert await fleet.fleet.submit(request, on_busy="refuse") == (first, False)
+        with pytest.raises(ConversationBusy):
+            await fleet.fleet.submit(RunRequest("ann", "agent", "ann/s", "prompt", request.given), on_busy="refuse")
+        second = await fleet.submit("And again")
+        async with (
+            fleet.worker(Agent(ScriptedModel(then="Yes.")), capacity=1),
+            fleet.worker(Agent(ScriptedModel(then="Yes.")), capacity=1),
+        ):
+            for run in (first, second):
+                assert (await fleet.rest(run.id)).reason == "end_turn"
+        session = Session("ann/s", fleet.fleet.store)
+        assert len(await session.load()) == 4
+        assert not faults(session.messages)
+
+    run_fleet(test)
+
+
+def test_stop_all_stops_what_is_queued_and_what_runs(run_fleet: Any) -> None:
+    async def test(fleet: FleetUnderTest) -> None:
+        async with fleet.worker(endless(), capacity=3):
+            runs = [await fleet.submit(session=f"ann/{number}") for number in range(8)]
+            other = await fleet.submit(session="ann/other", agent="another")
+            for _ in range(3):
+                running = [run.id for run in await fleet.fleet.runs(states=("running",))]
+                for run_id in running:
+                    await fleet.until(run_id, "text")
+            stopped = await fleet.fleet.stop_all("all of it", agent="agent")
+            assert sorted(stopped) == sorted(run.id for run in runs)
+            ended = [await fleet.rest(run.id) for run in runs]
+            assert {run.reason for run in ended} == {"cancelled"}
+            assert {run.receipt and run.receipt.cause and run.receipt.cause.reason for run in ended} == {"all of it"}
+            left = await fleet.fleet.find(other.id)
+            assert left is not None
+            assert left.state == "queued"
+
+    run_fleet(test)
+
+
+def test_a_drained_worker_hands_its_runs_over(run_fleet: Any) -> None:
+    async def test(fleet: FleetUnderTest) -> None:
+        async with fleet.worker(endless()):
+            run = await fleet.submit()
+            await fleet.until(run.id, "text")
+        drained = await fleet.rest(run.id)
+        assert drained.receipt is not None
+        assert drained.receipt.cause is not None
+        assert (drained.reason, drained.receipt.cause.source) == ("cancelled", "shutdown")
+        following = await fleet.fleet.find(drained.restarted_as)
+        assert following is not None
+        assert (following.state, following.continued_from, following.kind) == ("queued", run.id, "continue")
+        async with fleet.worker(Agent(ScriptedModel(then="And then it ended."))):
+            assert (await fleet.rest(following.id)).reason == "end_turn"
+        session = Session("ann/s", fleet.fleet.store)
+        assert not faults(await session.load())
+
+    run_fleet(test)
+
+
+def test_a_stop_that_comes_during_the_drain_is_honoured(run_fleet: Any) -> None:
+    async def test(fleet: FleetUnderTest) -> None:
+        async with fleet.worker(endless(), drain=3.0):
+            run = await fleet.submit()
+            await fleet.until(run.id, "text")
+            stopping = asyncio.create_task(fleet.fleet.stop(run.id, "mine", mode=Mode.AFTER_TURN))
+            await stopping
+        drained = await fleet.rest(run.id)
+        assert (drained.reason, drained.restarted_as) == ("cancelled", "")
+
+    run_fleet(test)
+
+
+def test_a_stop_that_was_accepted_before_the_run_was_taken_again_lets_nothing_be_sent(run_fleet: Any) -> None:
+    """The worker that had the run was lost before it began: the stop is there first."""
+
+    async def test(fleet: FleetUnderTest) -> None:
+        run = await fleet.submit()
+        async with fleet.fleet._database.transaction() as db:  # a worker that takes it and does nothing more
+            engine = fleet.fleet._database.engine
+            (taken,) = await run_table.take(db, engine, ["agent"], 1, uuid.uuid4(), lease=1.0)
+        assert taken.id == run.id
+        state = await fleet.fleet.stop(run.id, "too late for the first, in time for the second")
+        assert state is not None
+        assert (state.accepted, state.delivered) == (True, False)
+        model = ScriptedModel(then="Good morning.")
+        async with fleet.worker(Agent(model), lease=0.5):
+            ended = await fleet.rest(run.id)
+        assert (ended.state, ended.reason, ended.attempt) == ("ended", "cancelled", 2)
+        assert model.requests == []
+
+    run_fleet(test)
