@@ -7,6 +7,7 @@ from one owner to the other is seen in a response.
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import random
 import re
@@ -146,6 +147,9 @@ class World:
             for owner, client in zip(self.owners.values(), (ann, bob), strict=True):
                 owner.client = client
             await asyncio.gather(*(owner.play(each) for owner in self.owners.values()))
+        gc.collect()  # the generators of streams that were left early are closed by tasks of their own
+        await asyncio.sleep(0)
+        await asyncio.gather(*(asyncio.all_tasks() - {asyncio.current_task()}))
 
     async def _check_usage(self, served: Served) -> None:
         """Each request that the model got is in the usage of its owner, whatever was deleted since."""

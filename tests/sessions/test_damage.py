@@ -91,12 +91,13 @@ def test_a_server_shows_a_damaged_session(damaged: tuple[Path, int]) -> None:
     path, whole = damaged
     store = SQLiteStore(path)
     agent = Agent(ScriptedModel(), name="agent")
-    restored = asyncio.run(StoredRuns(store).restore({"agent": agent}, 10))
+    restored = asyncio.run(StoredRuns(store, {"agent": agent}).session("ann", "s"))
     store.close().result()
-    (only,) = restored
-    session = only.session
-    assert (only.owner, only.name, len(session.messages), len(only.runs)) == ("ann", "s", whole, 3)
-    assert session.damage
+    assert restored is not None
+    session, runs = restored
+    assert (session.name, len(session.messages), len(runs)) == ("s", whole, 3)
+    assert isinstance(session.conversation, Session)
+    assert session.conversation.damage
 
 
 def _crashed(store: SessionStore, run: str, first: int, words: str, started: float) -> None:
