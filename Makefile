@@ -6,11 +6,12 @@ BIN := $(VENV)/bin
 UV := $(shell command -v uv 2>/dev/null)
 WORKERS ?= 2
 
-.PHONY: help demo test lint proof bench ratios field side-by-side coverage screenshots clean
+.PHONY: help demo test test-newest lint proof bench ratios field side-by-side coverage screenshots clean
 
 help:
 	@echo "make demo      watch an agent being stopped (no key, no network)"
 	@echo "make test      everything that must hold, in a few minutes"
+	@echo "make test-newest  the core tests on the newest Python of this machine"
 	@echo "make lint      ruff, basedpyright, import-linter"
 	@echo "make proof     the long programmes: every stop point of every workload, and a mutation run"
 	@echo "make bench     the timings, as ratios where that is possible"
@@ -46,6 +47,17 @@ test: $(VENV)/.dev
 		echo; echo "Once more, one by one: what fails again is broken, what does not depends on the machine. Both are named."; \
 		$(BIN)/python -m pytest -m "not proof" --last-failed --last-failed-no-failures none --maxfail 20; }
 
+# A subset on the newest Python that the machine has, in .venv-newest. `make test` is for the oldest that is supported.
+NEWEST = $(shell $(BIN)/python tools/newest_python.py)
+test-newest: $(VENV)/.dev
+	@if [ -z "$(NEWEST)" ]; then \
+		echo "There is no newer Python here than that of $(VENV): the tests on the newest one are skipped."; \
+	else \
+		"$(NEWEST)" -m venv .venv-newest && \
+		.venv-newest/bin/python -m pip install -q --disable-pip-version-check -e . $$($(BIN)/python tools/groups.py test) && \
+		.venv-newest/bin/python -m pytest -n $(WORKERS) -m "not proof" tests/core tests/injection/test_faults.py tests/tools/test_killable.py; \
+	fi
+
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -79,4 +91,4 @@ screenshots: $(VENV)/.dev
 	$(BIN)/python -m tests.cli.screenshots
 
 clean:
-	rm -rf $(VENV) .venv-field .coverage .hypothesis .ruff_cache .import_linter_cache build dist
+	rm -rf $(VENV) .venv-field .venv-newest .coverage .hypothesis .ruff_cache .import_linter_cache build dist
