@@ -25,23 +25,23 @@ def follow_up(name: str) -> str | None:
 
 @pytest.mark.parametrize("name", SMALL)
 def test_a_loop_that_closes_at_any_point(name: str) -> None:
-    print(stop_everywhere(WORKLOADS[name], sources=["close"], name=name, follow_up=follow_up(name)))
+    print(stop_everywhere(WORKLOADS[name], sources=["close"], stride=3, name=name, follow_up=follow_up(name)))
 
 
 @pytest.mark.parametrize("name", SMALL)
 def test_a_stop_together_with_a_connection_that_breaks(name: str) -> None:
-    print(stop_everywhere(WORKLOADS[name], sources=RESETS, name=name))
+    print(stop_everywhere(WORKLOADS[name], sources=RESETS, stride=5, name=name))
 
 
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("name", ["text", "one_tool", "stream"])
 def test_ctrl_c_between_lines(name: str) -> None:
-    print(stop_everywhere(WORKLOADS[name], sources=["ctrl_c"], stride=293, name=name))
+    print(stop_everywhere(WORKLOADS[name], sources=["ctrl_c"], stride=499, name=name))
 
 
 @eager
 @pytest.mark.parametrize("name", SMALL)
 def test_a_stop_where_tasks_begin_at_once(name: str) -> None:
-    print(stop_everywhere(WORKLOADS[name], sources=["loop", "task", "twice"], name=name, eager=True))
+    print(stop_everywhere(WORKLOADS[name], sources=["loop", "task", "twice"], stride=3, name=name, eager=True))
 
 
 # --- All of them ------------------------------------------------------------------------------------------------------

@@ -97,7 +97,13 @@ class RequestBill:
         self._drained_answer = None
         self._unseen_delta = None
         self._stream = None
-        self.entry_id = self.ledger.open(run_id=self._run_id, model=self.terms.model.name, turn=turn, attempt=attempt)
+        name = self.terms.model.name
+        try:
+            self.entry_id = self.ledger.open(run_id=self._run_id, model=name, turn=turn, attempt=attempt)
+        except BaseException:  # such as Ctrl-C, when the entry is written already
+            mine = (each for each in self.ledger.entries if each.run_id == self._run_id and each.ended == "open")
+            self.entry_id = next((each.id for each in mine), None)
+            raise
 
     def answer_counter(self) -> AnswerCounter:
         """The counter of the current answer, made at the first call; the answer is then counted in it."""

@@ -90,9 +90,9 @@ def _faults(messages: tuple[Message, ...]) -> Iterator[str]:
 
 def _is_plain_text(content: tuple[object, ...]) -> bool:
     """Whether content is one text that is as it should be: the usual case, told fast."""
-    if len(content) != 1 or content[0].__class__ is not Text:
+    if len(content) != 1 or not isinstance(part := content[0], Text):
         return False
-    text = content[0].text
+    text = part.text
     return text != "" and not text.isspace() and encodes(text)
 
 

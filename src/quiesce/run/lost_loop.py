@@ -42,6 +42,7 @@ def _leave_loop(state: RunState) -> None:
             state.saving.unsaved = journal.error
         with suppress(RuntimeError):  # some of what it wakes was in the loop
             journal.close()
+        close_coroutine(journal.opening)
 
 
 def leave_to_parent_process(state: RunState) -> None:

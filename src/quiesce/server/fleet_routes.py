@@ -24,7 +24,7 @@ from .event_log import encode, to_json
 from .fleet_service import FleetService
 from .problems import Problem
 from .registry import ServedRun
-from .stored_runs import owner_and_name, stored_name
+from .stored_session import owner_and_name, stored_name
 from .streams import EventResponse, event_number
 
 # Seconds that an answer waits until a command has reached its run. After that the answer says that it has not.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from msgspec import Struct
 
@@ -42,7 +42,8 @@ class Trial:
         self._heard: Final[list[str]] = []
         self._loop.set_exception_handler(lambda _, context: self._heard.append(str(context.get("message"))))
         if eager:
-            self._loop.set_task_factory(asyncio.eager_task_factory)
+            factory: Any = getattr(asyncio, "eager_task_factory")  # noqa: B009  (new in Python 3.12)
+            self._loop.set_task_factory(factory)
         self._harness: Final = Harness()
         self._injector: Final = Injector(self._loop, self._harness, injection, count=kind)
         self._injector.on_inject = self._on_inject

@@ -1,0 +1,107 @@
+"""Ctrl-C without a handler, in a bare loop: it stops the run that it meets, and is raised."""
+
+import asyncio
+
+import pytest
+
+from quiesce import Agent, tool
+from quiesce.conversation.validity import faults
+from quiesce.hooks import BeforeToolCall
+from quiesce.models.scripted import Call, ScriptedModel
+
+pytestmark = pytest.mark.promise("P7", "P8")
+
+
+@tool
+async def interrupted() -> str:
+    await asyncio.sleep(0)
+    raise KeyboardInterrupt
+
+
+@tool
+async def quick() -> str:
+    return "done"
+
+
+@tool
+def in_a_thread() -> str:
+    raise KeyboardInterrupt
+
+
+def press(agent: Agent):
+    """The run after Ctrl-C in a bare loop, which then goes on, as in a notebook."""
+    loop, runs = asyncio.new_event_loop(), []
+
+    async def go() -> None:
+        runs.append(agent.start("go"))
+        await runs[0]
+
+    async def rest() -> None:
+        await asyncio.wait_for(runs[0].stopped(), 5)
+        assert (await agent.invoke_async("again")).text == "Fine."
+
+    with pytest.raises(KeyboardInterrupt):
+        loop.run_until_complete(go())
+    try:
+        loop.run_until_complete(rest())
+    finally:
+        loop.close()
+    assert runs[0].cause.source == "signal"
+    assert faults(agent.messages) == ()
+    return runs[0].wait(0)
+
+
+def test_in_an_async_tool() -> None:
+    result = press(Agent(ScriptedModel([Call("interrupted")], then="Fine."), tools=[interrupted]))
+    assert (result.stop_reason, result.receipt.cause.reason) == ("cancelled", "Ctrl-C")
+    assert [each.outcome for each in result.receipt.calls] == ["cancelled"]
+
+
+def test_in_a_hook_of_a_tool() -> None:
+    agent = Agent(ScriptedModel([Call("quick")], then="Fine."), tools=[quick])
+
+    @agent.hook(BeforeToolCall)
+    def hook(event: BeforeToolCall) -> None:
+        raise KeyboardInterrupt
+
+    result = press(agent)
+    assert result.stop_reason == "cancelled"
+    assert [each.outcome for each in result.receipt.calls] == ["never_started"]
+
+
+def test_in_the_model() -> None:
+    class Interrupted(ScriptedModel):
+        def _deltas(self, step):
+            if len(self.requests) == 1:
+                raise KeyboardInterrupt
+            return super()._deltas(step)
+
+    assert press(Agent(Interrupted("never", then="Fine."))).stop_reason == "cancelled"
+
+
+def test_between_the_claim_and_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The conversation is held by no run afterwards, and the prompt is sealed."""
+    from quiesce.run import agent_runs
+
+    agent = Agent(ScriptedModel(then="Fine."))
+
+    def pressed(*args, **options):
+        raise KeyboardInterrupt
+
+    async def main() -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(agent_runs, "Run", type("Run", (agent_runs.Run,), {"__init__": pressed}))
+            with pytest.raises(KeyboardInterrupt):
+                agent.start("go")
+        assert agent.conversation.holder is None
+        assert faults(agent.messages) == ()
+        assert (await agent.invoke_async("again")).text == "Fine."
+
+    asyncio.run(main())
+    assert agent.active_runs == ()
+
+
+def test_what_a_thread_raises_is_the_failure_of_its_tool() -> None:
+    agent = Agent(ScriptedModel([Call("in_a_thread")], then="Fine."), tools=[in_a_thread])
+    result = asyncio.run(agent.invoke_async("go"))
+    assert [(each.outcome, each.ok) for each in result.receipt.calls] == [("completed", False)]
