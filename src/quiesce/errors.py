@@ -211,7 +211,7 @@ class SharedConversationWarning(UserWarning):
 
 
 class OutputMissing(QuiesceError, AttributeError):
-    """`result.output` of a run that did not finish: it was stopped, failed, or waits for a person."""
+    """`result.output` of a run that did not finish (it was stopped, failed, or waits for a person), or was refused."""
 
     todo = "Look at result.finished first; result.text has what the model wrote, result.stop_reason why it ended."
 

@@ -203,3 +203,20 @@ def test_a_table_of_the_page_is_what_is_tested(name: str, table: str) -> None:
         page.write_text(f"{before}{start}\n{table}\n\n{end}{after}")
     else:
         assert written.strip() == table
+
+
+@pytest.mark.promise("P3", "P9")
+def test_what_only_one_provider_has_outlives_the_process(tmp_path: Path) -> None:
+    async def main() -> None:
+        search = next(each for each in ANTHROPIC_ENDINGS if "web search" in each.fact)
+        async with wire(search.recording.response, otherwise=search.provider.answer.response) as server:
+            where = f"sqlite:///{tmp_path}/sessions.db"
+            before = Agent(search.model(server.url), session="sky", store=where)
+            await before.invoke_async("What colour?")
+            after = Agent(search.model(server.url), session="sky", store=where)
+            await after.invoke_async("Go on.")
+            assert kinds(after.messages) == search.kept
+            for each in search.sent_back:
+                assert holds(server.requests[-1].json, each), each
+
+    asyncio.run(main())

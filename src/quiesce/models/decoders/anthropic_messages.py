@@ -11,7 +11,7 @@ from msgspec import Struct
 from ... import events
 from ...conversation.answer import parse_arguments
 from ..wire.failures import Failures
-from ..wire.json_values import as_dict
+from ..wire.json_values import as_dict, as_list
 from ..wire.sse import EventStreamDecoder, decoded
 
 
@@ -37,13 +37,13 @@ class _Message(Struct, gc=False):
     id: str | None = None
     model: str | None = None
     usage: _Usage | None = None
-    content: list[dict[str, Any]] | None = None
+    content: Any = None
     stop_reason: str | None = None
 
 
 class _StopDetails(Struct, gc=False):
-    category: str | None = None
-    explanation: str | None = None
+    category: Any = None
+    explanation: Any = None
 
 
 class _Block(Struct, gc=False):
@@ -142,8 +142,8 @@ class MessagesDecoder(EventStreamDecoder):
         if message.usage is not None:
             self._usage = message.usage
             into.append(self._report(final=message.stop_reason is not None))
-        for index, block in enumerate(message.content or ()):  # some servers send the whole answer here
-            self._take_whole(index, block, into)
+        for index, block in enumerate(as_list(message.content)):  # some servers send the whole answer here
+            self._take_whole(index, as_dict(block), into)
         if message.stop_reason is not None:
             self._end(_Event("message_delta", delta=_Piece(stop_reason=message.stop_reason)), into)
 
@@ -222,7 +222,7 @@ class MessagesDecoder(EventStreamDecoder):
         if why != "refusal" and any(block.type == "tool_use" for block in self._open.values()):
             why = "max_tokens"
         details = None if event.delta is None else event.delta.stop_details
-        said = "" if details is None else details.explanation or details.category or ""
+        said = "" if details is None else str(details.explanation or details.category or "")
         into.append(events.AnswerEnd(why, said if why == "refusal" else ""))
 
     def _report(self, *, final: bool) -> events.UsageDelta:

@@ -22,7 +22,7 @@ class _FunctionCall(Struct, gc=False, rename="camel"):
     args: dict[str, Any] | None = None
     id: str | None = None
     partial_args: list[dict[str, Any]] | None = None
-    will_continue: bool = False
+    will_continue: bool | None = None
 
 
 class _Part(Struct, gc=False, rename="camel"):
