@@ -115,5 +115,4 @@ sbom: $(VENV)/.release
 	@rm -rf .venv-sbom
 
 clean:
-clean:
 	rm -rf $(VENV) .venv-newest .venv-field .venv-sbom .coverage .hypothesis .ruff_cache .import_linter_cache build dist
