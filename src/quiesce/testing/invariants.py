@@ -131,7 +131,8 @@ def quiet(watched: WatchedRun, result: RunResult) -> Iterator[str]:
     if isinstance(model, ScriptedModel) and model.open_streams > drained and not watched.agent.active_runs:
         yield f"{model.open_streams} model streams are open"
     named = Counter(name.split()[1] for name in result.receipt.still_running if name.startswith("tool "))
-    named.update(line.name for line in result.receipt.calls if line.outcome is Outcome.UNKNOWN)
+    if watched.loop_is_closed:  # a tool that cannot run on is not running, and its outcome says that it is not known
+        named.update(line.name for line in result.receipt.calls if line.outcome is Outcome.UNKNOWN)
     for name in watched.tool_log.entered:
         inside = watched.tool_log.inside(name)
         if watched.runs_of_agent() == 1 and inside > named[name]:
