@@ -1,6 +1,7 @@
 """Run the Python blocks of one page, in order, in one namespace: `python run_page.py docs/hooks.md`.
 
-A block may await at its top level. What a block prints is compared with the block marked `printed` below it.
+A block may await at its top level. What a block prints is compared with the block marked `printed` below it. A page
+that names a model of OpenAI or Anthropic talks to a fake provider, which speaks the vendor's protocol on loopback.
 """
 
 from __future__ import annotations
@@ -10,11 +11,28 @@ import asyncio
 import contextlib
 import inspect
 import io
+import os
 import sys
 import types
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from pages import blocks, without_figures
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT))
+
+from tests.docs.pages import Block, blocks, without_figures  # noqa: E402
+from tests.support.fake_provider import environment, fake_provider, say_next  # noqa: E402
+
+
+@contextlib.contextmanager
+def models_for(page: list[Block]) -> Iterator[Callable[[Block], None]]:
+    """The fake provider, if the page needs one, and a function that prepares its answers for a block."""
+    if not any(block.names_a_vendor or block.script for block in page):
+        yield lambda _: None
+        return
+    with fake_provider() as address:
+        os.environ.update(environment(address))
+        yield lambda block: say_next(address, block.script)
 
 
 def main(page: Path) -> int:
@@ -23,9 +41,11 @@ def main(page: Path) -> int:
     namespace = vars(module)
     printed = ""
     ran = 0
-    with asyncio.Runner() as runner:
-        for block in blocks(page.read_text()):
+    content = blocks(page.read_text())
+    with models_for(content) as prepare, asyncio.Runner() as runner:
+        for block in content:
             if block.runs:
+                prepare(block)
                 output = io.StringIO()
                 source = "\n" * (block.line - 1) + block.body
                 code = compile(source, str(page), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
