@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 UV := $(shell command -v uv 2>/dev/null)
 WORKERS ?= 2
 
-.PHONY: help demo test lint proof bench ratios field side-by-side coverage screenshots clean
+.PHONY: help demo test lint proof bench ratios field side-by-side coverage screenshots picture clean
 
 help:
 	@echo "make demo      watch an agent being stopped (no key, no network)"
@@ -19,6 +19,7 @@ help:
 	@echo "make side-by-side  twelve everyday programs in four frameworks: runs them, writes docs/side_by_side.md"
 	@echo "make coverage  branch coverage of the core"
 	@echo "make screenshots  pictures of the web console and the chat, to be looked at (needs chromium)"
+	@echo "make picture   the animated picture in the README, from a real chat in a real terminal (needs tmux)"
 
 $(VENV)/.core: pyproject.toml
 	$(if $(UV),$(UV) venv -q --allow-existing --python $(PYTHON) $(VENV),$(PYTHON) -m venv $(VENV))
@@ -77,6 +78,9 @@ coverage: $(VENV)/.dev
 screenshots: $(VENV)/.dev
 	$(BIN)/python -m tests.console.screenshots
 	$(BIN)/python -m tests.cli.screenshots
+
+picture: $(VENV)/.dev
+	$(BIN)/python tools/picture.py
 
 clean:
 	rm -rf $(VENV) .venv-field .coverage .hypothesis .ruff_cache .import_linter_cache build dist

@@ -32,7 +32,11 @@ def models_for(page: list[Block]) -> Iterator[Callable[[Block], None]]:
         return
     with fake_provider() as address:
         os.environ.update(environment(address))
-        yield lambda block: say_next(address, block.script)
+        yield lambda block: say_next(address, block.script) if block.script else None
+
+
+async def run_cell(code: types.CodeType, namespace: dict[str, object]) -> None:
+    exec(code, namespace)
 
 
 def main(page: Path) -> int:
@@ -52,6 +56,8 @@ def main(page: Path) -> int:
                 with contextlib.redirect_stdout(output):
                     if code.co_flags & inspect.CO_COROUTINE:
                         runner.run(eval(code, namespace))
+                    elif "a cell of a notebook" in block.marks:  # where an event loop is always running
+                        runner.run(run_cell(code, namespace))
                     else:
                         exec(code, namespace)
                 printed = output.getvalue()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -132,3 +133,15 @@ def test_a_block_whose_model_says_something_else_is_found(tmp_path: Path) -> Non
     page.write_text(WITH_A_VENDOR.format(model=VENDORS[0], printed="It is dry. [] end_turn"))
     command = [sys.executable, "tests/docs/run_page.py", str(page)]
     assert subprocess.run(command, capture_output=True, check=False, cwd=ROOT).returncode == 1
+
+
+def test_a_block_that_names_a_file_shows_that_file() -> None:
+    shown = [
+        (ROOT / path[0], block.body)
+        for page in PAGES
+        for block in blocks(page.read_text())
+        if (path := re.search(r"examples/\S+\.py", block.marks))
+    ]
+    assert len(shown) >= 8
+    for path, body in shown:
+        assert path.read_text().partition('"""\n')[2].lstrip("\n") == body, path

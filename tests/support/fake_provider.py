@@ -32,7 +32,7 @@ class Provider(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     timeout = 20  # a page that never hangs up is wrong
 
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+    def log_message(self, format: str, *args: Any) -> None:
         """Nothing is logged."""
 
     def do_PUT(self) -> None:
