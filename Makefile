@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 UV := $(shell command -v uv 2>/dev/null)
 WORKERS ?= 2
 
-.PHONY: help demo test lint proof bench ratios field side-by-side coverage screenshots picture clean
+.PHONY: help demo test lint proof bench ratios field side-by-side coverage screenshots picture docs wheel stopwatch clean
 
 help:
 	@echo "make demo      watch an agent being stopped (no key, no network)"
@@ -19,6 +19,9 @@ help:
 	@echo "make side-by-side  twelve everyday programs in four frameworks: runs them, writes docs/side_by_side.md"
 	@echo "make coverage  branch coverage of the core"
 	@echo "make screenshots  pictures of the web console and the chat, to be looked at (needs chromium)"
+	@echo "make docs      the manual as a site, in build/docs; links and the API reference are checked"
+	@echo "make wheel     the package in dist/, tried in an empty environment of every Python that is here"
+	@echo "make stopwatch from an empty environment to the first stopped run, by the README alone"
 	@echo "make picture   the animated picture in the README, from a real chat in a real terminal (needs tmux)"
 
 $(VENV)/.core: pyproject.toml
@@ -82,5 +85,24 @@ screenshots: $(VENV)/.dev
 picture: $(VENV)/.dev
 	$(BIN)/python tools/picture.py
 
+# Sphinx has an environment of its own: its requirements are none of the tests'.
+$(VENV)-docs/.docs: pyproject.toml
+	$(if $(UV),$(UV) venv -q --allow-existing --python $(PYTHON) $(VENV)-docs,$(PYTHON) -m venv $(VENV)-docs)
+	$(if $(UV),$(UV) pip install -q --python $(VENV)-docs/bin/python,$(VENV)-docs/bin/python -m pip install -q --disable-pip-version-check) \
+		-e '.[all]' $$($(VENV)-docs/bin/python tools/groups.py docs)
+	@touch $@
+
+docs: $(VENV)-docs/.docs
+	$(VENV)-docs/bin/python -m sphinx -q -W --keep-going -j $(WORKERS) -b html docs build/docs
+	$(VENV)-docs/bin/python tools/check_site.py build/docs
+	@echo "The manual: build/docs/index.html"
+
+wheel: $(VENV)/.dev
+	$(BIN)/python -m pytest -q tests/package
+	$(BIN)/python -m hatchling build -d dist
+
+stopwatch: $(VENV)/.dev
+	$(BIN)/python tools/stopwatch.py
+
 clean:
-	rm -rf $(VENV) .venv-field .coverage .hypothesis .ruff_cache .import_linter_cache build dist
+	rm -rf $(VENV) $(VENV)-docs .venv-field .coverage .hypothesis .ruff_cache .import_linter_cache build dist
