@@ -93,8 +93,7 @@ $(VENV)-docs/.docs: pyproject.toml
 	@touch $@
 
 docs: $(VENV)-docs/.docs
-	$(VENV)-docs/bin/python -m sphinx -q -W --keep-going -j $(WORKERS) -b html docs build/docs
-	$(VENV)-docs/bin/python tools/check_site.py build/docs
+	$(VENV)-docs/bin/python tools/site/build.py build/docs
 	@echo "The manual: build/docs/index.html"
 
 wheel: $(VENV)/.dev
