@@ -12,7 +12,7 @@ import pytest
 
 import quiesce
 
-from .pages import PAGES, ROOT, blocks
+from .pages import PAGES, ROOT, blocks, links
 
 sys.path.insert(0, str(ROOT / "tools/site"))
 import reference
@@ -91,3 +91,9 @@ def test_the_site_is_built_without_a_warning_and_all_its_links_lead_somewhere() 
     done = subprocess.run(["make", "docs"], cwd=ROOT, capture_output=True, text=True, timeout=800, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "WARNING" not in done.stderr
+
+
+def test_the_first_page_links_to_every_page() -> None:
+    linked = {link.partition("#")[0] for link in links((ROOT / "docs/index.md").read_text())}
+    pages = {page.name for page in (ROOT / "docs").glob("*.md")} - {"index.md"}
+    assert pages - linked == set(), "a page that docs/index.md does not name is not in the site"
