@@ -43,7 +43,7 @@ can go on.
 
 ## Troubleshooting
 
-Find the name of the error in the traceback. Where an error can have several reasons, its message has more than the table.
+Find the name of the error in the traceback. An error that can have several reasons says more in its message.
 
 | error | what it means | what to do | a kind of | retried |
 |---|---|---|---|---|"""
