@@ -1,7 +1,8 @@
 """Makes docs/pictures/stop.svg: a real `quiesce chat` in a real terminal, stopped with Esc. `make picture`.
 
 tmux holds the terminal, and its screen is read twelve times a second. The picture is an animated SVG without scripts:
-every different line is in it once, and a frame is a list of references to lines.
+every different line is in it once, and a frame is a list of references to lines. Where nothing moves, the last frame is
+shown.
 """
 
 from __future__ import annotations
@@ -164,8 +165,9 @@ def svg(recording: Recording) -> str:
 role="img" aria-label="A chat in a terminal. Esc stops the agent while a tool runs; the receipt of the stop follows, \
 and then the next prompt.">
 <style>text{{font:{FONT}px ui-monospace,SFMono-Regular,Menlo,Consolas,"DejaVu Sans Mono",monospace;white-space:pre;\
-fill:{FOREGROUND}}}#strip{{animation:play {total:.1f}s steps(1,end) infinite}}@keyframes play{{{"".join(steps)}}}\
-@media (prefers-reduced-motion:reduce){{#strip{{animation:none;transform:translateY({last:g}px)}}}}</style>
+fill:{FOREGROUND}}}#strip{{transform:translateY({last:g}px);\
+animation:play {total:.1f}s steps(1,end) infinite}}@keyframes play{{{"".join(steps)}}}\
+@media (prefers-reduced-motion:reduce){{#strip{{animation:none}}}}</style>
 <defs>{lines}</defs>
 <rect width="100%" height="100%" rx="8" fill="{BACKGROUND}"/>
 <svg x="12" y="12" width="{width - 24:g}" height="{height - 24:g}"><g id="strip">{"".join(uses)}</g></svg>
