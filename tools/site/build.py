@@ -25,6 +25,7 @@ ROOT: Final = Path(__file__).parents[2]
 DOCS: Final = ROOT / "docs"
 SOURCE: Final = ROOT / "build" / "site-source"
 
+EXAMPLES: Final = sorted((ROOT / "examples").glob("*/README.md"))
 # Pages outside of docs/ that the site has as well.
 COPIES: Final = {
     "README.md": "index.md",
@@ -32,7 +33,7 @@ COPIES: Final = {
     "CONTRIBUTING.md": "contributing.md",
     "CODE_OF_CONDUCT.md": "conduct.md",
     "examples/README.md": "examples.md",
-    "examples/coding_agent/README.md": "examples-coding-agent.md",
+    **{f"examples/{each.parent.name}/README.md": f"examples-{each.parent.name}.md" for each in EXAMPLES},
 }
 PROJECT: Final = ["changelog", "contributing", "conduct"]
 _LINK: Final = re.compile(r"(?P<picture>!?)\[(?P<text>[^\]\n]*)\]\((?P<target>[^)\s]+)\)")
@@ -129,7 +130,7 @@ def _add_contents() -> None:
     with (SOURCE / "decisions" / "README.md").open("a", encoding="utf-8") as page:
         page.write("\n" + _tree("", decisions))
     with (SOURCE / "examples.md").open("a", encoding="utf-8") as page:
-        page.write("\n" + _tree("", ["examples-coding-agent"]))
+        page.write("\n" + _tree("", [f"examples-{each.parent.name}" for each in EXAMPLES]))
 
 
 def _tree(caption: str, pages: list[str]) -> str:

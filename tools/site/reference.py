@@ -43,11 +43,23 @@ _PROVIDERS: Final = "quiesce.models.providers"
 
 
 def modules() -> dict[str, str]:
-    """All public modules with their one-line descriptions, the provider modules included."""
-    package = importlib.import_module(_PROVIDERS)
-    found = sorted(each.name for each in pkgutil.iter_modules(package.__path__) if not each.name.startswith("_"))
-    providers = {f"{_PROVIDERS}.{name}": f"the models of {name.replace('_', ' ')}" for name in found}
-    return {**MODULES, **{name: text for name, text in providers.items() if public_names(name)}}
+    """All public modules with what is in them: those above, other packages with an `__all__`, and the providers."""
+    packages = {name: _plain(_doc(name)) for name in _inside("quiesce") if _has_names(name)}
+    providers = {name: _plain(_doc(name)) for name in _inside(_PROVIDERS) if not name.endswith("_server")}
+    return {**MODULES, **{name: text for name, text in packages.items() if name not in MODULES}, **providers}
+
+
+def _inside(package: str) -> list[str]:
+    found = pkgutil.iter_modules(importlib.import_module(package).__path__)
+    return sorted(f"{package}.{each.name}" for each in found if not each.name.startswith("_"))
+
+
+def _has_names(module: str) -> bool:
+    return module != "quiesce.cli" and hasattr(importlib.import_module(module), "__all__")
+
+
+def _doc(module: str) -> str:
+    return inspect.getdoc(importlib.import_module(module)) or ""
 
 
 def public_names(module: str) -> list[str]:
@@ -100,7 +112,7 @@ def page(module: str) -> str:
 
 
 def _first_paragraph(module: ModuleType) -> str:
-    return _plain(inspect.getdoc(module) or "")
+    return _plain(_doc(module.__name__))
 
 
 def _plain(text: str) -> str:
