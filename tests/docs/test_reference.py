@@ -7,6 +7,7 @@ import importlib
 import inspect
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +16,7 @@ import quiesce
 from .pages import PAGES, ROOT, blocks, links
 
 sys.path.insert(0, str(ROOT / "tools/site"))
+import check
 import reference
 from docstrings import as_rst
 
@@ -83,6 +85,18 @@ def test_a_page_describes_each_name_or_says_where(module: str) -> None:
 )
 def test_a_docstring_becomes_restructuredtext(docstring: str, rst: list[str]) -> None:
     assert as_rst(docstring.split("\n")) == rst
+
+
+def test_a_link_that_leads_nowhere_is_found(tmp_path: Path) -> None:
+    wrong = '<a href="no.html">x</a><a href="b.html#no">x</a><script src="https://cdn.example/x.js"></script>'
+    (tmp_path / "a.html").write_text(f'<p id="here"><a href="#here">x</a><a href="b.html#there">x</a>{wrong}')
+    (tmp_path / "b.html").write_text('<p id="there"><a href="https://example.com">x</a>')
+    found = list(check.wrong_links(tmp_path, {path: check.Page(path) for path in tmp_path.iterdir()}))
+    assert sorted(found) == [
+        "a.html: b.html#no has no such heading",
+        "a.html: loads https://cdn.example/x.js, which is not there without a network",
+        "a.html: no.html does not exist",
+    ]
 
 
 @pytest.mark.proof

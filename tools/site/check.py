@@ -9,7 +9,6 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import reference
-from sphinx.util.inventory import InventoryFile
 
 
 class Page(HTMLParser):
@@ -38,14 +37,15 @@ class Page(HTMLParser):
 def main(site: Path) -> int:
     """Print what is wrong. 0 when nothing is."""
     pages = {path.resolve(): Page(path) for path in site.rglob("*.html")}
-    wrong = [*_wrong_links(site.resolve(), pages), *_missing_names(site)]
+    wrong = [*wrong_links(site.resolve(), pages), *_missing_names(site)]
     if not (site / "searchindex.js").exists():
         wrong.append("there is no search index")
     print(*wrong, f"{len(pages)} pages, {sum(len(page.links) for page in pages.values())} links", sep="\n")
     return bool(wrong)
 
 
-def _wrong_links(site: Path, pages: dict[Path, Page]) -> Iterator[str]:
+def wrong_links(site: Path, pages: dict[Path, Page]) -> Iterator[str]:
+    """What leads nowhere, and what would have to be loaded from elsewhere."""
     for path, page in pages.items():
         name = path.relative_to(site)
         for link in [*page.links, *page.loaded]:
@@ -62,6 +62,8 @@ def _wrong_links(site: Path, pages: dict[Path, Page]) -> Iterator[str]:
 
 
 def _missing_names(site: Path) -> Iterator[str]:
+    from sphinx.util.inventory import InventoryFile
+
     with (site / "objects.inv").open("rb") as file:
         inventory = InventoryFile.load(file, "", lambda _, uri: uri)
     described = {name for kind, names in dict(inventory).items() if kind.startswith("py:") for name in names}
