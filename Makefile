@@ -5,9 +5,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 UV := $(shell command -v uv 2>/dev/null)
 WORKERS ?= 2
-EXTRAS := postgres,mcp,uvloop,serve,tui,tokens,prices,otel,openai,anthropic,bedrock,gemini,ollama
 
-.PHONY: help demo test test-newest lint proof bench ratios field side-by-side coverage screenshots lock sbom clean
+.PHONY: help demo test test-newest lint proof bench ratios field side-by-side coverage screenshots picture docs wheel stopwatch lock sbom clean
 
 help:
 	@echo "make demo      watch an agent being stopped (no key, no network)"
@@ -23,6 +22,10 @@ help:
 	@echo "make lock      writes constraints.txt: the versions that the tests run with"
 	@echo "make sbom      writes dist/sbom.cdx.json: what an installation with all extras consists of"
 	@echo "make screenshots  pictures of the web console and the chat, to be looked at (needs chromium)"
+	@echo "make docs      the manual as a site, in build/docs; links and the API reference are checked"
+	@echo "make wheel     the package in dist/, tried in an empty environment of every Python that is here"
+	@echo "make stopwatch from an empty environment to the first stopped run, by the README alone"
+	@echo "make picture   the animated picture in the README, from a real chat in a real terminal (needs tmux)"
 
 INSTALL := $(if $(UV),$(UV) pip install -q --python $(BIN)/python,$(BIN)/python -m pip install -q --disable-pip-version-check) -c constraints.txt
 
@@ -103,16 +106,37 @@ screenshots: $(VENV)/.dev
 lock: $(VENV)/.release
 	$(BIN)/uv pip compile -q pyproject.toml --universal --python-version 3.11 --all-extras --no-annotate \
 		--no-emit-index-url --custom-compile-command "make lock" \
-		$(foreach group,test test-local lint release,--group $(group)) -o constraints.txt
+		$(foreach group,test test-local lint docs release,--group $(group)) -o constraints.txt
 
 # What an installation with all extras consists of, with licences, in CycloneDX. From an environment that has nothing else.
 sbom: $(VENV)/.release
 	$(BIN)/uv venv -q --clear --python $(BIN)/python .venv-sbom
-	$(BIN)/uv pip install -q --python .venv-sbom/bin/python -c constraints.txt '.[$(EXTRAS)]'
+	$(BIN)/uv pip install -q --python .venv-sbom/bin/python -c constraints.txt '.[all]'
 	@mkdir -p dist
 	$(BIN)/cyclonedx-py environment .venv-sbom/bin/python --pyproject pyproject.toml --mc-type library \
 		--output-reproducible -o dist/sbom.cdx.json
 	@rm -rf .venv-sbom
 
+picture: $(VENV)/.dev
+	$(BIN)/python tools/picture.py
+
+# Sphinx has an environment of its own: its requirements are none of the tests'.
+$(VENV)-docs/.docs: pyproject.toml
+	$(if $(UV),$(UV) venv -q --allow-existing --python $(PYTHON) $(VENV)-docs,$(PYTHON) -m venv $(VENV)-docs)
+	$(if $(UV),$(UV) pip install -q --python $(VENV)-docs/bin/python,$(VENV)-docs/bin/python -m pip install -q --disable-pip-version-check) \
+		-e '.[all]' $$($(VENV)-docs/bin/python tools/groups.py docs)
+	@touch $@
+
+docs: $(VENV)-docs/.docs
+	$(VENV)-docs/bin/python tools/site/build.py build/docs
+	@echo "The manual: build/docs/index.html"
+
+wheel: $(VENV)/.dev
+	$(BIN)/python -m pytest -q tests/package
+	$(BIN)/python -m hatchling build -d dist
+
+stopwatch: $(VENV)/.dev
+	$(BIN)/python tools/stopwatch.py
+
 clean:
-	rm -rf $(VENV) .venv-newest .venv-field .venv-sbom .coverage .hypothesis .ruff_cache .import_linter_cache build dist
+	rm -rf $(VENV) $(VENV)-docs .venv-newest .venv-field .venv-sbom .coverage .hypothesis .ruff_cache .import_linter_cache build dist

@@ -41,8 +41,12 @@ error 2
 The two messages are the prompt and a note to the model that its answer ended because of an error, so the conversation
 can go on.
 
-| error | what it means | a kind of | retried |
-|---|---|---|---|"""
+## Troubleshooting
+
+Find the name of the error in the traceback. An error that can have several reasons says more in its message.
+
+| error | what it means | what to do | a kind of | retried |
+|---|---|---|---|---|"""
 
 TAIL = """
 Retried errors are tried again as `Agent(retry=Retry(...))` says; a stop ends the wait at once. An answer that broke off
@@ -61,7 +65,7 @@ def _row(kind: type[QuiesceError]) -> str:
     meaning = " ".join((inspect.getdoc(kind) or "").split("\n\n")[0].split())
     bases = ", ".join(f"`{base.__name__}`" for base in kind.__bases__)
     retried = ("yes" if kind.retryable else "no") if issubclass(kind, ModelError) else ""
-    return f"| `{kind.__name__}` | {meaning} | {bases} | {retried} |"
+    return f"| `{kind.__name__}` | {meaning} | {kind.todo} | {bases} | {retried} |"
 
 
 if __name__ == "__main__":

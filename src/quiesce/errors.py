@@ -189,7 +189,7 @@ class UnknownInterrupt(InterruptError):
 class InterruptExpired(InterruptError):
     """An answer that came too late."""
 
-    todo = "resume() with the other answers, or with none, goes on; the call is then answered as never approved."
+    todo = "answer() with the other answers, or with none, goes on; the call is then answered as never approved."
 
     def __init__(self, interrupt_id: str) -> None:
         super().__init__(f"It is too late to answer {interrupt_id!r}.")

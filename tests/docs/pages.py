@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(
@@ -17,11 +19,19 @@ PAGES = sorted(
 _BLOCK = re.compile(r"(?P<marks>(?:^<!--[^\n]*-->\n)*)^```(?P<kind>\w*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"(?<!!)\[[^\]\n]+\]\(([^)\s]+)\)")
 _HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+_ANSWER = re.compile(r"^<!-- the model (says|stalls after|calls): (.+) -->$", re.MULTILINE)
+_CALL = re.compile(r"(\w+) (\{.*?\})(?:; |$)")
+_VENDOR = re.compile(r"[\"'](?:openai|openai-responses|anthropic):")
 
 
 @dataclass
 class Block:
-    """A fenced block. `marks` are the comments right above it, such as `not run: needs a key` or `printed`."""
+    """A fenced block. `marks` are the comments right above it, such as `not run: needs a key` or `printed`.
+
+    A block that names a vendor's model talks to a fake of that vendor. Marks say what the fake model answers, one for
+    each request: `the model says: Hello.`, `the model stalls after: Once upon`, `the model calls: weather {"town":
+    "Bergen"}; ...`.
+    """
 
     kind: str
     body: str
@@ -33,8 +43,23 @@ class Block:
         return self.kind == "python" and "not run:" not in self.marks
 
     @property
+    def names_a_vendor(self) -> bool:
+        return self.runs and _VENDOR.search(self.body) is not None
+
+    @property
+    def script(self) -> list[dict[str, Any]]:
+        """What the fake model answers, as `tests.support.fake_provider` takes it."""
+        return [_entry(verb, text) for verb, text in _ANSWER.findall(self.marks)]
+
+    @property
     def is_printed(self) -> bool:
         return self.kind == "text" and "printed" in self.marks
+
+
+def _entry(verb: str, text: str) -> dict[str, Any]:
+    if verb == "calls":
+        return {"calls": [[name, json.loads(arguments)] for name, arguments in _CALL.findall(text)]}
+    return {"text": text, "stalls": verb == "stalls after"}
 
 
 def blocks(text: str) -> list[Block]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -91,3 +92,56 @@ def test_the_page_of_errors_is_up_to_date() -> None:
     assert run("tools/error_page.py") == (ROOT / "docs/errors.md").read_text(), (
         "python tools/error_page.py > docs/errors.md"
     )
+
+
+VENDORS = ["openai:gpt-5-mini", "openai-responses:gpt-5-mini", "anthropic:claude-sonnet-5"]
+WITH_A_VENDOR = """
+<!-- the model calls: weather {{"town": "Bergen"}}; weather {{"town": "Oslo"}} -->
+<!-- the model stalls after: It rains -->
+```python
+from quiesce import Agent, tool
+
+@tool
+async def weather(town: str) -> str:
+    "The weather."
+    return town
+
+run = Agent("{model}", tools=[weather]).start("Hello.")
+async for event in run:
+    if event.type == "text":
+        run.cancel()
+result = await run
+print(result.text.split()[0], [call.outcome.value for call in result.receipt.calls], result.stop_reason)
+```
+
+<!-- printed -->
+```text
+{printed}
+```
+"""
+
+
+@pytest.mark.parametrize("model", VENDORS)
+def test_a_block_with_a_vendors_model_is_run_against_a_fake_of_that_vendor(model: str, tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(WITH_A_VENDOR.format(model=model, printed="It ['completed', 'completed'] cancelled"))
+    assert "1 blocks" in run("tests/docs/run_page.py", str(page))
+
+
+def test_a_block_whose_model_says_something_else_is_found(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(WITH_A_VENDOR.format(model=VENDORS[0], printed="It is dry. [] end_turn"))
+    command = [sys.executable, "tests/docs/run_page.py", str(page)]
+    assert subprocess.run(command, capture_output=True, check=False, cwd=ROOT).returncode == 1
+
+
+def test_a_block_that_names_a_file_shows_that_file() -> None:
+    shown = [
+        (ROOT / path[0], block.body)
+        for page in PAGES
+        for block in blocks(page.read_text())
+        if (path := re.search(r"examples/\S+\.py", block.marks))
+    ]
+    assert len(shown) >= 8
+    for path, body in shown:
+        assert path.read_text().partition('"""\n')[2].lstrip("\n") == body, path
