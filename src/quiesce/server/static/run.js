@@ -12,6 +12,7 @@ import { hasEnded, modeOf, stateWords } from "./state.js";
 import { nextSteps } from "./steps.js";
 import { askedAtFirst, before, Story, textOf } from "./story.js";
 import { timeline } from "./timeline.js";
+import { Trace } from "./trace.js";
 import { count } from "./words.js";
 
 const TICK = 250;
@@ -51,7 +52,8 @@ class RunPage {
     this.jump = h("button", { type: "button", id: "jump", hidden: true, on: { click: () => scrollTo(0, document.documentElement.scrollHeight) } }, "Jump to the end");
     this.end = h("span", { class: "page-end" });
     this.picture = h("div", { class: "picture" });
-    this.pictureCard = h("section", { class: "card timeline-card", "aria-label": "Timeline", hidden: true }, this.picture);
+    this.trace = new Trace((tool) => this.conversation.stopTool(tool));
+    this.pictureCard = h("section", { class: "card timeline-card", "aria-label": "Timeline", hidden: true }, this.picture, this.trace.element);
     this.earlier = h("div", { class: "segments" });
     this.later = h("p", { class: "later", hidden: true });
     this.conversation = new Conversation(this.id, (error) => this.#complain(error));
@@ -253,6 +255,7 @@ class RunPage {
     show(this.pictureCard, this.story.calls.length > 0 && !this.story.timeless);
     const width = Math.floor(this.picture.clientWidth);
     if (width > 0 && this.story.calls.length) this.picture.replaceChildren(timeline(this.story, this.#now(), width));
+    this.trace.update(this.story, this.#now());
   }
 
   /** The tokens so far, and what the finished model calls cost; at the end they are on the receipt. */
