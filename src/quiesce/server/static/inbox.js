@@ -6,11 +6,6 @@ import { h, say, show } from "./dom.js";
 import { sessionsOf } from "./sidebar.js";
 import { ago } from "./words.js";
 
-/** The runs with a question that has no answer. */
-export function waitingRuns(feed) {
-  return [...feed.runs.values()].filter((run) => run.interrupts.length > 0).sort((a, b) => a.created_at - b.created_at);
-}
-
 export function inboxPage(place, shell) {
   const page = new InboxPage(shell);
   place.append(page.element);
@@ -30,7 +25,7 @@ class InboxPage {
   }
 
   #draw() {
-    const runs = waitingRuns(this.shell.feed);
+    const runs = this.shell.feed.waiting;
     const wanted = new Map(runs.map((run) => [`${run.id} ${run.interrupts.map((each) => each.id).join(" ")}`, run]));
     for (const [key, group] of this.groups) {
       if (wanted.has(key)) continue;

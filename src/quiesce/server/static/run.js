@@ -1,18 +1,16 @@
 // A run's page: the conversation as it streams, the picture, the stop, and the receipt.
 
 import { ApiError, cancelRun, clockSkew, continueRun, getRun, getSession, insist, resumeRun, startRun, steerRun, undoRun } from "./api.js";
-import { approvals } from "./approvals.js";
 import { Composer } from "./composer.js";
 import { Conversation, retold } from "./conversation.js";
 import { h, say, show } from "./dom.js";
 import { follow, Line } from "./follow.js";
+import { Overview } from "./overview.js";
 import { lostCard, receiptCard, stillRunning } from "./receipt.js";
 import { segment, segmentOf, split } from "./segments.js";
 import { hasEnded, modeOf, stateWords } from "./state.js";
 import { nextSteps } from "./steps.js";
 import { askedAtFirst, before, Story, textOf } from "./story.js";
-import { timeline } from "./timeline.js";
-import { Trace } from "./trace.js";
 import { count } from "./words.js";
 
 const TICK = 250;
@@ -51,9 +49,7 @@ class RunPage {
     this.usage = h("span", { class: "meta", id: "live-usage" });
     this.jump = h("button", { type: "button", id: "jump", hidden: true, on: { click: () => scrollTo(0, document.documentElement.scrollHeight) } }, "Jump to the end");
     this.end = h("span", { class: "page-end" });
-    this.picture = h("div", { class: "picture" });
-    this.trace = new Trace((tool) => this.conversation.stopTool(tool));
-    this.pictureCard = h("section", { class: "card timeline-card", "aria-label": "Timeline", hidden: true }, this.picture, this.trace.element);
+    this.overview = new Overview(() => this.#now(), (tool) => this.conversation.stopTool(tool));
     this.earlier = h("div", { class: "segments" });
     this.later = h("p", { class: "later", hidden: true });
     this.conversation = new Conversation(this.id, (error) => this.#complain(error));
@@ -75,7 +71,7 @@ class RunPage {
       h("div", { class: "run-line" }, this.pill, this.usage),
       this.failure,
       this.earlier,
-      this.pictureCard,
+      this.overview.element,
       this.conversation.element,
       this.questions,
       this.receipt,
@@ -92,7 +88,7 @@ class RunPage {
     document.addEventListener("keydown", this.onKey);
     this.ticker = setInterval(() => this.#tick(), TICK);
     this.resizing = new ResizeObserver(() => this.#draw());
-    this.resizing.observe(this.picture);
+    this.resizing.observe(this.overview.picture);
     this.resizing.observe(this.composer.element); // it grows with the draft, over the words that one is reading
     this.watching = new IntersectionObserver((seen) => show(this.jump, !seen.at(-1).isIntersecting), { rootMargin: "0px 0px 240px" });
     this.watching.observe(this.end);
@@ -251,11 +247,7 @@ class RunPage {
   }
 
   #picture() {
-    if (!this.run || this.left.signal.aborted) return;
-    show(this.pictureCard, this.story.calls.length > 0 && !this.story.timeless);
-    const width = Math.floor(this.picture.clientWidth);
-    if (width > 0 && this.story.calls.length) this.picture.replaceChildren(timeline(this.story, this.#now(), width));
-    this.trace.update(this.story, this.#now());
+    if (this.run && !this.left.signal.aborted) this.overview.update(this.story);
   }
 
   /** The tokens so far, and what the finished model calls cost; at the end they are on the receipt. */
@@ -294,13 +286,16 @@ class RunPage {
   }
 
   /** Show a card for each question that has no answer, also while other calls of the run go on. */
-  #ask() {
+  async #ask() {
     const interrupts = this.run.interrupts ?? [];
     const asked = interrupts.map((each) => each.id).join(" ");
     if (asked === this.asked) return; // what is chosen and typed there stays
     this.asked = asked;
-    const cards = interrupts.length ? [approvals(interrupts, (answers) => this.#answer(answers), { now: () => this.#now(), signal: this.left.signal })] : [];
-    this.questions.replaceChildren(...cards);
+    if (!interrupts.length) return this.questions.replaceChildren();
+    const { approvals } = await import("./approvals.js");
+    if (asked !== this.asked || this.left.signal.aborted) return;
+    this.questions.replaceChildren(approvals(interrupts, (answers) => this.#answer(answers), { now: () => this.#now(), signal: this.left.signal }));
+    if (this.over && this.wasWatching) this.questions.scrollIntoView({ block: "nearest" });
   }
 
   async #lookAgain() {
@@ -329,7 +324,7 @@ class RunPage {
     const older = runs.filter((run) => run.created_at < this.run.created_at);
     const wasAtTop = scrollY < 200;
     this.earlier.replaceChildren(...split(messages, older).map(segmentOf));
-    if (messages.length && wasAtTop) (this.story.calls.length && !this.story.timeless ? this.pictureCard : this.conversation.element).scrollIntoView();
+    if (messages.length && wasAtTop) (this.overview.element.hidden ? this.conversation.element : this.overview.element).scrollIntoView();
   }
 
   async #sessionRuns() {

@@ -65,18 +65,12 @@ export class Trace {
   constructor(stopTool) {
     this.stopTool = stopTool;
     this.rows = new Rows(this);
-    this.title = h("summary", {}, "Trace");
-    this.element = h("details", { class: "trace", id: "trace", on: { toggle: () => this.story && this.update(this.story, this.now) } }, this.title, this.rows.element);
+    this.element = this.rows.element;
   }
 
-  /** Bring the open part up to date. */
+  /** Bring what is open up to date. */
   update(story, now) {
     this.story = story;
-    this.now = now;
-    const calls = story.calls.length;
-    const tools = story.tools.size;
-    say(this.title, `Trace: ${count(calls)} model ${calls === 1 ? "call" : "calls"}, ${count(tools)} ${tools === 1 ? "tool" : "tools"}`);
-    if (!this.element.open) return;
     this.from = story.startedAt ?? now;
     this.to = Math.max(story.end?.at ?? now, this.from + 0.001);
     this.timeless = story.timeless;
