@@ -138,7 +138,7 @@ class Fold {
   update(tools) {
     if (tools.length === this.tools.length) return;
     this.tools = tools;
-    this.title.replaceChildren(h("span", { class: "tool-dot", "aria-hidden": "true" }), " ", h("span", { class: "tool-name" }, `${this.name} ×${tools.length}`), " completed");
+    this.title.replaceChildren(h("span", { class: "tool-dot", "aria-hidden": "true" }), " ", h("span", { class: "tool-name" }, `${this.name} x${tools.length}`), " completed");
     this.#rest();
   }
 

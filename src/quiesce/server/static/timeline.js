@@ -30,7 +30,7 @@ export function timeline(story, now, width) {
     ...axis(from, span, names, room, graphTop + GRAPH),
     rowName("Model", 0),
     ...modelBars(story, x, to),
-    ...kinds.flatMap(([name, tools], index) => [rowName(tools.length > 1 ? `${name} ×${tools.length}` : name, index + 1), ...thin(tools).flatMap((tool) => toolBar(tool, index + 1, x, to))]),
+    ...kinds.flatMap(([name, tools], index) => [rowName(tools.length > 1 ? `${name} x${tools.length}` : name, index + 1), ...thin(tools).flatMap((tool) => toolBar(tool, index + 1, x, to))]),
     ...growth(story, x, to, graphTop, names),
     ...marks(story, x, graphTop),
     ...stopMark(story, x, to, graphTop + GRAPH, names + room),

@@ -43,7 +43,7 @@ function groupNode(tools, path) {
   const from = tools.reduce((first, tool) => Math.min(first, tool.from ?? Infinity), Infinity);
   const to = tools.some((tool) => tool.to === null) ? null : Math.max(...tools.map((tool) => tool.to));
   const state = stateOf(tools[0]);
-  return { key: `${path}group ${tools[0].id}`, kind: "group", name: `${tools[0].name} ×${count(tools.length)}`, state, words: state === "completed" ? "" : wordsOf(state), figures: [], from: Number.isFinite(from) ? from : null, to, children: () => tools.map((tool) => toolNode(tool, path)), number: tools.length };
+  return { key: `${path}group ${tools[0].id}`, kind: "group", name: `${tools[0].name} x${count(tools.length)}`, state, words: state === "completed" ? "" : wordsOf(state), figures: [], from: Number.isFinite(from) ? from : null, to, children: () => tools.map((tool) => toolNode(tool, path)), number: tools.length };
 }
 
 function toolNode(tool, path) {
