@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, Page, expect
 from quiesce.server.app import STATIC
 
 from .conftest import Site
-from .console import announced, prompt, run_state, seen, state_is, watch
+from .console import announced, prompt, run_state, seen, state_is, wait_for_run_after, watch
 from .site import NASTY
 
 pytestmark = [pytest.mark.promise("P4"), pytest.mark.timeout(180)]
@@ -140,8 +140,15 @@ def test_axe_finds_nothing_serious(browser: Browser, site: Site, axe: str, schem
     prompt(page, "markdown please")
     run_state(page, "Finished")
     page.locator("#receipt").wait_for()
+    first = page.url.rpartition("/")[2]
+    page.fill("#draft", "hello again")
+    page.keyboard.press("Enter")
+    wait_for_run_after(page, first)
+    run_state(page, "Finished")
+    page.locator("#receipt").wait_for()
     open_all(page)
-    check(page, axe, "markdown")
+    page.locator(".brief #receipt, .brief .receipt").wait_for()
+    check(page, axe, "markdown, and a second prompt")
     page.goto(site.url + "#/usage")
     page.locator("svg.chart").wait_for()
     check(page, axe, "usage")

@@ -61,7 +61,7 @@ def test_results_are_trees_and_changes_are_diffs(page: Page, site: Site) -> None
     many.get_by_role("button", name="Show 100 of 150 more").click()
     expect(many.locator("li")).to_have_count(201)
     expect(tree).to_contain_text('name: "plan"')
-    change = page.get_by_role("group", name="Tool patch").get_by_role("region", name="Change by patch")
+    change = page.get_by_role("group", name="Tool patch").get_by_role("group", name="Change by patch")
     expect(change.locator(".diff-removed")).to_have_text("-b\n")
     expect(change.locator(".diff-added")).to_have_text("+B\n")
 

@@ -13,7 +13,7 @@ export class Conversation {
     this.runId = runId;
     this.onProblem = onProblem;
     this.drawn = new Map();
-    this.element = h("section", { class: "conversation", "aria-label": "Conversation" });
+    this.element = h("div", { class: "conversation", role: "region", "aria-label": "Conversation" });
   }
 
   /** Bring everything that changed in the story up to date. */

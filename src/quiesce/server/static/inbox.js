@@ -9,6 +9,7 @@ import { ago } from "./words.js";
 export function inboxPage(place, shell) {
   const page = new InboxPage(shell);
   place.append(page.element);
+  page.live();
   document.title = "Inbox · Quiesce";
   return () => page.left.abort();
 }
@@ -21,7 +22,10 @@ class InboxPage {
     this.count = h("p", { class: "meta", role: "status" }, "Loading");
     this.list = h("div", { class: "inbox" });
     this.element = h("div", { class: "page" }, h("h1", {}, "Inbox"), this.count, this.list);
-    shell.feed.listen(() => this.#draw(), this.left.signal);
+  }
+
+  live() {
+    this.shell.feed.listen(() => this.#draw(), this.left.signal);
   }
 
   #draw() {
@@ -64,6 +68,6 @@ class InboxPage {
     const options = { now: () => Date.now() / 1000 + clockSkew(), signal: this.left.signal, id: null };
     const link = h("a", { href: `#/runs/${encodeURIComponent(run.id)}`, dir: "auto" }, title);
     const asker = h("p", { class: "asker" }, link, h("span", { class: "meta" }, `${run.agent} · asked ${ago(run.interrupts[0].asked_at || run.created_at)}`));
-    return h("section", { "aria-label": `Asked in ${title}` }, asker, problem, approvals(run.interrupts, answer, options));
+    return h("div", { class: "asked", role: "group", "aria-label": `Asked in ${title}` }, asker, problem, approvals(run.interrupts, answer, options));
   }
 }

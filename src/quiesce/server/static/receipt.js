@@ -12,8 +12,8 @@ export function receiptCard(receipt, error, actions, waits, id = "receipt") {
   const headline = receipt.stop_reason === "interrupt" ? "So far" : ended; // what it waits for stands above
   const isCrash = receipt.stop_reason === "crashed";
   return h(
-    "section",
-    { class: `card receipt ${tone}`, "aria-label": "Receipt", id: id || null },
+    id ? "section" : "div",
+    { class: `card receipt ${tone}`, role: id ? null : "group", "aria-label": "Receipt", id: id || null },
     h("h2", { id: id ? `${id}-title` : null }, headline, receipt.latency !== null && receipt.cause ? h("span", { class: "latency" }, ` in ${duration(receipt.latency)}`) : ""),
     error ? h("p", { class: "problem" }, error) : "",
     isCrash ? h("p", {}, "The server ended in the middle of this run. The text so far is kept. A tool that was running may have done its work or not.") : "",

@@ -119,7 +119,7 @@ function label(text) {
 }
 
 function textNode(text, name) {
-  return h("pre", { tabindex: 0, dir: "auto", role: "region", "aria-label": name }, text);
+  return h("pre", { tabindex: 0, dir: "auto", role: "group", "aria-label": name }, text);
 }
 
 function childWords({ run, story }) {

@@ -171,7 +171,7 @@ class Row {
     [this.given, this.result] = [tool.arguments, tool.result];
     this.facts?.remove();
     const text = tool.result ? textOf(tool.result.content) : "";
-    this.facts = h("div", { class: "trace-facts" }, tool.arguments && Object.keys(tool.arguments).length ? jsonTree(tool.arguments, `Arguments of ${tool.name}`) : h("p", { class: "hint" }, "Without arguments"), text ? h("pre", { tabindex: 0, role: "region", "aria-label": `Result of ${tool.name}`, dir: "auto" }, text.slice(0, 2000), text.length > 2000 ? "…" : "") : "");
+    this.facts = h("div", { class: "trace-facts" }, tool.arguments && Object.keys(tool.arguments).length ? jsonTree(tool.arguments, `Arguments of ${tool.name}`) : h("p", { class: "hint" }, "Without arguments"), text ? h("pre", { tabindex: 0, role: "group", "aria-label": `Result of ${tool.name}`, dir: "auto" }, text.slice(0, 2000), text.length > 2000 ? "…" : "") : "");
     this.body.prepend(this.facts);
   }
 
