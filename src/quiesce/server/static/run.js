@@ -47,7 +47,7 @@ class RunPage {
     this.pill = h("p", { class: "pill", id: "state-line" }, h("span", { class: "dot", "aria-hidden": "true" }), h("span", {}, this.state, this.since));
     this.meta = h("p", { class: "meta" });
     this.usage = h("span", { class: "meta", id: "live-usage" });
-    this.jump = h("button", { type: "button", id: "jump", hidden: true, on: { click: () => scrollTo(0, document.documentElement.scrollHeight) } }, "Jump to the end");
+    this.jump = h("button", { type: "button", id: "jump", hidden: true, on: { click: () => this.#toTheEnd() } }, "Jump to the end");
     this.end = h("span", { class: "page-end" });
     this.overview = new Overview(() => this.#now(), (tool) => this.conversation.stopTool(tool));
     this.earlier = h("div", { class: "segments" });
@@ -206,6 +206,13 @@ class RunPage {
     this.composer.setLabel(this.#label(mode));
     this.wasWatching = atBottom;
     if (atBottom && !this.over) scrollTo(0, document.documentElement.scrollHeight);
+  }
+
+  /** Go to the end. Parts of a long answer get their height when they come into view, hence twice. */
+  #toTheEnd() {
+    const go = () => scrollTo(0, document.documentElement.scrollHeight);
+    go();
+    requestAnimationFrame(() => requestAnimationFrame(go));
   }
 
   #drawAll() {
