@@ -4,8 +4,8 @@
 import { cancelTool } from "./api.js";
 import { copyButton, h, say, show } from "./dom.js";
 import { Markdown } from "./markdown.js";
-import { pictures } from "./pictures.js";
-import { retell, textOf } from "./story.js";
+import { isPicture, pictures } from "./pictures.js";
+import { retell, textOf, wordsOf } from "./story.js";
 import { ToolView } from "./tool.js";
 
 export class Conversation {
@@ -57,8 +57,9 @@ export function retold(runId, messages) {
 
 function userEntry(entry) {
   const text = h("div", { class: "words", dir: "auto" });
-  text.textContent = textOf(entry.content);
-  return { element: h("article", { class: "entry user", "aria-label": "You" }, h("h2", { class: "who" }, "You"), text, ...pictures(entry.content)), update() {} };
+  text.textContent = wordsOf(entry.content);
+  const files = entry.content.filter((part) => part.type !== "text" && !isPicture(part)).map((part) => h("p", { class: "note" }, textOf([part])));
+  return { element: h("article", { class: "entry user", "aria-label": "You" }, h("h2", { class: "who" }, "You"), text, files, ...pictures(entry.content)), update() {} };
 }
 
 function notice(entry) {

@@ -10,7 +10,7 @@ import { lostCard, receiptCard, stillRunning } from "./receipt.js";
 import { segment, segmentOf, split } from "./segments.js";
 import { hasEnded, modeOf, stateWords } from "./state.js";
 import { nextSteps } from "./steps.js";
-import { askedAtFirst, before, Story, textOf } from "./story.js";
+import { askedAtFirst, before, Story, textOf, wordsOf } from "./story.js";
 import { count } from "./words.js";
 
 const TICK = 250;
@@ -230,7 +230,7 @@ class RunPage {
   }
 
   #head() {
-    const first = this.run.session && this.snapshot[0]?.type === "user" ? textOf(this.snapshot[0].content) : "";
+    const first = this.run.session && this.snapshot[0]?.type === "user" ? wordsOf(this.snapshot[0].content) : "";
     const title = first || this.run.prompt || this.story.prompt || "Run";
     say(this.title, title.length > 120 ? `${title.slice(0, 119)}…` : title);
     document.title = `${title.slice(0, 60)} · Quiesce`;

@@ -342,6 +342,11 @@ function appendBlock(answer, kind) {
   return block;
 }
 
+/** The words of some content, without what is attached. */
+export function wordsOf(content) {
+  return content.filter((part) => part.type === "text").map((part) => part.text).join("");
+}
+
 export function textOf(content) {
   return content.map((part) => (part.type === "text" ? part.text : `[${part.name ?? part.media_type ?? part.type}]`)).join("");
 }
