@@ -27,15 +27,16 @@ help:
 	@echo "make stopwatch from an empty environment to the first stopped run, by the README alone"
 	@echo "make picture   the animated picture in the README, from a real chat in a real terminal (needs tmux)"
 
-INSTALL := $(if $(UV),$(UV) pip install -q --python $(BIN)/python,$(BIN)/python -m pip install -q --disable-pip-version-check) -c constraints.txt
+PIP := $(if $(UV),$(UV) pip install -q --python $(BIN)/python,$(BIN)/python -m pip install -q --disable-pip-version-check)
+INSTALL := $(PIP) -c constraints.txt
 
 $(VENV)/.core: pyproject.toml constraints.txt
 	$(if $(UV),$(UV) venv -q --allow-existing --python $(PYTHON) $(VENV),$(PYTHON) -m venv $(VENV))
-	$(INSTALL) -e .
+	$(INSTALL) -e . || { echo "These versions cannot be had here: the newest ones are installed."; $(PIP) -e .; }
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.core tools/groups.py
-	$(INSTALL) $$($(BIN)/python tools/groups.py test lint)
+	$(INSTALL) $$($(BIN)/python tools/groups.py test lint) || $(PIP) $$($(BIN)/python tools/groups.py test lint)
 	@$(INSTALL) $$($(BIN)/python tools/groups.py test-local) \
 		|| echo "There is no llama.cpp for this machine: the tests with a real model will be skipped."
 	@touch $@
@@ -65,7 +66,7 @@ test-newest: $(VENV)/.dev
 		echo "There is no newer Python here than that of $(VENV): the tests on the newest one are skipped."; \
 	else \
 		"$(NEWEST)" -m venv .venv-newest && \
-		.venv-newest/bin/python -m pip install -q --disable-pip-version-check -e . $$($(BIN)/python tools/groups.py test) && \
+		.venv-newest/bin/python -m pip install -q --disable-pip-version-check -e . $$($(BIN)/python tools/groups.py test-core) && \
 		.venv-newest/bin/python -m pytest -n $(WORKERS) -m "not proof" tests/core tests/injection/test_faults.py tests/tools/test_killable.py \
 			--ignore tests/core/test_raised_in_wait.py; \
 	fi

@@ -9,7 +9,7 @@ from playwright.sync_api import Browser, Page, Route, sync_playwright
 
 from .browser import ARGUMENTS, find_chromium
 from .conftest import Site
-from .console import prompt, run_state, state_is
+from .console import prompt, run_state, state_is, wait_for_run_after
 
 OUT = Path("screenshots")
 LOOKS: dict[str, dict[str, Any]] = {
@@ -66,10 +66,34 @@ def tour(browser: Browser, site: Site, look: str) -> None:
     page.goto(site.url)
     page.locator(".run-row").first.wait_for()
     shoot(page, f"{look}-7-runs")
+    contents(page, site, look)
     page.goto(site.url + "#/usage")
     page.locator(".chart").wait_for()
     shoot(page, f"{look}-8-usage", full=True)
     context.close()
+
+
+def contents(page: Page, site: Site, look: str) -> None:
+    """Markdown, trees and diffs, a second prompt below them, the trace, and the inbox."""
+    page.goto(site.url)
+    first = prompt(page, "markdown please")
+    run_state(page, "Finished")
+    page.locator(".tool summary").first.click()
+    shoot(page, f"{look}-20-markdown", full=True)
+    page.fill("#draft", "swarm of tools")
+    page.keyboard.press("Enter")
+    wait_for_run_after(page, first)
+    run_state(page, "Finished")
+    page.locator("#trace > summary").click()
+    page.locator("#trace .trace-rows summary").first.click()
+    page.locator("#trace li[data-kind=agent] > details > summary").click()
+    shoot(page, f"{look}-21-session-and-trace", full=True)
+    page.goto(f"{site.url}#/inbox")
+    page.locator(".approval").first.wait_for()
+    shoot(page, f"{look}-22-inbox")
+    if page.locator("#sidebar-toggle").is_visible():
+        page.locator("#sidebar-toggle").click()
+        shoot(page, f"{look}-23-sessions")
 
 
 def stopped(page: Page) -> None:

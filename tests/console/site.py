@@ -146,6 +146,15 @@ SCRIPTS: dict[str, list[Answer]] = {
         [Think(ATTACK), Say(ATTACK), Call("look_up", {"query": {NASTY: ATTACK}}), Used(input=10, output=10)],
         [Say("It is over."), Used(input=10, output=10)],
     ],
+    "swarm": [
+        [
+            Say("I count to many. "),
+            *[Call("tick", {"n": n}) for n in range(500)],
+            Call("helper", {"prompt": "measure it"}),
+            Used(input=50, output=4000),
+        ],
+        [Say("All is counted."), Used(input=9000, output=6)],
+    ],
     "deploy": [
         [
             Say("The tests pass. I would like to deploy to production."),
@@ -186,7 +195,7 @@ class ByPrompt(ScriptedModel):
         turn = sum(isinstance(message, AssistantMessage) for message in request.messages[last:])
         answers = SCRIPTS.get(words[0].lower(), SCRIPTS["hello"])
         one = ScriptedModel(answers[min(turn, len(answers) - 1)], name=self.name, price=self.price)
-        one._ids = (f"call_{turn}_{time.monotonic_ns()}_{n}" for n in range(100))  # type: ignore[misc]
+        one._ids = (f"call_{turn}_{time.monotonic_ns()}_{n}" for n in range(1000))  # type: ignore[misc]
         async with one.stream(request) as deltas:
             yield deltas
 
@@ -303,12 +312,22 @@ async def patch(path: str, edits: list[dict[str, str]]) -> str:
     return f"--- {path}\n+++ {path}\n@@ -1,3 +1,3 @@\n a\n-b\n+B\n c\n"
 
 
-TOOLS = [search, measure, write, deploy, edit, announce, build, stubborn, lagging, flood, nasty, look_up, patch]
+@tool
+async def tick(n: int) -> str:
+    """Count."""
+    if n == 250:
+        raise ValueError("250 is not counted")
+    return str(n)
+
+
+TOOLS = [tick, search, measure, write, deploy, edit, announce, build, stubborn, lagging, flood, nasty, look_up, patch]
 
 
 def application(*, with_keys: bool) -> Application:
     model = ByPrompt(name="scripted", price=PRICE)
-    agent = Agent(model, name="writer", tools=TOOLS, on_limit="ask")
+    helper = Agent(model, name="helper", tools=[measure])
+    tools = [*TOOLS, helper.as_tool(description="Helps.")]
+    agent = Agent(model, name="writer", tools=tools, on_limit="ask")
     other = Agent(model, name=f"other {NASTY}")
     keys = Keys({"tests": hash_key(KEY)}) if with_keys else None
     return create_app(agent, other, keys=keys)

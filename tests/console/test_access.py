@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, Page, expect
 from quiesce.server.app import STATIC
 
 from .conftest import Site
-from .console import announced, prompt, run_state, seen, state_is, watch
+from .console import announced, prompt, run_state, seen, state_is, wait_for_run_after, watch
 from .site import NASTY
 
 pytestmark = [pytest.mark.promise("P4"), pytest.mark.timeout(180)]
@@ -126,17 +126,39 @@ def test_axe_finds_nothing_serious(browser: Browser, site: Site, axe: str, schem
     check(page, axe, "stopping")
     run_state(page, "Stopped")
     page.locator("#receipt").wait_for()
-    for details in page.locator("details").all():
-        details.evaluate("e => { e.open = true; }")
+    open_all(page)
     check(page, axe, "stopped")
     page.goto(site.url)
     prompt(page, "deploy it")
     page.locator(".approval").wait_for()
     check(page, axe, "approval")
+    page.get_by_role("button", name="Change the arguments").click()
+    page.get_by_role("link", name="Inbox").click()
+    page.locator(".approval").first.wait_for()
+    check(page, axe, "inbox")
+    page.goto(site.url)
+    prompt(page, "markdown please")
+    run_state(page, "Finished")
+    page.locator("#receipt").wait_for()
+    first = page.url.rpartition("/")[2]
+    page.fill("#draft", "hello again")
+    page.keyboard.press("Enter")
+    wait_for_run_after(page, first)
+    run_state(page, "Finished")
+    page.locator("#receipt").wait_for()
+    open_all(page)
+    page.locator(".brief #receipt, .brief .receipt").wait_for()
+    check(page, axe, "markdown, and a second prompt")
     page.goto(site.url + "#/usage")
     page.locator("svg.chart").wait_for()
     check(page, axe, "usage")
     context.close()
+
+
+def open_all(page: Page) -> None:
+    """Open everything that is folded."""
+    page.locator("details").evaluate_all("all => all.forEach((e) => { e.open = true; })")
+    page.locator("#trace .trace-rows > li").first.wait_for()
 
 
 def check(page: Page, axe: str, where: str) -> None:
@@ -157,8 +179,8 @@ def test_nothing_that_a_run_says_becomes_markup(page: Page, site: Site) -> None:
     page.goto(site.url)
     run_id = prompt(page, f"nasty {NASTY}")
     run_state(page, "Finished")
-    for details in page.locator("details").all():
-        details.evaluate("e => { e.open = true; }")
+    page.locator("#receipt").wait_for()
+    open_all(page)
     for place in (".entry.user .words", ".entry.assistant .words", ".tool pre", "h1"):
         expect(page.locator(place, has_text="<img src=x").first).to_be_visible()
     clean(page)

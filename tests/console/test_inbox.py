@@ -37,8 +37,8 @@ def test_everything_that_waits_is_in_one_list_and_answered_there(
     expect(page.locator("#inbox-count")).to_have_text("3")  # it asks two things
     page.get_by_role("link", name="Inbox").click()
     expect(page.get_by_role("status").filter(has_text="3 questions wait")).to_be_visible()
-    first = page.get_by_role("region", name="Asked in deploy the first")
-    second = page.get_by_role("region", name="Asked in ask the second")
+    first = page.get_by_role("group", name="Asked in deploy the first")
+    second = page.get_by_role("group", name="Asked in ask the second")
     first.get_by_role("button", name="Approve deploy").click()
     expect(first).to_have_count(0)
     expect(page.locator("#inbox-count")).to_have_text("2")

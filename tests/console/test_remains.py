@@ -77,7 +77,10 @@ def test_a_run_that_is_told_from_the_journal_claims_no_times(page: Page, site: S
     page.reload()
     run_state(page, "Finished")
     expect(page.locator("#state-line")).to_have_text(re.compile(r"Finished after 2\.\d s"))  # as the server says
-    expect(page.locator(".timeline-card")).to_be_hidden()
+    expect(page.locator("svg.timeline")).to_be_hidden()
+    page.locator("#trace > summary").click()
+    expect(page.locator("#trace .trace-name").first).to_have_text("scripted, turn 1")
+    expect(page.locator("#trace .trace-time").first).to_have_text("")
     tool = page.get_by_role("group", name="Tool measure")
     expect(tool.locator(".tool-state")).to_have_text("completed")
     expect(tool.locator(".tool-time")).to_have_text("")

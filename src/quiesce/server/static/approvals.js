@@ -47,7 +47,7 @@ export function approvals(interrupts, answer, { now, signal, id = "send-answers"
     if (interrupt.expires_at) closeInTime(interrupt.expires_at - now(), close, signal);
   });
   look();
-  return h("section", { class: "approvals", "aria-label": "Questions for you" }, ...cards.map((each) => each.element), foot);
+  return h("div", { class: "approvals", role: "group", "aria-label": "Questions for you" }, ...cards.map((each) => each.element), foot);
 }
 
 function closeInTime(seconds, close, signal) {
@@ -59,7 +59,7 @@ function closeInTime(seconds, close, signal) {
 /** What the call would do, as text. The lines of a diff are coloured. */
 function preview(interrupt) {
   const name = `Preview of ${interrupt.tool_name}`;
-  const made = isDiff(interrupt.preview) ? diffNode(interrupt.preview, name) : h("pre", { tabindex: 0, role: "region", "aria-label": name }, interrupt.preview);
+  const made = isDiff(interrupt.preview) ? diffNode(interrupt.preview, name) : h("pre", { tabindex: 0, role: "group", "aria-label": name }, interrupt.preview);
   made.classList.add("preview");
   return made;
 }
@@ -69,7 +69,7 @@ function editor(interrupt) {
   const given = prettyArguments(interrupt.arguments);
   if (!given || interrupt.kind === "limit") return { nodes: interrupt.kind === "limit" ? [] : [h("p", { class: "hint" }, "It is called without arguments.")], value: () => null };
   const name = `Arguments of ${interrupt.tool_name}`;
-  const shown = h("pre", { tabindex: 0, dir: "ltr", role: "region", "aria-label": name }, given);
+  const shown = h("pre", { tabindex: 0, dir: "ltr", role: "group", "aria-label": name }, given);
   const field = h("textarea", { class: "mono", rows: Math.min(16, given.split("\n").length + 1), spellcheck: "false", dir: "ltr", "aria-label": `${name}, to change`, hidden: true });
   field.value = given;
   const edit = h("button", { type: "button", class: "quiet small", on: { click: () => toggle(field.hidden) } }, "Change the arguments");

@@ -1,5 +1,6 @@
 // The composer: the draft and its buttons. During a run, Stop replaces Send; Escape presses Stop and keeps the draft.
 
+import { Attachments } from "./attachments.js";
 import { h, say, show } from "./dom.js";
 
 // A press that was meant for Stop must not send the draft when the run ends at that moment.
@@ -25,16 +26,28 @@ export class Composer {
     this.options = actions.stopLater ? this.#stopOptions() : null;
     this.hint = h("p", { id: "composer-hint", class: "hint" });
     this.problem = h("p", { class: "problem", role: "alert", hidden: true });
+    this.attached = new Attachments((text) => this.complain(text));
     this.label = h("label", { for: "draft" }, label);
     this.extra = h("div", { class: "composer-extra" });
     this.element = h(
       "form",
-      { class: "composer", "aria-label": "Composer", on: { submit: (event) => this.#submitted(event) } },
+      {
+        class: "composer",
+        "aria-label": "Composer",
+        on: {
+          submit: (event) => this.#submitted(event),
+          paste: (event) => this.attached.take(event, event.clipboardData),
+          dragover: (event) => event.preventDefault(),
+          drop: (event) => this.attached.take(event, event.dataTransfer),
+        },
+      },
       this.problem,
       this.label,
       this.extra,
+      this.attached.list,
+      this.attached.input,
       h("div", { class: "composer-line" }, this.text, h("div", { class: "composer-buttons" }, this.steer, this.send, this.stop)),
-      h("div", { class: "composer-foot" }, this.hint, this.later, this.options),
+      h("div", { class: "composer-foot" }, this.hint, this.attached.button, this.later, this.options),
     );
     this.setMode("idle");
     queueMicrotask(() => this.#grow());
@@ -55,6 +68,7 @@ export class Composer {
     show(this.send, !busy);
     this.send.disabled = mode === "starting" || mode === "loading";
     this.stop.setAttribute("aria-disabled", String(mode === "forcing"));
+    show(this.attached.button, !busy);
     show(this.later, mode === "running" && Boolean(this.actions.stopLater));
     if (this.options) show(this.options, busy && mode !== "forcing");
     say(this.stop, { patient: "Stop now", stopping: "Force stop", forcing: "Forcing…" }[mode] ?? "Stop");
@@ -129,8 +143,10 @@ export class Composer {
     this.complain("");
     this.sending = true; // until there is an answer: a second Enter is not a second prompt
     try {
-      if ((await action(text)) && this.draft === text) {
+      const isPrompt = this.mode === "idle"; // a steer is text; what is attached waits for the next prompt
+      if ((await action(isPrompt ? this.attached.with(text) : text)) && this.draft === text) {
         this.text.value = "";
+        if (isPrompt) this.attached.clear();
         this.#edited();
       }
     } finally {

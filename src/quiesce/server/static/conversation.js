@@ -4,8 +4,8 @@
 import { cancelTool } from "./api.js";
 import { copyButton, h, say, show } from "./dom.js";
 import { Markdown } from "./markdown.js";
-import { pictures } from "./pictures.js";
-import { retell, textOf } from "./story.js";
+import { isPicture, pictures } from "./pictures.js";
+import { retell, textOf, wordsOf } from "./story.js";
 import { ToolView } from "./tool.js";
 
 export class Conversation {
@@ -13,7 +13,7 @@ export class Conversation {
     this.runId = runId;
     this.onProblem = onProblem;
     this.drawn = new Map();
-    this.element = h("section", { class: "conversation", "aria-label": "Conversation" });
+    this.element = h("div", { class: "conversation", role: "region", "aria-label": "Conversation" });
   }
 
   /** Bring everything that changed in the story up to date. */
@@ -33,10 +33,11 @@ export class Conversation {
   #begin(entry) {
     if (entry.kind === "user") return userEntry(entry);
     if (entry.kind === "notice") return notice(entry);
-    return new Answer((tool) => this.#stopTool(tool));
+    return new Answer((tool) => this.stopTool(tool));
   }
 
-  async #stopTool(tool) {
+  /** Stop one tool; resolves to whether the request was taken. */
+  async stopTool(tool) {
     try {
       await cancelTool(this.runId, tool.id);
       return true;
@@ -56,18 +57,24 @@ export function retold(runId, messages) {
 
 function userEntry(entry) {
   const text = h("div", { class: "words", dir: "auto" });
-  text.textContent = textOf(entry.content);
-  return { element: h("article", { class: "entry user", "aria-label": "You" }, h("h2", { class: "who" }, "You"), text, ...pictures(entry.content)), update() {} };
+  text.textContent = wordsOf(entry.content);
+  const files = entry.content.filter((part) => part.type !== "text" && !isPicture(part)).map((part) => h("p", { class: "note" }, textOf([part])));
+  return { element: h("article", { class: "entry user", "aria-label": "You" }, h("h2", { class: "who" }, "You"), text, files, ...pictures(entry.content)), update() {} };
 }
 
 function notice(entry) {
   return { element: h("p", { class: `notice ${entry.tone}` }, entry.text), update() {} };
 }
 
+// An answer with more tools than this folds those that have completed.
+const FOLD = 10;
+const PAGE = 50;
+
 class Answer {
   constructor(stopTool) {
     this.stopTool = stopTool;
     this.blocks = new Map();
+    this.folds = new Map();
     this.body = h("div", { class: "blocks" });
     this.note = h("p", { class: "notice cut", hidden: true });
     this.text = "";
@@ -76,8 +83,16 @@ class Answer {
   }
 
   update(entry) {
+    const folded = this.#fold(entry);
     for (const block of entry.blocks) {
       let view = this.blocks.get(block);
+      const fold = folded.get(block);
+      if (fold) {
+        if (!fold.element.parentNode) this.body.append(fold.element);
+        view?.element.remove();
+        this.blocks.delete(block);
+        continue;
+      }
       if (!view) {
         view = block.kind === "tool" ? new ToolView(block, this.stopTool) : new Words(block.kind);
         this.blocks.set(block, view);
@@ -90,6 +105,58 @@ class Answer {
     this.element.classList.toggle("writing", !entry.done);
     show(this.note, Boolean(entry.note));
     if (entry.note) say(this.note, entry.note);
+  }
+
+  /** Of many tools, those that have completed are behind one line for each name; what a person has opened stays. */
+  #fold(entry) {
+    const tools = entry.blocks.filter((block) => block.kind === "tool");
+    const folded = new Map();
+    if (tools.length <= FOLD) return folded;
+    const done = tools.filter((tool) => tool.state === "completed" && !tool.result?.is_error && !this.blocks.get(tool)?.details.open);
+    for (const [name, all] of Map.groupBy(done, (tool) => tool.name)) {
+      if (all.length < 3) continue;
+      if (!this.folds.has(name)) this.folds.set(name, new Fold(name, this.stopTool));
+      this.folds.get(name).update(all);
+      for (const tool of all) folded.set(tool, this.folds.get(name));
+    }
+    return folded;
+  }
+}
+
+/** Completed calls of one tool. They are drawn when it is opened, some at a time. */
+class Fold {
+  constructor(name, stopTool) {
+    this.name = name;
+    this.stopTool = stopTool;
+    this.tools = [];
+    this.drawn = 0;
+    this.title = h("summary", {});
+    this.list = h("div", { class: "blocks" });
+    this.more = h("button", { type: "button", class: "quiet small", hidden: true, on: { click: () => this.#draw() } });
+    this.element = h("details", { class: "tool fold", "data-state": "completed", on: { toggle: () => this.element.open && !this.drawn && this.#draw() } }, this.title, this.list, this.more);
+  }
+
+  update(tools) {
+    if (tools.length === this.tools.length) return;
+    this.tools = tools;
+    this.title.replaceChildren(h("span", { class: "tool-dot", "aria-hidden": "true" }), " ", h("span", { class: "tool-name" }, `${this.name} x${tools.length}`), " completed");
+    this.#rest();
+  }
+
+  #draw() {
+    for (const tool of this.tools.slice(this.drawn, this.drawn + PAGE)) {
+      const view = new ToolView(tool, this.stopTool);
+      view.update(tool);
+      this.list.append(view.element);
+      this.drawn += 1;
+    }
+    this.#rest();
+  }
+
+  #rest() {
+    const left = this.tools.length - this.drawn;
+    show(this.more, this.drawn > 0 && left > 0);
+    say(this.more, `Show ${Math.min(PAGE, left)} of ${left} more`);
   }
 }
 

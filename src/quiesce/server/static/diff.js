@@ -14,7 +14,7 @@ export function diffNode(text, name) {
   const lines = text.split("\n");
   const shown = lines.slice(0, MOST);
   const rest = lines.length - shown.length;
-  return h("pre", { class: "diff", tabindex: 0, dir: "ltr", role: "region", "aria-label": name }, ...shown.map((line, index) => {
+  return h("pre", { class: "diff", tabindex: 0, dir: "ltr", role: "group", "aria-label": name }, ...shown.map((line, index) => {
     const whole = index < shown.length - 1 ? `${line}\n` : line;
     const kind = kindOf(line);
     return kind ? h("span", { class: kind }, whole) : whole;

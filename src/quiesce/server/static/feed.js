@@ -11,6 +11,11 @@ export class Feed {
     this.isAlone = true; // no other stream is open in this tab
   }
 
+  /** The runs with a question that has no answer, the oldest first. */
+  get waiting() {
+    return [...this.runs.values()].filter((run) => run.interrupts.length > 0).sort((a, b) => a.created_at - b.created_at);
+  }
+
   /** Read the list for as long as the page is open. `onLine` as for `follow`. */
   async read(onLine) {
     const signal = new AbortController().signal;

@@ -6,14 +6,10 @@ import { h, say, show } from "./dom.js";
 import { sessionsOf } from "./sidebar.js";
 import { ago } from "./words.js";
 
-/** The runs with a question that has no answer. */
-export function waitingRuns(feed) {
-  return [...feed.runs.values()].filter((run) => run.interrupts.length > 0).sort((a, b) => a.created_at - b.created_at);
-}
-
 export function inboxPage(place, shell) {
   const page = new InboxPage(shell);
   place.append(page.element);
+  page.live();
   document.title = "Inbox · Quiesce";
   return () => page.left.abort();
 }
@@ -26,11 +22,14 @@ class InboxPage {
     this.count = h("p", { class: "meta", role: "status" }, "Loading");
     this.list = h("div", { class: "inbox" });
     this.element = h("div", { class: "page" }, h("h1", {}, "Inbox"), this.count, this.list);
-    shell.feed.listen(() => this.#draw(), this.left.signal);
+  }
+
+  live() {
+    this.shell.feed.listen(() => this.#draw(), this.left.signal);
   }
 
   #draw() {
-    const runs = waitingRuns(this.shell.feed);
+    const runs = this.shell.feed.waiting;
     const wanted = new Map(runs.map((run) => [`${run.id} ${run.interrupts.map((each) => each.id).join(" ")}`, run]));
     for (const [key, group] of this.groups) {
       if (wanted.has(key)) continue;
@@ -69,6 +68,6 @@ class InboxPage {
     const options = { now: () => Date.now() / 1000 + clockSkew(), signal: this.left.signal, id: null };
     const link = h("a", { href: `#/runs/${encodeURIComponent(run.id)}`, dir: "auto" }, title);
     const asker = h("p", { class: "asker" }, link, h("span", { class: "meta" }, `${run.agent} · asked ${ago(run.interrupts[0].asked_at || run.created_at)}`));
-    return h("section", { "aria-label": `Asked in ${title}` }, asker, problem, approvals(run.interrupts, answer, options));
+    return h("div", { class: "asked", role: "group", "aria-label": `Asked in ${title}` }, asker, problem, approvals(run.interrupts, answer, options));
   }
 }

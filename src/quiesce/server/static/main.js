@@ -3,11 +3,9 @@
 import { onKeyNeeded, useKey } from "./api.js";
 import { h, say, show } from "./dom.js";
 import { Feed } from "./feed.js";
-import { inboxPage, waitingRuns } from "./inbox.js";
 import { runPage } from "./run.js";
 import { runsPage } from "./runs.js";
 import { Sidebar } from "./sidebar.js";
-import { usagePage } from "./usage.js";
 
 const main = document.getElementById("main");
 const line = document.getElementById("connection");
@@ -51,12 +49,25 @@ function route() {
   openSidebar(false);
   scrollTo(0, 0);
   mark(["usage", "inbox"].includes(page) ? page : "runs");
-  if (page === "inbox") leave = inboxPage(main, shell);
-  else if (page === "usage") leave = usagePage(main, shell);
+  if (page === "inbox") leave = later(import("./inbox.js"), "inboxPage");
+  else if (page === "usage") leave = later(import("./usage.js"), "usagePage");
   else if (page === "runs" && id) leave = runPage(main, decode(id), shell, arriving);
   else leave = runsPage(main, shell);
   arriving = {};
   if (document.activeElement === document.body || !document.activeElement?.isConnected) main.focus({ preventScroll: true });
+}
+
+/** Show a page whose module is loaded when it is needed. */
+function later(loading, name) {
+  let isLeft = false;
+  let leaveIt = () => {};
+  loading.then((module) => {
+    if (!isLeft) leaveIt = module[name](main, shell);
+  });
+  return () => {
+    isLeft = true;
+    leaveIt();
+  };
 }
 
 function decode(id) {
@@ -126,7 +137,7 @@ document.getElementById("sidebar").addEventListener("click", (event) => event.ta
 const badge = document.getElementById("inbox-count");
 
 feed.listen(() => {
-  const waiting = waitingRuns(feed).reduce((sum, run) => sum + run.interrupts.length, 0);
+  const waiting = feed.waiting.reduce((sum, run) => sum + run.interrupts.length, 0);
   say(badge, waiting ? String(waiting) : "");
   badge.setAttribute("aria-label", `, ${waiting} waiting`);
   show(badge, waiting > 0);

@@ -158,7 +158,7 @@ function codeNode(language, text) {
     "div",
     { class: "code" },
     h("div", { class: "code-head" }, h("span", {}, language || "code"), copyButton("Copy the code")),
-    h("pre", { tabindex: 0, dir: "ltr", role: "region", "aria-label": `Code${language ? ` in ${language}` : ""}` }, h("code", {}, text)),
+    h("pre", { tabindex: 0, dir: "ltr", role: "group", "aria-label": `Code${language ? ` in ${language}` : ""}` }, h("code", {}, text)),
   );
 }
 
@@ -234,7 +234,7 @@ function table(lines, at) {
   };
   const rows = lines.slice(at + 2, end).map((line) => row(line, "td"));
   const drawn = h("table", {}, h("thead", {}, row(lines[at], "th")), h("tbody", {}, rows));
-  return { end, nodes: [h("div", { class: "md-table", tabindex: 0, role: "region", "aria-label": "Table" }, drawn)] };
+  return { end, nodes: [h("div", { class: "md-table", tabindex: 0, role: "group", "aria-label": "Table" }, drawn)] };
 }
 
 // --- Inside a block --------------------------------------------------------------------------------------------------

@@ -5,21 +5,21 @@ import { cost, count, DURING, duration, ending, MODE, OUTCOME, tokens, UNDONE, W
 
 /**
  * The card for a receipt. `actions` are the buttons: [{ id, label, primary, title, run }]. `waits`: an approval is pending.
- * What is in it is folded when all went well. `id` is the card's; empty for one of several on a page.
+ * What is in it is folded when all went well, and while a person is asked. `id` is the card's; empty for one of several on a page.
  */
 export function receiptCard(receipt, error, actions, waits, id = "receipt") {
   const [ended, tone] = ending(receipt.stop_reason);
   const headline = receipt.stop_reason === "interrupt" ? "So far" : ended; // what it waits for stands above
   const isCrash = receipt.stop_reason === "crashed";
   return h(
-    "section",
-    { class: `card receipt ${tone}`, "aria-label": "Receipt", id: id || null },
+    id ? "section" : "div",
+    { class: `card receipt ${tone}`, role: id ? null : "group", "aria-label": "Receipt", id: id || null },
     h("h2", { id: id ? `${id}-title` : null }, headline, receipt.latency !== null && receipt.cause ? h("span", { class: "latency" }, ` in ${duration(receipt.latency)}`) : ""),
     error ? h("p", { class: "problem" }, error) : "",
     isCrash ? h("p", {}, "The server ended in the middle of this run. The text so far is kept. A tool that was running may have done its work or not.") : "",
     h(
       "details",
-      { class: "receipt-body", open: tone !== "good" || !id || stillRunning(receipt).length > 0 || receipt.undo?.length > 0 },
+      { class: "receipt-body", open: !["good", "ask"].includes(tone) || !id || stillRunning(receipt).length > 0 || receipt.undo?.length > 0 },
       h("summary", {}, inShort(receipt)),
       receipt.cause ? factList(stopFacts(receipt)) : "",
       receipt.limits?.some((limit) => limit.reached) ? factList([["Limits", receipt.limits.map(limitText).join(", ")]]) : "",

@@ -1,17 +1,16 @@
 // A run's page: the conversation as it streams, the picture, the stop, and the receipt.
 
 import { ApiError, cancelRun, clockSkew, continueRun, getRun, getSession, insist, resumeRun, startRun, steerRun, undoRun } from "./api.js";
-import { approvals } from "./approvals.js";
 import { Composer } from "./composer.js";
 import { Conversation, retold } from "./conversation.js";
 import { h, say, show } from "./dom.js";
 import { follow, Line } from "./follow.js";
+import { Overview } from "./overview.js";
 import { lostCard, receiptCard, stillRunning } from "./receipt.js";
 import { segment, segmentOf, split } from "./segments.js";
 import { hasEnded, modeOf, stateWords } from "./state.js";
 import { nextSteps } from "./steps.js";
-import { askedAtFirst, before, Story, textOf } from "./story.js";
-import { timeline } from "./timeline.js";
+import { askedAtFirst, before, Story, textOf, wordsOf } from "./story.js";
 import { count } from "./words.js";
 
 const TICK = 250;
@@ -48,10 +47,9 @@ class RunPage {
     this.pill = h("p", { class: "pill", id: "state-line" }, h("span", { class: "dot", "aria-hidden": "true" }), h("span", {}, this.state, this.since));
     this.meta = h("p", { class: "meta" });
     this.usage = h("span", { class: "meta", id: "live-usage" });
-    this.jump = h("button", { type: "button", id: "jump", hidden: true, on: { click: () => scrollTo(0, document.documentElement.scrollHeight) } }, "Jump to the end");
+    this.jump = h("button", { type: "button", id: "jump", hidden: true, on: { click: () => this.#toTheEnd() } }, "Jump to the end");
     this.end = h("span", { class: "page-end" });
-    this.picture = h("div", { class: "picture" });
-    this.pictureCard = h("section", { class: "card timeline-card", "aria-label": "Timeline", hidden: true }, this.picture);
+    this.overview = new Overview(() => this.#now(), (tool) => this.conversation.stopTool(tool));
     this.earlier = h("div", { class: "segments" });
     this.later = h("p", { class: "later", hidden: true });
     this.conversation = new Conversation(this.id, (error) => this.#complain(error));
@@ -73,7 +71,7 @@ class RunPage {
       h("div", { class: "run-line" }, this.pill, this.usage),
       this.failure,
       this.earlier,
-      this.pictureCard,
+      this.overview.element,
       this.conversation.element,
       this.questions,
       this.receipt,
@@ -90,7 +88,7 @@ class RunPage {
     document.addEventListener("keydown", this.onKey);
     this.ticker = setInterval(() => this.#tick(), TICK);
     this.resizing = new ResizeObserver(() => this.#draw());
-    this.resizing.observe(this.picture);
+    this.resizing.observe(this.overview.picture);
     this.resizing.observe(this.composer.element); // it grows with the draft, over the words that one is reading
     this.watching = new IntersectionObserver((seen) => show(this.jump, !seen.at(-1).isIntersecting), { rootMargin: "0px 0px 240px" });
     this.watching.observe(this.end);
@@ -210,6 +208,13 @@ class RunPage {
     if (atBottom && !this.over) scrollTo(0, document.documentElement.scrollHeight);
   }
 
+  /** Go to the end. Parts of a long answer get their height when they come into view, hence twice. */
+  #toTheEnd() {
+    const go = () => scrollTo(0, document.documentElement.scrollHeight);
+    go();
+    requestAnimationFrame(() => requestAnimationFrame(go));
+  }
+
   #drawAll() {
     this.#draw();
     this.#picture();
@@ -225,7 +230,7 @@ class RunPage {
   }
 
   #head() {
-    const first = this.run.session && this.snapshot[0]?.type === "user" ? textOf(this.snapshot[0].content) : "";
+    const first = this.run.session && this.snapshot[0]?.type === "user" ? wordsOf(this.snapshot[0].content) : "";
     const title = first || this.run.prompt || this.story.prompt || "Run";
     say(this.title, title.length > 120 ? `${title.slice(0, 119)}…` : title);
     document.title = `${title.slice(0, 60)} · Quiesce`;
@@ -249,10 +254,7 @@ class RunPage {
   }
 
   #picture() {
-    if (!this.run || this.left.signal.aborted) return;
-    show(this.pictureCard, this.story.calls.length > 0 && !this.story.timeless);
-    const width = Math.floor(this.picture.clientWidth);
-    if (width > 0 && this.story.calls.length) this.picture.replaceChildren(timeline(this.story, this.#now(), width));
+    if (this.run && !this.left.signal.aborted) this.overview.update(this.story);
   }
 
   /** The tokens so far, and what the finished model calls cost; at the end they are on the receipt. */
@@ -291,13 +293,16 @@ class RunPage {
   }
 
   /** Show a card for each question that has no answer, also while other calls of the run go on. */
-  #ask() {
+  async #ask() {
     const interrupts = this.run.interrupts ?? [];
     const asked = interrupts.map((each) => each.id).join(" ");
     if (asked === this.asked) return; // what is chosen and typed there stays
     this.asked = asked;
-    const cards = interrupts.length ? [approvals(interrupts, (answers) => this.#answer(answers), { now: () => this.#now(), signal: this.left.signal })] : [];
-    this.questions.replaceChildren(...cards);
+    if (!interrupts.length) return this.questions.replaceChildren();
+    const { approvals } = await import("./approvals.js");
+    if (asked !== this.asked || this.left.signal.aborted) return;
+    this.questions.replaceChildren(approvals(interrupts, (answers) => this.#answer(answers), { now: () => this.#now(), signal: this.left.signal }));
+    if (this.over && this.wasWatching) this.questions.scrollIntoView({ block: "nearest" });
   }
 
   async #lookAgain() {
@@ -326,7 +331,7 @@ class RunPage {
     const older = runs.filter((run) => run.created_at < this.run.created_at);
     const wasAtTop = scrollY < 200;
     this.earlier.replaceChildren(...split(messages, older).map(segmentOf));
-    if (messages.length && wasAtTop) (this.story.calls.length && !this.story.timeless ? this.pictureCard : this.conversation.element).scrollIntoView();
+    if (messages.length && wasAtTop) (this.overview.element.hidden ? this.conversation.element : this.overview.element).scrollIntoView();
   }
 
   async #sessionRuns() {

@@ -36,13 +36,13 @@ function byTask(runs) {
 
 /** A segment from messages. */
 export function segmentOf({ messages, runs }) {
-  const told = retold("", messages);
-  told.element.setAttribute("aria-label", "Earlier in this session");
-  return segment(told.element, runs);
+  return segment(retold("", messages).element, runs);
 }
 
 /** A conversation with the receipts of its runs. */
 export function segment(conversation, runs) {
+  conversation.setAttribute("role", "group"); // only the last conversation is a landmark
+  conversation.setAttribute("aria-label", "Earlier in this session");
   return h("section", { class: "segment" }, conversation, ...runs.map(brief));
 }
 

@@ -34,11 +34,18 @@ export class Story {
     this.answer = null;
   }
 
-  /** What was used so far: reported input, the output as in the timeline, and the cost of finished model calls. */
+  /** What was used so far, by the runs that tools started too: reported input, the output as in the timeline, and the cost of finished model calls. */
   get used() {
-    const entries = [...this.ledger.values()];
-    const input = entries.reduce((sum, entry) => sum + (entry.usage?.input?.value ?? 0), this.reported?.input ?? 0);
-    return { input, output: this.tokens.at(-1)?.total ?? 0, spent: sumCost(entries.map((entry) => entry.cost)) };
+    const stories = this.family();
+    const entries = stories.flatMap((story) => [...story.ledger.values()]);
+    const sum = (figure) => stories.reduce((total, story) => total + figure(story), 0);
+    const input = entries.reduce((total, entry) => total + (entry.usage?.input?.value ?? 0), sum((story) => story.reported?.input ?? 0));
+    return { input, output: sum((story) => story.tokens.at(-1)?.total ?? 0), spent: sumCost(entries.map((entry) => entry.cost)) };
+  }
+
+  /** This story and those of the runs that its tools started. */
+  family() {
+    return [this, ...[...this.tools.values()].flatMap((tool) => tool.child?.story.family() ?? [])];
   }
 
   get prompt() {
@@ -101,7 +108,7 @@ export class Story {
   tool(id, name) {
     let tool = this.tools.get(id);
     if (!tool) {
-      tool = { kind: "tool", id, name, written: "", arguments: null, state: "asked", progress: null, result: null, from: null, to: null, child: null };
+      tool = { kind: "tool", id, name, written: "", arguments: null, state: "asked", progress: null, result: null, from: null, to: null, child: null, call: this.calls.length - 1 };
       this.tools.set(id, tool);
       const answer = this.writing();
       answer.blocks.push(tool);
@@ -165,9 +172,12 @@ const HANDLERS = {
     const entry = event.entry;
     this.ledger.set(entry.id, entry);
     this.reported = null;
+    const known = this.calls.find((each) => each.entry?.id === entry.id);
+    if (known) known.entry = entry; // better figures of an earlier call
     if (entry.supersedes || !call) return;
     call.to = at;
     call.ended = entry.ended;
+    call.entry = entry;
     const output = entry.usage?.output;
     this.settledTokens += output?.value ?? Math.ceil(this.bytes / BYTES_PER_TOKEN);
     this.bytes = 0;
@@ -209,13 +219,12 @@ const HANDLERS = {
   tool_ended(event, at) {
     settleTool(this.tool(event.result.call_id, event.result.name), event.result, at);
   },
-  child(event) {
+  child(event, at) {
     const tool = this.tools.get(event.call_id);
     if (!tool) return;
-    tool.child ??= { run: event.run_id, text: "", tools: [] };
-    const inner = event.event;
-    if (inner.type === "text") tool.child.text += inner.text;
-    if (inner.type === "tool_started") tool.child.tools.push(inner.call.name);
+    tool.child ??= { run: event.run_id, story: new Story() };
+    tool.child.story.apply(event.event, this.timeless ? null : at);
+    tool.child.story.changed.clear();
     this.changed.add(tool.home);
   },
   retry_scheduled(event) {
@@ -336,6 +345,11 @@ function appendBlock(answer, kind) {
   const block = { kind, text: "", cut: false };
   answer.blocks.push(block);
   return block;
+}
+
+/** The words of some content, without what is attached. */
+export function wordsOf(content) {
+  return content.filter((part) => part.type === "text").map((part) => part.text).join("");
 }
 
 export function textOf(content) {

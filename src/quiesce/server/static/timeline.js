@@ -9,6 +9,8 @@ const GRAPH = 46;
 const AXIS = 22;
 const GAP = 10;
 const HATCH = 12;
+const SAID = 20; // tools in the text
+const NAMES = 12; // rows of tools
 const LETTER = 6.4; // how wide a letter of a label is, roughly
 const CUT = new Set(["hung_up", "cancelled", "killed", "abandoned", "drained", "cancelled_at_provider"]);
 
@@ -20,15 +22,15 @@ export function timeline(story, now, width) {
   const names = width < 520 ? 78 : 120;
   const room = width - names - 12;
   const x = (at) => names + (Math.min(Math.max(at, from), to) - from) / span * room;
-  const tools = [...story.tools.values()].filter((tool) => tool.from !== null);
-  const rows = 1 + tools.length;
+  const kinds = byName([...story.tools.values()].filter((tool) => tool.from !== null));
+  const rows = 1 + kinds.length;
   const graphTop = AXIS + rows * ROW + GAP;
   const height = graphTop + GRAPH + 8 + (story.stop ? 18 : 0);
   const parts = [
     ...axis(from, span, names, room, graphTop + GRAPH),
     rowName("Model", 0),
     ...modelBars(story, x, to),
-    ...tools.flatMap((tool, index) => toolBar(tool, index + 1, x, to)),
+    ...kinds.flatMap(([name, tools], index) => [rowName(tools.length > 1 ? `${name} x${tools.length}` : name, index + 1), ...thin(tools).flatMap((tool) => toolBar(tool, index + 1, x, to))]),
     ...growth(story, x, to, graphTop, names),
     ...marks(story, x, graphTop),
     ...stopMark(story, x, to, graphTop + GRAPH, names + room),
@@ -39,6 +41,13 @@ export function timeline(story, now, width) {
     s("defs", {}, s("pattern", { id: "cut-hatch", width: 6, height: 6, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" }, s("rect", { width: 3, height: 6, class: "hatch" }))),
     ...parts,
   );
+}
+
+/** The tools in one row for each name, and the names beyond the first in one row together. */
+function byName(tools) {
+  const kinds = [...Map.groupBy(tools, (tool) => tool.name)];
+  if (kinds.length <= NAMES) return kinds;
+  return [...kinds.slice(0, NAMES - 1), ["other tools", kinds.slice(NAMES - 1).flatMap(([, rest]) => rest)]];
 }
 
 const top = (row) => AXIS + row * ROW + (ROW - BAR) / 2;
@@ -87,7 +96,6 @@ function toolBar(tool, row, x, to) {
   const failed = outcome === "completed" && tool.result.is_error;
   const word = failed ? "failed" : OUTCOME[outcome] ?? "running";
   return [
-    rowName(tool.name, row),
     bar(begin, end, row, failed ? "failed" : tool.to === null ? "running" : "tool", `${tool.name}: ${word}, ${duration((tool.to ?? to) - tool.from)}`),
     cut ? cutEnd(begin, end, row, outcome) : null,
   ];
@@ -165,7 +173,8 @@ export function describe(story, to) {
   const tools = [...story.tools.values()].filter((tool) => tool.from !== null);
   const sentences = [`Timeline of ${duration(to - from)}: ${story.calls.length} model call${story.calls.length === 1 ? "" : "s"}`];
   if (tools.length) {
-    sentences.push(tools.map((tool) => `tool ${tool.name} from ${duration(tool.from - from)} for ${duration((tool.to ?? to) - tool.from)}, ${OUTCOME[tool.result?.outcome] ?? "running"}`).join("; "));
+    const rest = tools.length - SAID;
+    sentences.push(tools.slice(0, SAID).map((tool) => `tool ${tool.name} from ${duration(tool.from - from)} for ${duration((tool.to ?? to) - tool.from)}, ${OUTCOME[tool.result?.outcome] ?? "running"}`).join("; ") + (rest > 0 ? `; and ${rest} more` : ""));
   }
   if (story.stop) {
     const cut = [...story.calls.filter((call) => CUT.has(call.ended)).map(() => "the answer"), ...tools.filter((tool) => CUT.has(tool.result?.outcome)).map((tool) => tool.name)];

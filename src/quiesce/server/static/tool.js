@@ -119,12 +119,13 @@ function label(text) {
 }
 
 function textNode(text, name) {
-  return h("pre", { tabindex: 0, dir: "auto", role: "region", "aria-label": name }, text);
+  return h("pre", { tabindex: 0, dir: "auto", role: "group", "aria-label": name }, text);
 }
 
-function childWords(child) {
-  const tools = child.tools.length ? `\n[used ${child.tools.join(", ")}]` : "";
-  return `Sub-run ${child.run}: ${child.text}${tools}`;
+function childWords({ run, story }) {
+  const said = story.entries.flatMap((entry) => entry.blocks ?? []).filter((block) => block.kind === "text").map((block) => block.text);
+  const tools = [...story.tools.values()].map((tool) => tool.name);
+  return `Sub-run ${run}: ${shorten(said.join("\n"))}${tools.length ? `\n[used ${[...new Set(tools)].join(", ")}]` : ""}`;
 }
 
 function shorten(text) {
