@@ -25,7 +25,7 @@ class BenchModel(LoopbackModel):
         last = request.messages[-1]
         if isinstance(last, UserMessage) and last.text.startswith("tool"):
             return ScriptedModel([Call("wait_for_ever")]).stream(request)
-        if not isinstance(last, UserMessage):
+        if not isinstance(last, UserMessage) or last.text.startswith("done"):
             return ScriptedModel("Done.").stream(request)
         return super().stream(request)
 

@@ -180,7 +180,7 @@ async def takeovers(bench: Bench, port: int) -> None:
 
 
 async def stop_all(bench: Bench, port: int) -> None:
-    worker = bench.worker(port, capacity=RUNNING)
+    workers = [bench.worker(port, capacity=RUNNING // 4) for _ in range(4)]
     for _ in range(QUEUED + RUNNING):
         await bench.submit("stall")
     while len(await bench.fleet.runs(states=("running",), limit=RUNNING)) < RUNNING:
@@ -196,8 +196,10 @@ async def stop_all(bench: Bench, port: int) -> None:
         f" accepted after {accepted:.2f} s, at rest after {time.perf_counter() - asked:.2f} s",
         flush=True,
     )
-    worker.terminate()
-    worker.wait()
+    for worker in workers:
+        worker.terminate()
+    for worker in workers:
+        worker.wait()
 
 
 @asynccontextmanager

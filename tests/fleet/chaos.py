@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import signal
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
@@ -74,7 +75,7 @@ class Chaos:
             runs = await self._fleet.fleet.runs(limit=10_000)
             assert set(submitted) <= {run.id for run in runs}
             codes = await asyncio.gather(*(asyncio.to_thread(worker.terminate) for worker in self._workers))
-            assert set(codes) == {0}
+            assert set(codes) <= {0, -signal.SIGTERM}, codes  # the latter for one that was just starting
             assert "Traceback" not in self._witness.with_suffix(".log").read_text()
             return runs
         finally:

@@ -29,7 +29,7 @@ def programme(tmp_path: Path, **options: Any) -> None:
 
 
 def test_a_short_programme_of_faults(tmp_path: Path) -> None:
-    programme(tmp_path, seed=1, workers=2, runs=12, seconds=3.0)
+    programme(tmp_path, seed=1, workers=2, runs=8, seconds=2.0)
 
 
 @pytest.mark.proof

@@ -13,7 +13,8 @@ from quiesce.cancellation import Mode
 from quiesce.conversation.validity import faults, user_message
 from quiesce.errors import ConversationBusy
 from quiesce.events import RunEnded, TextDelta
-from quiesce.fleet import RunRequest, run_table
+from quiesce.fleet import RunRequest, run_table, worker
+from quiesce.fleet.records import StopBody
 from quiesce.messages import Outcome
 from quiesce.models.scripted import Call, Say, ScriptedModel, Stall
 from quiesce.sessions import Session
@@ -89,6 +90,27 @@ def test_a_stop_of_a_queued_run_ends_it_before_it_starts(run_fleet: Any) -> None
         assert len(model.requests) == 1
         assert (await fleet.rest(run.id)).attempt == 0
         assert calls == []
+
+    run_fleet(test)
+
+
+def test_a_lost_notification_costs_time_and_not_the_stop(run_fleet: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker, "SLOW_PACE", 0.2)
+
+    async def test(fleet: FleetUnderTest) -> None:
+        async with fleet.worker(endless()):
+            run = await fleet.submit()
+            await fleet.until(run.id, "text")
+            async with fleet.fleet._database.connection() as db:  # the row of a stop, without its notification
+                await db.execute(
+                    "INSERT INTO quiesce_fleet_commands (run, kind, body, created) VALUES ($1, 'stop', $2, 0)",
+                    run.id,
+                    encode(StopBody("unheard")),
+                )
+            ended = await fleet.rest(run.id)
+            assert ended.receipt is not None
+            assert ended.receipt.cause is not None
+            assert ended.receipt.cause.reason == "unheard"
 
     run_fleet(test)
 

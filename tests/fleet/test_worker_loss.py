@@ -119,6 +119,7 @@ def test_a_frozen_worker_that_wakes_cannot_write(run_fleet: Any, processes: Proc
     assert "call_1_1" not in counted(processes.witness, "start")
 
 
+@pytest.mark.proof
 def test_sigterm_hands_over(run_fleet: Any, processes: Processes) -> None:
     async def test(fleet: FleetUnderTest) -> None:
         first = processes.start(fleet, drain=10.0)

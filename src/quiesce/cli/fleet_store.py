@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -13,9 +13,11 @@ from ..cancellation import Mode
 from ..errors import ConfigurationError, ServerProblem
 from ..fleet.client import Fleet, opened
 from ..fleet.records import ACTIVE, FleetRun, StopState
-from ..usage.ledger import TokenUsage
 from .remote import STORE_VARIABLE, store_of
 from .sanitize import clean
+
+# The usage of a run that goes on is in its journal, which `ps` does not read.
+_NOT_KNOWN: Final = {key: {"value": None, "low": 0, "source": "unknown"} for key in ("input", "output")}
 
 
 def in_fleet(options: argparse.Namespace, command: Callable[[Fleet], Coroutine[Any, Any, int]]) -> int:
@@ -103,7 +105,7 @@ def view(run: FleetRun) -> dict[str, Any]:
         "ended_at": run.ended,
         "worker": run.worker,
         "waiting_for": [],
-        "usage": msgspec.to_builtins(TokenUsage() if receipt is None else receipt.usage.tokens),
+        "usage": _NOT_KNOWN if receipt is None else msgspec.to_builtins(receipt.usage.tokens),
         "prompt": "" if prompt is None else prompt.text,
         "continued_from": run.continued_from,
         "restarted_as": run.restarted_as,

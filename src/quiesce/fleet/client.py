@@ -170,15 +170,17 @@ class Fleet:
         stop = StopBody(reason, mode, source, undo)
         while True:
             commands, ended = await self._request_stops([run_id], stop)
-            if commands or ended:
+            if ended:
+                return StopState(ended[0], accepted=True, delivered=True, took=True)
+            if commands:
                 break
             run = await self.find(run_id)
             if run is None or not (run.is_active or run.restarted_as):
                 return None if run is None else StopState(run, accepted=False, delivered=True)
             run_id = run_id if run.is_active else run.restarted_as
-        if commands and wait:
+        if wait:
             await self.rest(run_id, wait)
-        return await self._state(run_id, commands.get(run_id, 0), accepted=True)
+        return await self._state(run_id, commands[run_id], accepted=True)
 
     async def stop_all(
         self,
@@ -197,11 +199,11 @@ class Fleet:
             left = [run.id for run in active if run.id not in stopped]
             for first in range(0, len(left), _STOPS_AT_ONCE):
                 commands, ended = await self._request_stops(left[first : first + _STOPS_AT_ONCE], stop)
-                stopped |= dict.fromkeys((*commands, *ended))
+                stopped |= dict.fromkeys((*commands, *(run.id for run in ended)))
             if not left:
                 return list(stopped)
 
-    async def _request_stops(self, run_ids: list[str], stop: StopBody) -> tuple[dict[str, int], list[str]]:
+    async def _request_stops(self, run_ids: list[str], stop: StopBody) -> tuple[dict[str, int], list[FleetRun]]:
         """The stops that are stored for runs on workers, by run, and the runs that ended in the queue."""
         async with self._database.connection() as db:
             commands = await run_table.stop_running(db, run_ids, stop)
@@ -245,7 +247,7 @@ class Fleet:
             delivered, took = await run_table.command_state(db, command)
         if run is None:
             return None
-        return StopState(run, accepted, delivered or not run.is_active, took or (not command and accepted), command)
+        return StopState(run, accepted, delivered or not run.is_active, took, command)
 
     # --- Events ---------------------------------------------------------------------------------------------------
 

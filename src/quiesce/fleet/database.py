@@ -66,6 +66,7 @@ class FleetDatabase:
                     max_size=self._connections,
                     timeout=CONNECT_TIMEOUT,
                     command_timeout=STATEMENT_TIMEOUT,
+                    reset=_keep,
                     server_settings={"idle_in_transaction_session_timeout": f"{IDLE_IN_TRANSACTION * 1000:.0f}"},
                 )
             return self._pool
@@ -115,3 +116,7 @@ class FleetDatabase:
                     await pool.close()
             except (TimeoutError, OSError, self.asyncpg.InterfaceError, self.asyncpg.PostgresError):
                 pool.terminate()
+
+
+async def _keep(_: object) -> None:
+    """Nothing is to be reset when a connection is returned: no call here changes its settings. That saves a round."""

@@ -197,14 +197,12 @@ class Execution:
     # --- Ending ---------------------------------------------------------------------------------------------------
 
     async def _settle(self, receipt: Receipt, error: Exception | None) -> None:
-        """Record the end of a run that was started here."""
-        record = await journaled(self._host.store, self.run)
-        if record is not None and record.status == "ended":
-            receipt = await receipt_of(self._host.store, self.run, record)
-        elif record is not None or (
-            isinstance(error, StoreError) and (error.retryable or isinstance(error, LeaseLost))
-        ):
-            raise error if isinstance(error, StoreError) else StoreError(f"Run {self.run.id} is not saved.")
+        """Record the end of a run that was started here. What it could not save is sealed, as after a crash."""
+        record = None if receipt.saved else await journaled(self._host.store, self.run)
+        if record is not None:
+            return await self._take_over()
+        if isinstance(error, LeaseLost) or (isinstance(error, StoreError) and error.retryable):
+            raise error  # it has not begun
         follow_up = None
         if receipt.stop_reason == "cancelled" and receipt.cause is not None and receipt.cause.source == "shutdown":
             follow_up = await self._follow_up(losses=self.run.losses)

@@ -223,18 +223,19 @@ async def stop_running(db: Any, run_ids: Sequence[str], stop: StopBody) -> dict[
     return {row["run"]: row["id"] for row in found}
 
 
-async def stop_queued(db: Any, engine: Engine, run_ids: Sequence[str], stop: StopBody) -> list[str]:
-    """End those of these runs that are in the queue, before they start; gives their ids."""
+async def stop_queued(db: Any, engine: Engine, run_ids: Sequence[str], stop: StopBody) -> list[FleetRun]:
+    """End those of these runs that are in the queue, before they start; gives them."""
     receipt = unbegun_receipt(_PLACEHOLDER, Cause(stop.source, stop.reason, stop.mode))
     found = await db.fetch(
         f"UPDATE quiesce_fleet_runs SET state = 'ended', reason = 'cancelled', stop = $2, ended = {NOW},"
-        " detail = convert_to(replace($3, $4, id), 'UTF8') WHERE id = ANY($1) AND state = 'queued' RETURNING id, job",
+        " detail = convert_to(replace($3, $4, id), 'UTF8') WHERE id = ANY($1) AND state = 'queued'"
+        f" RETURNING {_ALL}",
         list(run_ids), stop.mode.value, msgspec.json.encode(receipt).decode(), _PLACEHOLDER,
     )  # fmt: skip
     if found:
         await engine.finish(db, [row["job"] for row in found])
         await notify_changed(db, *(row["id"] for row in found))
-    return [row["id"] for row in found]
+    return [fleet_run(row) for row in found]
 
 
 def unbegun_receipt(run_id: str, cause: Cause) -> Receipt:
