@@ -86,15 +86,20 @@ class Endpoints:
             try:
                 owner = self._authenticator.owner(http)
                 body = b"" if http.method in ("GET", "HEAD") else await self._read_body(http)
-                history, run_id = self._services.history, http.path_params.get("id")
-                await history.load(owner)
-                run = None if run_id is None else await history.run(owner, run_id)
+                run = await self._find_run(owner, http.path_params.get("id"))
                 return await handler(ApiRequest(http, owner, self._services, body, run))
             except QuiesceError as error:
                 raise problem_of(error) from error
 
         endpoint.__name__ = handler.__name__
         return endpoint
+
+    async def _find_run(self, owner: str, run_id: str | None) -> ServedRun | None:
+        """The run that a path names, in memory or in the store. The routes of a fleet look runs up themselves."""
+        if self._services.fleet is not None:
+            return None
+        await self._services.history.load(owner)
+        return None if run_id is None else await self._services.history.run(owner, run_id)
 
     async def _read_body(self, http: Request) -> bytes:
         """The body. Raises `Problem` when it is too large, too slow, or not JSON."""
