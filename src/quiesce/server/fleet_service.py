@@ -19,12 +19,12 @@ from ..events import (
     ToolStarted,
 )
 from ..fleet.client import Fleet
-from ..fleet.endings import journaled_entries
 from ..fleet.records import FleetRun
 from ..interrupts import Interrupt
 from ..phases import Phase
 from ..run.undo import undoable_tools
 from ..sessions import Session, SessionStore
+from ..sessions.stored_receipt import journaled_entries
 from ..usage.ledger import LedgerEntry, summarise
 from .problems import Problem
 from .run_info import PROMPT_LENGTH, TEXT_TAIL_LENGTH

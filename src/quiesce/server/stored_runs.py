@@ -4,26 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Final, cast
-
-import msgspec
+from typing import Final
 
 from ..agent import AnyAgent
 from ..errors import SessionBusy, SessionNotFound, StoreDamaged
-from ..events import Event, MessageAdded, ModelCallEnded, ModelCallStarted, RunEnded, TextDelta
+from ..events import Event, MessageAdded, RunEnded, TextDelta
 from ..interrupts import Interrupt
 from ..messages import Message, Outcome, UserMessage
 from ..phases import Phase
-from ..receipt import CallReceipt, EndReason, Receipt
 from ..run.undo import undoable_tools
 from ..sessions import Session, SessionStore
 from ..sessions.journal.buffer import WRITER
-from ..sessions.journal.recovery import Crash
 from ..sessions.journal.rows import NumberedEvent, late_outcomes
 from ..sessions.records import Lease, RunRecord
+from ..sessions.stored_receipt import journaled_entries, receipt_of, saved_receipt
 from ..usage.ledger import LedgerEntry, summarise
 from .run_info import PROMPT_LENGTH, TEXT_TAIL_LENGTH, RunInfo
 from .schemas import RunStatus, RunView, usage_view
@@ -58,7 +54,7 @@ class StoredRun:
         self.conversation: Final = session
         self.readers: Final = StreamReaders(None, self.info)
         self.ended_at: Final = record.ended or record.started
-        self.receipt: Final = _receipt(record, events)
+        self.receipt: Final = receipt_of(record, events)
         self.entries: Final = self.receipt.usage.entries  # with those of sub-agents, which have journals of their own
         self.status: Final[RunStatus] = "ended" if record.status == "ended" else "crashed"
         # The run that wrote to the session last, as the session has noted it: that run may have been deleted.
@@ -162,11 +158,11 @@ class StoredRuns:
 
     async def entries(self, stored_as: str, record: RunRecord) -> tuple[LedgerEntry, ...]:
         """What the requests of an ended run have used. Raises a `StoreError`."""
-        saved = _saved_receipt(record)
+        saved = saved_receipt(record)
         if saved is not None:
             return saved.usage.entries
         found = await StoredEvents(Session(stored_as, self.store), record.run_id).after(0, most=None)
-        return _entries(record.run_id, [each.event for each in found])
+        return journaled_entries(record.run_id, [each.event for each in found])
 
     async def _load(self, session: Session) -> list[RunRecord]:
         """Load a session, sealed if a crash left it open; returns its runs."""
@@ -199,41 +195,3 @@ def _prompt(events: Sequence[Event]) -> str:
         if isinstance(event, MessageAdded) and isinstance(event.message, UserMessage):
             return event.message.text
     return ""
-
-
-def _entries(run_id: str, events: Sequence[Event]) -> tuple[LedgerEntry, ...]:
-    """The ledger of a run, from its events. A request that a crash has cut was sent, and its usage is not known."""
-    entries = [event.entry for event in events if isinstance(event, ModelCallEnded)]
-    started = Counter((each.model, each.turn, each.attempt) for each in events if isinstance(each, ModelCallStarted))
-    cut = started - Counter((entry.model, entry.turn, entry.attempt) for entry in entries)
-    numbered = enumerate(cut.elements(), len(entries))
-    return (*entries, *(LedgerEntry(f"{run_id}-cut-{number}", run_id, *request) for number, request in numbered))
-
-
-def _saved_receipt(record: RunRecord) -> Receipt | None:
-    """The stored receipt; None after a crash, and for a run whose last save failed."""
-    with suppress(msgspec.MsgspecError):
-        return msgspec.json.decode(record.detail, type=Receipt) if record.status == "ended" else None
-    return None
-
-
-def _receipt(record: RunRecord, events: Sequence[Event]) -> Receipt:
-    """The stored receipt; after a crash, one with only what is known."""
-    saved = _saved_receipt(record)
-    if saved is not None:
-        return saved
-    unknown: tuple[CallReceipt, ...] = ()
-    with suppress(msgspec.MsgspecError):
-        crash = msgspec.json.decode(record.detail, type=Crash)
-        unknown = tuple(CallReceipt(call.id, call.name, Outcome.UNKNOWN, ok=False) for call in crash.unknown)
-    return Receipt(
-        run_id=record.run_id,
-        stop_reason=cast("EndReason", record.reason or "crashed"),
-        cause=None,
-        mode=None,
-        phase=Phase.ENDED,
-        latency=None,
-        calls=unknown,
-        still_running=(),
-        usage=summarise(_entries(record.run_id, events)),
-    )
