@@ -34,6 +34,7 @@ class Host:
         self.work_token = self.token.child()
         self.context = RunContext(deps=None, state={}, run_id="bench", token=TokenView(self.token))
         self.undo_log = UndoLog()
+        self.loop = asyncio.get_running_loop()
 
     def emit(self, event: object) -> None: ...
 

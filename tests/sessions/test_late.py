@@ -106,8 +106,11 @@ def test_a_server_that_comes_back_shows_it(tmp_path: Path) -> None:
         async with asyncio.timeout(20):
             while not (receipt := await Session("ann/s", store).receipt(run_id)) or not receipt.late:
                 await asyncio.sleep(0.01)
-        (restored,) = await StoredRuns(store).restore({"agent": agent}, 10)
-        assert restored.runs[0].receipt.late == receipt.late
+        stored = StoredRuns(store, {"agent": agent})
+        found = await stored.session("ann", "s")
+        assert found is not None
+        session, (record,) = found
+        assert (await stored.run("ann", session, record)).receipt.late == receipt.late
         await asyncio.wrap_future(store.close())
 
     asyncio.run(main())

@@ -334,7 +334,7 @@ def test_a_timeout_kills_a_killable_call(tmp_path: Path) -> None:
 # --- Odd tools in the loop -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt("k"), SystemExit(3), asyncio.CancelledError("own")])
+@pytest.mark.parametrize("error", [SystemExit(3), asyncio.CancelledError("own")])
 def test_what_ends_programs_ends_only_the_call(error: BaseException) -> None:
     async def in_a_task() -> str:
         raise error
@@ -353,6 +353,20 @@ def test_what_ends_programs_ends_only_the_call(error: BaseException) -> None:
             assert result.text.startswith(type(error).__name__)
         assert outcome.stop_reason == "end_turn"
         assert len([event for event in events if isinstance(event, ToolEnded)]) == 2
+
+    run_virtual(main())
+
+
+def test_what_looks_like_ctrl_c_in_a_thread_ends_only_the_call() -> None:
+    def in_a_thread() -> str:
+        raise KeyboardInterrupt("k")
+
+    async def main() -> None:
+        outcome = await agent_with(Tool(in_a_thread)).invoke_async("go")
+        (result,) = results(outcome).values()
+        assert result.is_error
+        assert result.text.startswith("KeyboardInterrupt")
+        assert outcome.stop_reason == "end_turn"
 
     run_virtual(main())
 

@@ -5,7 +5,7 @@ Needs the extra `serve`: `pip install "quiesce[serve]"`.
 
 from .app import Application, create_app
 from .deps import RunRequest
-from .keys import Keys, add_key, hash_key, new_key
+from .keys import Keys, add_key, hash_key, keys_from_file, new_key
 from .listener import serve
 from .mount import mount, stop_on_disconnect
 from .settings import Settings
@@ -18,6 +18,7 @@ __all__ = [
     "add_key",
     "create_app",
     "hash_key",
+    "keys_from_file",
     "mount",
     "new_key",
     "serve",
