@@ -17,7 +17,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from bench._loopback import PROVIDER
+from bench._loopback import PROVIDER, Provider
 from quiesce.conversation.validity import user_message
 from quiesce.fleet import Fleet, FleetRun, RunRequest
 from quiesce.sessions.journal.rows import encode
@@ -26,32 +26,6 @@ STOPS = int(os.environ.get("QUIESCE_BENCH_STOPS", "500"))
 TAKEOVERS = 10
 QUEUED, RUNNING = 2000, 200
 ROOT = Path(__file__).parents[1]
-
-
-class Provider:
-    """Streams words, or only begins to; notes when the other side has hung up."""
-
-    def __init__(self) -> None:
-        self.closed: dict[str, asyncio.Future[float]] = {}
-
-    async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        head = await reader.readuntil(b"\r\n\r\n")
-        name = head.split(b" ", 2)[1].decode().strip("/")
-        closed = self.closed.setdefault(name, asyncio.get_running_loop().create_future())
-        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nTransfer-Encoding: chunked\r\n\r\n")
-        speaking = asyncio.create_task(self._speak(writer)) if name.startswith("stream") else None
-        with suppress(ConnectionError):
-            await reader.read()  # returns when the other side hangs up
-        if not closed.done():  # a number that was used in the part before
-            closed.set_result(time.perf_counter())
-        if speaking is not None:
-            speaking.cancel()
-        writer.close()
-
-    async def _speak(self, writer: asyncio.StreamWriter) -> None:
-        while True:
-            writer.write(b"5\r\nword\n\r\n")
-            await asyncio.sleep(0.02)
 
 
 class Bench:
@@ -214,7 +188,7 @@ async def opened(postgres: Any, provider: Provider) -> Any:
 
 
 async def measured(postgres: Any) -> None:
-    provider = Provider()
+    provider = Provider("stream")
     server = await asyncio.start_server(provider, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     async with opened(postgres, provider) as bench:

@@ -15,37 +15,11 @@ import statistics
 import subprocess
 import sys
 import time
-from contextlib import suppress
 from typing import Self
 
-from bench._loopback import PROVIDER
+from bench._loopback import EVERY, PROVIDER, Provider
 
 STOPS = 200
-EVERY = 0.02
-
-
-class Provider:
-    """Streams words to whoever connects, and notes when each connection was closed by the other side."""
-
-    def __init__(self) -> None:
-        self.closed: dict[str, asyncio.Future[float]] = {}
-
-    async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        head = await reader.readuntil(b"\r\n\r\n")
-        name = head.split(b" ", 2)[1].decode().strip("/")
-        closed = self.closed.setdefault(name, asyncio.get_running_loop().create_future())
-        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nTransfer-Encoding: chunked\r\n\r\n")
-        speaking = asyncio.create_task(self._speak(writer))
-        with suppress(ConnectionError):
-            await reader.read()  # returns when the other side hangs up
-        closed.set_result(time.perf_counter())
-        speaking.cancel()
-        writer.close()
-
-    async def _speak(self, writer: asyncio.StreamWriter) -> None:
-        while True:
-            writer.write(b"5\r\nword\n\r\n")
-            await asyncio.sleep(EVERY)
 
 
 class Wire:

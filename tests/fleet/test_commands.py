@@ -57,7 +57,7 @@ def test_the_commands_work_against_the_store(
         assert main(["attach", first]) == 0
         assert "Waiting." in capsys.readouterr().out
         assert main(["stop", "--all", "--agent", "another"]) == 0
-        assert capsys.readouterr().out == "0 runs: the stop is accepted.\n"
+        assert capsys.readouterr().out == "The stop is accepted for 0 runs.\n"
         assert main(["stop", "--all", "--agent", "agent", "--wait"]) == 0
         assert "1 at rest, 0 not at rest" in capsys.readouterr().out
         assert main(["ps"]) == 0

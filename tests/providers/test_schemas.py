@@ -52,14 +52,25 @@ def need(condition: object, schema: Any) -> None:
         raise NotInSubset(schema)
 
 
+def keys_of(node: dict[str, Any]) -> set[str]:
+    return set(node) - {"title", "description", "$defs"}
+
+
+def refers(node: dict[str, Any], keys: set[str]) -> bool:
+    """Whether a schema only refers to others. Raises `NotInSubset` for one that does more beside that."""
+    for key in ("$ref", "anyOf"):
+        if key in node:
+            need(keys == {key}, node)
+            return True
+    return False
+
+
 def openai_node(node: dict[str, Any]) -> None:
     """https://platform.openai.com/docs/guides/structured-outputs#supported-schemas"""
-    keys = set(node) - {"title", "description", "$defs"}
-    if "$ref" in node:
-        need(keys == {"$ref"}, node)
-    elif "anyOf" in node:
-        need(keys == {"anyOf"}, node)
-    elif node.get("type") == "object":
+    keys = keys_of(node)
+    if refers(node, keys):
+        return
+    if node.get("type") == "object":
         need(keys == {"type", "properties", "required", "additionalProperties"}, node)
         need(node["additionalProperties"] is False and node["required"] == list(node["properties"]), node)
     elif node.get("type") == "array":
@@ -73,12 +84,10 @@ def openai_node(node: dict[str, Any]) -> None:
 
 def anthropic_node(node: dict[str, Any]) -> None:
     """https://platform.claude.com/docs/en/build-with-claude/structured-outputs#json-schema-limitations"""
-    keys = set(node) - {"title", "description", "$defs"}
-    if "$ref" in node:
-        need(keys == {"$ref"}, node)
-    elif "anyOf" in node:
-        need(keys == {"anyOf"}, node)
-    elif node.get("type") == "object":
+    keys = keys_of(node)
+    if refers(node, keys):
+        return
+    if node.get("type") == "object":
         need(keys == {"type", "properties", "required", "additionalProperties"}, node)
         need(node["additionalProperties"] is False, node)
     elif node.get("type") == "array":

@@ -63,7 +63,7 @@ async def stop_runs(fleet: Fleet, options: argparse.Namespace) -> int:
     mode, undo = Mode(options.mode), True if options.undo else None
     if options.all:
         stopped = await fleet.stop_all(options.reason, agent=options.agent, mode=mode, undo=undo)
-        print(f"{len(stopped)} runs: the stop is accepted.")
+        print(f"The stop is accepted for {len(stopped)} run{'' if len(stopped) == 1 else 's'}.")
         wait = options.wait or 0.0
         async with asyncio.TaskGroup() as group:
             rests = [group.create_task(fleet.rest(run_id, wait)) for run_id in stopped] if wait else []

@@ -120,4 +120,6 @@ def _anonymous(request: Request) -> str:
 
 def _is_of_another_user(request: Request) -> bool:
     client, server = request.client, request.scope.get("server")
-    return client is not None and server is not None and is_of_another_user(client.port, server[1] or 0)
+    if client is None or server is None or server[1] is None:  # not over TCP
+        return False
+    return is_of_another_user((client.host, client.port), (server[0], server[1]))

@@ -352,7 +352,7 @@ class CallInProgress:
             except BaseException as error:
                 self._finish(self._failure(error))
         elif self.stage is CallStage.RUNNING and (not ended or self._invocation.outlives_task):
-            with suppress(RuntimeError):  # a thread goes on, and its task cannot be told
+            with suppress(RuntimeError):  # a thread goes on, and its loop is gone
                 self.abandon()
         closed = close_coroutine(self.task)
         if self.stage is CallStage.RUNNING and not self.abandoned:

@@ -175,7 +175,7 @@ class _GeminiFormat(MessageFormat):
         return {"text": part.text, **thought, "thoughtSignature": part.signature}
 
     def add_provider_part(self, part: ProviderPart, blocks: list[Block]) -> None:
-        """A part of the answer; what was said about the answer, such as its sources, has no place in a request."""
+        """A part of the answer; notes on the answer, such as its sources, have no place in a request."""
         if not part.kind.endswith(("Metadata", "Result")) or part.kind == "codeExecutionResult":
             blocks.append(dict(part.data))
 
