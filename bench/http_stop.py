@@ -1,20 +1,24 @@
 """From the HTTP cancel call to the provider's connection closed, seen at the provider.
 
 Three parties: `quiesce serve` in a process of its own; a provider that streams a word every 20 ms; and a client that
-reads the run's events and then posts the stop. Provider and client share a process, and so a clock. The time of a bare
-request to the same server is given beside it.
+reads the run's events and then posts the stop. Provider and client share a process, and so a clock. Beside it stand the
+time of `GET /healthz` at the same server, and of a request to a bare one in a process of its own.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import multiprocessing
 import os
 import socket
 import statistics
 import subprocess
 import sys
 import time
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
 from typing import Self
 
 from bench._loopback import EVERY, PROVIDER, Provider
@@ -49,11 +53,41 @@ class Wire:
         await self._reader.readuntil(b"event: " + event + b"\n")
 
 
-async def measure(port: int, provider: Provider) -> dict[str, list[float]]:
+async def _answer_ok(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with suppress(asyncio.IncompleteReadError, ConnectionError):
+        while await reader.readuntil(b"\r\n\r\n"):
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+    writer.close()
+
+
+def _serve_bare(port: Connection) -> None:
+    async def serve() -> None:
+        async with await asyncio.start_server(_answer_ok, "127.0.0.1", 0) as listening:
+            port.send(listening.sockets[0].getsockname()[1])
+            await listening.serve_forever()
+
+    asyncio.run(serve())
+
+
+def _run_bare() -> tuple[SpawnProcess, int]:
+    here, there = multiprocessing.Pipe()
+    server = multiprocessing.get_context("spawn").Process(target=_serve_bare, args=(there,), daemon=True)
+    server.start()
+    return server, here.recv()
+
+
+async def _timed(wire: Wire, path: str) -> float:
+    begun = time.perf_counter()
+    wire.send("GET", path)
+    await wire.answer()
+    return (time.perf_counter() - begun) * 1000
+
+
+async def measure(port: int, bare_port: int, provider: Provider, stops: int = STOPS) -> dict[str, list[float]]:
     """The times, in milliseconds."""
-    times: dict[str, list[float]] = {"stop": [], "at rest": [], "bare request": []}
-    async with Wire(port) as wire:
-        for number in range(STOPS):
+    times: dict[str, list[float]] = {"stop": [], "at rest": [], "health": [], "bare": []}
+    async with Wire(port) as wire, Wire(bare_port) as bare:
+        for number in range(stops):
             name = f"run-{number}"
             wire.send("POST", "/runs", b'{"prompt":"%s"}' % name.encode())
             run_id = json.loads(await wire.answer())["run"]["id"]
@@ -66,15 +100,15 @@ async def measure(port: int, provider: Provider) -> dict[str, list[float]]:
                 await events.until(b"run_ended")
                 times["at rest"].append((time.perf_counter() - begun) * 1000)
                 await wire.answer()
-            begun = time.perf_counter()
-            wire.send("GET", "/healthz")
-            await wire.answer()
-            times["bare request"].append((time.perf_counter() - begun) * 1000)
+            times["health"].append(await _timed(wire, "/healthz"))
+            times["bare"].append(await _timed(bare, "/"))
     return times
 
 
-async def run() -> dict[str, list[float]]:
+async def run(stops: int = STOPS) -> dict[str, list[float]]:
+    """Start the server, stop runs over HTTP; returns the times in milliseconds."""
     provider = Provider()
+    bare, bare_port = _run_bare()
     async with await asyncio.start_server(provider, "127.0.0.1", 0) as listening:
         address = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
         with socket.create_server(("127.0.0.1", 0)) as free:
@@ -84,10 +118,12 @@ async def run() -> dict[str, list[float]]:
         try:
             assert child.stderr is not None
             await asyncio.to_thread(lambda: next(line for line in child.stderr if "running on" in line))  # pyright: ignore
-            return await measure(port, provider)
+            return await measure(port, bare_port, provider, stops)
         finally:
             child.terminate()
             child.communicate()
+            bare.terminate()
+            bare.join()
 
 
 def main() -> None:
@@ -96,7 +132,8 @@ def main() -> None:
     names = {
         "stop": "the provider's connection closed",
         "at rest": "run_ended read from the event stream",
-        "bare request": "(a bare GET /healthz, for comparison)",
+        "health": "(GET /healthz, for comparison)",
+        "bare": "(a request to a bare server)",
     }
     for key, values in asyncio.run(run()).items():
         p99 = statistics.quantiles(values, n=100)[98]

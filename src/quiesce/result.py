@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
+
+from msgspec import Struct
 
 from ._threads.background_loop import portal
 from .cancellation import CancellationToken
@@ -42,8 +43,7 @@ class RunEffects(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class RunResult(Generic[OutT]):
+class RunResult(Struct, Generic[OutT], frozen=True):
     """How a run ended and what it produced.
 
     `messages` is the whole conversation, always valid; `new_messages` is this run's part of it. `agent` is the agent
@@ -72,7 +72,7 @@ class RunResult(Generic[OutT]):
     call_id: str | None = None
     children: tuple[RunResult, ...] = ()
     steered: str | None = None
-    undo_log: RunEffects | None = field(default=None, repr=False, compare=False)
+    undo_log: RunEffects | None = None
 
     @property
     def text(self) -> str:

@@ -1,4 +1,4 @@
-"""The step of CI that compares the cost of a chunk and of a turn with that of a bare client."""
+"""The step of CI that compares the cost of a chunk, of a turn and of a stop over HTTP with that of bare code."""
 
 from __future__ import annotations
 
@@ -46,6 +46,14 @@ def test_a_little_worse_does_not_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ratios.main() == 0
 
 
+def test_a_stop_over_http_may_take_twice_as_long_and_no_longer(known: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    known.write_text(json.dumps({ratios.HTTP_STOP: 7.0}))
+    measure(monkeypatch, {ratios.HTTP_STOP: 13.0})
+    assert ratios.main() == 0
+    measure(monkeypatch, {ratios.HTTP_STOP: 15.0}, {ratios.HTTP_STOP: 15.0})
+    assert ratios.main() == 1
+
+
 def test_ratios_are_written_down(monkeypatch: pytest.MonkeyPatch, known: Path) -> None:
     measure(monkeypatch, {"a chunk": 3.0, "a turn": 1.0})
     assert ratios.main(record=True) == 0
@@ -54,4 +62,4 @@ def test_ratios_are_written_down(monkeypatch: pytest.MonkeyPatch, known: Path) -
 
 def test_what_is_measured_is_what_is_known() -> None:
     turns = {f"a tool turn, in a run of {turns}" for turns in ratios.TURNS}
-    assert set(json.loads(ratios.KNOWN.read_text())) == {"a chunk", *turns}
+    assert set(json.loads(ratios.KNOWN.read_text())) == {"a chunk", *turns, ratios.HTTP_STOP}

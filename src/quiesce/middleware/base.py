@@ -11,13 +11,12 @@ when the garbage collector finds it.
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypedDict, Unpack, cast
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from ..errors import ConfigurationError
 from ..events import AnswerEnd, Delta, Event, ModelCallWaiting, TextDelta
@@ -45,8 +44,7 @@ class RequestChanges(TypedDict, total=False):
     cache: CachePolicy | None
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class ModelCall(Generic[DepsT]):
+class ModelCall(Struct, Generic[DepsT], frozen=True):
     """A request that is about to be sent.
 
     context   the run, with its `deps`
@@ -61,7 +59,7 @@ class ModelCall(Generic[DepsT]):
     request: ModelRequest
     turn: int
     attempt: int
-    emit: Callable[[Event], object] = dataclasses.field(repr=False, compare=False)
+    emit: Callable[[Event], object]
 
     @property
     def messages(self) -> tuple[Message, ...]:
@@ -82,15 +80,14 @@ class ModelCall(Generic[DepsT]):
         if "messages" in fields:
             fields["messages"] = tuple(fields["messages"])
         request = structs.replace(self.request, **fields) if fields else self.request
-        return dataclasses.replace(self, model=resolve_model(model), request=request)
+        return structs.replace(self, model=resolve_model(model), request=request)
 
     def note_waiting(self, reason: str) -> None:
         """Tell the run's readers what this call waits for (`ModelCallWaiting`)."""
         self.emit(ModelCallWaiting(self.turn, self.model.name, reason))
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class ToolCallRequest(Generic[DepsT]):
+class ToolCallRequest(Struct, Generic[DepsT], frozen=True):
     """A tool call that is about to be made.
 
     context   the run, with its `deps`
@@ -120,7 +117,7 @@ class ToolCallRequest(Generic[DepsT]):
     def replace(self, *, arguments: dict[str, Any]) -> ToolCallRequest[DepsT]:
         """The same call with other arguments. They are checked against the tool's schema like the model's."""
         call = ToolCall(self.call.id, self.call.name, arguments, None, self.call.provider_data)
-        return dataclasses.replace(self, call=call)
+        return structs.replace(self, call=call)
 
 
 Deltas: TypeAlias = AbstractAsyncContextManager[AsyncIterator[Delta]]

@@ -7,7 +7,6 @@ process of the same user was started with, in /proc; `hide_environment()` remove
 
 from __future__ import annotations
 
-import ctypes
 import os
 import sys
 from collections.abc import Collection, Iterator, Mapping
@@ -86,6 +85,8 @@ def hide_environment() -> bool:
     """
     if not sys.platform.startswith("linux"):
         return False
+    import ctypes  # only a command of the command line needs it
+
     try:
         for start, size in _secrets_in(*_first_environment()):
             ctypes.memset(start, 0, size)
@@ -106,6 +107,8 @@ def _first_environment() -> tuple[int, int]:
 
 def _secrets_in(start: int, end: int) -> Iterator[tuple[int, int]]:
     """The address and size of each value there that is not harmless. The C library has a copy of its own by then."""
+    import ctypes
+
     place = start
     for entry in ctypes.string_at(start, end - start).split(b"\0") if 0 < start < end else ():
         name, equals, value = entry.partition(b"=")

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeAlias
+
+from msgspec import Struct
 
 from .._threads.background_loop import running_loop
 from ..cancellation import CancellationToken, Cause, Mode, Source
@@ -46,8 +47,7 @@ following: Final[ContextVar[RunFollower | None]] = ContextVar("quiesce_following
 """What follows the run whose task or tool is the caller: it follows the children of that run too."""
 
 
-@dataclass(frozen=True, slots=True)
-class AgentConfig:
+class AgentConfig(Struct, frozen=True):
     """What an agent is made with: the configuration of its runs, and what a run may be given instead."""
 
     run: RunConfig

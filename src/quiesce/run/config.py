@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal, NamedTuple, TypeAlias
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from ..billing.drain import DrainPool
 from ..billing.request_bill import BillingTerms
@@ -45,8 +47,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class RunConfig:
+class RunConfig(Struct, frozen=True):
     """What a run is started with. Never changes while it runs."""
 
     agent: str
@@ -123,8 +124,7 @@ class Handoff(NamedTuple):
     tool_name: str
 
 
-@dataclass(frozen=True, slots=True)
-class RunInput:
+class RunInput(Struct, frozen=True):
     """What a run begins with: a prompt, answers to what a person was asked, or the answer that was cut."""
 
     prompt: UserMessage | None = None

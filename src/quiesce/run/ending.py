@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ..cancellation import Cause, Mode
 from ..conversation.sealing import last_complete_turn
@@ -22,8 +24,7 @@ from .state import RunState
 from .undo import RunUndo
 
 
-@dataclass(frozen=True, slots=True)
-class Ending:
+class Ending(Struct, frozen=True):
     """Why a run ended, what it left in the conversation, and what it did not send."""
 
     reason: StopReason

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
+
+from msgspec import Struct
 
 from ..cancellation import Source
 from ..result import RunResult
@@ -26,8 +27,7 @@ class ChildRun(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Parent:
+class Parent(Struct, frozen=True):
     """The run that a child run belongs to, and the call of it that started the child."""
 
     state: RunState

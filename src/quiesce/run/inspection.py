@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from ..cancellation import Cause, Mode
 from ..phases import Phase
 from ..result import RunResult
 
 
-@dataclass(frozen=True, slots=True)
-class RunInspection:
+class RunInspection(Struct, frozen=True):
     """What a run is doing in one instant. It does not change when the run goes on.
 
     phase            what the run is doing

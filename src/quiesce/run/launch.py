@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import Any, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from .._threads.background_loop import running_loop
 from ..cancellation import CancellationToken
@@ -31,8 +33,7 @@ from .state import RunState
 from .stream_timeouts import StreamTimeouts
 
 
-@dataclass(frozen=True, slots=True)
-class RunDefaults:
+class RunDefaults(Struct, frozen=True):
     """What a call may leave to its agent: everything that `RunOptions` has, and the agent's configuration has not.
 
     Raises `ConfigurationError` for an `on_busy` or `on_prompt` that does not exist.

@@ -8,10 +8,11 @@ until a person raises the limit.
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from decimal import Decimal
 from functools import partial
 from typing import Final
+
+from msgspec.structs import replace
 
 from ..billing.meter import Budget, Meter
 from ..billing.request_bill import RequestBill

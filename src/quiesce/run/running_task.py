@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 from msgspec import structs
+from msgspec.structs import replace
 
 from ..conversation.conversation import TASK
 from ..limits import Limits

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import sys
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
@@ -206,6 +205,8 @@ def sandboxed(argv: Sequence[str], cwd: str) -> tuple[str, ...]:
 
     Raises `ToolError` when `bwrap` is not installed, or when `cwd` is /. The program is then not run.
     """
+    import shutil  # it brings the compressors of the standard library
+
     bwrap = shutil.which("bwrap")
     if bwrap is None:
         raise ToolError("The sandbox needs bwrap (bubblewrap), which is not installed. Nothing was run.")

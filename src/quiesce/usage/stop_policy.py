@@ -11,16 +11,17 @@ The user never waits for any of these: the run ends at once, and the entry is pr
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias, get_args
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ..errors import ConfigurationError
 
 StopAction: TypeAlias = Literal["hang_up", "drain", "lookup", "cancel_at_provider", "count"]
 
 
-@dataclass(frozen=True, slots=True)
-class RequestStopPolicy:
+class RequestStopPolicy(Struct, frozen=True):
     """An action, and the caps of what it leaves going in the background.
 
     seconds   how long one request may be followed; then it is cut, and its figures stay an estimate
