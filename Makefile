@@ -54,6 +54,7 @@ demo: $(VENV)/.local
 	@$(BIN)/python -m quiesce.demo
 
 test: $(VENV)/.dev
+	@$(BIN)/python -m compileall -q src bench tests || true
 	@$(BIN)/python -m pytest -n $(WORKERS) -m "not proof" || { \
 		echo; echo "Once more, one by one: what fails again is broken, what does not depends on the machine. Both are named."; \
 		$(BIN)/python -m pytest -m "not proof" --last-failed --last-failed-no-failures none --maxfail 20; }

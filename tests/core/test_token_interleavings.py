@@ -220,7 +220,13 @@ def test_every_instruction_of_a_tree_with_one_preemption(scenario):
     assert explore(scenario, files=FILES, preemptions=1, opcodes=True) > 50
 
 
-@pytest.mark.parametrize("scenario", SMALL, ids=lambda each: each.__name__)
+@pytest.mark.proof
+@pytest.mark.parametrize("scenario", SMALL[:-1], ids=lambda each: each.__name__)
+def test_every_line_of_more_with_two_preemptions(scenario):
+    assert explore(scenario, files=FILES, preemptions=2) > 200
+
+
+@pytest.mark.parametrize("scenario", SMALL[-1:], ids=lambda each: each.__name__)
 def test_every_line_with_two_preemptions(scenario):
     assert explore(scenario, files=FILES, preemptions=2) > 200
 

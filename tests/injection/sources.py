@@ -1,4 +1,4 @@
-"""The sources of the stops in `make test` for the longer workloads; `make proof` stops them from all."""
+"""The share of the stops that `make test` makes of the longer workloads; `make proof` makes them all."""
 
 from __future__ import annotations
 
@@ -6,3 +6,6 @@ from typing import Final
 
 # Each takes a way of its own into a run; the others share one of these.
 DIFFERENT_SOURCES: Final = ("task", "hook", "kill", "after_turn", "twice")
+
+# Every third point: a workload has several hundred, and neighbours mostly lie in the same await.
+SOME_POINTS: Final = 3

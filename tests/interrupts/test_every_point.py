@@ -6,7 +6,7 @@ import pytest
 
 from quiesce.testing import ALL_SOURCES, stop_everywhere
 
-from ..injection.sources import DIFFERENT_SOURCES
+from ..injection.sources import DIFFERENT_SOURCES, SOME_POINTS
 from .workloads import WORKLOADS
 
 pytestmark = [
@@ -17,9 +17,10 @@ pytestmark = [
 
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_stop_at_every_point(name: str) -> None:
-    report = stop_everywhere(WORKLOADS[name], sources=DIFFERENT_SOURCES, name=name)
+    """From the sources that take different ways into a run; from all of them, at all points, in `make proof`."""
+    report = stop_everywhere(WORKLOADS[name], sources=DIFFERENT_SOURCES, stride=SOME_POINTS, name=name)
     print(report)
-    assert report.runs > 30, "a workload that is hardly stopped proves nothing"
+    assert report.runs > 10, "a workload that is hardly stopped proves nothing"
 
 
 @pytest.mark.proof

@@ -49,7 +49,7 @@ def _at_points(executioner: Executioner, most: int) -> None:
 
 
 def test_at_every_named_point(executioner: Executioner) -> None:
-    _at_points(executioner, 3)
+    _at_points(executioner, 1)
 
 
 @pytest.mark.proof
@@ -69,7 +69,7 @@ def _at_random(executioner: Executioner, kills: int, seed: int) -> None:
 
 
 def test_at_random_moments(executioner: Executioner) -> None:
-    _at_random(executioner, 25, seed=1)
+    _at_random(executioner, 10, seed=1)
 
 
 @pytest.mark.proof
