@@ -12,6 +12,7 @@ from pydantic import BaseModel, Field, RootModel, model_validator
 
 from quiesce import Agent, RunError, tool
 from quiesce.errors import ConfigurationError, OutputInvalid
+from quiesce.run.output import OutputSpec
 from quiesce.testing import Call, Fail, Harness, Say, ScriptedModel, Stall, run_virtual, stop_everywhere
 
 pytestmark = pytest.mark.promise("P3")
@@ -187,6 +188,39 @@ def test_other_types_come_when_what_is_there_is_valid(output_type: Any) -> None:
         assert parts[-1] == (await run).output
         if output_type == list[City]:
             assert list(dict.fromkeys(len(part) for part in parts)) == [0, 1, 2]
+
+    run_virtual(main())
+
+
+def test_a_long_output_is_not_parsed_again_for_each_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = '{"name": "%s"}' % ("Paris " * 4_000)
+    parsed: list[int] = []
+    parse_partial = OutputSpec.parse_partial
+    monkeypatch.setattr(
+        OutputSpec, "parse_partial", lambda spec, text: parsed.append(len(text)) or parse_partial(spec, text)
+    )
+
+    class Name(BaseModel):
+        name: str
+
+    async def main() -> None:
+        agent = Agent(ScriptedModel([Say(whole, chunk=6, pause=0.001)]), output_type=Name)
+        parts = [part async for part in agent.start("go").partial_output()]
+        assert parts[-1].name == "Paris " * 4_000
+
+    run_virtual(main())
+    assert sum(parsed) < 120 * len(whole), "for each word it would be 2,000 times its length"
+
+
+def test_the_last_words_before_a_stop_are_in_the_last_part() -> None:
+    class Name(BaseModel):
+        name: str
+
+    async def main() -> None:
+        agent = Agent(ScriptedModel([Say('{"name": "' + "x" * 5_000), Say("yz"), Stall()]), output_type=Name)
+        run = agent.start("go")
+        asyncio.get_running_loop().call_later(1, run.cancel)
+        assert [part.name async for part in run.partial_output() if part.model_fields_set][-1].endswith("xyz")
 
     run_virtual(main())
 

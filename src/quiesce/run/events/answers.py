@@ -12,6 +12,7 @@ from ..state import RunState
 from ..waiting import outcome, raise_failure
 
 _T = TypeVar("_T")
+_SHARE: Final = 100
 
 
 class TextStream:
@@ -40,7 +41,8 @@ class PartialOutputs(Generic[_T]):
     """An async iterator over the structured output of a run, as far as it was written; the last one is the output.
 
     Each is different from the one before. It ends with the run, or raises its error. A run that was stopped ends it
-    with what there was. Raises `ConfigurationError` for a run without an `output_type`.
+    with what there was. The text is parsed again when it has grown by a hundredth, so that a long output costs no more
+    for each character than a short one. Raises `ConfigurationError` for a run without an `output_type`.
     """
 
     def __init__(self, state: RunState, events: AsyncIterator[Event]) -> None:
@@ -50,7 +52,9 @@ class PartialOutputs(Generic[_T]):
             )
         self._state: Final = state
         self._events: Final = events
-        self._text = ""
+        self._pieces: list[str] = []
+        self._length = 0
+        self._parsed_length = 0
         self._last: tuple[Any, ...] = ()
         self._ended = False
 
@@ -60,18 +64,29 @@ class PartialOutputs(Generic[_T]):
     async def __anext__(self) -> _T:
         async for event in self._events:
             if isinstance(event, ModelCallStarted):
-                self._text = ""
+                self._pieces, self._length, self._parsed_length = [], 0, 0
             elif isinstance(event, TextDelta):
-                self._text += event.text
-                found = self._parsed()
-                if found and found != self._last:
-                    self._last = found
-                    return found[0]
-        result = raise_failure(await outcome(self._state))
+                self._pieces.append(event.text)
+                self._length += len(event.text)
+                if (self._length - self._parsed_length) * _SHARE >= self._length and self._has_more():
+                    return self._last[0]
+        result = await outcome(self._state)
+        if not result.parsed and self._parsed_length < self._length and self._has_more():
+            return self._last[0]
+        raise_failure(result)
         if self._ended or not result.parsed or result.parsed == self._last:
             raise StopAsyncIteration
         self._ended = True
         return result.parsed[0]
+
+    def _has_more(self) -> bool:
+        """Whether the text shows something else than before, which is then the last."""
+        self._parsed_length = self._length
+        found = self._parsed()
+        if not found or found == self._last:
+            return False
+        self._last = found
+        return True
 
     def _parsed(self) -> tuple[Any, ...]:
         """The output as far as the text shows it; empty when nothing can."""
@@ -79,6 +94,6 @@ class PartialOutputs(Generic[_T]):
         if output is None:  # another agent continues, which has no output type
             return ()
         try:
-            return (output.parse_partial(self._text),)
+            return (output.parse_partial("".join(self._pieces)),)
         except OutputMismatch:
             return ()
