@@ -476,4 +476,10 @@ class UndoConflict(QuiesceError):
 
 
 class ServerProblem(QuiesceError):
-    """A Quiesce server could not be reached, or refused what was asked of it."""
+    """A Quiesce server could not be reached, or refused what was asked of it.
+
+    `status` is the HTTP status of a refusal, and `code` its name; without an answer they are 0 and empty.
+    """
+
+    status: int = 0
+    code: str = ""

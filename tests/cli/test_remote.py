@@ -128,3 +128,48 @@ def test_undo_of_a_run_that_is_at_rest_already(capsys: pytest.CaptureFixture[str
         assert main(["stop", run_id, "--undo", "--url", served.url]) == 0
         assert "book (call_1): undone" in capsys.readouterr().out
         assert rooms == []
+
+
+def test_attach_follows_a_run_of_a_server_and_logs_has_what_is_there(capsys: pytest.CaptureFixture[str]) -> None:
+    with serving(endless("Once upon a time. ", name="teller")) as served, served.client() as client:
+        run_id = start(client)
+        wait_for_text(client, run_id)
+        assert main(["logs", run_id[:8], "--url", served.url]) == 0
+        assert capsys.readouterr().out.startswith("Once upon a time. ")
+        assert main(["logs", run_id, "--json", "--url", served.url]) == 0
+        lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        assert [line["number"] for line in lines] == list(range(1, len(lines) + 1))
+        assert main(["logs", run_id, "--after", str(len(lines)), "--url", served.url]) == 0
+        assert capsys.readouterr().out == ""
+        assert main(["stop", run_id, "--wait", "--url", served.url]) == 0
+        capsys.readouterr()
+        assert main(["attach", run_id, "--url", served.url]) == 0
+        said = capsys.readouterr().out
+        assert said.startswith("Once upon a time. ")
+        assert f"Run {run_id} was stopped" in said
+
+
+@pytest.mark.promise("P9")
+def test_approve_shows_what_is_asked_and_answers_it(capsys: pytest.CaptureFixture[str]) -> None:
+    built: list[int] = []
+
+    @tool(requires_approval=True)
+    async def build(number: int) -> str:
+        built.append(number)
+        return f"built {number}"
+
+    agent = Agent(ScriptedModel([Call("build", {"number": 7})], then="Done."), tools=[build])
+    with serving(agent) as served, served.client() as client:
+        run_id = start(client)
+        served.at_rest(run_id)
+        assert main(["approve", run_id, "--url", served.url]) == 4  # there is no terminal to ask on
+        said = capsys.readouterr().err
+        assert "build(number=7) needs approval." in said
+        assert "--approve" in said
+        assert main(["approve", run_id, "--approve", "--url", served.url]) == 0
+        going_on = capsys.readouterr().out.split(":")[0]
+        assert main(["attach", going_on, "--url", served.url]) == 0
+        assert "Done." in capsys.readouterr().out
+        assert built == [7]
+        assert main(["approve", going_on, "--deny", "--url", served.url]) == 1
+        assert "asks nothing" in capsys.readouterr().out

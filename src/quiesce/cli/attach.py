@@ -1,62 +1,87 @@
-"""`quiesce attach RUN`: read the events of a run of a fleet, from wherever it runs."""
+"""`quiesce attach RUN` and `quiesce logs RUN`: the events of a run, from wherever it runs."""
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import sys
-from typing import Any
+from contextlib import aclosing
+from typing import TYPE_CHECKING
 
 from .main import Subparsers
-from .remote import add_store_option
-from .sanitize import call_line, clean, result_line
+from .remote import add_options, add_store_option, at_server, run_at_server, store_of
+from .show_events import show
+
+if TYPE_CHECKING:
+    from ..client import Client
+    from ..fleet.client import Fleet
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    """Describe the subcommand."""
-    parser = subparsers.add_parser("attach", help="follow a run of a fleet; Ctrl-C leaves it running")
-    parser.add_argument("id", metavar="RUN", help="the run's id, or the beginning of it")
-    add_store_option(parser, only=True)
-    parser.add_argument("--after", type=int, default=0, metavar="N", help="begin after event number N")
-    parser.add_argument("--json", action="store_true", help="one event per line, as JSON, with its number")
-    parser.set_defaults(run=run)
+    """Describe the subcommands."""
+    for name, about, follows in (
+        ("attach", "follow a run to its end; Ctrl-C leaves it running", True),
+        ("logs", "print the events of a run so far", False),
+    ):
+        parser = subparsers.add_parser(name, help=about)
+        parser.add_argument("id", metavar="RUN", help="the run's id, or the beginning of it")
+        add_options(parser)
+        add_store_option(parser)
+        parser.add_argument("--after", type=int, default=0, metavar="N", help="begin after event number N")
+        parser.add_argument("--json", action="store_true", help="one event per line, as JSON, with its number")
+        if follows:
+            parser.set_defaults(run=run, follow=True)
+        else:
+            parser.add_argument("-f", "--follow", action="store_true", help="follow the run to its end")
+            parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the events to the end of the run, and of the runs that go on with it."""
-    from ..fleet.client import Fleet
-    from .fleet_store import chosen_run, in_fleet
-
-    async def follow(fleet: Fleet) -> int:
-        run_id, after = (await chosen_run(fleet, options.id)).id, options.after
-        while run_id:
-            async for number, event in fleet.events(run_id, after):
-                _show(run_id, number, event, as_json=options.json)
-            ended = await fleet.rest(run_id)
-            run_id, after = "" if ended is None else ended.restarted_as, 0
-        return 0
-
+    """Print the events, and with `follow` those that come, also of the runs that go on with this one in a fleet."""
     try:
-        return in_fleet(options, follow)
+        if store_of(options) is None:
+            return at_server(options, lambda client: _at_server(client, options))
+        from .fleet_store import in_fleet
+
+        return in_fleet(options, lambda fleet: _in_fleet(fleet, options))
     except KeyboardInterrupt:
         print(file=sys.stderr)
         return 130
 
 
-def _show(run_id: str, number: int, event: Any, *, as_json: bool) -> None:
-    from ..events import RunEnded, TextDelta, ToolEnded, ToolStarted
-    from ..sessions.journal.rows import encode
+async def _at_server(client: Client, options: argparse.Namespace) -> int:
+    run = await run_at_server(client, options.id)
+    if run.last_event <= options.after and not options.follow:
+        return 0
+    async with aclosing(client.stream_events(run.id, after=options.after)) as events:
+        async for each in events:
+            show(run.id, each.number, each.event, as_json=options.json)
+            if each.number >= run.last_event and not options.follow:
+                break
+    return 0
 
-    if as_json:
-        print(f'{{"run":"{run_id}","number":{number},"event":{encode(event).decode()}}}', flush=True)
-        return
-    match event:
-        case TextDelta(text):
-            print(clean(text), end="", flush=True)
-        case ToolStarted(call):
-            print(f"\n> {call_line(call.name, call.arguments)}", flush=True)
-        case ToolEnded(result):
-            print(result_line(result), flush=True)
-        case RunEnded(receipt=receipt):
-            print(f"\n{clean(str(receipt))}", flush=True)
-        case _:
-            pass
+
+async def _in_fleet(fleet: Fleet, options: argparse.Namespace) -> int:
+    from .fleet_store import chosen_run
+
+    run_id, after = (await chosen_run(fleet, options.id)).id, options.after
+    while run_id and options.follow:
+        async for number, event in fleet.events(run_id, after):
+            show(run_id, number, event, as_json=options.json)
+        ended = await fleet.rest(run_id)
+        run_id, after = "" if ended is None else ended.restarted_as, 0
+    if not options.follow:
+        await _so_far(fleet, run_id, options)
+    return 0
+
+
+async def _so_far(fleet: Fleet, run_id: str, options: argparse.Namespace) -> None:
+    """Print the events that are there, in the pieces in which the store gives them."""
+    enough = asyncio.Event()
+    enough.set()
+    seen, after = -1, options.after
+    while seen < after:
+        seen = after
+        async for number, event in fleet.events(run_id, after, until=enough):
+            show(run_id, number, event, as_json=options.json)
+            after = number

@@ -9,7 +9,7 @@ import time
 from typing import Any, Final
 
 from .main import Subparsers
-from .remote import add_options, add_store_option, connected, store_of
+from .remote import add_options, add_store_option, at_server, store_of
 from .sanitize import clean, one_line
 
 _STATES: Final = ("queued", "running", "stopping", "ended", "crashed")
@@ -52,9 +52,13 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _of_server(options: argparse.Namespace) -> list[dict[str, Any]]:
-    query = {"state": options.state, "session": options.session, "limit": options.limit}
-    with connected(options) as server:
-        return server.get("/runs", {name: value for name, value in query.items() if value is not None})["runs"]
+    from msgspec import to_builtins
+
+    runs = at_server(
+        options,
+        lambda client: client.list_runs(state=options.state, session=options.session, limit=options.limit),
+    )
+    return to_builtins(runs)
 
 
 def _of_fleet(options: argparse.Namespace) -> list[dict[str, Any]]:

@@ -1,15 +1,20 @@
-"""The HTTP client of the commands."""
+"""The server that a command is for."""
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import os
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager
-from typing import Any, Final
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ..errors import ServerProblem
 
+if TYPE_CHECKING:
+    from ..client import Client
+    from ..server.schemas import RunView
+
+_T = TypeVar("_T")
 DEFAULT_URL: Final = "http://127.0.0.1:8765"
 URL_VARIABLE: Final = "QUIESCE_URL"
 KEY_VARIABLE: Final = "QUIESCE_API_KEY"
@@ -35,59 +40,27 @@ def store_of(options: argparse.Namespace) -> str | None:
     return options.store or os.environ.get(STORE_VARIABLE)
 
 
-class Remote:
-    """Requests to one server. Raises `ServerProblem` for every failure."""
+def at_server(options: argparse.Namespace, command: Callable[[Client], Coroutine[Any, Any, _T]]) -> _T:
+    """Run a command with the server that the options and the environment name. Raises `ServerProblem`."""
+    from ..client import Client
 
-    def __init__(self, client: Any, url: str) -> None:
-        self._client: Final = client
-        self._url: Final = url
+    async def main() -> _T:
+        url = options.url or os.environ.get(URL_VARIABLE) or DEFAULT_URL
+        async with Client(url, options.key or os.environ.get(KEY_VARIABLE)) as client:
+            return await command(client)
 
-    def get(self, path: str, query: Mapping[str, Any]) -> dict[str, Any]:
-        """GET; returns the JSON of the response."""
-        return self._json("GET", path, params=dict(query), timeout=10.0)
-
-    def post(self, path: str, query: Mapping[str, Any], body: dict[str, Any], *, timeout: float) -> dict[str, Any]:
-        """POST; returns the JSON of the response."""
-        return self._json("POST", path, params=dict(query), json=body, timeout=timeout)
-
-    def _json(self, method: str, path: str, **options: Any) -> dict[str, Any]:
-        import httpx2
-
-        try:
-            response = self._client.request(method, path, **options)
-        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-            raise ServerProblem(
-                f"No answer from {self._url}: {error or type(error).__name__}.",
-                todo=f"Check that `quiesce serve` runs there; --url or {URL_VARIABLE} names another address.",
-            ) from error
-        try:
-            answer: Any = response.json()
-        except ValueError:
-            answer = None
-        if response.is_success and isinstance(answer, dict):
-            return answer  # pyright: ignore[reportUnknownVariableType]
-        raise _refusal(response.status_code, answer, self._url)
+    return asyncio.run(main())
 
 
-def _refusal(status: int, answer: Any, url: str) -> ServerProblem:
-    try:
-        error = answer["error"]
-        return ServerProblem(str(error["message"]), todo=str(error["todo"]))
-    except (KeyError, TypeError):
-        return ServerProblem(f"{url} answered HTTP {status}, but not like a Quiesce server.")
-
-
-@contextmanager
-def connected(options: argparse.Namespace) -> Generator[Remote]:
-    """The server that the options and the environment name."""
-    import httpx2
-
-    url = options.url or os.environ.get(URL_VARIABLE) or DEFAULT_URL
-    key = options.key or os.environ.get(KEY_VARIABLE)
-    headers = {} if not key else {"Authorization": f"Bearer {key}"}
-    try:
-        client = httpx2.Client(base_url=url, headers=headers)
-    except (ValueError, httpx2.InvalidURL) as error:
-        raise ServerProblem(f"{url!r} is not the address of a server: {error}.") from error
-    with client:
-        yield Remote(client, url)
+async def run_at_server(client: Client, wanted: str) -> RunView:
+    """The run whose id is this, or begins with it. Raises `ServerProblem` when there is none, or more than one."""
+    known = await client.list_runs(limit=1000)
+    found = [each for each in known if each.id == wanted] or [each for each in known if each.id.startswith(wanted)]
+    match found:
+        case [only]:
+            return only
+        case []:
+            raise ServerProblem(f"There is no run {wanted!r}.", todo="`quiesce ps --all` lists them.")
+        case _:
+            names = ", ".join(each.id for each in found)
+            raise ServerProblem(f"{wanted!r} is ambiguous: {names}.", todo="Write more of the id.")

@@ -46,7 +46,7 @@ def check_terminal(options: argparse.Namespace) -> None:
 
 def how_to_answer(interrupts: tuple[Interrupt, ...], session: str | None) -> str:
     """What the run waits for, and what to do about it."""
-    lines = [f"It waits for a person: {_title(each)}" for each in interrupts]
+    lines = [f"It waits for a person: {waiting_for(each)}" for each in interrupts]
     if session is None:
         lines.append("It was not kept. Use --session NAME to answer later, or --approve, --deny or --ask.")
     else:
@@ -54,7 +54,8 @@ def how_to_answer(interrupts: tuple[Interrupt, ...], session: str | None) -> str
     return clean("\n".join(lines))
 
 
-def _title(asked: Interrupt) -> str:
+def waiting_for(asked: Interrupt) -> str:
+    """What an interrupt asks, in a sentence."""
     match asked.kind:
         case "approval":
             return f"{call_line(asked.tool_name, asked.arguments, _WIDEST)} needs approval."
@@ -70,7 +71,7 @@ def _words(reason: Any) -> str:
 
 def _ask(asked: Interrupt) -> object:
     """Ask on the terminal. Ctrl-C and the end of the input leave the question open."""
-    print(clean(f"\n{_title(asked)}"), file=sys.stderr)
+    print(clean(f"\n{waiting_for(asked)}"), file=sys.stderr)
     if asked.preview:
         print(clean(asked.preview), file=sys.stderr)
     if asked.kind == "question":

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import Any, Final
-
-import msgspec
+from typing import TYPE_CHECKING, Final
 
 from ..cancellation import Mode
-from ..errors import ServerProblem
-from ..receipt import Receipt
 from .main import Subparsers
-from .remote import Remote, add_options, add_store_option, connected, store_of
+from .remote import add_options, add_store_option, at_server, run_at_server, store_of
 from .sanitize import clean
+
+if TYPE_CHECKING:
+    from ..client import Client
 
 REQUESTED: Final = 0
 NOT_AT_REST: Final = 3
@@ -57,50 +56,34 @@ def run(options: argparse.Namespace) -> int:
         return in_fleet(options, lambda fleet: stop_runs(fleet, options))
     if options.agent is not None:
         options.usage_error("--agent needs --all and --store")
+    return at_server(options, lambda client: _stop_all(client, options))
+
+
+async def _stop_all(client: Client, options: argparse.Namespace) -> int:
+    if options.all:
+        known = await client.list_runs(limit=1000)
+        chosen = [each.id for each in known if each.state not in _AT_REST]
+    else:
+        chosen = [(await run_at_server(client, wanted)).id for wanted in options.runs]
     code = REQUESTED
-    with connected(options) as server:
-        for run_id in _chosen(server, options):
-            code = max(code, _stop(server, run_id, options))
+    for run_id in chosen:
+        code = max(code, await _stop(client, run_id, options))
     return code
 
 
-def _chosen(server: Remote, options: argparse.Namespace) -> list[str]:
-    known = server.get("/runs", {"limit": 1000})["runs"]
-    if options.all:
-        return [each["id"] for each in known if each["state"] not in _AT_REST]
-    return [_full_id(wanted, [each["id"] for each in known]) for wanted in options.runs]
-
-
-def _full_id(wanted: str, known: list[str]) -> str:
-    if wanted in known:
-        return wanted
-    found = [each for each in known if each.startswith(wanted)]
-    match found:
-        case [only]:
-            return only
-        case []:
-            raise ServerProblem(f"There is no run {wanted!r}.", todo="`quiesce ps --all` lists them.")
-        case _:
-            raise ServerProblem(f"{wanted!r} is ambiguous: {', '.join(found)}.", todo="Write more of the id.")
-
-
-def _stop(server: Remote, run_id: str, options: argparse.Namespace) -> int:
-    body: dict[str, Any] = {"mode": options.mode, "reason": options.reason}
-    if options.undo:
-        body["undo"] = True
-    query = {} if options.wait is None else {"wait": options.wait}
-    answer = server.post(f"/runs/{run_id}/cancel", query, body, timeout=10.0 + (options.wait or 0.0))
-    receipt = answer.get("receipt")
-    if options.undo and receipt is not None and not answer["accepted"]:  # it had ended before
-        return _undo(server, run_id, options)
-    if receipt is not None:
-        print(clean(str(msgspec.convert(receipt, Receipt))))
+async def _stop(client: Client, run_id: str, options: argparse.Namespace) -> int:
+    undo = True if options.undo else None
+    answer = await client.cancel_run(run_id, options.reason, mode=Mode(options.mode), undo=undo, wait=options.wait)
+    if options.undo and answer.receipt is not None and not answer.accepted:  # it had ended before
+        return await _undo(client, run_id, options)
+    if answer.receipt is not None:
+        print(clean(str(answer.receipt)))
         return REQUESTED
-    if answer["run"]["state"] in _AT_REST:
+    if answer.run.state in _AT_REST:
         print(f"{run_id}: was at rest already.")
         return REQUESTED
-    waiting = ", ".join(answer["run"]["waiting_for"])
-    word = "stopping" if answer["accepted"] else "stopping already"
+    waiting = ", ".join(answer.run.waiting_for)
+    word = "stopping" if answer.accepted else "stopping already"
     print(clean(f"{run_id}: {word}, waiting for {waiting}." if waiting else f"{run_id}: {word}."))
     if options.wait is None:
         return REQUESTED
@@ -108,12 +91,12 @@ def _stop(server: Remote, run_id: str, options: argparse.Namespace) -> int:
     return NOT_AT_REST
 
 
-def _undo(server: Remote, run_id: str, options: argparse.Namespace) -> int:
+async def _undo(client: Client, run_id: str, options: argparse.Namespace) -> int:
     """Undo an ended run; returns 3 when that takes longer than the wait."""
     wait = 30.0 if options.wait is None else options.wait
-    answer = server.post(f"/runs/{run_id}/undo", {"wait": wait}, {}, timeout=10.0 + wait)
-    print(clean(str(msgspec.convert(answer["receipt"], Receipt))))
-    if answer["is_done"]:
+    receipt, is_done = await client.undo_run(run_id, wait=wait)
+    print(clean(str(receipt)))
+    if is_done:
         return REQUESTED
     print(f"quiesce: the undo of {run_id} is still in progress after {wait:g} s.", file=sys.stderr)
     return NOT_AT_REST

@@ -3,24 +3,6 @@
 Needs the extra `serve`: `pip install "quiesce[serve]"`.
 """
 
-from .app import Application, create_app
-from .deps import RunRequest
-from .keys import Keys, add_key, hash_key, keys_from_file, new_key
-from .listener import serve
-from .mount import mount, stop_on_disconnect
-from .settings import Settings
+from .._lazy_names import lazy_names
 
-__all__ = [
-    "Application",
-    "Keys",
-    "RunRequest",
-    "Settings",
-    "add_key",
-    "create_app",
-    "hash_key",
-    "keys_from_file",
-    "mount",
-    "new_key",
-    "serve",
-    "stop_on_disconnect",
-]
+__getattr__, __dir__, __all__ = lazy_names(__name__, globals())  # pyright: ignore[reportUnsupportedDunderAll]

@@ -48,7 +48,7 @@ def document(settings: Settings) -> _Json:
         "info": {
             "title": "Quiesce",
             "version": __version__,
-            "description": "AnyAgent runs that can be stopped at any instant, and what is left is true.",
+            "description": "Agent runs that can be stopped at any instant, and what is left is true.",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "paths": _paths(settings.max_wait),

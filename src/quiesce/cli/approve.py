@@ -1,0 +1,65 @@
+"""`quiesce approve RUN`: answer what a run of a server asks a person."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING, Final
+
+from ..interrupts import Approve, Deny
+from .main import Subparsers
+from .remote import add_options, at_server, run_at_server
+from .run_answers import add_options as add_answer_options
+from .run_answers import answers_to, check_terminal, has_answers, waiting_for
+from .sanitize import clean
+
+if TYPE_CHECKING:
+    from ..client import Client
+
+NOTHING_ASKED: Final = 1
+STILL_WAITING: Final = 4
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    """Describe the subcommand."""
+    parser = subparsers.add_parser("approve", help="answer what a run asks: approvals, questions and limits")
+    parser.add_argument("id", metavar="RUN", help="the run's id, or the beginning of it")
+    add_options(parser)
+    add_answer_options(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Answer, and print the run that goes on; returns 4 when something still waits for an answer."""
+    if not has_answers(options):
+        options.ask = sys.stdin.isatty()
+    check_terminal(options)
+    return at_server(options, lambda client: _answer(client, options))
+
+
+async def _answer(client: Client, options: argparse.Namespace) -> int:
+    run = await run_at_server(client, options.id)
+    if not run.interrupts:
+        print(clean(f"{run.id} asks nothing."))
+        return NOTHING_ASKED
+    answers = answers_to(run.interrupts, options)
+    left = tuple(each for each in run.interrupts if each.id not in answers)
+    for each in left:
+        print(clean(f"It waits for a person: {waiting_for(each)}"), file=sys.stderr)
+    if not answers:
+        print("Use --approve, --deny or --ask.", file=sys.stderr)
+        return STILL_WAITING
+    going_on = await client.resume_run(run.id, {name: _sent(answer) for name, answer in answers.items()})
+    print(clean(f"{going_on.id}: goes on. `quiesce attach {going_on.id}` follows it."))
+    return STILL_WAITING if left else 0
+
+
+def _sent(answer: object) -> object:
+    """An answer as the server takes it."""
+    match answer:
+        case Approve(arguments):
+            return {"type": "approve", "arguments": arguments}
+        case Deny(reason):
+            return {"type": "deny", "reason": reason}
+        case _:
+            return answer

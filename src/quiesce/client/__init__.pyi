@@ -1,0 +1,3 @@
+from .client import Client as Client
+from .event_stream import EventGap as EventGap
+from .event_stream import NumberedEvent as NumberedEvent

@@ -1,0 +1,12 @@
+from .app import Application as Application
+from .app import create_app as create_app
+from .deps import RunRequest as RunRequest
+from .keys import Keys as Keys
+from .keys import add_key as add_key
+from .keys import hash_key as hash_key
+from .keys import keys_from_file as keys_from_file
+from .keys import new_key as new_key
+from .listener import serve as serve
+from .mount import mount as mount
+from .mount import stop_on_disconnect as stop_on_disconnect
+from .settings import Settings as Settings
