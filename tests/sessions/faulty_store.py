@@ -71,6 +71,11 @@ class FaultyStore:
             answer.set_exception(gone)
         return answer
 
+    @property
+    def has_pending(self) -> bool:
+        """Whether `land()` or `answer()` would do anything."""
+        return bool(self._held or self._unanswered)
+
     def land(self, *, backwards: bool = False) -> None:
         """What was held up is written now."""
         held, self._held = self._held, []

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from quiesce import Agent, Session
 from quiesce.conversation.validity import faults
-from quiesce.errors import SessionBusy
+from quiesce.errors import SessionBusy, SessionNotFound
 from quiesce.events import AnswerEnd, AnswerStart, Event, RunEnded, StoreFailed, TextDelta
 from quiesce.messages import AssistantMessage
 from quiesce.models.base import ModelRequest
@@ -62,17 +62,28 @@ class Process:
 class World:
     """A session, the process that uses it now and those that did, and all that readers have seen."""
 
-    def __init__(self, inner: SessionStore, *, name: str = "s", on_store_failure: Any = "stop") -> None:
+    def __init__(
+        self,
+        inner: SessionStore,
+        *,
+        name: str = "s",
+        on_store_failure: Any = "stop",
+        used: SessionStore | None = None,
+    ) -> None:
+        """`used` is the store that processes use when it is not `inner`, which looks at the same place."""
         self.inner = inner
+        self.used = used or inner
         self.name = name
         self._mode = on_store_failure
         self._numbers = itertools.count(1)
-        self.processes = [Process(inner, name, on_store_failure)]
+        self.processes = [Process(self.used, name, on_store_failure)]
         self.seen: dict[str, list[Event]] = {}
         self.excused: set[str] = set()
         """Runs that went on in memory, and said so, in a process that is gone or was overtaken."""
         self.promised: list[str] = []
         """The answers of runs that were reported as saved."""
+        self.saved: set[str] = set()
+        """The runs that were reported as saved."""
         self.stored: tuple[Any, ...] = ()
 
     @property
@@ -104,6 +115,7 @@ class World:
         process = self.now
         process.run, process.model.words = None, asyncio.Queue()
         if result.receipt.saved:
+            self.saved.add(result.run_id)
             self.promised += [
                 each.text for each in result.new_messages if isinstance(each, AssistantMessage) and each.text
             ]
@@ -154,7 +166,7 @@ class World:
         for run_id in self.seen:
             self._excuse(run_id)
         self._let_lease_expire()
-        self.processes.append(Process(self.inner, self.name, self._mode))
+        self.processes.append(Process(self.used, self.name, self._mode))
 
     def _excuse(self, run_id: str) -> None:
         if any(isinstance(event, StoreFailed) for event in self.seen[run_id]):
@@ -164,8 +176,9 @@ class World:
         """By giving it back for its holder, who cannot."""
         from quiesce.sessions.records import Lease
 
-        for info in self.inner.sessions().result():
-            if info.name == self.name and info.holder is not None:
+        with suppress(SessionNotFound):
+            info = self.inner.load(self.name).result().info
+            if info.holder is not None:
                 lease = Lease(info.name, info.id, info.fence, info.revision, 30.0, info.holder.owner)
                 self.inner.release(lease).result()
 
@@ -187,9 +200,11 @@ class World:
 
     async def look(self) -> None:
         """Nothing that was stored is changed or gone, and whoever reads it gets a valid conversation."""
-        if not any(info.name == self.name for info in self.inner.sessions().result()):
+        try:
+            stored = decode_messages(self.inner.load(self.name).result().messages)
+        except SessionNotFound:
+            assert not self.stored
             return
-        stored = decode_messages(self.inner.load(self.name).result().messages)
         assert stored[: len(self.stored)] == self.stored, "something was overwritten"
         self.stored = stored
         session = Session(self.name, self.inner)
@@ -214,16 +229,18 @@ class World:
         text = "".join(message.text for message in self.stored if isinstance(message, AssistantMessage))
         for answer in self.promised:
             assert text.count(answer) == 1, (answer, text)
+        statuses = {run.run_id: run.status for run in self.inner.runs(self.name).result()}
+        assert set(statuses.values()) <= {"ended", "crashed"}
+        assert {run_id for run_id in self.saved if statuses[run_id] != "ended"} == set()
         for run_id, events in self.seen.items():
-            await self._check_seen(run_id, events, text)
-        assert {run.status for run in self.inner.runs(self.name).result()} <= {"ended", "crashed"}
+            await self._check_seen(run_id, events, text, statuses)
 
-    async def _check_seen(self, run_id: str, events: list[Event], text: str) -> None:
+    async def _check_seen(self, run_id: str, events: list[Event], text: str, statuses: dict[str, str]) -> None:
         told = [event for event in events if not isinstance(event, RunEnded)]
         words = "".join(event.text for event in told if isinstance(event, TextDelta))
         if run_id in self.excused:
             return
-        if run_id not in {run.run_id for run in self.inner.runs(self.name).result()}:
+        if run_id not in statuses:
             assert not words, "it never got the session, and yet it spoke"
             return
         assert words in text, ("seen and lost", run_id, words, text)
@@ -231,6 +248,7 @@ class World:
         shown = [event for event in told if not isinstance(event, StoreFailed)]
         kept = [event for event in stored if not isinstance(event, StoreFailed)]
         assert kept[: len(shown)] == shown, ("shown and not stored", run_id)
+        assert sum(isinstance(event, RunEnded) for event in kept) == (statuses[run_id] == "ended")
 
     async def close(self) -> None:
         """Leave nothing behind."""
@@ -238,3 +256,6 @@ class World:
             if process.run is not None and not process.run.done:
                 process.run.cancel("over")
                 await process.run.stopped()
+        self._let_lease_expire()
+        with suppress(SessionNotFound):
+            await asyncio.wrap_future(self.inner.delete(self.name))
