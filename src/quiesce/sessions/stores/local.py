@@ -63,10 +63,11 @@ class LocalStore(MemoryStore):
             raise
         except OSError as error:
             raise StoreUnavailable(
-                f"{self.url}: {type(error).__name__}: {error}.", todo="Check what the store needs, then prompt again."
+                todo="Check what the store needs, then prompt again.",
+                detail=f"{self.url}: {type(error).__name__}: {error}.",
             ) from error
         except Exception as error:
-            raise StoreError(f"{self.url}: {type(error).__name__}: {error}.") from error
+            raise StoreError(detail=f"{self.url}: {type(error).__name__}: {error}.") from error
 
     def _forget_content(self) -> None:
         for name in tuple(self._loaded):
