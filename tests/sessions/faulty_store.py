@@ -39,7 +39,7 @@ class FaultyStore:
     def __getattr__(self, name: str) -> Any:
         """Everything but writes: as it is."""
         method = getattr(self._inner, name)
-        if not callable(method) or name == "watch":
+        if not callable(method) or name == "subscribe":
             return method
 
         def call(*args: Any, **options: Any) -> Any:

@@ -85,6 +85,7 @@ class World:
         self.saved: set[str] = set()
         """The runs that were reported as saved."""
         self.stored: tuple[Any, ...] = ()
+        self._revision = -1
 
     @property
     def now(self) -> Process:
@@ -201,10 +202,14 @@ class World:
     async def look(self) -> None:
         """Nothing that was stored is changed or gone, and whoever reads it gets a valid conversation."""
         try:
-            stored = decode_messages(self.inner.load(self.name).result().messages)
+            snapshot = self.inner.load(self.name).result()
         except SessionNotFound:
             assert not self.stored
             return
+        if snapshot.info.revision == self._revision:
+            return
+        self._revision = snapshot.info.revision
+        stored = decode_messages(snapshot.messages)
         assert stored[: len(self.stored)] == self.stored, "something was overwritten"
         self.stored = stored
         session = Session(self.name, self.inner)

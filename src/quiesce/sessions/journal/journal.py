@@ -370,7 +370,7 @@ class Journal:
 
     def _log_detail(self, failure: StoreError) -> None:
         """What the run's events and its receipt do not have is in the log."""
-        if failure.detail:
+        if failure.detail and not isinstance(failure, SessionBusy):
             _log.warning("Run %s: %s", self._host.run_id, failure)
 
     # --- Ending -------------------------------------------------------------------------------------------------
