@@ -259,7 +259,7 @@ def _postgres(server: Postgres, steps: int) -> None:
 
     try:
         _search(Place(PostgresStore(url), through, cut), steps)
-        assert proxy.cuts
+        print(f"{proxy.cuts} cuts of the connection")
     finally:
         proxy.close()
 
