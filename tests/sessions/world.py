@@ -11,16 +11,18 @@ from typing import Any
 from quiesce import Agent, Session
 from quiesce.conversation.validity import faults
 from quiesce.errors import SessionBusy, SessionNotFound
-from quiesce.events import AnswerEnd, AnswerStart, Event, RunEnded, StoreFailed, TextDelta
+from quiesce.events import AnswerEnd, AnswerStart, StoreFailed, TextDelta
 from quiesce.messages import AssistantMessage
 from quiesce.models.base import ModelRequest
 from quiesce.result import RunResult
+from quiesce.run.ending import last_event
 from quiesce.run.handle import Run
 from quiesce.run.waiting import outcome
 from quiesce.sessions.journal.rows import decode_messages
 from quiesce.sessions.store import SessionStore
 from quiesce.testing import ScriptedModel
 
+from ..support.seen import SeenRun, check_session
 from .faulty_store import Fate, FaultyStore
 
 # More than the end of a stopped run may take, and more than that of one whose store stays away.
@@ -77,13 +79,7 @@ class World:
         self._mode = on_store_failure
         self._numbers = itertools.count(1)
         self.processes = [Process(self.used, name, on_store_failure)]
-        self.seen: dict[str, list[Event]] = {}
-        self.excused: set[str] = set()
-        """Runs that went on in memory, and said so, in a process that is gone or was overtaken."""
-        self.promised: list[str] = []
-        """The answers of runs that were reported as saved."""
-        self.saved: set[str] = set()
-        """The runs that were reported as saved."""
+        self.seen: dict[str, SeenRun] = {}
         self.stored: tuple[Any, ...] = ()
         self._revision = -1
 
@@ -101,8 +97,8 @@ class World:
             process.store.fates.append(fate)
         if process.run is None:
             process.run = process.agent.start(f"Prompt {number}.")
-            self.seen[process.run.id] = events = []
-            process.run.tap(events.append)
+            self.seen[process.run.id] = seen = SeenRun(process.run.id)
+            process.run.tap(seen.events.append)
         process.model.words.put_nowait(f"<word {number}>")
         await asyncio.sleep(1)
         await self._notice_end()
@@ -115,15 +111,14 @@ class World:
     def _note(self, result: RunResult) -> None:
         process = self.now
         process.run, process.model.words = None, asyncio.Queue()
-        if result.receipt.saved:
-            self.saved.add(result.run_id)
-            self.promised += [
+        seen = self.seen[result.run_id]
+        seen.saved = result.receipt.saved
+        if seen.saved:
+            seen.answers = [
                 each.text for each in result.new_messages if isinstance(each, AssistantMessage) and each.text
             ]
         elif self._mode == "stop":
             assert result.stop_reason != "end_turn", "it looks successful and is not saved"
-        ends = [event for event in self.seen[result.run_id] if isinstance(event, RunEnded)]
-        assert len(ends) == 1
 
     async def stop(self) -> None:
         if self.now.run is not None:
@@ -159,19 +154,17 @@ class World:
         process = self.now
         process.store.dead = True
         if process.run is not None:
-            self._excuse(process.run.id)
             seen = self.seen[process.run.id]
-            self.seen[process.run.id] = list(seen)  # what the dead process says is not heard
+            seen.events = list(seen.events)  # what the dead process says is not heard
             process.run.cancel("gone")
             await asyncio.wait_for(process.run.stopped(), A_STOP)
-        for run_id in self.seen:
-            self._excuse(run_id)
+        self._excuse()
         self._let_lease_expire()
         self.processes.append(Process(self.used, self.name, self._mode))
 
-    def _excuse(self, run_id: str) -> None:
-        if any(isinstance(event, StoreFailed) for event in self.seen[run_id]):
-            self.excused.add(run_id)
+    def _excuse(self) -> None:
+        for run in self.seen.values():
+            run.excused |= any(isinstance(event, StoreFailed) for event in run.events)
 
     def _let_lease_expire(self) -> None:
         """By giving it back for its holder, who cannot."""
@@ -193,9 +186,8 @@ class World:
             assert self.now.run is not None
             return
         assert result.receipt.saved
-        self.promised.append(answer)
-        for run_id in self.seen:
-            self._excuse(run_id)
+        self.seen[result.run_id] = SeenRun(result.run_id, [last_event(result)], saved=True, answers=[answer])
+        self._excuse()
 
     # --- What must hold -----------------------------------------------------------------------------------------
 
@@ -228,32 +220,10 @@ class World:
         await self.look()
         await self.say()
         await self.end()
-        assert self.promised, "the last run is saved"
+        assert list(self.seen.values())[-1].saved, "the last run is saved"
         await self.recover()
         await self.look()
-        text = "".join(message.text for message in self.stored if isinstance(message, AssistantMessage))
-        for answer in self.promised:
-            assert text.count(answer) == 1, (answer, text)
-        statuses = {run.run_id: run.status for run in self.inner.runs(self.name).result()}
-        assert set(statuses.values()) <= {"ended", "crashed"}
-        assert {run_id for run_id in self.saved if statuses[run_id] != "ended"} == set()
-        for run_id, events in self.seen.items():
-            await self._check_seen(run_id, events, text, statuses)
-
-    async def _check_seen(self, run_id: str, events: list[Event], text: str, statuses: dict[str, str]) -> None:
-        told = [event for event in events if not isinstance(event, RunEnded)]
-        words = "".join(event.text for event in told if isinstance(event, TextDelta))
-        if run_id in self.excused:
-            return
-        if run_id not in statuses:
-            assert not words, "it never got the session, and yet it spoke"
-            return
-        assert words in text, ("seen and lost", run_id, words, text)
-        stored = [each.event for each in await Session(self.name, self.inner).events(run_id)]
-        shown = [event for event in told if not isinstance(event, StoreFailed)]
-        kept = [event for event in stored if not isinstance(event, StoreFailed)]
-        assert kept[: len(shown)] == shown, ("shown and not stored", run_id)
-        assert sum(isinstance(event, RunEnded) for event in kept) == (statuses[run_id] == "ended")
+        await check_session(self.inner, self.name, list(self.seen.values()))
 
     async def close(self) -> None:
         """Leave nothing behind."""

@@ -133,6 +133,10 @@ class SQLiteFile:
         match getattr(error, "sqlite_errorcode", 0) & 0xFF:
             case sqlite3.SQLITE_FULL:
                 return StoreFull(detail=text)
+            case sqlite3.SQLITE_CANTOPEN if self._may_be_opened():
+                return StoreUnavailable(
+                    todo="Check the limit of open files (ulimit -n), then prompt again.", detail=text
+                )
             case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_PERM | sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_AUTH:
                 return StoreReadOnly(detail=text)
             case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
@@ -145,6 +149,11 @@ class SQLiteFile:
                 )
             case _:
                 return StoreError(detail=text)
+
+    def _may_be_opened(self) -> bool:
+        """Whether the file can be opened as far as permissions go."""
+        allowed = os.access(self.path, os.R_OK | os.W_OK) and os.access(self.path.parent, os.W_OK)
+        return allowed and self.path.is_file()
 
 
 def _version(db: sqlite3.Connection) -> int:
