@@ -84,9 +84,12 @@ class WorkerProcess:
 
     def _collect(self) -> None:
         assert self.process.stderr is not None
+        half_made = False
         for line in self.process.stderr:
             self.said = [*self.said[-40:], line.decode(errors="replace")]
-            if line.startswith((b"Traceback", b"Task ", b"Exception", b"Future exception", b"Fatal")):
+            # Python's own words about an event loop that could not be made for lack of descriptors.
+            half_made = b"BaseEventLoop.__del__" in line or (half_made and line.startswith((b"Traceback", b" ")))
+            if line.startswith((b"Traceback", b"Task ", b"Exception", b"Future exc", b"Fatal")) and not half_made:
                 self.odd.append(line.decode())
 
     def tell(self, command: str) -> None:
@@ -185,7 +188,7 @@ class Adversary:
 
     async def check(self, store: SessionStore) -> None:
         for worker in (*self.gone, *self.workers):
-            assert not worker.odd, worker.odd[:3]
+            assert not worker.odd, (worker.odd[:3], "".join(worker.said))
         assert [worker.left for worker in self.workers] == [(0, 0)] * len(self.workers)
         seen: dict[str, list[SeenRun]] = {}
         for session, run in (each for worker in (*self.gone, *self.workers) for each in worker.seen.values()):

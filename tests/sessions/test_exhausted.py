@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import resource
 import threading
@@ -14,6 +15,8 @@ import pytest
 
 from quiesce import Agent, Session
 from quiesce.errors import SessionNotFound, StoreUnavailable
+from quiesce.sessions.records import holder
+from quiesce.sessions.store import SessionStore
 from quiesce.sessions.stores.sqlite import SQLiteStore
 from quiesce.testing import Say, ScriptedModel
 
@@ -61,10 +64,11 @@ def test_a_store_is_away_and_comes_back(nothing_free: object, tmp_path: Path) ->
     store.close().result()
 
 
+# Python's own words about an event loop that it could make only half of.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("nothing_free", [no_threads, no_descriptors])
-def test_a_run_goes_on_when_threads_and_files_can_be_had_again(nothing_free: object, tmp_path: Path) -> None:
+def test_a_run_goes_on_when_threads_and_files_can_be_had_again(nothing_free: object, store: SessionStore) -> None:
     async def main() -> None:
-        store = SQLiteStore(tmp_path / "s.db")
         run = Agent(ScriptedModel(Say("One two three.", pause=0.05)), session=Session("s", store)).start("Go")
         async for _ in run:
             break
@@ -75,3 +79,12 @@ def test_a_run_goes_on_when_threads_and_files_can_be_had_again(nothing_free: obj
         await asyncio.wrap_future(store.close())
 
     asyncio.run(main())
+    gc.collect()
+
+
+def test_a_process_without_descriptors_is_still_known_by_its_start() -> None:
+    """Otherwise other processes cannot see that it has ended, or take it for one that has."""
+    before = holder("ann")
+    with no_descriptors():
+        assert holder("ann") == before
+    assert not before.is_gone

@@ -132,7 +132,8 @@ class LocalStore(MemoryStore):
             return
         held.holder, held.fence = None, held.fence + 1
         raise LeaseLost(
-            f"Another process has written session {session!r}, and {self.url} is for the sessions of one process.",
+            f"Another process has written session {session!r}, and the store is for the sessions of one process.",
+            detail=f"It is {self.url}.",
             todo="Use SQLite or Postgres for several processes, or give your store the methods of SessionStore.",
         )
 

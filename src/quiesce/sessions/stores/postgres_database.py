@@ -44,9 +44,13 @@ class PostgresDatabase:
         return self.loop().run_until_complete(self._perform(access, operation))
 
     def loop(self) -> asyncio.AbstractEventLoop:
-        """The loop of the store's thread."""
+        """The loop of the store's thread. Raises `StoreUnavailable` when there is no descriptor for it."""
         if self._loop is None:
-            self._loop = asyncio.new_event_loop()
+            try:
+                self._loop = asyncio.new_event_loop()
+            except OSError as error:
+                todo = "Check the limit of open files (ulimit -n), then prompt again."
+                raise StoreUnavailable(todo=todo, detail=f"{self.url}: {error}.") from error
         return self._loop
 
     async def connect(self) -> Any:

@@ -6,9 +6,10 @@ import queue
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
-from ...errors import StoreUnavailable
+from ...errors import StoreError, StoreUnavailable
 
 _T = TypeVar("_T")
 Job: TypeAlias = Callable[[], None]
@@ -108,7 +109,8 @@ class StoreThread:
 
     def _next(self) -> Job | None:
         if self._listener is not None and self._listener.wanted:
-            return self._listener.wait(self._jobs)
+            with suppress(StoreError):  # no descriptor is free for it: it is tried again after the next job
+                return self._listener.wait(self._jobs)
         try:
             return self._jobs.get(timeout=IDLE)
         except queue.Empty:
