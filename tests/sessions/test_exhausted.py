@@ -7,6 +7,7 @@ import gc
 import os
 import resource
 import threading
+import tracemalloc  # noqa: F401, what pytest imports when Python complains, and could not without descriptors
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
