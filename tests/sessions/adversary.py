@@ -189,7 +189,8 @@ class Adversary:
     async def check(self, store: SessionStore) -> None:
         for worker in (*self.gone, *self.workers):
             assert not worker.odd, (worker.odd[:3], "".join(worker.said))
-        assert [worker.left for worker in self.workers] == [(0, 0)] * len(self.workers)
+        left = [worker.left for worker in self.workers]
+        assert left == [(0, 0)] * len(left), f"threads and descriptors that are left: {left}"
         seen: dict[str, list[SeenRun]] = {}
         for session, run in (each for worker in (*self.gone, *self.workers) for each in worker.seen.values()):
             seen.setdefault(session, []).append(run)

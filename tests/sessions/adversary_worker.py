@@ -23,6 +23,7 @@ time.time = lambda: _real_time() + _world["clock"]  # before anything else is im
 threading.Thread.start = _start
 
 import asyncio  # noqa: E402
+import gc  # noqa: E402
 import os  # noqa: E402
 import random  # noqa: E402
 import sys  # noqa: E402
@@ -69,7 +70,10 @@ class Worker:
         async with asyncio.timeout(20):
             while threading.active_count() > threads:
                 await asyncio.sleep(0.05)
-        tell("left", threading.active_count() - threads, len(os.listdir("/proc/self/fd")) - files)
+        gc.collect()
+        left = os.listdir("/proc/self/fd")
+        print([os.readlink(f"/proc/self/fd/{each}") for each in left[:-1]], file=sys.stderr)
+        tell("left", threading.active_count() - threads, len(left) - files)
 
     async def _import_everything(self) -> None:
         """Modules that are imported when they are needed first cannot be imported without descriptors."""
