@@ -387,10 +387,32 @@ class GuardrailTripped(QuiesceError):
 
 
 class StoreError(RunError):
-    """A session could not be read or written. What was reported as saved is still there."""
+    """A session could not be read or written. What was reported as saved is still there.
 
+    `what` is stored and sent to clients. `detail` is for the operator: where the store is, and the text of its driver.
+    """
+
+    happened = "The store failed."
     kept = "Everything that was reported as saved is in the store; what came after it is in the result only."
     retryable: bool = False
+    detail = ""
+
+    def __init__(self, what: str = "", *, kept: str = "", todo: str = "", detail: str = "") -> None:
+        self.detail = detail
+        super().__init__(what or self.happened, kept=kept, todo=todo)
+
+    @property
+    def public(self) -> str:
+        """The text without `detail`."""
+        return super().__str__()
+
+    def __str__(self) -> str:
+        return " ".join(part for part in (self.what, self.detail, self.kept, self.todo) if part)
+
+
+def public_text(error: BaseException) -> str:
+    """The text of an error for records and clients: nothing of where the store is."""
+    return error.public if isinstance(error, StoreError) else str(error)
 
 
 class SessionBusy(StoreError, ConversationBusy):
@@ -405,8 +427,10 @@ class SessionBusy(StoreError, ConversationBusy):
         self.expires_in = expires_in
         self.overtaken = False
         """Whether a newer prompt has asked all that came before it to stop."""
+        self.detail = f"It is held by {holder}."
         QuiesceError.__init__(
-            self, f"Session {session!r} is held by {holder}; its lease runs for another {max(0.0, expires_in):.0f} s."
+            self,
+            f"Another process is using session {session!r}; its lease runs for another {max(0.0, expires_in):.0f} s.",
         )
 
 
@@ -419,18 +443,21 @@ class LeaseLost(StoreError):
 class StoreFull(StoreError):
     """There is no room left where the store writes."""
 
+    happened = "There is no room left where the store writes."
     todo = "Free some space and prompt again."
 
 
 class StoreReadOnly(StoreError):
     """The store may not be written."""
 
+    happened = "The store may not be written."
     todo = "Check the permissions of the file and its folder, or of the database role."
 
 
 class StoreUnavailable(StoreError):
     """The store cannot be reached, or does not answer. Writes are tried again for a while before this is raised."""
 
+    happened = "The store cannot be reached, is locked, or does not answer."
     retryable = True
     todo = "Check that the database is up, then prompt again."
 
@@ -438,6 +465,7 @@ class StoreUnavailable(StoreError):
 class StoreDamaged(StoreError):
     """What is in the store is not what was written there."""
 
+    happened = "What is in the store is not what was written there."
     kept = "Nothing was changed."
     todo = "Restore the file from a copy, or import an export of the session."
 

@@ -67,6 +67,11 @@ class Postgres:
     def url(self, database: str = "postgres") -> str:
         return f"postgresql://postgres@/{database}?host={self._folder}"
 
+    @property
+    def socket(self) -> str:
+        """Where it listens."""
+        return str(self._folder / ".s.PGSQL.5432")
+
     def new_database(self) -> str:
         name = f"quiesce_{os.getpid()}_{next(_databases)}"
         self._call("createdb", "-h", str(self._folder), "-U", "postgres", name)

@@ -39,7 +39,7 @@ class FaultyStore:
     def __getattr__(self, name: str) -> Any:
         """Everything but writes: as it is."""
         method = getattr(self._inner, name)
-        if not callable(method) or name == "watch":
+        if not callable(method) or name == "subscribe":
             return method
 
         def call(*args: Any, **options: Any) -> Any:
@@ -70,6 +70,11 @@ class FaultyStore:
         elif fate == "fails":
             answer.set_exception(gone)
         return answer
+
+    @property
+    def has_pending(self) -> bool:
+        """Whether `land()` or `answer()` would do anything."""
+        return bool(self._held or self._unanswered)
 
     def land(self, *, backwards: bool = False) -> None:
         """What was held up is written now."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any
@@ -20,6 +21,7 @@ from quiesce.sessions.records import Lease, WriteBatch, holder
 from quiesce.sessions.stores.memory import MemoryStore
 from quiesce.testing import Call, Pause, Say, ScriptedModel, Stall, run_virtual
 
+from .faulty_store import FaultyStore
 from .kit import echo, stored
 
 pytestmark = pytest.mark.promise("P9")
@@ -241,3 +243,28 @@ def test_what_is_left_of_a_run_that_could_not_be_saved_can_start_another_agent(a
         assert (await other.invoke_async("And now?")).text == "Hello."
 
     run_virtual(main())
+
+
+@pytest.mark.promise("P5")
+def test_a_recovery_that_fails_after_its_time_is_not_logged_as_forgotten(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        store = MemoryStore()
+        crashed = FaultyStore(store)
+        run = Agent(ScriptedModel([Say("One."), Stall()]), session=Session("s", crashed)).start("Go")
+        async for event in run:
+            if isinstance(event, TextDelta):
+                crashed.dead = True
+                run.cancel("gone")
+        store._sessions["s"].expires = 0.0
+        slow = FaultyStore(store)
+        slow.usual = "late"
+        with pytest.raises(StoreUnavailable):
+            await Agent(ScriptedModel("Two."), session=Session("s", slow)).invoke_async("Go")
+        store._sessions["s"].expires = 0.0
+        store.acquire("s", holder("thief"), seconds=1000).result()
+        slow.land()
+        await asyncio.sleep(1)
+
+    run_virtual(main())
+    gc.collect()
+    assert "never retrieved" not in caplog.text

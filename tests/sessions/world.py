@@ -5,22 +5,24 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from quiesce import Agent, Session
 from quiesce.conversation.validity import faults
-from quiesce.errors import SessionBusy
-from quiesce.events import AnswerEnd, AnswerStart, Event, RunEnded, StoreFailed, TextDelta
+from quiesce.errors import SessionBusy, SessionNotFound
+from quiesce.events import AnswerEnd, AnswerStart, StoreFailed, TextDelta
 from quiesce.messages import AssistantMessage
 from quiesce.models.base import ModelRequest
 from quiesce.result import RunResult
+from quiesce.run.ending import last_event
 from quiesce.run.handle import Run
 from quiesce.run.waiting import outcome
 from quiesce.sessions.journal.rows import decode_messages
 from quiesce.sessions.store import SessionStore
 from quiesce.testing import ScriptedModel
 
+from ..support.seen import SeenRun, check_session
 from .faulty_store import Fate, FaultyStore
 
 # More than the end of a stopped run may take, and more than that of one whose store stays away.
@@ -62,18 +64,24 @@ class Process:
 class World:
     """A session, the process that uses it now and those that did, and all that readers have seen."""
 
-    def __init__(self, inner: SessionStore, *, name: str = "s", on_store_failure: Any = "stop") -> None:
+    def __init__(
+        self,
+        inner: SessionStore,
+        *,
+        name: str = "s",
+        on_store_failure: Any = "stop",
+        used: SessionStore | None = None,
+    ) -> None:
+        """`used` is the store that processes use when it is not `inner`, which looks at the same place."""
         self.inner = inner
+        self.used = used or inner
         self.name = name
         self._mode = on_store_failure
         self._numbers = itertools.count(1)
-        self.processes = [Process(inner, name, on_store_failure)]
-        self.seen: dict[str, list[Event]] = {}
-        self.excused: set[str] = set()
-        """Runs that went on in memory, and said so, in a process that is gone or was overtaken."""
-        self.promised: list[str] = []
-        """The answers of runs that were reported as saved."""
+        self.processes = [Process(self.used, name, on_store_failure)]
+        self.seen: dict[str, SeenRun] = {}
         self.stored: tuple[Any, ...] = ()
+        self._revision = -1
 
     @property
     def now(self) -> Process:
@@ -89,8 +97,8 @@ class World:
             process.store.fates.append(fate)
         if process.run is None:
             process.run = process.agent.start(f"Prompt {number}.")
-            self.seen[process.run.id] = events = []
-            process.run.tap(events.append)
+            self.seen[process.run.id] = seen = SeenRun(process.run.id)
+            process.run.tap(seen.events.append)
         process.model.words.put_nowait(f"<word {number}>")
         await asyncio.sleep(1)
         await self._notice_end()
@@ -103,14 +111,14 @@ class World:
     def _note(self, result: RunResult) -> None:
         process = self.now
         process.run, process.model.words = None, asyncio.Queue()
-        if result.receipt.saved:
-            self.promised += [
+        seen = self.seen[result.run_id]
+        seen.saved = result.receipt.saved
+        if seen.saved:
+            seen.answers = [
                 each.text for each in result.new_messages if isinstance(each, AssistantMessage) and each.text
             ]
         elif self._mode == "stop":
             assert result.stop_reason != "end_turn", "it looks successful and is not saved"
-        ends = [event for event in self.seen[result.run_id] if isinstance(event, RunEnded)]
-        assert len(ends) == 1
 
     async def stop(self) -> None:
         if self.now.run is not None:
@@ -146,26 +154,25 @@ class World:
         process = self.now
         process.store.dead = True
         if process.run is not None:
-            self._excuse(process.run.id)
             seen = self.seen[process.run.id]
-            self.seen[process.run.id] = list(seen)  # what the dead process says is not heard
+            seen.events = list(seen.events)  # what the dead process says is not heard
             process.run.cancel("gone")
             await asyncio.wait_for(process.run.stopped(), A_STOP)
-        for run_id in self.seen:
-            self._excuse(run_id)
+        self._excuse()
         self._let_lease_expire()
-        self.processes.append(Process(self.inner, self.name, self._mode))
+        self.processes.append(Process(self.used, self.name, self._mode))
 
-    def _excuse(self, run_id: str) -> None:
-        if any(isinstance(event, StoreFailed) for event in self.seen[run_id]):
-            self.excused.add(run_id)
+    def _excuse(self) -> None:
+        for run in self.seen.values():
+            run.excused |= any(isinstance(event, StoreFailed) for event in run.events)
 
     def _let_lease_expire(self) -> None:
         """By giving it back for its holder, who cannot."""
         from quiesce.sessions.records import Lease
 
-        for info in self.inner.sessions().result():
-            if info.name == self.name and info.holder is not None:
+        with suppress(SessionNotFound):
+            info = self.inner.load(self.name).result().info
+            if info.holder is not None:
                 lease = Lease(info.name, info.id, info.fence, info.revision, 30.0, info.holder.owner)
                 self.inner.release(lease).result()
 
@@ -179,17 +186,22 @@ class World:
             assert self.now.run is not None
             return
         assert result.receipt.saved
-        self.promised.append(answer)
-        for run_id in self.seen:
-            self._excuse(run_id)
+        self.seen[result.run_id] = SeenRun(result.run_id, [last_event(result)], saved=True, answers=[answer])
+        self._excuse()
 
     # --- What must hold -----------------------------------------------------------------------------------------
 
     async def look(self) -> None:
         """Nothing that was stored is changed or gone, and whoever reads it gets a valid conversation."""
-        if not any(info.name == self.name for info in self.inner.sessions().result()):
+        try:
+            snapshot = self.inner.load(self.name).result()
+        except SessionNotFound:
+            assert not self.stored
             return
-        stored = decode_messages(self.inner.load(self.name).result().messages)
+        if snapshot.info.revision == self._revision:
+            return
+        self._revision = snapshot.info.revision
+        stored = decode_messages(snapshot.messages)
         assert stored[: len(self.stored)] == self.stored, "something was overwritten"
         self.stored = stored
         session = Session(self.name, self.inner)
@@ -208,29 +220,10 @@ class World:
         await self.look()
         await self.say()
         await self.end()
-        assert self.promised, "the last run is saved"
+        assert list(self.seen.values())[-1].saved, "the last run is saved"
         await self.recover()
         await self.look()
-        text = "".join(message.text for message in self.stored if isinstance(message, AssistantMessage))
-        for answer in self.promised:
-            assert text.count(answer) == 1, (answer, text)
-        for run_id, events in self.seen.items():
-            await self._check_seen(run_id, events, text)
-        assert {run.status for run in self.inner.runs(self.name).result()} <= {"ended", "crashed"}
-
-    async def _check_seen(self, run_id: str, events: list[Event], text: str) -> None:
-        told = [event for event in events if not isinstance(event, RunEnded)]
-        words = "".join(event.text for event in told if isinstance(event, TextDelta))
-        if run_id in self.excused:
-            return
-        if run_id not in {run.run_id for run in self.inner.runs(self.name).result()}:
-            assert not words, "it never got the session, and yet it spoke"
-            return
-        assert words in text, ("seen and lost", run_id, words, text)
-        stored = [each.event for each in await Session(self.name, self.inner).events(run_id)]
-        shown = [event for event in told if not isinstance(event, StoreFailed)]
-        kept = [event for event in stored if not isinstance(event, StoreFailed)]
-        assert kept[: len(shown)] == shown, ("shown and not stored", run_id)
+        await check_session(self.inner, self.name, list(self.seen.values()))
 
     async def close(self) -> None:
         """Leave nothing behind."""
@@ -238,3 +231,6 @@ class World:
             if process.run is not None and not process.run.done:
                 process.run.cancel("over")
                 await process.run.stopped()
+        self._let_lease_expire()
+        with suppress(SessionNotFound):
+            await asyncio.wrap_future(self.inner.delete(self.name))

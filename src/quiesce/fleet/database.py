@@ -97,15 +97,15 @@ class FleetDatabase:
         try:
             yield
         except (OSError, TimeoutError, self.asyncpg.InterfaceError) as error:
-            raise StoreUnavailable(f"{self.url}: {type(error).__name__}: {error}.") from error
+            raise StoreUnavailable(detail=f"{self.url}: {type(error).__name__}: {error}.") from error
         except self.asyncpg.PostgresError as error:
             away = str(error.sqlstate or "")[:2] in ("08", "57", "53", "40", "55", "25")
-            raise (StoreUnavailable if away else StoreError)(f"{self.url}: {error}.") from error
+            raise (StoreUnavailable if away else StoreError)(detail=f"{self.url}: {error}.") from error
         except Exception as error:
             if not type(error).__module__.startswith("asyncpg"):
                 raise
             # A connection that breaks in the middle of a message confuses the driver.
-            raise StoreUnavailable(f"{self.url}: {type(error).__name__}: {error}.") from error
+            raise StoreUnavailable(detail=f"{self.url}: {type(error).__name__}: {error}.") from error
 
     async def close(self) -> None:
         """Close the connections. The next call opens others."""

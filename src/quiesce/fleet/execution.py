@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from ..agent import AnyAgent
 from ..cancellation import Cause, Mode
-from ..errors import InterruptError, LeaseLost, QuiesceError, StoreDamaged, StoreError
+from ..errors import InterruptError, LeaseLost, QuiesceError, StoreDamaged, StoreError, public_text
 from ..interrupts import Approve, Deny
 from ..messages import UserMessage
 from ..receipt import Receipt
@@ -123,7 +123,7 @@ class Execution:
             handle = await self._launch(session)
         except QuiesceError as error:
             _log.error("run %s cannot be started: %s", run.id, error)
-            failed = run_table.unbegun_receipt(run.id, Cause("caller", str(error)))
+            failed = run_table.unbegun_receipt(run.id, Cause("caller", public_text(error)))
             failed.stop_reason = "error"
             return failed, error
         self._handle = handle

@@ -28,7 +28,7 @@ import anyio
 from ..agent import AnyAgent
 from ..as_tool import tool_name
 from ..cancellation import CancellationToken, Source
-from ..errors import ConfigurationError, QuiesceError
+from ..errors import ConfigurationError, QuiesceError, public_text
 from ..events import MessageAdded, ToolStarted
 from ..messages import AssistantMessage
 from ..processes.environment import hide_environment
@@ -166,7 +166,7 @@ class AgentServer:
         try:
             run = agent.start(prompt, conversation=conversation, owner=owner)
         except QuiesceError as error:
-            return _error_result(str(error))
+            return _error_result(public_text(error))
         self._runs.add(run)
         unregister = _stop_on_disconnect(run, context)
         try:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from ..cancellation import Cause, Mode
 from ..conversation.sealing import last_complete_turn
-from ..errors import StoreError
+from ..errors import StoreError, public_text
 from ..events import RunEnded
 from ..messages import AssistantMessage, Message, Outcome, UserMessage
 from ..phases import Phase
@@ -113,7 +113,7 @@ def build_receipt(state: RunState, ending: Ending) -> Receipt:
         asked_during=ending.asked_during,
         limits=limit_uses(state),
         saved=ending.saved,
-        unsaved="" if ending.unsaved is None else str(ending.unsaved),
+        unsaved="" if ending.unsaved is None else ending.unsaved.public,
         task=ending.task if state.family.parent is None else None,
     )
 
@@ -148,7 +148,7 @@ def latency(cause: Cause | None) -> float | None:
 def last_event(result: RunResult) -> RunEnded:
     """The event that tells readers how the run ended."""
     error = result.error
-    failure = (None, None) if error is None else (str(error), type(error).__name__)
+    failure = (None, None) if error is None else (public_text(error), type(error).__name__)
     return RunEnded(result.stop_reason, result.receipt, *failure)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, Protocol
 
+from ..errors import public_text
 from ..events import (
     Event,
     ReasoningDelta,
@@ -117,7 +118,7 @@ class LiveRun:
             interrupts=self.interrupts,
             usage=usage_view(self._ledger.usage),
             text_tail=self._text_tail,
-            error=None if result is None or result.error is None else str(result.error),
+            error=None if result is None or result.error is None else public_text(result.error),
             on_disconnect=self.info.on_disconnect,
             last_event=self.log.last,
             undoable=self._undoable,

@@ -45,8 +45,18 @@ class Holder(Struct, frozen=True):
 
 def holder(owner: str) -> Holder:
     """This process, as the holder of a session."""
-    pid, space = os.getpid(), _process_space()
-    return Holder(owner, socket.gethostname(), pid, f"{space}/{pid}/{_started_at(pid)}" if space else "")
+    pid = os.getpid()
+    if pid not in _this_process:
+        space, started = _process_space(), _started_at(pid)
+        if not space or not started:
+            return Holder(owner, socket.gethostname(), pid)
+        _this_process.clear()
+        _this_process[pid] = f"{space}/{pid}/{started}"
+    return Holder(owner, socket.gethostname(), pid, _this_process[pid])
+
+
+_this_process: Final[dict[int, str]] = {}
+"""What identifies this process, by its pid, which another has after a fork. Read once: that needs a descriptor."""
 
 
 def _process_space() -> str:

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from .._exact import exact
 from ..conversation.answer import well_formed
+from ..errors import public_text
 from ..messages import Document, Image, Outcome, ResultContent, Text, ToolCall, ToolResult
 from ..processes.plain_values import array_text
 from .tool_return import ToolReturn
@@ -51,7 +52,7 @@ def with_changed_arguments(result: ToolResult, changed: dict[str, Any] | None) -
 
 def describe_error(error: BaseException) -> str:
     """An exception in one line, for the model."""
-    text = str(error)
+    text = public_text(error)
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 

@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any, ClassVar, Final, Generic, TypedDict, TypeVar
 
 import anyio
+import anyio.lowlevel
 import httpx2
 import msgspec
 
@@ -32,6 +33,8 @@ _T = TypeVar("_T")
 DEFAULT_TIMEOUT: Final = httpx2.Timeout(600.0, connect=15.0)
 # How much of an error's body is read. A provider that fails may send one without end.
 _LONGEST_ERROR: Final = 64 * 1024
+# The same for a body that is compressed, though that was not asked for: a byte may stand for a thousand.
+_LONGEST_PACKED_ERROR: Final = 4 * 1024
 # After the end of an answer its usage may follow; so long is waited for that.
 _TAIL: Final = 5.0
 # After the very last event only the end of the HTTP body follows. Reading it lets the connection be used again.
@@ -211,17 +214,19 @@ def headers_in(variable: str) -> dict[str, str]:
 async def _bound_error(response: httpx2.Response) -> None:
     """Bound the body of a response that is an error, before the SDK or this module reads it whole."""
     if response.is_error and isinstance(response.stream, httpx2.AsyncByteStream):
-        response.stream = _BoundedBody(response.stream)
+        most = _LONGEST_PACKED_ERROR if "content-encoding" in response.headers else _LONGEST_ERROR
+        response.stream = _BoundedBody(response.stream, most)
 
 
 class _BoundedBody(httpx2.AsyncByteStream):
     """The beginning of a body, as much as an explanation can need."""
 
-    def __init__(self, whole: httpx2.AsyncByteStream) -> None:
+    def __init__(self, whole: httpx2.AsyncByteStream, most: int) -> None:
         self._whole: Final = whole
+        self._most: Final = most
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        left = _LONGEST_ERROR
+        left = self._most
         async for data in self._whole:
             yield data[:left]
             left -= len(data)
@@ -244,7 +249,7 @@ class _Answer:
     async def deltas(self) -> AsyncGenerator[Delta]:
         response, decoder, feed = self._response, self._decoder, self._decoder.feed
         # Without compression the bytes need no decoding.
-        body = response.aiter_bytes() if "content-encoding" in response.headers else response.aiter_raw()
+        body = _unpacked(response) if "content-encoding" in response.headers else response.aiter_raw()
         failure: ModelError | None = None
         yield AnswerStart(request_id_of(response.headers))
         try:
@@ -307,6 +312,13 @@ class _Answer:
             await self._response.aclose()
         with suppress(Exception):
             await deltas.aclose()
+
+
+async def _unpacked(response: httpx2.Response) -> AsyncIterator[bytes]:
+    """A compressed body. One read may be unpacked to very much: the loop goes on after each piece of it."""
+    async for data in response.aiter_bytes():
+        yield data
+        await anyio.lowlevel.checkpoint()
 
 
 def _cut(response: httpx2.Response) -> None:

@@ -15,7 +15,7 @@ from .json_values import as_dict, as_list
 _T = TypeVar("_T")
 
 # No provider sends an event this long; a stream of garbage without line ends does.
-LONGEST_EVENT: Final = 64 * 1024 * 1024
+LONGEST_EVENT: Final = 16 * 1024 * 1024
 
 
 class Decoder(Protocol):

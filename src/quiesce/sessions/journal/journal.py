@@ -8,6 +8,7 @@ are delivered to the readers. `durable()` waits until everything so far is saved
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 # Seconds for which a failing write is retried, before the run stops or goes on in memory.
 STORE_TIMEOUT: Final = 10.0
+_log: Final = logging.getLogger("quiesce")
 
 
 def ended_too_soon() -> StoreUnavailable:
@@ -326,7 +328,7 @@ class Journal:
 
     def _on_failure(self, batch: WriteBatch, error: BaseException) -> None:
         """Retry for a while if that can help; else stop the run, or let it go on in memory."""
-        failure = error if isinstance(error, StoreError) else StoreError(f"The store failed: {error!r}.")
+        failure = error if isinstance(error, StoreError) else StoreError(detail=repr(error))
         if self.state is State.FAILED:
             return
         if isinstance(failure, LeaseLost):
@@ -353,16 +355,23 @@ class Journal:
         """Go on in memory. Readers get events at once, and the write is retried at intervals."""
         self.state, self.error = State.DEGRADED, failure
         self.add = self._add_and_begin
-        self.add(StoreFailed(str(failure)))
+        self._log_detail(failure)
+        self.add(StoreFailed(failure.public))
         self._saved.wake_all()
 
     def _end_with(self, failure: StoreError) -> None:
         if self.state is not State.CLOSED:
             self.state, self.error = State.FAILED, failure
+            self._log_detail(failure)
             self._timer.cancel()
             self._deadline.clear()
             self._saved.wake_all()
             self._host.fail(failure)
+
+    def _log_detail(self, failure: StoreError) -> None:
+        """What the run's events and its receipt do not have is in the log."""
+        if failure.detail and not isinstance(failure, SessionBusy):
+            _log.warning("Run %s: %s", self._host.run_id, failure)
 
     # --- Ending -------------------------------------------------------------------------------------------------
 

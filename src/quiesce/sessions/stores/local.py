@@ -63,10 +63,11 @@ class LocalStore(MemoryStore):
             raise
         except OSError as error:
             raise StoreUnavailable(
-                f"{self.url}: {type(error).__name__}: {error}.", todo="Check what the store needs, then prompt again."
+                todo="Check what the store needs, then prompt again.",
+                detail=f"{self.url}: {type(error).__name__}: {error}.",
             ) from error
         except Exception as error:
-            raise StoreError(f"{self.url}: {type(error).__name__}: {error}.") from error
+            raise StoreError(detail=f"{self.url}: {type(error).__name__}: {error}.") from error
 
     def _forget_content(self) -> None:
         for name in tuple(self._loaded):
@@ -131,7 +132,8 @@ class LocalStore(MemoryStore):
             return
         held.holder, held.fence = None, held.fence + 1
         raise LeaseLost(
-            f"Another process has written session {session!r}, and {self.url} is for the sessions of one process.",
+            f"Another process has written session {session!r}, and the store is for the sessions of one process.",
+            detail=f"It is {self.url}.",
             todo="Use SQLite or Postgres for several processes, or give your store the methods of SessionStore.",
         )
 

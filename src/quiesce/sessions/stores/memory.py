@@ -212,7 +212,7 @@ class MemoryStore:
     def _existing(self, session: str) -> HeldSession:
         held = self._find(session)
         if held is None:
-            raise SessionNotFound(f"There is no session {session!r} in {self.url}.")
+            raise SessionNotFound(f"There is no session {session!r}.")
         return held
 
     def _held(self, lease: Lease) -> HeldSession:

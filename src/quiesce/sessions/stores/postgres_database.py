@@ -44,9 +44,13 @@ class PostgresDatabase:
         return self.loop().run_until_complete(self._perform(access, operation))
 
     def loop(self) -> asyncio.AbstractEventLoop:
-        """The loop of the store's thread."""
+        """The loop of the store's thread. Raises `StoreUnavailable` when there is no descriptor for it."""
         if self._loop is None:
-            self._loop = asyncio.new_event_loop()
+            try:
+                self._loop = asyncio.new_event_loop()
+            except OSError as error:
+                todo = "Check the limit of open files (ulimit -n), then prompt again."
+                raise StoreUnavailable(todo=todo, detail=f"{self.url}: {error}.") from error
         return self._loop
 
     async def connect(self) -> Any:
@@ -90,8 +94,9 @@ class PostgresDatabase:
             version = await db.fetchval("SELECT max(version) FROM quiesce_schema") or 0
             if version > len(POSTGRES_MIGRATIONS):
                 raise StoreError(
-                    f"{self.url} was written by a newer Quiesce (schema {version}, this one knows"
+                    f"The store was written by a newer Quiesce (schema {version}, this one knows"
                     f" {len(POSTGRES_MIGRATIONS)}).",
+                    detail=f"It is {self.url}.",
                     kept="Nothing was changed.",
                     todo="Update Quiesce.",
                 )
@@ -109,7 +114,7 @@ class PostgresDatabase:
             raise
         except (OSError, TimeoutError, self._asyncpg.InterfaceError) as error:
             self._drop_connection()
-            raise StoreUnavailable(f"{self.url}: {type(error).__name__}: {error}.") from error
+            raise StoreUnavailable(detail=f"{self.url}: {type(error).__name__}: {error}.") from error
         except self._asyncpg.PostgresError as error:
             self._drop_connection()
             raise self._explain(error) from error
@@ -117,21 +122,21 @@ class PostgresDatabase:
             broken = self._connection is None or self._connection.is_closed()
             self._drop_connection()
             kind = StoreUnavailable if broken else StoreError
-            raise kind(f"{self.url}: {type(error).__name__}: {error}.") from error
+            raise kind(detail=f"{self.url}: {type(error).__name__}: {error}.") from error
 
     def _explain(self, error: Any) -> StoreError:
         text = f"{self.url}: {error}."
         match str(error.sqlstate or "")[:2], error.sqlstate:
             case _, "53100" | "54000":
-                return StoreFull(text)
+                return StoreFull(detail=text)
             case _, "25006" | "42501":
-                return StoreReadOnly(text)
+                return StoreReadOnly(detail=text)
             case "08" | "57" | "53" | "40" | "55", _:
-                return StoreUnavailable(text)
+                return StoreUnavailable(detail=text)
             case "XX", _:
-                return StoreDamaged(text)
+                return StoreDamaged(detail=text)
             case _:
-                return StoreError(text)
+                return StoreError(detail=text)
 
     def _drop_connection(self) -> None:
         connection, self._connection = self._connection, None

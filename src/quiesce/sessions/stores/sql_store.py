@@ -76,7 +76,7 @@ class SQLStore:
     ) -> Operation[_T]:
         info = yield from sql_sessions.find_session(session, locked=locked)
         if info is None:
-            raise SessionNotFound(f"There is no session {session!r} in {self.url}.")
+            raise SessionNotFound(f"There is no session {session!r}.", detail=f"It was looked for in {self.url}.")
         return (yield from then(info))
 
     # --- Coordination -------------------------------------------------------------------------------------------

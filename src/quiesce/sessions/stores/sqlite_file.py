@@ -84,7 +84,7 @@ class SQLiteFile:
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
-            raise StoreReadOnly(f"The folder of {self.path} cannot be made: {error.strerror}.") from error
+            raise StoreReadOnly(detail=f"The folder of {self.path} cannot be made: {error.strerror}.") from error
         with suppress(OSError):  # only a new file: closing one that is in use would drop SQLite's locks
             os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         db = sqlite3.connect(self.path, timeout=_LOCK_TIMEOUT, isolation_level=None, check_same_thread=False)
@@ -104,7 +104,8 @@ class SQLiteFile:
         while (version := _version(db)) != newest:
             if version > newest:
                 raise StoreError(
-                    f"{self.path} was written by a newer Quiesce (schema {version}, this one knows {newest}).",
+                    f"The store was written by a newer Quiesce (schema {version}, this one knows {newest}).",
+                    detail=f"It is {self.path}.",
                     kept="Nothing was changed.",
                     todo="Update Quiesce.",
                 )
@@ -131,17 +132,28 @@ class SQLiteFile:
         text = f"{self.path}: {error}."
         match getattr(error, "sqlite_errorcode", 0) & 0xFF:
             case sqlite3.SQLITE_FULL:
-                return StoreFull(text)
+                return StoreFull(detail=text)
+            case sqlite3.SQLITE_CANTOPEN if self._may_be_opened():
+                return StoreUnavailable(
+                    todo="Check the limit of open files (ulimit -n), then prompt again.", detail=text
+                )
             case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_PERM | sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_AUTH:
-                return StoreReadOnly(text)
+                return StoreReadOnly(detail=text)
             case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
-                return StoreUnavailable(text)
+                return StoreUnavailable(detail=text)
             case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
-                return StoreDamaged(text)
+                return StoreDamaged(detail=text)
             case sqlite3.SQLITE_IOERR:
-                return StoreFull(text, todo="Check the disk: it is full, over quota, or broken. Then prompt again.")
+                return StoreFull(
+                    todo="Check the disk: it is full, over quota, or broken. Then prompt again.", detail=text
+                )
             case _:
-                return StoreError(text)
+                return StoreError(detail=text)
+
+    def _may_be_opened(self) -> bool:
+        """Whether the file can be opened as far as permissions go."""
+        allowed = os.access(self.path, os.R_OK | os.W_OK) and os.access(self.path.parent, os.W_OK)
+        return allowed and self.path.is_file()
 
 
 def _version(db: sqlite3.Connection) -> int:

@@ -6,7 +6,10 @@ import queue
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
+
+from ...errors import StoreError, StoreUnavailable
 
 _T = TypeVar("_T")
 Job: TypeAlias = Callable[[], None]
@@ -14,6 +17,7 @@ Jobs: TypeAlias = "queue.SimpleQueue[Job]"
 
 # A thread with nothing to do ends after so many seconds; the next job starts another one.
 IDLE: Final = 1.0
+_NO_THREAD: Final = "No thread can be started: end some, or raise the limit. Then prompt again."
 
 busy_threads: Final[dict[int, StoreThread]] = {}
 """The threads that have a job right now, in this process. Virtual time waits for them."""
@@ -64,13 +68,17 @@ class StoreThread:
                 outcome.set_result(value)
 
         with self._lock:
+            if self._thread is None or not self._thread.is_alive():  # not alive: in a process that was forked
+                thread = threading.Thread(target=self._work, name=self.name, daemon=True)
+                try:
+                    thread.start()
+                except RuntimeError as error:
+                    outcome.set_exception(StoreUnavailable(detail=f"{self.name}: {error}.", todo=_NO_THREAD))
+                    return outcome
+                self._retiring, self._thread = False, thread
             self._waiting += 1
             busy_threads[id(self)] = self
             self._jobs.put(job)
-            if self._thread is None or not self._thread.is_alive():  # not alive: in a process that was forked
-                self._retiring = False
-                self._thread = threading.Thread(target=self._work, name=self.name, daemon=True)
-                self._thread.start()
         if self._listener is not None:
             self._listener.wake()
         return outcome
@@ -101,7 +109,8 @@ class StoreThread:
 
     def _next(self) -> Job | None:
         if self._listener is not None and self._listener.wanted:
-            return self._listener.wait(self._jobs)
+            with suppress(StoreError):  # no descriptor is free for it: it is tried again after the next job
+                return self._listener.wait(self._jobs)
         try:
             return self._jobs.get(timeout=IDLE)
         except queue.Empty:
