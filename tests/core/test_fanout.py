@@ -124,3 +124,26 @@ async def test_a_model_that_never_waits_does_not_starve_the_loop():
     assert rounds > 4000 // CHECKPOINT_EVERY
     run.cancel()
     await run.stopped()
+
+
+async def test_a_ctrl_c_in_the_middle_of_the_last_event_does_not_make_two():
+    broadcast, seen = EventFanout(), []
+    interrupts = iter([KeyboardInterrupt()])
+
+    def interrupted(_: object) -> None:
+        for error in interrupts:
+            raise error
+        seen.append("second tap")
+
+    broadcast.tap(lambda _: seen.append("first tap"))
+    broadcast.tap(interrupted)
+    reader, late = broadcast.reader(), broadcast.reader(history=False)
+    with pytest.raises(KeyboardInterrupt):
+        broadcast.close(LAST)
+    assert not broadcast.closed
+    broadcast.push(TextDelta("too late"))
+    broadcast.close(TextDelta("another last one"))
+    assert broadcast.closed
+    assert seen == ["first tap", "second tap"]
+    for each in (reader, late, broadcast.reader()):
+        assert [event.text async for event in each] == ["last"]

@@ -33,9 +33,9 @@ def test_a_stop_together_with_a_connection_that_breaks(name: str) -> None:
     print(stop_everywhere(WORKLOADS[name], sources=RESETS, stride=5, name=name))
 
 
-@pytest.mark.parametrize("name", ["text", "one_tool", "stream"])
+@pytest.mark.parametrize("name", ["text", "one_tool", "stream", "session_with_tools"])
 def test_ctrl_c_between_lines(name: str) -> None:
-    print(stop_everywhere(WORKLOADS[name], sources=["ctrl_c"], stride=499, name=name))
+    print(stop_everywhere(WORKLOADS[name], sources=["ctrl_c"], stride=997, name=name))
 
 
 @eager
@@ -51,6 +51,12 @@ def test_a_stop_where_tasks_begin_at_once(name: str) -> None:
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_every_workload_in_a_loop_that_closes(name: str) -> None:
     print(stop_everywhere(WORKLOADS[name], sources=["close"], name=name, follow_up=follow_up(name)))
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("name", ["session_with_tools", "session_that_is_read"])
+def test_ctrl_c_between_the_lines_of_a_session(name: str) -> None:
+    print(stop_everywhere(WORKLOADS[name], sources=["ctrl_c"], stride=7, name=name))
 
 
 @pytest.mark.proof

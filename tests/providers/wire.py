@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import binascii
 import json
+import socket
 import struct
 import time
 from collections.abc import AsyncIterator, Iterable
@@ -22,12 +23,13 @@ class Play:
     keep   wait for the next request on the same connection
     close  end the connection in order
     reset  end it without order
+    rst    the same, with an RST: the client may lose what it has not read yet
     stall  say nothing more until the client goes away
     flood  write `more` again and again until the client goes away
     """
 
     data: bytes = b""
-    then: Literal["keep", "close", "reset", "stall", "flood"] = "keep"
+    then: Literal["keep", "close", "reset", "rst", "stall", "flood"] = "keep"
     more: bytes = b""
     pause: float = 0.0
 
@@ -103,8 +105,11 @@ class Wire:
             play = self.plays.pop(0) if self.plays else self.otherwise
             assert play is not None, "the server has no play for this request"
             writer.write(play.data)
-            if play.then == "reset":
+            if play.then in ("reset", "rst"):
                 await asyncio.sleep(0)
+                if play.then == "rst":
+                    no_linger = struct.pack("ii", 1, 0)
+                    writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, no_linger)
                 writer.transport.abort()
                 return
             await writer.drain()

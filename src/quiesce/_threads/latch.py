@@ -42,9 +42,10 @@ class Latch(Generic[_T]):
             self._wake(key)
 
     def _wake(self, key: int) -> None:
-        waiter = self._waiters.pop(key, None)
+        waiter = self._waiters.get(key)
         if waiter is not None:
-            waiter()
+            waiter()  # first: a Ctrl-C in between wakes it again, and none is forgotten
+            self._waiters.pop(key, None)
 
     def done(self) -> bool:
         """Whether it is set."""
@@ -57,7 +58,7 @@ class Latch(Generic[_T]):
         waiting.acquire()
         key = next(_keys)
         try:
-            self._add(key, waiting.release)
+            self._add(key, lambda: _release(waiting))
             return waiting.acquire(timeout=-1 if timeout is None else max(0.0, timeout))
         finally:
             self._waiters.pop(key, None)
@@ -101,3 +102,8 @@ class Latch(Generic[_T]):
         future.add_done_callback(lambda _: self._waiters.pop(key, None) and None)
         self._add(key, wake)
         return future
+
+
+def _release(waiting: threading.Lock) -> None:
+    with suppress(RuntimeError):  # released already, by another thread that set it or in an attempt before
+        waiting.release()

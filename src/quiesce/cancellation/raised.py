@@ -25,6 +25,16 @@ def stop_cause(error: BaseException) -> tuple[str, Source]:
     return f"{type(error).__name__} in the event loop", "shutdown"
 
 
+def raised_in(error: BaseException, package: str) -> bool:
+    """Whether an exception came up through code of this package: what that was doing is half done."""
+    trace = error.__traceback__
+    while trace is not None:
+        if str(trace.tb_frame.f_globals.get("__name__")).startswith(package):
+            return True
+        trace = trace.tb_next
+    return False
+
+
 def is_own_error(error: BaseException) -> bool:
     """Whether the code that was awaited raised this itself, so that it is a failure and no stop.
 

@@ -13,6 +13,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import Final, NamedTuple
@@ -59,6 +60,13 @@ def children(pid: int) -> list[int]:
         for thread in threads:
             found.extend(map(int, _read(f"{tasks}/{thread}/children").split()))
     return found
+
+
+def children_of_thread() -> frozenset[int]:
+    """The children that the current thread has started. On Linux."""
+    with suppress(OSError):
+        return frozenset(map(int, _read(f"/proc/self/task/{threading.get_native_id()}/children").split()))
+    return frozenset()
 
 
 def _kernel_lists_children() -> bool:
@@ -135,6 +143,14 @@ def _process_table() -> list[_Row]:
 def _stat(pid: int) -> list[bytes]:
     """The fields of /proc/<pid>/stat that follow the name, which may itself hold blanks and brackets."""
     return _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
+
+
+def program_name(pid: int) -> str:
+    """The name of the program that a process runs. From /proc."""
+    try:
+        return _read(f"/proc/{pid}/comm").decode("utf-8", "replace").strip()
+    except OSError:
+        return "ended"
 
 
 def is_dead(pid: int) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import contextvars
 import os
 import select
 import signal
@@ -77,7 +78,9 @@ class ForkServer:
         if self._socket is None:
             with DescriptorPairs() as handles:
                 ours, number = handles.sockets()
-                self._process = subprocess.Popen(
+                # In an empty context: it is not a program of the tool that is the first to need it.
+                self._process = contextvars.Context().run(
+                    subprocess.Popen,
                     [
                         sys.executable,
                         *_interpreter_options(),

@@ -12,7 +12,7 @@ from .._threads.loop_end import watch_loop
 from .._threads.tasks import start_task
 from ..cancellation import Cause, Mode, ModeName, Source, StopScope, TokenView
 from ..cancellation.cause import parse_mode
-from ..cancellation.raised import ENDS_PROGRAM, EndedElsewhere, is_own_error, stop_cause
+from ..cancellation.raised import ENDS_PROGRAM, EndedElsewhere, is_own_error
 from ..conversation.validity import user_message
 from ..errors import ConfigurationError, InterruptError, NothingToContinue, RunError
 from ..events import Event
@@ -329,7 +329,7 @@ class Run(Generic[OutT]):
         except (RunError, InterruptError, NothingToContinue) as error:
             state.progress.error = error
         except EndedElsewhere as ended:
-            self._stop_because(ended.error)
+            state.stop_because(ended.error)
         except BaseException as error:
             if isinstance(error, ENDS_PROGRAM):
                 await self._settle_and_raise(error)
@@ -338,29 +338,22 @@ class Run(Generic[OutT]):
             state.progress.error = RunError(f"The run failed: {type(error).__name__}: {error}.")
             state.progress.error.__cause__ = error
         await settle(state)
+        self._come_to_rest(lambda: None)  # here: it is not certain that the loop goes on
         if state.shield.interrupted:
             raise asyncio.CancelledError
 
     async def _settle_and_raise(self, error: BaseException) -> Never:
         """What ends the program was raised in this task, such as Ctrl-C without a handler: it is raised at rest."""
-        self._stop_because(error)
+        self._state.stop_because(error)
         await settle(self._state)
-        self._come_to_rest(lambda: None)  # here: it is not certain that the loop goes on
+        self._come_to_rest(lambda: None)
         raise error
 
-    def _stop_because(self, error: BaseException) -> None:
-        reason, source = stop_cause(error)
-        self._state.token.cancel(reason, source=source)
-
     def _on_task_end(self, task: asyncio.Task[None]) -> None:
-        self._leave_loop()
+        """The task comes to rest by itself. Not one that was cancelled before it began, or that a Ctrl-C broke."""
         error = None if task.cancelled() else task.exception()
-        try:
-            if not self.done:
-                self._come_to_rest(lambda: self._end_anyway(error))
-        except ENDS_PROGRAM:  # in the middle of it: once more, and then it goes up
+        if not self.done or isinstance(error, ENDS_PROGRAM):
             self._come_to_rest(lambda: self._end_anyway(error))
-            raise
 
     def _on_loop_closed(self) -> None:
         self._come_to_rest(lambda: end_with_loop(self._state, self._task))
@@ -370,7 +363,11 @@ class Run(Generic[OutT]):
         self._on_end(self._state)
 
     def _come_to_rest(self, settle_now: Callable[[], None]) -> None:
-        """The run goes on no more: wake those who wait. One that has not settled does so now, in one step."""
+        """The run goes on no more: wake those who wait. One that has not settled does so now, in one step.
+
+        Done again after a Ctrl-C in the middle of it, this does what is missing.
+        """
+        self._leave_loop()
         if self._deadline is not None:
             self._deadline.cancel()
         try:
@@ -391,7 +388,7 @@ class Run(Generic[OutT]):
         if isinstance(error, Exception):
             self._state.progress.error = error
         elif error is not None:
-            self._stop_because(error)
+            self._state.stop_because(error)
         else:
             self._state.token.cancel("The task was cancelled before it began", source="caller")
         for batch in self._state.tools.batches:
@@ -413,7 +410,7 @@ def give_up_start(state: RunState, error: BaseException) -> None:
     if isinstance(error, Exception):
         state.progress.error = error
     else:
-        state.token.cancel(stop_cause(error)[0], source=stop_cause(error)[1])
+        state.stop_because(error)
     settle_at_once(state)
 
 

@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import suppress
 from typing import Any, Final
 
-from ..cancellation.raised import is_own_error
+from ..cancellation.raised import EndedElsewhere, is_own_error
 from ..conversation.answer import AnswerBuilder
 from ..errors import (
     ConnectionFailed,
@@ -118,6 +118,9 @@ async def announce_start(state: RunState) -> Phase | None:
 async def open_session(journal: Journal) -> None:
     """Wait until the session is ours. Raises a `StoreError` when it cannot be."""
     await asyncio.wait((journal.opening,))
+    ended = None if journal.opening.cancelled() else journal.opening.exception()
+    if ended is not None:  # Ctrl-C: any other error is in `journal.error`
+        raise EndedElsewhere(ended)
     if journal.error is not None:
         raise journal.error
 

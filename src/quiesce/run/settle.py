@@ -80,14 +80,14 @@ async def settle(state: RunState) -> None:
 
 def settle_at_once(state: RunState) -> None:
     """Bring a run to rest that cannot wait for anything: its task has ended, or never began. One step."""
-    phase = _enter_settling(state)
+    phase, journal = _enter_settling(state), state.saving.journal
+    if journal is not None and not journal.end_is_saved:
+        state.saving.unsaved = journal.error or StoreUnavailable("The run ended before it could be saved.")
     if state.result is None:
-        if state.saving.journal is not None:
-            state.saving.unsaved = state.saving.journal.error or StoreUnavailable(
-                "The run ended before it could be saved."
-            )
         seal(state)
         state.result = build_result(state, write_ending(state, phase, ()))
+    elif state.saving.unsaved is not None:
+        state.result.receipt.saved, state.result.receipt.unsaved = False, str(state.saving.unsaved)
     end(state)
 
 

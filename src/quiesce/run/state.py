@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
+from .. import sessions
 from ..cancellation import BoundedShield, CancellationToken, Mode, TokenView
+from ..cancellation.raised import raised_in, stop_cause
 from ..errors import StoreError
 from ..events import ChildEvent, Event, HookFailed
 from ..hooks import HookEvent
@@ -173,6 +175,17 @@ class RunState:
     def fail(self, error: StoreError) -> None:
         """End the run, because it cannot be saved."""
         self.progress.fail(error)
+
+    def stop_because(self, error: BaseException) -> None:
+        """What ends the program was raised, such as Ctrl-C without a handler: stop, unless the run is at rest.
+
+        A journal in which it was raised is half done: the next run reads what is stored.
+        """
+        if self.saving.journal is not None and raised_in(error, sessions.__name__):
+            self.saving.journal.interrupt()
+        if not self.progress.at_rest.done():
+            reason, source = stop_cause(error)
+            self.token.cancel(reason, source=source)
 
 
 def _context(

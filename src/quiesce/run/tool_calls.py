@@ -37,6 +37,7 @@ class RunTools:
         self.token: Final = state.token
         self.loop: Final = state.progress.loop
         self.emit: Final = state.events.push
+        self.stop_because: Final = state.stop_because
         self.batches: Final[list[ToolBatch]] = []
         self.processes: Final = BackgroundProcesses()
         self.undo_log: Final = UndoLog(above)

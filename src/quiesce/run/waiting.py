@@ -13,7 +13,7 @@ import anyio
 
 from .._threads.background_loop import running_loop
 from ..cancellation import BoundedShield, Mode
-from ..cancellation.raised import ENDS_PROGRAM, stop_cause
+from ..cancellation.raised import ENDS_PROGRAM
 from ..errors import ConfigurationError, RunError
 from ..result import RunResult
 from .state import RunState
@@ -39,15 +39,8 @@ async def owned_outcome(state: RunState) -> RunResult[Any]:
         await end_with_caller(state)
         raise
     except ENDS_PROGRAM as error:
-        stop_because(state, error)
+        state.stop_because(error)  # this task can wait no more
         raise
-
-
-def stop_because(state: RunState, error: BaseException) -> None:
-    """What ends the program was raised in the task that waits, which can wait no more: stop the run."""
-    reason, source = stop_cause(error)
-    if not state.progress.at_rest.done():
-        state.token.cancel(reason, source=source)
 
 
 async def end_with_caller(state: RunState) -> bool:

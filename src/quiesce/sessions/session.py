@@ -274,11 +274,11 @@ class Session(Conversation):
         """Release the session. What was not saved is dropped here too, unless `on_store_failure` is "continue"."""
         if self.holder == run_id:
             left, self._journal = self._journal, None
-            if left is not None and left.all_saved:
+            if left is not None and left.all_saved and (left.end_is_saved or left.sent_in is not None):
                 self._stored.state = self.values.get(STATE)
             elif left is not None:
                 self._stored.revision = None
-                if left.opened and self.on_store_failure == "continue":
+                if left.opened and self.on_store_failure == "continue" and not left.interrupted:
                     self._unsaved = Unsaved(run_id, left.unsaved_batches())
                 elif left.opened and self._unsaved is None:  # a run that never opened it has changed nothing
                     self._state = _closed(self._stored.messages, self._stored.pending)
@@ -301,11 +301,15 @@ class Session(Conversation):
             if taken.snapshot is not None:
                 await self._take_over(taken.lease, taken.snapshot)
         except BaseException:
-            self._waiter.stop_watching()
-            self.store.release(taken.lease)
+            self.abandon_opening()
             raise
         self._stored.session_id = taken.lease.session_id
         return taken.lease
+
+    def abandon_opening(self) -> None:
+        """Give back the lease that `open` has got, or gets later: it is not wanted any more."""
+        if self._waiter is not None:
+            self._waiter.abandon()
 
     async def delete(self) -> None:
         """Delete the session from its store, while no run uses it. Raises `SessionNotFound` or `SessionBusy`.

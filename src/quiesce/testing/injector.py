@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import opcode
 import signal
 import sys
 import threading
@@ -20,6 +21,8 @@ from ..models.scripted import ScriptedModel
 from .scenario import Harness, WatchedRun
 from .virtual_time import VirtualLoop
 
+_LOAD_CONST: Final = opcode.opmap["LOAD_CONST"]
+_NOP: Final = opcode.opmap["NOP"]
 _PACKAGE: Final = str(Path(__file__).parent.parent)
 _THIS: Final = str(Path(__file__).parent)
 _SCRIPTED: Final = str(Path(_PACKAGE) / "models" / "scripted.py")
@@ -251,14 +254,31 @@ class Injector:
             return None
         return self._trace_line
 
-    def _trace_line(self, _: FrameType, event: str, __: Any) -> Any:
+    def _trace_line(self, frame: FrameType, event: str, _: Any) -> Any:
         if event == "line":
             target = self._living_target()
             if target is not None:
                 self.points += 1
-                if self._injection is not None and self.points == self._injection.point:
+                if self._is_due and not _is_uncovered(frame):
                     self._note_injection(target)
-                    if self._injection.source == "ctrl_c":
+                    if self._injection is not None and self._injection.source == "ctrl_c":
                         raise KeyboardInterrupt
                     target.run.cancel("injected")
         return self._trace_line
+
+    @property
+    def _is_due(self) -> bool:
+        return self._injection is not None and self.points >= self._injection.point and self.injected_at is None
+
+
+def _is_uncovered(frame: FrameType) -> bool:
+    """Whether the line is a `try`, or a `with` that is being left: no signal comes there, only a trace function does.
+
+    Python looks for signals when a function begins, after a call and in loops: not in a `NOP`, which is what a `try`
+    is, and not before the call of `__exit__`, which begins with loading None three times.
+    """
+    code, at = frame.f_code, frame.f_lasti
+    if code.co_code[at] == _NOP:
+        return True
+    steps = [code.co_code[each : each + 2] for each in (at, at + 2, at + 4)]
+    return all(len(step) == 2 and step[0] == _LOAD_CONST and code.co_consts[step[1]] is None for step in steps)

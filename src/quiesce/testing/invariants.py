@@ -70,9 +70,10 @@ def nothing_lost(watched: WatchedRun, result: RunResult) -> Iterator[str]:
     )
     kept = "".join(spoken)
     before, after = "".join(streamed.split()), "".join(kept.split())
-    # With a store, readers get what is saved. A loop that was closed has not told them of the last part.
+    # With a store, readers get what is saved. A loop that was closed, or a journal that failed, has not told them of
+    # the last part.
     cause = result.receipt.cause
-    untold = watched.loop_is_closed and result.receipt.saved is not None
+    untold = (watched.loop_is_closed and result.receipt.saved is not None) or result.receipt.saved is False
     untold = untold or (cause is not None and cause.reason == "Ctrl-C")  # it came between the text and its event
     if before != after and not (untold and after.startswith(before)):
         yield f"streamed {streamed!r}, kept {kept!r}"

@@ -64,7 +64,7 @@ class Trial:
                     self._faults.extend(self._check_after_the_end(runner, follow_up))
                 if not self._faults and unstopped is not None:
                     self._faults.extend(self._compare(unstopped))
-                self._harness.close()
+                self._close_harness()
             self._faults.extend(f"P5: the loop's exception handler heard: {word}" for word in self._heard)
         results = (watched.run.inspect().result for watched in self._harness.watched)
         ends = [(result.stop_reason, result.text) for result in results if result is not None]
@@ -127,7 +127,14 @@ class Trial:
             self._faults.extend(f"P2: the settled part: {fault}" for fault in faults(target.agent.messages))
             if follow_up is not None:
                 self._faults.extend(run_virtual(self._follow_up(target.agent, follow_up)))
-        self._harness.close()
+        self._close_harness()
+
+    def _close_harness(self) -> None:
+        """Let the scenario check its own promises and clean up."""
+        try:
+            self._harness.close()
+        except AssertionError as error:
+            self._faults.append(str(error))
 
     # --- When it has ended --------------------------------------------------------------------------------------
 

@@ -201,8 +201,8 @@ class ToolBatch:
         return tuple(each.call for each in self.calls if each.completed and each.can_be_undone)
 
     def still_running(self) -> tuple[str, ...]:
-        """The names of the calls that were abandoned and have not ended since."""
-        return tuple(each.still_running_text for each in self.calls if each.still_running)
+        """The names of the calls that were abandoned and have not ended since, and of programs that calls have left."""
+        return tuple(name for each in self.calls for name in each.still_running_names())
 
     def has_abandoned(self, call_id: str | None) -> bool:
         """Whether this call was abandoned and has not ended since."""

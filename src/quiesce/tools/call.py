@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from .._threads.tasks import start_task
 from ..cancellation import Mode, Source
-from ..cancellation.raised import ENDS_PROGRAM, stop_cause
+from ..cancellation.raised import ENDS_PROGRAM
 from ..conversation.sealing import unfinished
 from ..errors import ToolError
 from ..events import InterruptRaised, ToolEnded, ToolStarted
@@ -267,8 +267,7 @@ class CallInProgress:
             self._finish(self._completed(*self._invocation.returned))
         elif self.stage is CallStage.RUNNING:
             self._finish(self._stopped(Outcome.CANCELLED))
-        reason, source = stop_cause(error)
-        self._host.token.cancel(reason, source=source)
+        self._host.stop_because(error)
 
     def _notify_done(self) -> None:
         self._stop.clear_timer()
@@ -331,7 +330,7 @@ class CallInProgress:
             self.result = self._stopped(Outcome.ABANDONED)
         self._invocation.muted = True
         self._times.mark_abandoned()
-        self._invocation.stop_programs(0.0)
+        self._invocation.give_up_programs()
         if thread is not None:
             self.task.cancel()  # the task only waited; the thread goes on
         self._notify_done()
@@ -414,10 +413,12 @@ class CallInProgress:
         """Whether the call was abandoned and has not ended since."""
         return self.abandoned and self.stage is not CallStage.DONE
 
-    @property
-    def still_running_text(self) -> str:
-        """The receipt's name for a call that is still running, with its processes."""
-        return " ".join((f"tool {self.call.name} ({self.call.id})", *self._invocation.process_labels()))
+    def still_running_names(self) -> tuple[str, ...]:
+        """The receipt's names for a call that is still running, with its processes, or for those that it has left."""
+        name = f"tool {self.call.name} ({self.call.id})"
+        if self.still_running:
+            return (" ".join((name, *self._invocation.process_labels())),)
+        return tuple(f"{each} of {name}" for each in self._invocation.left_labels())
 
     @property
     def was_cut(self) -> bool:

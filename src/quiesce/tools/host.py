@@ -60,6 +60,9 @@ class ToolHost(Protocol):
     def emit(self, event: Event) -> None:
         """Emit an event to the run's readers."""
 
+    def stop_because(self, error: BaseException) -> None:
+        """Stop the run, because what ends the program was raised in a call."""
+
     async def before_start(self, call: ToolCall) -> None:
         """Record that a tool is about to run. Returns when the record is durable."""
 

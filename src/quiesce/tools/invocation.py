@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from contextlib import aclosing, suppress
 from copy import deepcopy
@@ -14,6 +15,7 @@ from ..messages import Outcome
 from .context import Shield, ToolContext
 from .host import ToolHost
 from .program import ProcessResult, Program
+from .programs import CallPrograms
 from .questions import CallQuestions
 from .thread import ThreadCall, ThreadOutcome
 from .tool import Tool
@@ -49,7 +51,7 @@ class Invocation:
         self._grace_left: Final = grace_left
         self._on_orphan: Final = on_orphan
         self._on_unshield: Final = on_unshield
-        self._programs: Final[list[Program]] = []
+        self._programs: Final = CallPrograms()
         self._shields: Final[list[str]] = []
         self.thread: ThreadCall | None = None
         self.worker: WorkerCall | None = None
@@ -68,9 +70,22 @@ class Invocation:
             self.undo_arguments = {name: _copied(value) for name, value in arguments.items()}
 
     async def run(self, tool: Tool, arguments: dict[str, Any]) -> Any:
-        """Call the function and wait for its value. Raises what it raises."""
+        """Call the function and wait for its value. Raises what it raises.
+
+        The programs that a function started and left running end with it when it was stopped, unless its policy is
+        `abandon`. Those of a function that came to its own end go on, and the receipt names them.
+        """
         if tool.policy.on_stop == "kill":
             return await self._run_in_process(tool, arguments)
+        with self._programs.noted(keep=tool.policy.on_stop == "abandon"):
+            try:
+                return await self._run_here(tool, arguments)
+            except asyncio.CancelledError:
+                if self.stopping and self.thread is None:
+                    await self._programs.end_started(self._grace_left())
+                raise
+
+    async def _run_here(self, tool: Tool, arguments: dict[str, Any]) -> Any:
         if tool.context_parameter is not None:
             arguments = {**arguments, tool.context_parameter: self._context(tool)}
         match tool.kind:
@@ -143,12 +158,12 @@ class Invocation:
 
     async def _run_process(self, argv: Any, *, report: bool, **options: Any) -> ProcessResult:
         program = Program(argv, report=self._report if report else None, grace=self._grace_left, **options)
-        self._programs.append(program)
+        self._programs.supervised.append(program)
         try:
             return await program.run()
         finally:
             if not self.stopping:  # it ended by itself: the tool handles its output
-                self._programs.remove(program)
+                self._programs.supervised.remove(program)
 
     def _shield(self, name: str) -> Shield:
         return Shield(name, lambda: self._shields.append(name), lambda: self._leave_shield(name))
@@ -163,15 +178,18 @@ class Invocation:
         self.stopping = True
         if self.worker is not None:
             self.worker.end_with_loop()
-        ended = [program.end_with_loop() for program in self._programs]
-        return all(ended)
+        return self._programs.end_with_loop()
 
     # --- State --------------------------------------------------------------------------------------------------
 
     def stop_programs(self, grace: float) -> None:
-        """End the programs that the function has started: TERM now, KILL after `grace` seconds."""
-        for program in self._programs:
-            program.stop(grace)
+        """End the programs that the function has started by `ctx.run_process`: TERM now, KILL after `grace` seconds."""
+        self._programs.stop(grace)
+
+    def give_up_programs(self) -> None:
+        """End all programs that the function has started, at once, but for those that its policy leaves."""
+        self._programs.stop(0.0)
+        self._programs.kill_started()
 
     @property
     def shielded(self) -> bool:
@@ -187,7 +205,7 @@ class Invocation:
     @property
     def has_programs(self) -> bool:
         """Whether a program that the function started has not ended."""
-        return any(not program.ended for program in self._programs)
+        return self._programs.any_running
 
     @property
     def in_loop(self) -> bool:
@@ -204,19 +222,23 @@ class Invocation:
         """The outcome of an execution that was stopped and of which nothing is left running."""
         if self.worker is not None and not self.worker.begun:
             return Outcome.NEVER_STARTED
-        return Outcome.KILLED if self.worker is not None or self._programs else Outcome.CANCELLED
+        return Outcome.KILLED if self.worker is not None or self._programs.supervised else Outcome.CANCELLED
 
     def captured_output(self) -> list[CapturedOutput]:
         """The output streams of its processes."""
-        sources: list[WorkerCall | Program] = [*self._programs]
+        sources: list[WorkerCall | Program] = [*self._programs.supervised]
         if self.worker is not None:
             sources.append(self.worker)
         return [stream for source in sources for stream in (source.stdout, source.stderr)]
 
     def process_labels(self) -> list[str]:
         """A label for each process that is still running."""
-        found = [program.label for program in self._programs if not program.ended]
+        found = self._programs.labels()
         return found if self.worker is None else [*found, self.worker.where]
+
+    def left_labels(self) -> list[str]:
+        """A label for each program that the function has left running."""
+        return self._programs.labels() if self.worker is None else []
 
 
 def _copied(value: Any) -> Any:

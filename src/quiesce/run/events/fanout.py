@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -22,6 +23,9 @@ CHECKPOINT_EVERY: Final = 256
 _COMPACT_EVERY: Final = 2 * CHECKPOINT_EVERY
 # With so many events queued, the barrier is flushed; with twice as many unsaved, the run waits for it.
 BARRIER_FULL: Final = 16_384
+# Among the keys of the taps: the fanout above.
+_ABOVE: Final = -1
+_keys: Final = itertools.count()
 
 
 class SaveBarrier(Protocol):
@@ -58,10 +62,13 @@ class EventFanout:
         self._wrap: Final = wrap
         self._loop: Final = asyncio.get_running_loop()
         self._buffers: Final[list[_Buffer]] = []
-        self._taps: Final[list[Callable[[Event], None]]] = []
+        self._taps: Final[dict[int, Callable[[Event], None]]] = {}
         self._history: Final = EventHistory()
         self._keep: Final = self._history.recent.append
         self._last: Event | None = None
+        self._told: Final[dict[int, None]] = {}
+        self.closed = False
+        """Whether the last event was delivered."""
         self._room: asyncio.Future[None] | None = None
         self.barrier: SaveBarrier | None = None
         """Holds events back before they are delivered; None delivers them at once."""
@@ -88,17 +95,17 @@ class EventFanout:
             if wake is not None and not wake.done():
                 wake.set_result(None)
         if self._taps:
-            for tap in tuple(self._taps):
-                self._call(tap, event)
+            for key in tuple(self._taps):
+                self._call(key, event)
         if self._above is not None and self._above._last is None and self._wrap is not None:
             self._above.push(self._wrap(event))
 
-    def _call(self, tap: Callable[[Event], None], event: Event) -> None:
+    def _call(self, key: int, event: Event) -> None:
         try:
-            tap(event)
+            self._taps[key](event)
         except Exception:  # a tap must not be able to harm the run, or the other taps
             _log.exception("A tap raised; it gets no more events.")
-            self._taps.remove(tap)
+            self._taps.pop(key, None)
 
     def deliver(self, events: Sequence[Event]) -> None:
         """Hand out events that were held back at the barrier."""
@@ -112,8 +119,8 @@ class EventFanout:
                 wake.set_result(None)
         if self._taps:
             for event in events:
-                for tap in tuple(self._taps):
-                    self._call(tap, event)
+                for key in tuple(self._taps):
+                    self._call(key, event)
         if self._above is not None and self._above._last is None and self._wrap is not None:
             for event in events:
                 self._above.push(self._wrap(event))
@@ -150,17 +157,24 @@ class EventFanout:
         return any(len(buffer.events) >= HIGH_WATER for buffer in self._buffers)
 
     def close(self, last: Event) -> None:
-        """Deliver the last event, and end the readers after it."""
-        self.barrier = None
-        self.push(last)
-        self._last = last
-        for buffer in self._buffers:
-            buffer.ended = True
+        """Deliver the last event, and end the readers after it.
 
-    @property
-    def closed(self) -> bool:
-        """Whether the last event was delivered."""
-        return self._last is not None
+        Called again after a Ctrl-C in the middle of it, this delivers what is missing: each step has its effect once.
+        """
+        self.barrier = None
+        last = self._last = self._last or last
+        recent, told = self._history.recent, self._told
+        if not recent or recent[-1] is not last:
+            recent.append(last)
+        for buffer in self._buffers:
+            buffer.end(last)
+        for key in tuple(self._taps):
+            if key not in told:
+                told[key] = self._call(key, last)
+        if self._above is not None and self._wrap is not None and _ABOVE not in told:
+            told[_ABOVE] = self._above.push(self._wrap(last))
+        self.closed = True
+        told.clear()
 
     def leave_loop(self, *, with_taps: bool = False) -> None:
         """The loop is gone, and what waits in it is not woken. Events that are not saved are dropped.
@@ -189,13 +203,9 @@ class EventFanout:
 
     def tap(self, function: Callable[[Event], None]) -> Callable[[], None]:
         """Call `function` with each event, synchronously. Returns the function that removes it."""
-        self._taps.append(function)
-
-        def remove() -> None:
-            if function in self._taps:
-                self._taps.remove(function)
-
-        return remove
+        key = next(_keys)
+        self._taps[key] = function
+        return lambda: self._taps.pop(key, None) and None
 
     def forget(self, buffer: _Buffer) -> None:
         """Remove the buffer of a reader that was closed."""
@@ -235,6 +245,13 @@ class _Buffer:
         self.events: list[Event] = []
         self.wake: asyncio.Future[None] | None = None
         self.ended = False
+
+    def end(self, last: Event) -> None:
+        """Add the last event, once."""
+        if not self.ended:
+            self.ended = self.events.append(last) is None  # in one step: a Ctrl-C comes before or after it
+        if self.wake is not None and not self.wake.done():
+            self.wake.set_result(None)
 
 
 class Reader:

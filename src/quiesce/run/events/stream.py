@@ -13,7 +13,7 @@ from ...cancellation.raised import ENDS_PROGRAM
 from ...events import Event, RunEnded
 from ...result import OutT
 from ..handle import Run
-from ..waiting import end_with_caller, end_with_thread, graver, outcome, raise_failure, stop_because, wait_in_thread
+from ..waiting import end_with_caller, end_with_thread, graver, outcome, raise_failure, wait_in_thread
 from .answers import PartialOutputs, TextStream
 from .fanout import Reader
 
@@ -77,7 +77,7 @@ class EventStream(Generic[OutT]):
             raise
         except ENDS_PROGRAM as error:
             if self._is_mine:
-                stop_because(run.state, error)
+                run.state.stop_because(error)
             raise
 
     async def aclose(self) -> None:

@@ -13,8 +13,10 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from enum import Enum
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
+from ...cancellation.raised import ENDS_PROGRAM
 from ...errors import LeaseLost, SessionBusy, StoreError, StoreUnavailable
 from ...events import RunEnded, SessionRecovered, StoreFailed
 from ...messages import Message
@@ -76,7 +78,7 @@ class Journal:
 
         While the journal is idle, the next event begins a write. Else this is the buffer's own method, without a check.
         """
-        self._deadline: Final = Deadline(self._on_deadline)
+        self._deadline: Final = Deadline(partial(self._step, self._on_deadline))
         self._closing: tuple[RunEnded, bytes] | None = None
         self._held: HeldLease | None = None
         self.state = State.OPENING
@@ -103,8 +105,7 @@ class Journal:
             self.sent_in = lease.run_id
             return
         if give_up.done():
-            self._session.stop_watching()
-            self._session.store.release(lease)
+            self._session.abandon_opening()
             self._end_with(ended_too_soon())
             return
         self._held = HeldLease(self._session.store, lease, self._host.prompt_receiver, self._end_with)
@@ -117,6 +118,17 @@ class Journal:
         for crash in self._session.crashes:
             self.add(SessionRecovered(crash.run_id, crash.unknown))
         self._begin()
+
+    def interrupt(self) -> None:
+        """What ends the program was raised in the middle of a step: nothing more is written.
+
+        The next run reads what is stored, and recovers the turn of this one.
+        """
+        self._saved.interrupted = True
+        if self.state is not State.CLOSED:
+            self._fail(StoreUnavailable("The program was interrupted before this could be saved."))
+        if self._held is None:
+            self._session.abandon_opening()
 
     def stop_waiting(self) -> None:
         """Stop waiting for a session that another process holds: the run is to stop."""
@@ -232,6 +244,11 @@ class Journal:
         return (self._saved.ended or self._saved.written >= self._added) and self.opened and self.error is None
 
     @property
+    def interrupted(self) -> bool:
+        """Whether a step was interrupted, so that what is to be written next is not known here."""
+        return self._saved.interrupted
+
+    @property
     def end_is_saved(self) -> bool:
         """Whether the end of the run is in the store."""
         return self._saved.ended
@@ -259,7 +276,7 @@ class Journal:
         if self._saved.has_waiters:
             self._write()
         elif not self._timer.is_set:
-            self._timer.schedule(self._write)
+            self._timer.schedule(partial(self._step, self._write))
 
     def flush(self) -> None:
         """Write what is queued now, unless a write is in flight."""
@@ -287,13 +304,13 @@ class Journal:
 
         def on_done(future: Future[int]) -> None:
             with suppress(RuntimeError):  # the loop has closed
-                loop.call_soon_threadsafe(self._on_written, batch, future)
+                loop.call_soon_threadsafe(self._step, self._on_written, batch, future)
 
         self._session.store.write(self._held.lease, batch).add_done_callback(on_done)
 
     def _on_written(self, batch: WriteBatch, future: Future[int]) -> None:
         """The store has answered. Ignored once the journal is closed: the next run reads what is stored."""
-        if self.state is State.CLOSED:
+        if self.state is State.CLOSED or self.interrupted:
             return
         error = future.exception()
         if error is not None:
@@ -338,7 +355,7 @@ class Journal:
         if not failure.retryable:
             self._stop_trying(failure)
         if not self.failed:
-            self._timer.schedule_retry(self._send, batch)
+            self._timer.schedule_retry(partial(self._step, self._send, batch))
 
     def _on_deadline(self) -> None:
         failure = self._timer.last_failure or StoreUnavailable(f"The store did not answer within {STORE_TIMEOUT:g} s.")
@@ -361,17 +378,28 @@ class Journal:
 
     def _end_with(self, failure: StoreError) -> None:
         if self.state is not State.CLOSED:
-            self.state, self.error = State.FAILED, failure
             self._log_detail(failure)
-            self._timer.cancel()
-            self._deadline.clear()
-            self._saved.wake_all()
+            self._fail(failure)
             self._host.fail(failure)
+
+    def _fail(self, failure: StoreError) -> None:
+        self.state, self.error = State.FAILED, failure
+        self._timer.cancel()
+        self._deadline.clear()
+        self._saved.wake_all()
 
     def _log_detail(self, failure: StoreError) -> None:
         """What the run's events and its receipt do not have is in the log."""
         if failure.detail and not isinstance(failure, SessionBusy):
             _log.warning("Run %s: %s", self._host.run_id, failure)
+
+    def _step(self, step: Callable[..., None], *args: Any) -> None:
+        """A step that the loop calls, and not the run's task: what ends the program in it ends the run."""
+        try:
+            step(*args)
+        except ENDS_PROGRAM as error:
+            self._host.stop_because(error)
+            raise
 
     # --- Ending -------------------------------------------------------------------------------------------------
 

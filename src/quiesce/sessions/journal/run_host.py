@@ -41,3 +41,6 @@ class RunHost(Protocol):
 
     def fail(self, error: StoreError) -> None:
         """End the run, because the store has failed."""
+
+    def stop_because(self, error: BaseException) -> None:
+        """Stop the run, because what ends the program was raised in a step of its journal."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Final
 
 
 class SaveProgress:
@@ -12,7 +13,9 @@ class SaveProgress:
         self.written = 0
         self.ended = False
         """Whether the run's end is in the store."""
-        self._waiters: list[tuple[int, asyncio.Future[None]]] = []
+        self.interrupted = False
+        """Whether a write was interrupted in the middle: how much is saved is not known any more."""
+        self._waiters: Final[list[tuple[int, asyncio.Future[None]]]] = []
 
     @property
     def has_waiters(self) -> bool:
@@ -39,9 +42,9 @@ class SaveProgress:
         self._wake(float("inf"))
 
     def _wake(self, written: float) -> None:
-        waiters, self._waiters = self._waiters, []
-        for count, waiter in waiters:
-            if count > written:
-                self._waiters.append((count, waiter))
-            elif not waiter.done():
-                waiter.set_result(None)
+        for each in self._waiters.copy():
+            count, waiter = each
+            if count <= written:
+                if not waiter.done():
+                    waiter.set_result(None)
+                self._waiters.remove(each)

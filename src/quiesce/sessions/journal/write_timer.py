@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from ...errors import StoreError
 
@@ -38,10 +38,10 @@ class WriteTimer:
         pause = self._wrote_at + self._linger - self._loop.time()
         self._timer = self._loop.call_soon(write) if pause <= 0 else self._loop.call_later(pause, write)
 
-    def schedule_retry(self, write: Callable[..., None], *args: Any) -> None:
+    def schedule_retry(self, write: Callable[[], None]) -> None:
         """Write again after a pause, which gets longer with each failure."""
         self._pause = min(self._pause * 2, _LONGEST_PAUSE)
-        self._timer = self._loop.call_later(self._pause, write, *args)
+        self._timer = self._loop.call_later(self._pause, write)
 
     def cancel(self) -> None:
         """Cancel the timer, or clear the one that has just fired."""

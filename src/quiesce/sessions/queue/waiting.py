@@ -54,6 +54,7 @@ class SessionWaiter:
         self._changed: Final = asyncio.Event()
         # Before the session is requested, so that no prompt is missed between the acquisition and the first read.
         self._unsubscribe: Final = session.store.subscribe(session.name, self._on_change)
+        self._requested: Future[Any] | None = None
         self.position: int | None = None
         self.is_queued = False
         """Whether this may have a position in the queue, where the holder can read its prompt."""
@@ -88,11 +89,17 @@ class SessionWaiter:
                     continue
                 await self._wait(give_up, min(RETRY_INTERVAL, left))
         except BaseException:
-            self.stop_watching()
+            self.abandon()
             raise
         finally:
             if self.position is not None:
                 self._session.store.withdraw(self._session.name, self.position)
+
+    def abandon(self) -> None:
+        """Release the lease that was acquired last, or that arrives later. One that is released already stays so."""
+        self.stop_watching()
+        if self._requested is not None:
+            self._requested.add_done_callback(self._release_unwanted)
 
     def stop_watching(self) -> bool:
         """Unsubscribe from the session. Returns whether it has changed since it was last requested."""
@@ -103,17 +110,14 @@ class SessionWaiter:
         """Request the session once. A lease that arrives after a cancellation or a timeout is released."""
         session = self._session
         store, seconds, known = session.store, session.lease, self._known
-        requested: Future[Any]
         if self.position is None:
             requested = store.acquire(session.name, self._holder, seconds=seconds, known=known)
         else:
             requested = store.acquire_queued(session.name, self._holder, self.position, seconds=seconds, known=known)
+        self._requested = requested
         try:
             async with asyncio.timeout(journal.STORE_TIMEOUT):
                 acquired: AcquiredSession | SentElsewhere = await asyncio.shield(observed(requested))
-        except asyncio.CancelledError:
-            requested.add_done_callback(self._release_unwanted)
-            raise
         except TimeoutError:
             requested.add_done_callback(self._release_unwanted)
             raise StoreUnavailable(f"The store did not answer within {journal.STORE_TIMEOUT:g} s.") from None

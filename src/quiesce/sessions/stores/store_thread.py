@@ -49,7 +49,6 @@ class StoreThread:
         self._jobs: Final[Jobs] = queue.SimpleQueue()
         self._lock: Final = threading.Lock()
         self._thread: threading.Thread | None = None
-        self._waiting = 0
         self._retiring = False
         self.identity: int | None = None
 
@@ -68,36 +67,39 @@ class StoreThread:
                 outcome.set_result(value)
 
         with self._lock:
+            # In an order in which each step may be the last one: a Ctrl-C can come between any two.
             if self._thread is None or not self._thread.is_alive():  # not alive: in a process that was forked
-                thread = threading.Thread(target=self._work, name=self.name, daemon=True)
+                self._retiring = False
+                self._thread = thread = threading.Thread(target=self._work, name=self.name, daemon=True)
                 try:
                     thread.start()
                 except RuntimeError as error:
+                    self._thread = None
                     outcome.set_exception(StoreUnavailable(detail=f"{self.name}: {error}.", todo=_NO_THREAD))
                     return outcome
-                self._retiring, self._thread = False, thread
-            self._waiting += 1
-            busy_threads[id(self)] = self
             self._jobs.put(job)
+            busy_threads[id(self)] = self
         if self._listener is not None:
             self._listener.wake()
         return outcome
 
     def _work(self) -> None:
+        with self._lock:
+            if self._thread is not threading.current_thread():  # a Ctrl-C came while it began, and then another thread
+                return
         self.identity = threading.get_ident()
         while True:
             job = self._next()
             if job is None:
                 with self._lock:
-                    if self._waiting or self._is_listening:
+                    if not self._jobs.empty() or self._is_listening:
                         continue
                     self._thread = None
                 return
             job()
             del job  # or it would keep its objects alive until the next one comes
             with self._lock:
-                self._waiting -= 1
-                if not self._waiting:
+                if self._jobs.empty():
                     busy_threads.pop(id(self), None)
                     if self._retiring:
                         self._thread = None
