@@ -25,7 +25,7 @@ from .journal.journal import Journal
 from .journal.recovery import CRASH_NOTE, Crash, Sealing, seal_unfinished, set_messages
 from .journal.rows import NumberedEvent, Row, encode, late_outcomes, unpack
 from .journal.run_host import RunHost
-from .queue.waiting import BusyPolicy, SessionWaiter
+from .queue.waiting import BusyPolicy, SessionWaiter, observed
 from .records import Lease, RunEnd, RunRecord, SentElsewhere, Snapshot, WriteBatch, holder
 from .state import STATE, unsavable
 from .store import SessionStore
@@ -392,7 +392,7 @@ class Session(Conversation):
         while True:
             try:
                 async with asyncio.timeout_at(give_up):
-                    return await asyncio.shield(asyncio.wrap_future(self.store.write(lease, batch)))
+                    return await asyncio.shield(observed(self.store.write(lease, batch)))
             except TimeoutError:
                 raise StoreUnavailable(f"The store did not answer within {journal.STORE_TIMEOUT:g} s.") from None
             except StoreError as error:

@@ -110,7 +110,7 @@ class SessionWaiter:
             requested = store.acquire_queued(session.name, self._holder, self.position, seconds=seconds, known=known)
         try:
             async with asyncio.timeout(journal.STORE_TIMEOUT):
-                acquired: AcquiredSession | SentElsewhere = await asyncio.shield(_observed(requested))
+                acquired: AcquiredSession | SentElsewhere = await asyncio.shield(observed(requested))
         except asyncio.CancelledError:
             requested.add_done_callback(self._release_unwanted)
             raise
@@ -126,7 +126,7 @@ class SessionWaiter:
         self.is_queued = True
         enqueued = self._session.store.enqueue(self._session.name, self._request)
         try:
-            self.position = await asyncio.shield(_observed(enqueued))
+            self.position = await asyncio.shield(observed(enqueued))
         except asyncio.CancelledError:
             enqueued.add_done_callback(self._withdraw_unwanted)
             raise
@@ -135,8 +135,8 @@ class SessionWaiter:
         """Leave the queue. Returns the run that has sent the prompt meanwhile; else raises the reason."""
         position, self.position = self.position, None
         if position is not None:
-            withdrawn = asyncio.wrap_future(self._session.store.withdraw(self._session.name, position))
-            sent = await asyncio.shield(withdrawn)
+            withdrawn = self._session.store.withdraw(self._session.name, position)
+            sent = await asyncio.shield(observed(withdrawn))
             if sent is not None:
                 return sent
         raise why
@@ -165,7 +165,7 @@ class SessionWaiter:
             self._session.store.withdraw(self._session.name, enqueued.result())
 
 
-def _observed(future: Future[Any]) -> asyncio.Future[Any]:
+def observed(future: Future[Any]) -> asyncio.Future[Any]:
     """The future for this loop. Its failure is not logged as forgotten when the wait for it was cancelled."""
 
     def observe(done: asyncio.Future[Any]) -> None:
