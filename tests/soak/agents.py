@@ -34,7 +34,7 @@ class Pace:
     def adjust(self, used: float, wanted: float, lag: float) -> None:
         """`used` and `wanted` are parts of one core; a loop that is late has too much to do on this machine."""
         factor = 1.3 if lag > 0.2 else min(1.5, max(0.8, used / wanted))
-        self.scale = min(60.0, max(0.3, self.scale * factor))
+        self.scale = min(12.0, max(0.3, self.scale * factor))
 
 
 class RandomModel:

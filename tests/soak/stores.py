@@ -31,8 +31,8 @@ class Stores:
             self.shared = PostgresStore(postgres.new_database())
         self.done: Counter[str] = Counter()
 
-    async def disturb(self, dice: random.Random) -> None:
-        """One restart, or one outage."""
+    async def disturb(self, dice: random.Random) -> str:
+        """One restart, or one outage; returns which."""
         kinds = ["close", "replace", "lock"]
         if self._postgres is not None:
             kinds += ["fast", "immediate"]
@@ -46,9 +46,13 @@ class Stores:
                 self.generation += 1
                 await asyncio.wrap_future(old.close())
             case "lock":
-                await asyncio.to_thread(self._lock, dice.uniform(0.1, 3.0))
+                try:
+                    await asyncio.to_thread(self._lock, dice.uniform(0.1, 3.0))
+                except sqlite3.OperationalError:  # the other program did not get its turn
+                    self.done["lock refused"] += 1
             case _:
                 await asyncio.to_thread(self._restart, kind)
+        return kind
 
     def _lock(self, seconds: float) -> None:
         """Another program writes to the file, and takes its time."""
