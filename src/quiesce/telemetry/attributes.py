@@ -1,4 +1,4 @@
-"""The attributes of spans and metrics: `gen_ai` by the GenAI semantic conventions, `quiesce` for what those do not have."""
+"""The attributes of spans and metrics: `gen_ai` by the GenAI semantic conventions, `quiesce` for the rest."""
 
 from __future__ import annotations
 
