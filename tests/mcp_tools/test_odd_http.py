@@ -11,10 +11,11 @@ from quiesce import Agent, Receipt
 from quiesce.errors import ConfigurationError
 from quiesce.events import ToolProgress
 from quiesce.mcp import MCPServer
+from quiesce.mcp.tool import ToolAnnotations
 from quiesce.messages import Outcome
 from quiesce.models.scripted import Call, ScriptedModel
 
-from ..support.mcp_odd_http import OddHttpServer
+from ..support.mcp_odd_http import TOOLS, OddHttpServer
 from .test_odd_servers import results
 
 
@@ -71,8 +72,10 @@ async def test_a_result_may_be_long_over_http_too():
 
 
 @pytest.mark.promise("P4", "P8")
-async def test_a_session_that_the_server_has_forgotten_is_begun_again():
+@pytest.mark.parametrize("said", ["", "No valid session ID provided", "Server not initialized"])
+async def test_a_session_that_the_server_has_forgotten_is_begun_again(said: str):
     async with connected() as (odd, server):
+        odd.unknown_session = said
         odd.known.clear()
         agent = Agent(ScriptedModel([Call("add") for _ in range(5)], "done"), tools=[server])
         result = await agent.invoke_async("go")
@@ -105,6 +108,68 @@ async def test_a_server_that_forgets_and_cannot_be_reached_then_is_tried_again_l
         assert refused.is_error
         odd.refuse = None
         assert [each.text for each in await results(server, Call("add"))] == ["2"]
+
+
+@pytest.mark.promise("P4")
+async def test_a_server_that_does_not_take_the_new_session_is_quoted():
+    async with connected() as (odd, server):
+        odd.unknown_session = "No valid session ID provided"
+        odd.forgets = True
+        odd.known.clear()
+        (refused,) = await results(server, Call("add"))
+        assert refused.is_error
+        assert "No valid session ID provided" in refused.text
+        assert len(odd.sessions) == 2, "one new session is tried, not more"
+
+
+@pytest.mark.promise("P4")
+async def test_a_server_that_forgets_and_refuses_a_new_session_is_quoted():
+    async with connected() as (odd, server):
+        odd.unknown_session = "No valid session ID provided"
+        odd.known.clear()
+        odd.refuse_new = 503
+        (refused,) = await results(server, Call("add"))
+        assert refused.is_error
+        assert "503 Service Unavailable" in refused.text
+
+
+@pytest.mark.promise("P4")
+async def test_a_bad_request_in_a_session_that_is_known_leaves_the_session():
+    async with connected() as (odd, server):
+        (refused,) = await results(server, Call("status", {"code": 400}))
+        assert "400" in refused.text
+        assert odd.sessions == ["session-1"]
+
+
+@pytest.mark.promise("P4")
+async def test_what_a_server_says_about_its_tools_can_be_used_for_approvals():
+    async with connected() as (_, server):
+        add, big, *_ = server.tools
+        assert add.annotations == ToolAnnotations("Addition", read_only=True, open_world=False)
+        assert big.annotations == ToolAnnotations()
+        asked = [tool.with_(requires_approval=not tool.annotations.read_only) for tool in server.tools]
+        agent = Agent(ScriptedModel([Call("add"), Call("big", {"size": 1})], "done"), tools=asked)
+        result = await agent.invoke_async("go")
+        assert [each.tool_name for each in result.interrupts] == ["big"]
+
+
+@pytest.mark.promise("P3")
+async def test_structured_content_is_kept_beside_the_text():
+    async with connected() as (_, server):
+        (result,) = await results(server, Call("add"))
+        assert (result.text, result.structured_content) == ("2", {"sum": 2})
+        short = server.tools[0].with_(max_result=1000)
+        assert short.annotations.read_only
+
+
+@pytest.mark.promise("P4")
+async def test_an_older_protocol_can_be_asked_for():
+    odd = OddHttpServer()
+    async with odd.running() as url, MCPServer.http(url, protocol="legacy") as server:
+        assert len(server.tools) == len(TOOLS)
+    assert "server/discover" not in odd.methods
+    with pytest.raises(ConfigurationError, match="2019"):
+        MCPServer.http(url, protocol="2019-01-01")
 
 
 async def stopped_under_way(agent: Agent, calls: int) -> Receipt:

@@ -17,7 +17,7 @@ from quiesce.errors import ConfigurationError
 from quiesce.events import ToolProgress
 from quiesce.mcp import MCPServer
 from quiesce.messages import Outcome
-from quiesce.models.scripted import Call, ScriptedModel
+from quiesce.models.scripted import Call, Say, ScriptedModel, Stall
 from quiesce.protocols.mcp_server import AgentServer
 
 SERVER = str(Path(__file__).parent.parent / "support" / "agent_server.py")
@@ -64,7 +64,7 @@ def test_an_agent_answers_and_goes_on_with_a_conversation(kind: str, tmp_path: P
 
             first = await client.call_tool("helper", {"prompt": "hello"}, progress_callback=progress)
             assert (first.content[0].text, first.is_error) == ("Answer 1.", False)
-            assert said == ["Answer 1."]
+            assert "".join(said) == "Answer 1."
             key = first.structured_content["conversation"]
             second = await client.call_tool("helper", {"prompt": "and?", "conversation": key})
             assert second.content[0].text == "Answer 2."
@@ -72,6 +72,25 @@ def test_an_agent_answers_and_goes_on_with_a_conversation(kind: str, tmp_path: P
                 assert (await client.call_tool("helper", wrong)).is_error
 
     asyncio.run(main())
+
+
+@MODES
+@pytest.mark.promise("P1", "P3")
+async def test_a_client_hears_the_words_while_the_model_writes_them(mode: str):
+    said: list[str] = []
+    heard = asyncio.Event()
+
+    async def progress(_, __, message):
+        said.append(message)
+        heard.set()
+
+    server = AgentServer(Agent(ScriptedModel([Say("It is "), Stall()]), name="helper"))
+    async with Client(server.sdk_server, mode=mode) as client:
+        call = asyncio.create_task(client.call_tool("helper", {"prompt": "?"}, progress_callback=progress))
+        await asyncio.wait_for(heard.wait(), 10)
+        assert said == ["It is "], "and the model has not ended"
+        await server.close()
+        assert "It is" in (await call).content[0].text
 
 
 @KINDS

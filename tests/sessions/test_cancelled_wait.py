@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any
 
 import pytest
 
-from quiesce.errors import SessionBusy
+from quiesce.conversation.validity import user_message
+from quiesce.errors import SessionBusy, StoreUnavailable
 from quiesce.sessions import Session
+from quiesce.sessions.queue.waiting import BusyPolicy
+from quiesce.sessions.records import Lease
 from quiesce.sessions.stores.memory import MemoryStore
 
 pytestmark = pytest.mark.promise("P5")
@@ -48,3 +52,73 @@ def test_a_late_refusal_is_not_reported_as_forgotten() -> None:
     asyncio.run(main())
     gc.collect()
     assert complaints == []
+
+
+class SlowWrites(MemoryStore):
+    """Answers a write, and a prompt that leaves the queue, when the test says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: Future[Any] | None = None
+        self.slow = False
+
+    def _answer(self, direct: Any) -> Future[Any]:
+        if not self.slow:
+            return direct()
+        self.asked = Future()
+        return self.asked
+
+    def write(self, *args: Any) -> Future[Any]:
+        return self._answer(lambda: super(SlowWrites, self).write(*args))
+
+    def withdraw(self, *args: Any) -> Future[Any]:
+        return self._answer(lambda: super(SlowWrites, self).withdraw(*args))
+
+
+def complaints_of(main: Callable[[], Coroutine[Any, Any, None]]) -> list[str]:
+    """What the loop's exception handler hears while `main` runs, and at the collection after it."""
+    heard: list[str] = []
+
+    async def listen() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: heard.append(context["message"]))
+        await main()
+        gc.collect()
+        await asyncio.sleep(0)
+
+    asyncio.run(listen())
+    return heard
+
+
+async def _fail_after_the_wait(store: SlowWrites, waiting: asyncio.Task[Any]) -> None:
+    while store.asked is None:
+        await asyncio.sleep(0)
+    waiting.cancel()
+    await asyncio.wait((waiting,))
+    store.asked.set_exception(StoreUnavailable("The store is away."))
+    store.asked = None
+    await asyncio.sleep(0)
+
+
+def test_a_write_that_fails_after_the_wait_for_it_is_not_reported_as_forgotten() -> None:
+    async def main() -> None:
+        store, loop = SlowWrites(), asyncio.get_running_loop()
+        session = Session("s", store)
+        lease = await session.open(loop.create_future())
+        assert isinstance(lease, Lease)
+        store.slow = True
+        await _fail_after_the_wait(store, asyncio.create_task(session.save(lease, {"note": b"1"})))
+
+    assert complaints_of(main) == []
+
+
+def test_a_prompt_that_cannot_leave_the_queue_is_not_reported_as_forgotten() -> None:
+    async def main() -> None:
+        store, loop = SlowWrites(), asyncio.get_running_loop()
+        await Session("s", store).open(loop.create_future())
+        store.slow, give_up = True, loop.create_future()
+        waiting = asyncio.create_task(Session("s", store).open(give_up, BusyPolicy("queue", user_message("Hello."))))
+        await asyncio.sleep(0.01)
+        give_up.set_result(None)
+        await _fail_after_the_wait(store, waiting)
+
+    assert complaints_of(main) == []

@@ -20,6 +20,11 @@ class OddHttpServer:
         self.known: set[str] = set()
         self.refuse: int | None = None
         self.deaf = False
+        self.unknown_session = ""
+        """What the TypeScript SDK says, with status 400, about a session that it does not know. Else it is 404."""
+        self.refuse_new: int | None = None
+        self.forgets = False
+        self.methods: list[str | None] = []
         self.cancelled: list[int] = []
         self.deleted: list[str] = []
         self._handlers: set[asyncio.Task] = set()
@@ -59,6 +64,7 @@ class OddHttpServer:
 
     async def _answer(self, verb: str, session: str, message: dict, writer: asyncio.StreamWriter) -> None:
         method = message.get("method")
+        self.methods.append(method)
         if verb == "DELETE":
             self.deleted.append(session)
         if verb != "POST":
@@ -70,15 +76,18 @@ class OddHttpServer:
         if method == "server/discover":
             _send(writer, 400)
             return
+        if method == "initialize" and self.refuse_new:
+            _send(writer, self.refuse_new)
+            return
         if method == "initialize":
             session = f"session-{len(self.sessions) + 1}"
             self.sessions.append(session)
-            self.known.add(session)
+            self.known |= set() if self.forgets else {session}
             about = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}}
             _result(writer, message, {**about, "serverInfo": {"name": "odd", "version": "1"}}, session)
             return
         if session not in self.known:
-            _send(writer, 404)
+            self._refuse_unknown(writer, message)
             return
         if method == "notifications/cancelled":
             self.cancelled.append(message["params"]["requestId"])
@@ -89,15 +98,24 @@ class OddHttpServer:
             return
         if method == "tools/list":
             listed = [{"name": name, "inputSchema": {"type": "object"}} for name in TOOLS]
+            listed[0] |= {"title": "Addition", "annotations": {"readOnlyHint": True, "openWorldHint": False}}
             _result(writer, message, {"tools": listed})
             return
         await self._call(message, writer)
+
+    def _refuse_unknown(self, writer: asyncio.StreamWriter, message: dict) -> None:
+        if not self.unknown_session:
+            _send(writer, 404)
+            return
+        error = {"code": -32000, "message": f"Bad Request: {self.unknown_session}"}
+        body = json.dumps({"jsonrpc": "2.0", "error": error, "id": message.get("id")}).encode()
+        _send(writer, 400, body, content_type="application/json")
 
     async def _call(self, message: dict, writer: asyncio.StreamWriter) -> None:
         name, arguments = message["params"]["name"], message["params"].get("arguments") or {}
         match name:
             case "add":
-                _result(writer, message, _text("2"))
+                _result(writer, message, {**_text("2"), "structuredContent": {"sum": 2}})
                 return
             case "status":
                 _send(writer, arguments["code"])

@@ -11,6 +11,7 @@ protocol asks for that), does not wait for an answer, and leaves the connection 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Collection, Coroutine, Mapping
 from os import PathLike
 from typing import Any, Final, Self, TypeVar
@@ -26,11 +27,13 @@ from .connection import Connection
 from .content import block_content, resource_content, result_content
 from .elicitation import Elicitation, UnansweredElicitation
 from .stdio import as_command
-from .tool import SchemaTool, legal_names
+from .tool import SchemaTool, ToolAnnotations, legal_names
 from .transports import HttpTarget, StdioTarget, Target
 
 _T = TypeVar("_T")
 
+# The first version of the protocol without a handshake.
+_FIRST_MODERN: Final = "2026-07-28"
 CANCEL_SENT: Final = f"{SENTENCES[Outcome.UNKNOWN]} The server was told to stop."
 
 
@@ -78,6 +81,8 @@ class MCPServer:
     only             the tools to use, by the server's names; all of them unless given
     grace            seconds that a stopped call has to notify the server
     connect_timeout  seconds that connecting may take
+    protocol         the version of the protocol: "auto" for the newest that the server speaks, "legacy" for the newest
+                     before 2026-07-28, or a version from then on
     elicitation      whether the server may ask a person in the middle of a call: the run then ends with an interrupt,
                      and the call is made again, from its beginning, when there is an answer
     """
@@ -90,6 +95,7 @@ class MCPServer:
         only: Collection[str] | None = None,
         grace: float = 2.0,
         connect_timeout: float = 30.0,
+        protocol: str = "auto",
         elicitation: bool = False,
     ) -> None:
         self._target: Final = target
@@ -97,6 +103,7 @@ class MCPServer:
         self._only: Final = only
         self._grace: Final = grace
         self._connect_timeout: Final = connect_timeout
+        self._protocol: Final = _checked_protocol(protocol)
         self._may_elicit: Final = elicitation
         self._elicitation: Elicitation | None = None
         self._connection: Connection | None = None
@@ -137,7 +144,7 @@ class MCPServer:
             raise ConfigurationError(f"{self!r} is connected already.", todo="Leave the first block before the next.")
         if self._may_elicit:
             self._elicitation = Elicitation(is_stdio=isinstance(self._target, StdioTarget))
-        connection = Connection(self._target, self._list_tools, self._elicitation)
+        connection = Connection(self._target, self._list_tools, self._elicitation, self._protocol)
         try:
             await connection.open(self._connect_timeout)
             async with asyncio.timeout(self._connect_timeout):
@@ -261,6 +268,7 @@ class MCPServer:
             description=listed.description or listed.title or server_name,
             schema=listed.input_schema,
             grace=self._grace,
+            annotations=_annotations(listed),
         )
 
     async def _call_tool(self, name: str, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
@@ -282,7 +290,34 @@ class MCPServer:
             # The SDK has notified the server. Whether the server stopped is not known, and the result says so.
             content = (Text(CANCEL_SENT),)
             return ToolResult(context.call_id, context.tool_name, content, Outcome.UNKNOWN, is_error=True)
-        return ToolResult(context.call_id, context.tool_name, result_content(result), is_error=bool(result.is_error))
+        content, structured = result_content(result), result.structured_content
+        if not isinstance(structured, dict):
+            structured = None
+        return ToolResult(
+            context.call_id,
+            context.tool_name,
+            content,
+            is_error=bool(result.is_error),
+            structured_content=structured,  # pyright: ignore[reportUnknownArgumentType]
+        )
+
+
+def _checked_protocol(protocol: str) -> str:
+    if protocol in ("auto", "legacy") or (re.fullmatch(r"20\d\d-\d\d-\d\d", protocol) and protocol >= _FIRST_MODERN):
+        return protocol
+    raise ConfigurationError(
+        f"protocol={protocol!r} cannot be asked for.",
+        todo=f'Use "auto", "legacy" for what was before {_FIRST_MODERN}, or a version from then on.',
+    )
+
+
+def _annotations(listed: Any) -> ToolAnnotations:
+    said = listed.annotations
+    names = {"read_only_hint": "read_only", "destructive_hint": "destructive", "idempotent_hint": "idempotent"}
+    names["open_world_hint"] = "open_world"
+    hints = {ours: getattr(said, theirs, None) for theirs, ours in names.items()}
+    title = listed.title or getattr(said, "title", None) or ""
+    return ToolAnnotations(title, **{name: hint for name, hint in hints.items() if hint is not None})
 
 
 async def _listed(client: Any, what: str, capability: str) -> list[Any]:

@@ -69,7 +69,7 @@ class Connection:
     """Keeps a connection open in a task of its own, until `close()`. Requests come from any task of any event loop.
 
     `on_new_tools` is awaited, with this connection, each time that the server says that its tools have changed.
-    `elicitation` handles the server's questions to a person.
+    `elicitation` handles the server's questions to a person; `protocol` is the version to use.
     """
 
     def __init__(
@@ -77,8 +77,10 @@ class Connection:
         target: Target,
         on_new_tools: Callable[[Connection], Coroutine[Any, Any, None]],
         elicitation: Elicitation | None = None,
+        protocol: str = "auto",
     ) -> None:
         _need_sdk()
+        self._protocol: Final = protocol
         self._elicitation: Final = elicitation
         self._target: Final = target
         self._loop: Final = asyncio.get_running_loop()
@@ -88,6 +90,7 @@ class Connection:
         self._session = _Session()
         self._expired_client: Any = None
         self._reconnection: asyncio.Task[None] | None = None
+        self._refusal = ""
         self._closed = False
         self._connect_timeout = 0.0
         self.shield: Final = BoundedShield(f"closing {target.label}")
@@ -135,6 +138,7 @@ class Connection:
 
         return {
             "cache": None,
+            "mode": self._protocol,
             "client_info": Implementation(name="quiesce", version=__version__),
             "message_handler": self._tool_list.on_message,
             "logging_callback": self._log.on_message,
@@ -231,7 +235,8 @@ class Connection:
         """The error for a request to a server that has ended; `in_flight` if it had been sent before."""
         unknown = ", before it answered: whether it did what was asked is not known." if in_flight else "."
         if self.process is None:
-            return ToolError(f"The connection to the MCP server {self._target.label} has ended{unknown}")
+            why = f" {self._refusal}" if self._refusal and not in_flight else ""
+            return ToolError(f"The connection to the MCP server {self._target.label} has ended{unknown}{why}")
         # Its pipes close a moment before its exit code is known.
         await asyncio.wait((self.process.exited,), timeout=FINAL_GRACE)
         how = f" ({self.process.fault})" if self.process.fault else self._exit_code()
@@ -274,7 +279,9 @@ class Connection:
             await self.open(self._connect_timeout)
         except ConfigurationError as error:
             _log.warning("%s", error.what)
+            self._refusal = error.what
         else:
+            self._refusal = ""
             self._tool_list.notify()
 
     # --- State --------------------------------------------------------------------------------------------------

@@ -28,6 +28,8 @@ _NOTIFY_TIMEOUT: Final = 5.0
 _INTERNAL_ERROR: Final = -32603
 _BAD_REQUEST: Final = 400
 _NOT_FOUND: Final = 404
+# The code of the TypeScript SDK for a request that its HTTP transport refuses.
+_TRANSPORT_REFUSAL: Final = -32000
 
 
 class ServerClient(httpx2.AsyncClient):
@@ -57,10 +59,18 @@ class ServerClient(httpx2.AsyncClient):
                 await response.aread()
         except httpx2.TransportError as error:
             return _error_response(request, message, 503, f"cannot be reached ({type(error).__name__})")
-        if response.status_code == _NOT_FOUND and "mcp-session-id" in request.headers:
+        if response.status_code < _BAD_REQUEST:
+            return response
+        error = await _error_of(response)
+        if "mcp-session-id" in request.headers and _is_unknown_session(response.status_code, error):
             self._expired = True
             self._on_expired()
-        return response if response.status_code < _BAD_REQUEST else await _with_error(response, message)
+        if error is None:
+            status = f"answered {response.status_code} {response.reason_phrase}".strip()
+            return _error_response(request, message, response.status_code, status)
+        if error.get("code") == _TRANSPORT_REFUSAL:  # for the SDK's client this would be a closed connection
+            return _error_response(request, message, response.status_code, str(error["message"]), data=None)
+        return response
 
     def _notify_cancelled(self, request: httpx2.Request) -> None:
         notification = start_task(self._deliver(request), name="quiesce mcp cancellation")
@@ -91,19 +101,31 @@ class ServerClient(httpx2.AsyncClient):
             await super().__aexit__(exc_type, exc_value, traceback)
 
 
-async def _with_error(response: httpx2.Response, message: dict[str, Any]) -> httpx2.Response:
-    """The response, if it has an MCP error; else a response with one."""
+async def _error_of(response: httpx2.Response) -> dict[str, Any] | None:
+    """The MCP error in an HTTP error response, if it has one."""
     with suppress(httpx2.HTTPError, TimeoutError, ValueError, AttributeError):
         async with asyncio.timeout(_NOTIFY_TIMEOUT):
-            body: Any = json.loads(await response.aread())
-        if body.get("error", {}).get("message"):
-            return response
+            error: Any = json.loads(await response.aread()).get("error")
+        if error.get("message"):
+            return error
     await response.aclose()
-    status = f"answered {response.status_code} {response.reason_phrase}".strip()
-    return _error_response(response.request, message, response.status_code, status)
+    return None
 
 
-def _error_response(request: httpx2.Request, message: dict[str, Any], status: int, why: str) -> httpx2.Response:
-    error = {"code": _INTERNAL_ERROR, "message": why, "data": NO_ANSWER}
+def _is_unknown_session(status: int, error: dict[str, Any] | None) -> bool:
+    """Whether the server refused a request because it does not know the session: it was restarted, or has forgotten.
+
+    The protocol says 404. Servers on the TypeScript SDK answer 400, with the code that this SDK has for what its
+    transport refuses. In both cases the server has done nothing with the request.
+    """
+    return status == _NOT_FOUND or (
+        status == _BAD_REQUEST and error is not None and error.get("code") == _TRANSPORT_REFUSAL
+    )
+
+
+def _error_response(
+    request: httpx2.Request, message: dict[str, Any], status: int, why: str, *, data: object = NO_ANSWER
+) -> httpx2.Response:
+    error = {"code": _INTERNAL_ERROR, "message": why, "data": data}
     answer = {"jsonrpc": "2.0", "id": message.get("id"), "error": error}
     return httpx2.Response(status, json=answer, request=request)

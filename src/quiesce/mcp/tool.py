@@ -8,6 +8,8 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
+from msgspec import Struct
+
 from ..models.base import ToolSpec
 from ..tools.context import ToolContext
 from ..tools.tool import Tool
@@ -38,6 +40,23 @@ def _digest(name: str) -> str:
     return hashlib.sha256(name.encode()).hexdigest()[:8]
 
 
+class ToolAnnotations(Struct, frozen=True):
+    """What a server says about one of its tools, for people and approvals. What it does not say is as in the protocol.
+
+    title         the name of the tool, for people
+    read_only     it changes nothing
+    destructive   it may delete or overwrite something; without a meaning when it is read-only
+    idempotent    a second call with the same arguments changes nothing more
+    open_world    it reaches other systems, such as the web
+    """
+
+    title: str = ""
+    read_only: bool = False
+    destructive: bool = True
+    idempotent: bool = False
+    open_world: bool = True
+
+
 class SchemaTool(Tool):
     """A tool that is described by a JSON schema. The server that runs it validates the arguments."""
 
@@ -49,12 +68,15 @@ class SchemaTool(Tool):
         description: str,
         schema: dict[str, Any],
         grace: float,
+        annotations: ToolAnnotations,
     ) -> None:
         async def function(**given: Any) -> Any:
             context = given.pop(_CONTEXT)
             return await call(context, given)
 
         super().__init__(function, name=name, description=description, on_stop="cancel", grace=grace)
+        self.annotations: Final = annotations
+        """What the server says about the tool. It is not checked: a server can say anything."""
         self._schema: Final[dict[str, Any]] = {"type": "object", "properties": {}, **schema}
 
     @property

@@ -10,11 +10,14 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Collection, Iterator, Mapping
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Final
 
 from ..errors import ToolError
 
+_NO_TRACE: Final[Mapping[str, str]] = {}
+_trace: Final[ContextVar[Mapping[str, str]]] = ContextVar("quiesce trace", default=_NO_TRACE)
 # What programs need to find others, their user's files, and the user's language.
 _HARMLESS: Final = frozenset(("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER", "LANG", "LANGUAGE", "TZ", "TMPDIR"))
 _LOCALE: Final = "LC_"
@@ -59,6 +62,16 @@ def interpreter_environment() -> dict[str, str]:
     return {**small_environment(), **kept}
 
 
+def set_trace_variables(variables: Mapping[str, str]) -> None:
+    """Have the processes that this task starts from here on find these variables: they go on with a trace."""
+    _trace.set(variables)
+
+
+def trace_variables() -> Mapping[str, str]:
+    """The variables by which a process that this task starts goes on with the trace; empty without one."""
+    return _trace.get()
+
+
 def program_environment(given: Mapping[str, str] | None, *, inherit: bool | Collection[str]) -> dict[str, str]:
     """The environment of a program: the small one, what it is to inherit beside it, and on top what is `given`.
 
@@ -70,7 +83,7 @@ def program_environment(given: Mapping[str, str] | None, *, inherit: bool | Coll
         inherited = dict(os.environ)
     else:
         inherited = {name: os.environ[name] for name in inherit or () if name in os.environ}
-    return {**small_environment(), **inherited, **(given or {})}
+    return {**small_environment(), **inherited, **trace_variables(), **(given or {})}
 
 
 def hide_environment() -> bool:

@@ -29,7 +29,7 @@ from ..agent import AnyAgent
 from ..as_tool import tool_name
 from ..cancellation import CancellationToken, Source
 from ..errors import ConfigurationError, QuiesceError, public_text
-from ..events import MessageAdded, ToolStarted
+from ..events import MessageAdded, TextDelta, ToolStarted
 from ..messages import AssistantMessage
 from ..processes.environment import hide_environment
 from ..result import RunResult
@@ -47,6 +47,9 @@ KEPT_CONVERSATIONS: Final = 1000
 _DISCONNECTED: Final = "quiesce.disconnected"
 # The seconds after a signal in which the results of stopped runs are sent. Then all connections are closed.
 _SHUTDOWN_TIMEOUT: Final = 5
+
+# The seconds between two pieces of an answer that is being written.
+_PROGRESS_INTERVAL: Final = 0.25
 
 _SCHEMA: Final[dict[str, Any]] = {
     "type": "object",
@@ -191,10 +194,10 @@ class AgentServer:
 
 async def _follow(run: Run, context: Any) -> RunResult:
     """Report the run's progress to the client, and wait for its result. A cancelled call stops the run first."""
-    steps = 0
+    steps, progress = 0, _Progress()
     try:
         async for event in run:
-            text = _progress(event)
+            text = progress.of(event)
             if text:
                 steps += 1
                 await context.session.report_progress(steps, message=text)
@@ -218,14 +221,35 @@ def _stop_on_disconnect(run: Run, context: Any) -> Callable[[], object]:
     return disconnected.on_cancel(lambda _: run.cancel("The client hung up", source="disconnect"))
 
 
-def _progress(event: object) -> str:
-    match event:
-        case ToolStarted(call):
-            return f"Running {call.name}."
-        case MessageAdded(AssistantMessage() as message):
-            return message.text
-        case _:
-            return ""
+class _Progress:
+    """What a client is told while a run goes on: the text of the answers, in pieces, and the tools that begin.
+
+    The pieces of an answer make up its text. Each has what was written since the one before it, and they come no more
+    often than a person can read.
+    """
+
+    def __init__(self) -> None:
+        self._clock: Final = asyncio.get_running_loop().time
+        self._unsent = ""
+        self._next = 0.0
+
+    def of(self, event: object) -> str:
+        """What to send after this event, if anything."""
+        match event:
+            case TextDelta(text):
+                self._unsent += text
+                return self._take() if self._clock() >= self._next else ""
+            case MessageAdded(AssistantMessage()):
+                return self._take()
+            case ToolStarted(call):
+                return f"Running {call.name}."
+            case _:
+                return ""
+
+    def _take(self) -> str:
+        self._next = self._clock() + _PROGRESS_INTERVAL
+        text, self._unsent = self._unsent, ""
+        return text
 
 
 def _call_result(result: RunResult, key: str) -> Any:

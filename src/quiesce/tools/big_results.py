@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from ..conversation.conversation import KEPT_RESULT
 from ..errors import ConfigurationError, ToolError
 from ..messages import Text, ToolResult
+from .output import as_json
 from .result_text import without_middle
 from .tool import MIN_RESULT, Tool, is_max_result
 
@@ -46,6 +47,9 @@ class KeptResults:
 
     def fit(self, result: ToolResult, most: int | None, *, keep: bool = True) -> ToolResult:
         """The result, without its middle when it is longer than `most`; then the whole text is kept."""
+        structured = result.structured_content
+        if most is not None and structured is not None and len(as_json(structured)) > most:
+            result = replace(result, structured_content=None)
         text = result.text
         if most is None or len(text) <= most:
             return result

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from .._exact import exact
 from ..conversation.answer import well_formed
 from ..errors import public_text
@@ -22,7 +24,7 @@ def completed_result(call: ToolCall, value: Any) -> ToolResult:
             value = value.content
         if isinstance(value, ToolResult):  # the tool itself says what the outcome is
             content = tuple(part for each in value.content for part in _content(each))
-            return ToolResult(call.id, call.name, content or (Text(_NOTHING),), value.outcome, value.is_error)
+            return replace(value, call_id=call.id, name=call.name, content=content or (Text(_NOTHING),))
         return ToolResult(call.id, call.name, _content(value))
     except Exception as error:
         what = f"The tool finished, but what it returned cannot be sent ({type(value).__name__}: {_brief(error)})."
@@ -34,7 +36,7 @@ def as_result_of(call: ToolCall, result: ToolResult) -> ToolResult:
     checked = completed_result(call, result)
     if checked.is_error:
         return checked
-    return ToolResult(call.id, call.name, checked.content, result.outcome, result.is_error)
+    return replace(checked, outcome=result.outcome, is_error=result.is_error)
 
 
 def failed_result(call: ToolCall, message: str) -> ToolResult:
@@ -47,7 +49,7 @@ def with_changed_arguments(result: ToolResult, changed: dict[str, Any] | None) -
     if changed is None or result.outcome is not Outcome.COMPLETED:
         return result
     note = Text(f"(A person changed the arguments to {as_json(changed)}.)")
-    return ToolResult(result.call_id, result.name, (note, *result.content), result.outcome, result.is_error)
+    return replace(result, content=(note, *result.content))
 
 
 def describe_error(error: BaseException) -> str:

@@ -37,11 +37,11 @@ class CallEnvironment(NamedTuple):
         cwd = None
         with suppress(OSError):
             cwd = os.getcwd()
-        if inherit_env is True:
-            env = _environment()
-        else:
-            from ...processes.environment import program_environment  # a worker has no use for it
+        from ...processes.environment import program_environment, trace_variables  # a worker has no use for them
 
+        if inherit_env is True:
+            env = _environment() | _encoded(trace_variables())
+        else:
             env = _encoded(program_environment(None, inherit=inherit_env))
         return cls(cwd, env, [each for each in sys.path if isinstance(each, str)], _log_levels())  # pyright: ignore[reportUnnecessaryIsInstance]
 

@@ -28,6 +28,7 @@ from .function_transfer import TransferredFunction, import_modules, unpack
 from .log_forwarding import LogForwarding
 from .output import redirect_output
 from .stop_channel import StopChannel
+from .trace_context import make_trace_current
 
 if TYPE_CHECKING:
     from ..context import Shield
@@ -235,6 +236,7 @@ class _Worker:
         assert self._environment_of_call is not None
         self._environment_of_call.go_there()
         self._log_forwarding.install()
+        make_trace_current(self._environment_of_call.env)
         transferred = frame.transferred
         if isinstance(transferred, TransferredFunction):
             if transferred.key not in self._functions:

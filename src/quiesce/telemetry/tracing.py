@@ -1,10 +1,10 @@
-"""OpenTelemetry: a span for each run, model call and tool, with the GenAI semantic conventions.
+"""OpenTelemetry: a span for each run, model call and tool, and metrics, with the GenAI semantic conventions.
 
     from quiesce.telemetry import Telemetry
 
     agent = Agent("anthropic:claude-...", telemetry=Telemetry())
 
-Needs the extra `otel`, which installs the API only; the program's own SDK decides where spans go. Spans are made from
+Needs the extra `otel`, which installs the API only; the program's own SDK decides where they go. Spans are made from
 the run's events, so an agent without telemetry pays nothing. Each span ends with its run at the latest, however that
 ends: by a kill, with an abandoned tool, or by a cancellation from outside.
 """
@@ -13,15 +13,12 @@ from __future__ import annotations
 
 import importlib
 import time
-from collections.abc import Callable, Mapping
-from decimal import Decimal
+from collections.abc import Callable
 from typing import Any, ClassVar, Final
 
-import msgspec
-
-from ._version import __version__
-from .errors import ConfigurationError
-from .events import (
+from .._version import __version__
+from ..errors import ConfigurationError
+from ..events import (
     AnswerEnd,
     AnswerStart,
     Event,
@@ -37,55 +34,56 @@ from .events import (
     ToolEnded,
     ToolStarted,
 )
-from .messages import Outcome
-from .receipt import Receipt
-from .run.agent_runs import following
-from .run.config import RunConfig
-from .run.state import RunState
-from .usage.ledger import TokenUsage
-from .usage.prices import Cost
+from ..messages import Outcome
+from ..processes.environment import set_trace_variables
+from ..run.agent_runs import following
+from ..run.config import RunConfig
+from ..run.state import RunState
+from .attributes import (
+    as_json_text,
+    cause_attributes,
+    model_attributes,
+    parameter_attributes,
+    receipt_attributes,
+    usage_attributes,
+)
+from .metrics import Metrics
 
 _SCOPE: Final = "quiesce"
-# The names of providers in the conventions, where those of Quiesce differ.
-_PROVIDERS: Final = {
-    "openai-responses": "openai",
-    "azure": "azure.ai.openai",
-    "bedrock": "aws.bedrock",
-    "gemini": "gcp.gemini",
-    "google": "gcp.gemini",
-    "vertex": "gcp.vertex_ai",
-    "mistral": "mistral_ai",
-    "xai": "x_ai",
-}
-_NUMBERS: Final = ("temperature", "top_p", "top_k", "max_tokens", "seed", "frequency_penalty", "presence_penalty")
-_FIELDS: Final = {
-    "input": "gen_ai.usage.input_tokens",
-    "output": "gen_ai.usage.output_tokens",
-    "cache_read": "gen_ai.usage.cache_read.input_tokens",
-    "cache_write": "gen_ai.usage.cache_creation.input_tokens",
-    "reasoning": "gen_ai.usage.reasoning.output_tokens",
-}
 
 
 class Telemetry:
-    """Traces the runs of the agents that have it.
+    """Traces and measures the runs of the agents that have it.
 
     tracer_provider   where spans go; by default the program's global provider
+    meter_provider    where metrics go; by default the program's global provider
     capture_content   whether the arguments and results of tools are recorded too
 
     Raises `ConfigurationError` when the OpenTelemetry API is not installed.
     """
 
-    def __init__(self, *, tracer_provider: Any = None, capture_content: bool = False) -> None:
+    def __init__(
+        self, *, tracer_provider: Any = None, meter_provider: Any = None, capture_content: bool = False
+    ) -> None:
         try:
             self.trace: Final[Any] = importlib.import_module("opentelemetry.trace")
             self.context: Final[Any] = importlib.import_module("opentelemetry.context")
+            metrics: Any = importlib.import_module("opentelemetry.metrics")
+            tracecontext: Any = importlib.import_module("opentelemetry.trace.propagation.tracecontext")
         except ImportError:
             raise ConfigurationError(
                 "Telemetry needs the OpenTelemetry API.", todo="pip install 'quiesce[otel]'."
             ) from None
         self.tracer: Final[Any] = self.trace.get_tracer(_SCOPE, __version__, tracer_provider)
+        self.metrics: Final = Metrics(metrics.get_meter(_SCOPE, __version__, meter_provider))
+        self._propagator: Final = tracecontext.TraceContextTextMapPropagator()
         self.capture_content: Final = capture_content
+
+    def variables(self, span: Any) -> dict[str, str]:
+        """The environment variables by which a program goes on with the trace below this span: TRACEPARENT."""
+        carrier: dict[str, str] = {}
+        self._propagator.inject(carrier, context=self.trace.set_span_in_context(span))
+        return {name.upper(): value for name, value in carrier.items()}
 
     def follow(self, state: RunState) -> Callable[[Event], None]:
         """Begin the span of a run, under the span that is current here; returns the tap for the run's events."""
@@ -98,12 +96,14 @@ class RunTrace:
     def __init__(self, telemetry: Telemetry, state: RunState) -> None:
         self._otel: Final = telemetry
         self._config: Callable[[], RunConfig] | None = lambda: state.config  # a handoff changes it
-        self._session: Final = state.claim.conversation.session_name
+        conversation = state.claim.conversation
+        self._conversation: Final = conversation.session_name or conversation.id
+        self._began: Final = time.perf_counter()
         config = state.config
-        about = {"quiesce.run.id": state.run_id, **_model(config.model.name)}
+        about = {"quiesce.run.id": state.run_id, **model_attributes(config.model.name)}
         self._run: Final = self._begin(f"invoke_agent {config.agent}", "invoke_agent", None, about)
         self._call: Any = None
-        self._sent_at = 0.0
+        self._model, self._sent_at = "", 0.0
         self._waiting = False
         self._tools: Final[dict[str, Any]] = {}
 
@@ -119,8 +119,7 @@ class RunTrace:
         common: dict[str, Any] = {"gen_ai.operation.name": operation}
         if self._config is not None:
             common["gen_ai.agent.name"] = self._config().agent
-        if self._session is not None:
-            common["gen_ai.conversation.id"] = self._session
+        common["gen_ai.conversation.id"] = self._conversation
         context = None if parent is None else trace.set_span_in_context(parent)
         return self._otel.tracer.start_span(name, context=context, kind=kind, attributes={**common, **attributes})
 
@@ -139,7 +138,7 @@ class RunTrace:
         self._make_current(self._run)
 
     def _stop_requested(self, event: StopRequested) -> None:
-        self._run.add_event("quiesce.stop_requested", _cause(event.cause))
+        self._run.add_event("quiesce.stop_requested", cause_attributes(event.cause))
 
     def _run_ended(self, event: RunEnded) -> None:
         for span in (*self._tools.values(), self._call):
@@ -147,10 +146,13 @@ class RunTrace:
                 span.end()
         self._tools.clear()
         self._call = None
-        self._run.set_attributes(_receipt(event.receipt))
+        self._run.set_attributes(receipt_attributes(event.receipt))
         if event.error is not None:
             self._fail(self._run, event.error_type or "_OTHER", event.error)
         self._run.end()
+        agent = "" if self._config is None else self._config().agent
+        failed = None if event.error is None else event.error_type or "_OTHER"
+        self._otel.metrics.run_ended(agent, event.receipt, time.perf_counter() - self._began, failed)
         self._config = None  # the run holds this object, and would be freed only by the garbage collector
 
     def _fail(self, span: Any, kind: str, what: str) -> None:
@@ -164,13 +166,13 @@ class RunTrace:
             "gen_ai.request.stream": True,
             "quiesce.turn": event.turn,
             "quiesce.attempt": event.attempt,
-            **_model(event.model),
-            **_parameters({} if self._config is None else self._config().settings or {}),
+            **model_attributes(event.model),
+            **parameter_attributes({} if self._config is None else self._config().settings or {}),
         }
         if self._call is not None:  # middleware may have several requests under way: this one is followed now
             self._call.end()
         self._call = self._begin(f"chat {attributes['gen_ai.request.model']}", "chat", self._run, attributes)
-        self._sent_at = time.perf_counter()
+        self._model, self._sent_at = event.model, time.perf_counter()
         self._waiting = True
         self._make_current(self._call)
 
@@ -181,7 +183,9 @@ class RunTrace:
     def _first_chunk(self, _: Event) -> None:
         if self._waiting and self._call is not None:
             self._waiting = False
-            self._call.set_attribute("gen_ai.response.time_to_first_chunk", time.perf_counter() - self._sent_at)
+            seconds = time.perf_counter() - self._sent_at
+            self._call.set_attribute("gen_ai.response.time_to_first_chunk", seconds)
+            self._otel.metrics.first_chunk(self._model, seconds)
 
     def _answer_ended(self, event: AnswerEnd) -> None:
         if self._call is not None:
@@ -189,10 +193,11 @@ class RunTrace:
 
     def _call_ended(self, event: ModelCallEnded) -> None:
         span, self._call = self._call, None
+        entry = event.entry
+        self._otel.metrics.call_ended(entry, time.perf_counter() - self._sent_at)
         if span is None:
             return
-        entry = event.entry
-        span.set_attributes(_usage(entry.usage, entry.cost))
+        span.set_attributes(usage_attributes(entry.usage, entry.cost))
         span.set_attribute("quiesce.call.ended", entry.ended)
         if entry.request_id is not None:
             span.set_attribute("gen_ai.response.id", entry.request_id)
@@ -207,10 +212,11 @@ class RunTrace:
         call = event.call
         attributes = {"gen_ai.tool.name": call.name, "gen_ai.tool.call.id": call.id, "gen_ai.tool.type": "function"}
         if self._otel.capture_content:
-            attributes["gen_ai.tool.call.arguments"] = _json(call.arguments)
+            attributes["gen_ai.tool.call.arguments"] = as_json_text(call.arguments)
         span = self._begin(f"execute_tool {call.name}", "execute_tool", self._run, attributes)
         self._tools[call.id] = span
         self._make_current(span)  # this is the tool's own task, so its spans become children
+        set_trace_variables(self._otel.variables(span))
 
     def _tool_ended(self, event: ToolEnded) -> None:
         result = event.result
@@ -239,75 +245,3 @@ class RunTrace:
         ToolStarted: _tool_started,
         ToolEnded: _tool_ended,
     }
-
-
-# --- Attributes ----------------------------------------------------------------------------------------------------
-
-
-def _model(name: str) -> dict[str, Any]:
-    """A model and its provider. Names of models may have colons of their own, those of providers have none."""
-    provider, colon, model = name.partition(":")
-    if not colon:
-        return {"gen_ai.request.model": name}
-    return {"gen_ai.request.model": model, "gen_ai.provider.name": _PROVIDERS.get(provider, provider)}
-
-
-def _parameters(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a request that the conventions have a name for."""
-    found = {name: settings[name] for name in _NUMBERS if isinstance(settings.get(name), int | float)}
-    stops = settings.get("stop_sequences", settings.get("stop"))
-    if stops:
-        found["stop_sequences"] = (stops,) if isinstance(stops, str) else tuple(map(str, stops))
-    return {f"gen_ai.request.{name}": value for name, value in found.items()}
-
-
-def _cause(cause: Any) -> dict[str, Any]:
-    return {
-        "quiesce.stop.source": cause.source,
-        "quiesce.stop.reason": cause.reason,
-        "quiesce.stop.mode": str(cause.mode),
-    }
-
-
-def _receipt(receipt: Receipt) -> dict[str, Any]:
-    attributes: dict[str, Any] = {
-        "quiesce.stop_reason": receipt.stop_reason,
-        "quiesce.receipt.tool_calls": tuple(f"{call.name}: {call.outcome.value}" for call in receipt.calls),
-        "quiesce.receipt.still_running": receipt.still_running,
-        **_usage(receipt.usage.tokens, receipt.usage.cost),
-    }
-    if receipt.cause is not None:
-        attributes |= _cause(receipt.cause)
-        attributes |= {
-            "quiesce.stop.mode": str(receipt.mode or receipt.cause.mode),
-            "quiesce.stop.phase": receipt.phase.value,
-            "quiesce.stop.latency": receipt.latency or 0.0,
-            "quiesce.receipt.kept_text": receipt.kept_text,
-        }
-    return attributes
-
-
-def _usage(tokens: TokenUsage, cost: Cost | None) -> dict[str, Any]:
-    """Usage as attributes. The conventions have one number for each; an estimate has its bounds beside it."""
-    attributes: dict[str, Any] = {}
-    for field, name in _FIELDS.items():
-        figure = getattr(tokens, field)
-        if figure.value is not None:
-            attributes[name] = figure.value
-        if not figure.exact:
-            attributes[f"quiesce.usage.{field}.source"] = figure.source.value
-            attributes[f"quiesce.usage.{field}.low"] = figure.low
-            if figure.high is not None:
-                attributes[f"quiesce.usage.{field}.high"] = figure.high
-    for bound in ("value", "low", "high"):
-        amount: Decimal | None = None if cost is None else getattr(cost, bound)
-        if amount is not None:
-            attributes[f"quiesce.cost.{bound}"] = float(amount)
-    return attributes
-
-
-def _json(value: Any) -> str:
-    try:
-        return msgspec.json.encode(value).decode()
-    except (TypeError, ValueError):
-        return repr(value)

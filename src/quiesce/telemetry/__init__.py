@@ -1,0 +1,5 @@
+"""OpenTelemetry spans and metrics (extra: `quiesce[otel]`): `from quiesce.telemetry import Telemetry`."""
+
+from .._lazy_names import lazy_names
+
+__getattr__, __dir__, __all__ = lazy_names(__name__, globals())

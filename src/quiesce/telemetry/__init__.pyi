@@ -1,0 +1,1 @@
+from .tracing import Telemetry as Telemetry

@@ -1,0 +1,62 @@
+"""Many runs at a time, for long: everything stays flat, nothing is said that nobody should hear, every run ends once.
+
+`make proof` runs this for an hour, with its own Postgres; QUIESCE_SOAK_SECONDS is another length, QUIESCE_SOAK_SEED
+another seed, and QUIESCE_SOAK_CPU the part of one core that it may use.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from ..sessions.conftest import Postgres
+from .soak import Soak
+
+pytestmark = pytest.mark.promise("P5", "P7")
+
+SECONDS = float(os.environ.get("QUIESCE_SOAK_SECONDS", "3600"))
+SEED = int(os.environ.get("QUIESCE_SOAK_SEED", "14"))
+CPU = float(os.environ.get("QUIESCE_SOAK_CPU", "0.5"))
+
+
+@pytest.fixture(autouse=True)
+def own_hooks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The soak listens to errors that threads and finalizers report."""
+    monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)
+    monkeypatch.setattr(threading, "excepthook", threading.excepthook)
+
+
+def soak(soak: Soak) -> Soak:
+    asyncio.run(soak.run())
+    soak.print_summary()
+    assert soak.tally.wrong == []
+    assert not soak.words
+    assert soak.tally.counts["ended"] == soak.tally.counts["runs"]
+    return soak
+
+
+def test_a_few_seconds_of_everything(tmp_path: Path) -> None:
+    soak(Soak(tmp_path, None, seed=SEED, runs=20, seconds=2.0, cpu=0.8, quiet=1.0))
+
+
+@pytest.mark.proof
+@pytest.mark.timeout(SECONDS + 900)
+def test_an_hour_of_everything(tmp_path: Path) -> None:
+    postgres = Postgres()
+    try:
+        quiet = max(20.0, min(600.0, SECONDS / 6))
+        done = soak(Soak(tmp_path, postgres, seed=SEED, runs=200, seconds=SECONDS, cpu=CPU, quiet=quiet))
+    finally:
+        postgres.close()
+    first, last = done.quiet[0], done.quiet[-1]
+    assert last.rss <= first.rss * 1.1 + 5, f"{first.rss:.1f} MB after the warm-up, {last.rss:.1f} MB at the end"
+    assert last.objects <= first.objects * 1.1, f"{first.objects} objects after the warm-up, {last.objects} at the end"
+    assert last.descriptors <= first.descriptors + 5
+    assert last.threads <= first.threads + 5
+    assert last.tasks <= first.tasks
+    assert last.children <= first.children + 5
