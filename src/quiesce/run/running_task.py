@@ -15,7 +15,7 @@ from ..limits import Limits
 from ..task import Task
 from ..usage.ledger import added
 from .state import RunState
-from .undo import begin_effects, join_effects
+from .undo import begin_effects, join_effects, tell_of_interrupted_undo
 
 if TYPE_CHECKING:
     import asyncio
@@ -85,6 +85,7 @@ def begin_or_join_task(state: RunState) -> RunningTask:
     Its limits are those that the task began with, unless the call names others.
     """
     given, known = state.claim.input, state.claim.conversation.task
+    tell_of_interrupted_undo(state.claim.conversation)
     if known is None or (given.prompt is not None and given.answers is None):
         record = Task(state.run_id, time.time(), timeout=given.timeout)
         return RunningTask(state, record.with_run(state.run_id))

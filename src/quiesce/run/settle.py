@@ -168,8 +168,7 @@ async def _stop_children(state: RunState, urgent: asyncio.Future[None]) -> None:
 async def _undo(state: RunState) -> None:
     """Take back what the run did, if the stop asked for that. A stop that becomes more urgent ends the undo."""
     for batch in state.tools.batches:
-        for call in batch.cut_calls():
-            state.tools.undo_log.add_cut(call)
+        state.tools.undo_log.add_cut(state.run_id, state.config.agent, batch.cut_calls())
     if not state.tools.undo_wanted or state.progress.over:
         return
     if not state.claim.held and not await _join_task_to_undo(state):
@@ -191,6 +190,7 @@ async def _undo(state: RunState) -> None:
         forget()
     if not state.claim.held:  # else the model is told as the turn is sealed
         state.claim.conversation.drop_pending(state.config.cut_note + undo_note(state.tools.undone))
+        log.mark_told()
 
 
 async def _join_task_to_undo(state: RunState) -> bool:
@@ -347,6 +347,8 @@ def seal(state: RunState) -> tuple[Message, ...]:
     state.spending.close_entry("completed" if builder is not None and builder.complete else "hung_up")
     note = state.config.failed_note if state.progress.error else state.progress.stop_note or state.config.cut_note
     note += undo_note(state.tools.undone)
+    if state.tools.undone:
+        state.tools.undo_log.root.mark_told()
     turn = state.turn.view.turn(unsettled=Outcome.NEVER_STARTED)
     added = close_turn(turn, state.claim.conversation.messages, note)
     state.tools.torn_calls += builder.torn_calls() if builder is not None else ()

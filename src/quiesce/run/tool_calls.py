@@ -63,7 +63,7 @@ class RunTools:
         batch = ToolBatch(calls, self.available, self, sequential=config.sequential, pending=pending)
         self.batches.append(batch)
         if pending is not None:
-            self.undo_log.resume_turn(batch.undoable_calls())
+            self.undo_log.resume_turn(pending.run_id, config.agent, batch.undoable_calls())
         return batch
 
     @property
