@@ -59,6 +59,8 @@ async def settle(state: RunState) -> None:
         await _undo(state)
         await _return_prompts(state)
         added = seal(state)
+        if not _waits_for_person(state):  # a stop may have come before the question was out
+            await state.tools.processes.close(state.shield, urgent)
         wanting = state.config.hooks.wanting
         wanted = [kind for kind in (OnMessage, AfterRun) if wanting(kind)]
         if wanted:  # hooks see the end only when everything before it is saved
@@ -134,7 +136,8 @@ async def _stop_everything(state: RunState, urgent: asyncio.Future[None]) -> tup
             hooks = _start_hooks(state, OnStop(state.claim.context, state.token, cause))
     if batch is not None:
         await batch.stop(state.shield, urgent)
-    await state.tools.processes.close(state.shield, urgent)
+    if state.token.cancelled or not _waits_for_person(state):
+        await state.tools.processes.close(state.shield, urgent)
     if state.family.children:
         await _stop_children(state, urgent)
     if state.foreign_tasks.abandoned:
@@ -143,6 +146,12 @@ async def _stop_everything(state: RunState, urgent: asyncio.Future[None]) -> tup
     if hooks is not None:
         await _bound(state, hooks, STOP_HOOK_GRACE, urgent)
     return waited_for
+
+
+def _waits_for_person(state: RunState) -> bool:
+    """Whether the run ends with a question, so that its task goes on later, with its background processes."""
+    finished = state.progress.finished
+    return state.family.parent is None and finished is not None and finished[0] == "interrupt"
 
 
 async def _stop_children(state: RunState, urgent: asyncio.Future[None]) -> None:
@@ -183,7 +192,7 @@ async def _undo(state: RunState) -> None:
     try:
         log = state.tools.undo_log if state.family.parent is not None else state.tools.undo_log.root
         journal = state.saving.journal
-        saved = None if journal is None else journal.intend_undo
+        saved = None if journal is None else journal.save_values
         state.tools.undone, interrupted = await log.undo(state.tools.undo_token, saved, save_timeout=SAVE_GRACE)
         state.shield.interrupted |= interrupted
     finally:
@@ -368,6 +377,10 @@ def end(state: RunState) -> None:
         result.receipt.still_running = state.still_running()
     if state.saving.journal is not None:
         state.saving.journal.close()
+    if state.tools.processes.still_running() and result.stop_reason == "interrupt" and state.claim.task is not None:
+        state.claim.task.pause()
+    else:
+        state.tools.processes.end_soon()
     state.claim.conversation.release(state.run_id)
     if not state.progress.ended:
         state.progress.enter(Phase.ENDED)

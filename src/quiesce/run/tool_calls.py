@@ -38,7 +38,7 @@ class RunTools:
         self.loop: Final = state.progress.loop
         self.emit: Final = state.events.push
         self.batches: Final[list[ToolBatch]] = []
-        self.processes: Final = BackgroundProcesses()
+        self.processes = BackgroundProcesses()
         self.undo_log: Final = UndoLog(above)
         self.undo_wanted: bool | None = None
         self.undo_token: Final = CancellationToken()
@@ -130,6 +130,8 @@ class RunTools:
         journal = self._state.saving.journal
         if journal is not None:
             await journal.intend(call.id)
+        else:
+            await self._state.durable()
 
     def idempotency_key(self, call: ToolCall) -> str:
         """The same for the same call, whatever happens to the process in between."""

@@ -55,6 +55,8 @@ class Invocation:
         self.worker: WorkerCall | None = None
         self.undo_arguments: dict[str, Any] = {}
         """The arguments for the tool's compensation, as they were before the tool could change them."""
+        self.undo_data: tuple[Any, ...] = ()
+        """What the function has kept for its compensation, in case that it is cut."""
         self.returned: tuple[Any, ...] = ()
         """What the function has returned, once it has."""
         self.stopping = False
@@ -129,8 +131,12 @@ class Invocation:
             report=report,
             cancel=self._cancel_run,
             questions=self._questions,
+            keep_for_undo=self._keep_data,
             **options,
         )
+
+    def _keep_data(self, data: Any) -> None:
+        self.undo_data = (data,)
 
     def _cancel_run(self, reason: str) -> None:
         self._host.token.cancel(reason or f"tool {self._call.name} asked for it", source="tool")
@@ -147,7 +153,7 @@ class Invocation:
         try:
             return await program.run()
         finally:
-            if not self.stopping:  # it ended by itself: the tool handles its output
+            if not (self.stopping and report):  # else its output is quoted, because the tool cannot handle it any more
                 self._programs.remove(program)
 
     def _shield(self, name: str) -> Shield:
