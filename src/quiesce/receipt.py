@@ -170,13 +170,12 @@ def _lines(receipt: Receipt) -> list[str]:
             lines.append(f"  kept      {receipt.kept_text:,} characters of the answer that was cut")
     if any(limit.reached for limit in receipt.limits):
         lines.append(f"  limits    {', '.join(map(_limit_text, receipt.limits))}")
-    for index, text in enumerate(call_lines(receipt.calls)):
-        lines.append(f"  {'tools' if index == 0 else '':<9} {text}")
-    for index, each in enumerate(receipt.undo):
-        why = f": {each.detail}" if each.detail else ""
-        lines.append(f"  {'undo' if index == 0 else '':<9} {each.name} ({each.call_id}): {_UNDONE[each.outcome]}{why}")
-    for index, text in enumerate(receipt.processes):
-        lines.append(f"  {'processes' if index == 0 else '':<9} {text}")
+    for title, texts in (
+        ("tools", call_lines(receipt.calls)),
+        ("undo", map(_undo_text, receipt.undo)),
+        ("processes", receipt.processes),
+    ):
+        lines.extend(f"  {'' if index else title:<9} {text}" for index, text in enumerate(texts))
     if receipt.cause is not None or receipt.still_running:
         lines.append(f"  running   {', '.join(receipt.still_running) or 'nothing is left running'}")
     tokens = receipt.usage
@@ -208,6 +207,11 @@ def call_lines(calls: Iterable[CallReceipt]) -> list[str]:
 def _outcome_text(call: CallReceipt) -> str:
     word = "waits for a person" if call.waits else _PLAIN[call.outcome]
     return word if call.ok or call.outcome is not Outcome.COMPLETED else f"{word} with an error"
+
+
+def _undo_text(undo: UndoReceipt) -> str:
+    why = f": {undo.detail}" if undo.detail else ""
+    return f"{undo.name} ({undo.call_id}): {_UNDONE[undo.outcome]}{why}"
 
 
 def _limit_text(limit: LimitUse) -> str:

@@ -12,8 +12,8 @@ import pytest
 from tool_runs import run_async, stray_processes
 
 from quiesce import Agent, RunResult
-from quiesce.errors import ConfigurationError
 from quiesce.cancellation import ModeName
+from quiesce.errors import ConfigurationError
 from quiesce.messages import Outcome
 from quiesce.models.scripted import Call, ScriptedModel
 from quiesce.receipt import Undone, UndoReceipt

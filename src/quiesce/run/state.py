@@ -113,6 +113,11 @@ class RunState:
         self.shield: Final = BoundedShield(f"settling run {run_id}")
         self.result: RunResult | None = None
 
+    @property
+    def context(self) -> RunContext[Any]:
+        """The run as its tools see it."""
+        return self.claim.context
+
     def still_running(self) -> tuple[str, ...]:
         """What could not be proved to have stopped."""
         tasks = (task.get_name() for task in self.foreign_tasks.abandoned if not task.done())

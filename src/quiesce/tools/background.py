@@ -27,7 +27,7 @@ class BackgroundProcess:
     Raises `ToolError` when it cannot be started.
     """
 
-    def __init__(self, name: str, argv: tuple[str, ...], cwd: str, env: dict[str, str]) -> None:
+    def __init__(self, name: str, argv: tuple[str, ...], cwd: str, env: dict[str, str], *, sandbox: bool) -> None:
         self.name: Final = name
         self._argv: Final = argv
         loop = asyncio.get_running_loop()
@@ -36,7 +36,7 @@ class BackgroundProcess:
         self._changed: Final = asyncio.Event()
         self._unread = ""
         self._left_out = 0
-        self._process, self._stdin, *outputs = start_supervised(argv, cwd, env)
+        self._process, self._stdin, *outputs = start_supervised(argv, cwd, env, sandbox=sandbox)
         self._outputs: Final = [(stream, self._decoded()) for stream in outputs]
         for stream, add in self._outputs:
             stream.attach(loop, add)
@@ -144,6 +144,7 @@ class BackgroundProcesses:
         cwd: str | None = None,
         env: dict[str, str] | None = None,
         inherit_env: bool | Collection[str] = False,
+        sandbox: bool = False,
     ) -> BackgroundProcess:
         """Start a program and wait until it runs. The options are those of `ToolContext.run_process`.
 
@@ -153,7 +154,7 @@ class BackgroundProcesses:
             raise ToolError("The run is ending: nothing is started any more.")
         name = f"p{len(self._by_name) + 1}"
         environment = program_environment(env, inherit=inherit_env)
-        process = BackgroundProcess(name, checked_argv(argv), absolute_cwd(cwd), environment)
+        process = BackgroundProcess(name, checked_argv(argv), absolute_cwd(cwd), environment, sandbox=sandbox)
         self._by_name[name] = process
         await process.begun()
         return process

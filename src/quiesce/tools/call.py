@@ -179,7 +179,7 @@ class CallInProgress:
     def _add_effect(self, data: Any) -> None:
         compensation = None if self.tool is None else self.tool.compensation
         if compensation is not None and self.stage is not CallStage.DONE:
-            arguments = self._invocation.undo_arguments
+            arguments = self._invocation.kept.arguments
             self._host.undo_log.add(completed_effect(self._host, self.questions.call, compensation, arguments, data))
 
     def _settle_cancelled(self, error: asyncio.CancelledError) -> bool:
@@ -190,7 +190,7 @@ class CallInProgress:
             self._finish(failed_result(self.call, describe_error(error)))
             return True
         if not self._invocation.outlives_task:
-            for data in self._invocation.undo_data:
+            for data in self._invocation.kept.data:
                 self._add_effect(data)
             self._finish(self._stopped(self._invocation.stopped_outcome))
         elif not self.abandoned:

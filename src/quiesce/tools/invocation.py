@@ -24,6 +24,17 @@ if TYPE_CHECKING:
     from .worker.call import WorkerCall
 
 
+class KeptForUndo:
+    """What the tool's compensation gets: the arguments as they were before the tool could change them, and `data`.
+
+    `data` is what the function has kept in case that it is cut: one value, or none.
+    """
+
+    def __init__(self) -> None:
+        self.arguments: dict[str, Any] = {}
+        self.data: tuple[Any, ...] = ()
+
+
 class Invocation:
     """Executes the function of one call: in the call's own task, in a thread, or in a process, by its kind and policy.
 
@@ -53,10 +64,7 @@ class Invocation:
         self._shields: Final[list[str]] = []
         self.thread: ThreadCall | None = None
         self.worker: WorkerCall | None = None
-        self.undo_arguments: dict[str, Any] = {}
-        """The arguments for the tool's compensation, as they were before the tool could change them."""
-        self.undo_data: tuple[Any, ...] = ()
-        """What the function has kept for its compensation, in case that it is cut."""
+        self.kept: Final = KeptForUndo()
         self.returned: tuple[Any, ...] = ()
         """What the function has returned, once it has."""
         self.stopping = False
@@ -67,7 +75,7 @@ class Invocation:
     def keep_for_undo(self, tool: Tool, arguments: dict[str, Any]) -> None:
         """Copy the arguments if the tool has a compensation."""
         if tool.compensation is not None:
-            self.undo_arguments = {name: _copied(value) for name, value in arguments.items()}
+            self.kept.arguments = {name: _copied(value) for name, value in arguments.items()}
 
     async def run(self, tool: Tool, arguments: dict[str, Any]) -> Any:
         """Call the function and wait for its value. Raises what it raises."""
@@ -136,7 +144,7 @@ class Invocation:
         )
 
     def _keep_data(self, data: Any) -> None:
-        self.undo_data = (data,)
+        self.kept.data = (data,)
 
     def _cancel_run(self, reason: str) -> None:
         self._host.token.cancel(reason or f"tool {self._call.name} asked for it", source="tool")
