@@ -6,29 +6,28 @@ MODEL names the model ("anthropic:claude-sonnet-5"); without it, a scripted one 
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import uvicorn
 from demo_model import DemoModel, write_demo_files
 from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.staticfiles import StaticFiles
 
-from quiesce import Agent, Limits, Trim
+from quiesce import Agent, Limits, RunContext, Trim
 from quiesce.models.base import Model
 from quiesce.processes.environment import hide_environment
-from quiesce.server import RunRequest, mount
+from quiesce.server import mount
 from quiesce.tools.builtin import coding_tools
 
 PAGE = Path(__file__).parent / "page"
 READING = ("read_file", "list_files", "search_files")
 
 
-def coding_agent(user: str, folder: Path, model: Model | str) -> Agent:
-    """The agent of one user. Its tools work in the user's folder; changes and commands are approved by the user."""
-    tools = coding_tools(str(folder), snapshot="copy")
+def coding_agent(folder_of: Callable[[RunContext], str], model: Model | str) -> Agent:
+    """The agent of all users. Its tools work in the user's folder; changes and commands are approved by the user."""
+    tools = coding_tools(folder_of, snapshot="copy")
     reviewer = Agent(
         model,
         name="reviewer",
@@ -37,7 +36,7 @@ def coding_agent(user: str, folder: Path, model: Model | str) -> Agent:
     )
     return Agent(
         model,
-        name=user,
+        name="coder",
         instructions="You are a careful programmer. Read before you edit, run the tests, then ask the reviewer.",
         tools=[*tools, reviewer.as_tool(description="Reviews files. Name them, and say what has changed.")],
         limits=Limits(turns=200),
@@ -53,17 +52,13 @@ def make_app(data: Path, users: Sequence[str], model: Model | str) -> Starlette:
         user = request.cookies.get("user")
         return user if user in users else None
 
-    def refuse_other_agents(request: RunRequest) -> None:
-        if request.agent != request.owner:
-            raise HTTPException(403, "This agent works in the folder of another user.")
+    def folder_of(ctx: RunContext) -> str:
+        return str(data / ctx.owner)
 
-    agents: list[Agent] = []
     for user in users:
-        folder = data / user
-        folder.mkdir(parents=True, exist_ok=True)
-        agents.append(coding_agent(user, folder, model))
+        (data / user).mkdir(parents=True, exist_ok=True)
     app = Starlette()
-    mount(app, agents, "/agent", owner_of=owner_of, deps=refuse_other_agents, store=data / "sessions.db")
+    mount(app, coding_agent(folder_of, model), "/agent", owner_of=owner_of, store=data / "sessions.db")
     app.mount("/", StaticFiles(directory=PAGE, html=True))
     return app
 

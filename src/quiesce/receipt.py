@@ -95,8 +95,10 @@ class Receipt(Struct):
 
     `cause` is None when the run ended by itself. `phase` is where the stop took effect, `asked_during` where it was
     asked for: a patient stop waits in between. `latency` is the time in seconds from the request to the end.
-    `still_running` names what could not be proved to have stopped; empty means that nothing is left. Late outcomes of
-    abandoned calls are appended to `late` when they land, and what became of each undo to `undo`. `limits` are those of
+    `still_running` names what could not be proved to have stopped, and background processes that go on while the task
+    waits for a person; empty means that nothing is left. `processes` are all background processes of the task, with how
+    each ended. Late outcomes of abandoned calls are appended to `late` when they land, and what became of each undo to
+    `undo`. `limits` are those of
     the run, with what it has used; a run that goes on with a task shares them with the earlier runs. `task` sums up all
     runs of the task so far. `saved` says whether all of the run is in the store of the conversation (None: it has
     none), and `unsaved` why not: also when the run ended before its session was open, and its prompt was not sent.
@@ -118,6 +120,7 @@ class Receipt(Struct):
     unsaved: str = ""
     limits: tuple[LimitUse, ...] = ()
     task: Task | None = None
+    processes: tuple[str, ...] = ()
     late: list[LateOutcome] = field(default_factory=list)
     undo: list[UndoReceipt] = field(default_factory=list)
 
@@ -167,11 +170,12 @@ def _lines(receipt: Receipt) -> list[str]:
             lines.append(f"  kept      {receipt.kept_text:,} characters of the answer that was cut")
     if any(limit.reached for limit in receipt.limits):
         lines.append(f"  limits    {', '.join(map(_limit_text, receipt.limits))}")
-    for index, text in enumerate(call_lines(receipt.calls)):
-        lines.append(f"  {'tools' if index == 0 else '':<9} {text}")
-    for index, each in enumerate(receipt.undo):
-        why = f": {each.detail}" if each.detail else ""
-        lines.append(f"  {'undo' if index == 0 else '':<9} {each.name} ({each.call_id}): {_UNDONE[each.outcome]}{why}")
+    for title, texts in (
+        ("tools", call_lines(receipt.calls)),
+        ("undo", map(_undo_text, receipt.undo)),
+        ("processes", receipt.processes),
+    ):
+        lines.extend(f"  {'' if index else title:<9} {text}" for index, text in enumerate(texts))
     if receipt.cause is not None or receipt.still_running:
         lines.append(f"  running   {', '.join(receipt.still_running) or 'nothing is left running'}")
     tokens = receipt.usage
@@ -203,6 +207,11 @@ def call_lines(calls: Iterable[CallReceipt]) -> list[str]:
 def _outcome_text(call: CallReceipt) -> str:
     word = "waits for a person" if call.waits else _PLAIN[call.outcome]
     return word if call.ok or call.outcome is not Outcome.COMPLETED else f"{word} with an error"
+
+
+def _undo_text(undo: UndoReceipt) -> str:
+    why = f": {undo.detail}" if undo.detail else ""
+    return f"{undo.name} ({undo.call_id}): {_UNDONE[undo.outcome]}{why}"
 
 
 def _limit_text(limit: LimitUse) -> str:

@@ -88,7 +88,7 @@ class User:
 
     def ask(self, *answers: object) -> None:
         """Start a task with a script."""
-        body = {"prompt": json.dumps(answers), "agent": self.name, "session": "project"}
+        body = {"prompt": json.dumps(answers), "session": "project"}
         self.run_id = self.post("/runs", body)["run"]["id"]
 
     def events(self) -> list[tuple[int, str, dict[str, Any]]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import enum
 import itertools
+import json
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Final
@@ -19,6 +20,7 @@ from quiesce.errors import InvalidAnswer, InvalidConversation, InvalidPrompt
 from quiesce.events import (
     AnswerEnd,
     Delta,
+    ProviderPartDelta,
     ReasoningDelta,
     RunEnded,
     TextDelta,
@@ -31,6 +33,7 @@ from quiesce.messages import (
     AssistantMessage,
     Document,
     Image,
+    ProviderPart,
     Reasoning,
     Text,
     ToolCall,
@@ -146,19 +149,42 @@ images = st.builds(Image, st.just("image/png") | st.just(Phrase("image/gif")), b
 documents = st.builds(Document, st.just("text/plain"), blobs, st.none(), st.none() | texts)
 parts = st.builds(Text, texts) | images | documents
 prompts = texts | st.lists(texts | parts, min_size=1, max_size=3) | st.builds(UserMessage, st.lists(parts, min_size=1))
+# What JSON cannot express, at any depth: a tool may return it, and its result says what it could not.
+odd_values = st.recursive(
+    st.floats() | st.text(max_size=5) | st.binary(max_size=5) | st.integers(-(10**400), 10**400) | json_values,
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
+    max_leaves=4,
+)
 tool_values = (
-    any_words
+    st.text(max_size=30)
     | any_words.map(Phrase)
     | json_values
+    | odd_values
     | parts
     | st.lists(parts, min_size=1, max_size=3)
     | st.builds(ToolResult, texts, texts, st.lists(parts, min_size=1, max_size=2).map(tuple))
 )
 answers = st.lists(
-    st.builds(TextDelta, any_words | any_words.map(Phrase))
-    | st.builds(ReasoningDelta, any_words | any_words.map(Phrase), st.none() | texts, st.none() | json_objects),
+    st.builds(TextDelta, st.text(max_size=30) | any_words.map(Phrase))
+    | st.builds(ReasoningDelta, st.text(max_size=30), st.none() | texts, st.none() | json_objects)
+    | st.builds(ProviderPartDelta, texts, texts, json_objects),
     max_size=6,
 )
+# The arguments of the call, as the model writes them.
+ODD_ARGUMENTS: Final = (
+    '{"given": 1e400}', '{"given": -1e400}', '{"given": NaN}', '{"given": Infinity}', '{"given": [[[[[[1]]]]]]}',
+    '{"given": "\\ud800"}', '{"\\udfff": 1}', '{"given": 1, "given": 2}', '{"given": ' + "9" * 400 + "}",
+    '{"given": 0.1e-400}', '{"given": -0.0}', '{"given": ""}', '{"": ""}', "", "[]", "null", '{"given": ', "\ud800",
+    '{"given": "\x00"}', '{"given": "\\u0000"}', " {} ",
+)  # fmt: skip
+arguments = (
+    json_values.map(lambda value: json.dumps({"given": plain(value)}))
+    | json_values.map(lambda value: json.dumps({"given": plain(value)}, ensure_ascii=False))
+    | st.sampled_from(ODD_ARGUMENTS)
+    | st.text(max_size=20)
+)
+# The providers' ids of calls are opaque.
+call_ids = st.text(min_size=1, max_size=80).filter(str.strip) | st.just("call_" + "x" * 400) | words.map(Phrase)
 
 
 class Scripted:
@@ -167,8 +193,9 @@ class Scripted:
     name = Phrase("own:model")
     price = None
 
-    def __init__(self, deltas: list[Delta], provider_data: dict[str, Any] | None) -> None:
+    def __init__(self, deltas: list[Delta], call: tuple[str, str], provider_data: dict[str, Any] | None) -> None:
         self._deltas = deltas
+        self._id, self._arguments = call
         self._provider_data = provider_data
         self._turns = itertools.count()
 
@@ -182,9 +209,9 @@ class Scripted:
         else:
             for delta in self._deltas:
                 yield delta
-            yield ToolCallStart(Phrase("c1"), Phrase("give"), self._provider_data)
-            yield ToolCallArguments(Phrase("c1"), Phrase("{}"))
-            yield ToolCallEnd(Phrase("c1"))
+            yield ToolCallStart(self._id, Phrase("give"), self._provider_data)
+            yield ToolCallArguments(self._id, Phrase(self._arguments))
+            yield ToolCallEnd(self._id)
         yield AnswerEnd("end_turn")
 
 
@@ -195,13 +222,15 @@ async def send_and_read(
     prompt: Any,
     value: Any,
     deltas: list[Delta],
+    arguments: str,
+    call_id: str,
     data: Any,
     state: Any,
 ) -> None:
     """Run an agent with these values in one store, and compare what another one reads."""
 
     @tool
-    async def give() -> Any:
+    async def give(given: Any = None) -> Any:
         """Give."""
         return value
 
@@ -209,7 +238,7 @@ async def send_and_read(
         ctx.state["kept"] = state
         return Phrase("Be brief.")
 
-    agent = Agent(Scripted(deltas, data), tools=[give], instructions=note, name=Phrase("own"))
+    agent = Agent(Scripted(deltas, (call_id, arguments), data), tools=[give], instructions=note, name=Phrase("own"))
     writer, reader = stores
     session = Session(Phrase(name), store=writer)
     run = agent.start(prompt, session=session)
@@ -220,6 +249,7 @@ async def send_and_read(
     assert odd_types(messages) == set()
     if isinstance(prompt, str):
         assert messages[0] == UserMessage((Text(plain(prompt)),))
+    check_answer(messages[1], deltas, arguments)
     assert messages[1].tool_calls[0].provider_data == plain(data)
     assert stored(reader, name) == messages
     fresh = Session(name, store=reader)
@@ -230,10 +260,38 @@ async def send_and_read(
     assert [event for event in replayed if not isinstance(event, RunEnded)] == live
 
 
+def check_answer(answer: AssistantMessage, deltas: list[Delta], arguments: str) -> None:
+    """What is in the message is what the model sent, as far as JSON and UTF-8 can express it."""
+    sent = [each for each in deltas if isinstance(each, ProviderPartDelta)]
+    kept = [each for each in answer.content if isinstance(each, ProviderPart)]
+    assert kept == [ProviderPart(plain(each.provider), plain(each.kind), plain(each.data)) for each in sent]
+    signatures = [plain(each.signature) for each in deltas if isinstance(each, ReasoningDelta) and each.signature]
+    assert {each.signature for each in answer.content if isinstance(each, Reasoning)} - {None} <= set(signatures)
+    try:
+        meant = json.loads(arguments, parse_constant=lambda _: float("nan"))
+    except ValueError:
+        return
+    call = answer.tool_calls[0]
+    if isinstance(meant, dict) and is_plain(meant):
+        assert call.arguments == meant
+        assert call.unparsed is None
+
+
+def is_plain(value: Any) -> bool:
+    """Whether JSON and UTF-8 can express a value."""
+    try:
+        json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
+    except ValueError:
+        return False
+    return True
+
+
 kinds: Final = {
     "prompt": prompts,
     "value": tool_values,
     "deltas": answers,
+    "arguments": arguments,
+    "call_id": call_ids,
     "data": st.none() | json_objects,
     "state": json_values,
 }
@@ -261,7 +319,7 @@ def check_store(new_store: StoreMaker, examples: int) -> None:
 
 
 def test_what_is_stored_is_what_was_sent(new_store: StoreMaker) -> None:
-    check_store(new_store, 25)
+    check_store(new_store, 20)
 
 
 @pytest.mark.proof

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from quiesce import Agent, Limits, RunResult, Session, ToolContext, tool
+from quiesce.events import Delta
+from quiesce.models.base import ModelRequest
 from quiesce.models.scripted import Call, ScriptedModel, Used
 from quiesce.testing import run_virtual
 
@@ -154,3 +158,34 @@ def test_the_time_that_a_person_takes_does_not_count() -> None:
         assert "over all runs of the task" in str(result.receipt.cause)
 
     run_virtual(main())
+
+
+@pytest.mark.promise("P6", "P9")
+async def test_what_a_sub_agent_begins_is_counted_in_the_store_first(tmp_path: Path) -> None:
+    """A crash in its turn, or in its tool, does not give the task another one."""
+    store = tmp_path / "store.db"
+    seen: list[tuple[int, int]] = []
+
+    async def look() -> None:
+        session = Session("s", store)
+        await session.load()
+        assert session.task is not None
+        seen.append((session.task.used.turns, session.task.used.tool_calls))
+
+    class Looking(ScriptedModel):
+        @asynccontextmanager
+        async def stream(self, request: ModelRequest) -> AsyncGenerator[AsyncIterator[Delta]]:
+            await look()
+            async with super().stream(request) as deltas:
+                yield deltas
+
+    @tool
+    async def work() -> str:
+        """Work."""
+        await look()
+        return "done"
+
+    clerk = Agent(Looking([Call("work")], then="Done."), name="clerk", tools=[work])
+    agent = Agent(Looking([Call("clerk", {"prompt": "Go."})], then="Done."), tools=[clerk], session=Session("s", store))
+    await agent.invoke_async("go")
+    assert seen == [(1, 0), (2, 1), (2, 2), (3, 2), (4, 2)]

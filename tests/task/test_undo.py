@@ -125,7 +125,10 @@ async def test_an_undo_that_was_cut_by_a_crash_is_not_made_again(store: Path) ->
     await session.save(lease, {"undo.0": msgspec.json.encode({**stored, "claimed": True})})  # and then it died
     await asyncio.wrap_future(session.store.release(lease))
     later = shop.agent(0, session=Session("s", store))
-    assert await later.undo_async() == ()
+    [told] = await later.undo_async()
+    assert (told.call_id, told.outcome) == ("o0", Undone.UNKNOWN)
+    assert "The process ended while it was being undone." in told.detail
+    assert await shop.agent(0, session=Session("s", store)).undo_async() == ()
     assert shop.log == ["+item0"]
     result = await later.invoke_async("on")
     assert result.finished

@@ -12,6 +12,7 @@ import pytest
 from tool_runs import run_async, stray_processes
 
 from quiesce import Agent, RunResult
+from quiesce.cancellation import ModeName
 from quiesce.errors import ConfigurationError
 from quiesce.messages import Outcome
 from quiesce.models.scripted import Call, ScriptedModel
@@ -135,20 +136,29 @@ def test_the_data_can_be_stored(root: Path) -> None:
         coding_tools(str(root), snapshot="zip")  # pyright: ignore[reportArgumentType]
 
 
-def test_a_stop_leaves_no_copy(root: Path) -> None:
-    async def main() -> None:
-        tools = coding_tools(str(root), approve="none", snapshot="copy")
-        run = Agent(ScriptedModel([Call("shell", {"command": "echo in; sleep 1000"})], "Done."), tools=tools).start(
-            "Go"
-        )
+@pytest.mark.parametrize("mode", ["now", "kill"])
+@pytest.mark.parametrize("how", ["copy", "git"])
+def test_a_command_that_was_cut_is_undone_from_its_snapshot(root: Path, how: SnapshotKind, mode: ModeName) -> None:
+    subprocess.run(["git", "init", "-q", str(root)], check=True)
+    before = state(root)
+
+    async def main() -> RunResult:
+        tools = coding_tools(str(root), approve="none", snapshot=how)
+        call = Call("shell", {"command": "echo 1 > b.txt; echo 1 > new.txt; echo in; sleep 1000; rm c.sh"})
+        run = Agent(ScriptedModel([call], "Done."), tools=tools).start("Go")
         async for event in run:
             if event.type == "tool_progress":
-                run.cancel("enough", undo=True)
-        receipt = await run.stopped()
-        assert receipt.calls[0].outcome is Outcome.KILLED
-        assert [line.outcome for line in receipt.undo] == [Undone.NOT_UNDONE]
+                run.cancel("enough", mode=mode, undo=True)
+        return await run
 
-    asyncio.run(main())
+    result = asyncio.run(main())
+    receipt = result.receipt
+    assert receipt.calls[0].outcome is Outcome.KILLED
+    assert [(line.outcome, line.detail) for line in receipt.undo] == [(Undone.UNDONE, "")]
+    assert {name: each for name, each in state(root).items() if not name.startswith(".git")} == {
+        name: each for name, each in before.items() if not name.startswith(".git")
+    }
+    assert "diff-index" not in str(result.messages)
     assert os.listdir(root.parent / "copies") == []
     assert stray_processes() == []
 

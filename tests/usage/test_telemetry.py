@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from quiesce import Agent, handoff, tool
+from quiesce import Agent, Session, handoff, tool
 from quiesce.errors import RateLimited
 from quiesce.events import TextDelta, ToolStarted
 from quiesce.models.scripted import Call, Fail, Say, ScriptedModel, Stall, Used
@@ -279,3 +279,40 @@ def test_a_child_without_telemetry_is_traced_under_its_parent() -> None:
     (run,), (call,) = spans["invoke_agent child"], spans["execute_tool child"]
     assert run.parent.span_id == call.context.span_id
     assert spans["chat gpt-4o"][0].parent.span_id == run.context.span_id
+
+
+def test_the_runs_of_a_task_are_one_trace_over_a_restart(tmp_path) -> None:
+    """Under a span of the caller's own, such as that of a web request, a run has a link to the first one instead."""
+    recorder = Recorder()
+
+    @tool(requires_approval=True)
+    async def order(what: str) -> str:
+        """Order."""
+        return what
+
+    def agent() -> Agent:  # as a new process makes it
+        model = ScriptedModel(*answers, then="Done.")
+        answers.pop(0)
+        session = Session("s", tmp_path / "store.db")
+        return Agent(model, tools=[order], name="buyer", telemetry=recorder.telemetry, session=session)
+
+    async def main() -> None:
+        await agent().invoke_async("go")
+        await agent().answer_async({"a:approval": True})
+        with recorder.provider.get_tracer("web").start_as_current_span("request"):
+            await agent().answer_async({"b:approval": True})
+        await agent().invoke_async("something else")
+
+    answers = [[Call("order", {"what": "tea"}, "a")], [Call("order", {"what": "milk"}, "b")], "Done.", "Yes.", ""]
+    asyncio.run(main())
+    first, second, third, other = recorder.spans()["invoke_agent buyer"]
+    assert second.context.trace_id == first.context.trace_id
+    assert second.parent.span_id == first.context.span_id
+    assert third.parent.span_id == recorder.spans()["request"][0].context.span_id
+    assert [link.context.span_id for link in third.links] == [first.context.span_id]
+    assert other.parent is None
+    assert not other.links
+    assert len({first.context.trace_id, third.context.trace_id, other.context.trace_id}) == 3
+    assert [span.attributes["quiesce.task.id"] for span in (first, second, third)] == [
+        first.attributes["quiesce.run.id"]
+    ] * 3

@@ -372,7 +372,7 @@ $("#ask").addEventListener("submit", (event) => {
   event.preventDefault();
   if ($("#send").disabled) return; // the Enter key does not ask
   guarded(async () => {
-    const next = (await call("runs", { prompt: $("#prompt").value, agent: user, session: SESSION })).run;
+    const next = (await call("runs", { prompt: $("#prompt").value, session: SESSION })).run;
     $("#prompt").value = "";
     clear();
     await follow(next);

@@ -18,6 +18,7 @@ from ..interrupts import Answers, ArgumentCheck, Interrupt, PendingCall, Pending
 from ..messages import AssistantMessage, Message, UserMessage
 from ..task import Task
 from .lock import ConversationLock
+from .paused import end_paused
 from .sealing import DEFAULT_CUT_NOTE, close_turn, last_complete_turn, seal_pending, still_asked
 from .validity import faults
 
@@ -261,6 +262,8 @@ class Conversation:
 
     def drop_pending(self, note: str = DEFAULT_CUT_NOTE) -> None:
         """Answer the calls that wait as never approved, so that a user message may follow."""
+        if self.task is not None:
+            end_paused(self.task.id)
         self.append(*self.sealed(note)[len(self._state.messages) :])
 
     # --- More ---------------------------------------------------------------------------------------------------

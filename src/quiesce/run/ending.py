@@ -108,6 +108,7 @@ def build_receipt(state: RunState, ending: Ending) -> Receipt:
         usage=state.spending.bill.ledger.usage,
         kept_text=len(last.text) if isinstance(last, AssistantMessage) and last.cut else 0,
         waited_for=ending.waited_for,
+        processes=state.tools.processes.states,
         undo=(state.tools.undo_log if state.family.parent is not None else state.tools.undo_log.root).receipts,
         late=state.tools.late,
         asked_during=ending.asked_during,

@@ -11,11 +11,13 @@ from msgspec import structs
 from msgspec.structs import replace
 
 from ..conversation.conversation import TASK
+from ..conversation.paused import end_paused, keep_paused, take_paused
 from ..limits import Limits
 from ..task import Task
+from ..tools.background import PausedProcesses
 from ..usage.ledger import added
 from .state import RunState
-from .undo import begin_effects, join_effects
+from .undo import begin_effects, join_effects, tell_of_interrupted_undo
 
 if TYPE_CHECKING:
     import asyncio
@@ -44,6 +46,9 @@ class RunningTask:
 
     def begin(self) -> None:
         """The run has begun: it is a part of the task from now on, and has what is left of its time."""
+        paused = take_paused(self._record.id) if self._state.family.parent is None else None
+        if isinstance(paused, PausedProcesses):
+            self._state.tools.processes = paused.take() or self._state.tools.processes
         if self._state.family.parent is None and not self.is_joined:
             begin_effects(self._state, self._record.id)
         if self.is_joined and self._record.timeout is not None:
@@ -69,6 +74,10 @@ class RunningTask:
         self._state.claim.conversation.set_value(TASK, msgspec.json.encode(record))
         return record
 
+    def pause(self) -> None:
+        """The run has ended, and the task waits for a person: its background processes go on."""
+        keep_paused(self.id, PausedProcesses(self._state.tools.processes))
+
     def _current(self) -> Task:
         """The task as it is now. Its usage is that of the earlier runs."""
         return structs.replace(
@@ -85,7 +94,10 @@ def begin_or_join_task(state: RunState) -> RunningTask:
     Its limits are those that the task began with, unless the call names others.
     """
     given, known = state.claim.input, state.claim.conversation.task
+    tell_of_interrupted_undo(state.claim.conversation)
     if known is None or (given.prompt is not None and given.answers is None):
+        if known is not None:
+            end_paused(known.id)
         record = Task(state.run_id, time.time(), timeout=given.timeout)
         return RunningTask(state, record.with_run(state.run_id))
     state.spending.budget_use.begin_with(known.used)

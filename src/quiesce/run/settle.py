@@ -59,6 +59,8 @@ async def settle(state: RunState) -> None:
         await _undo(state)
         await _return_prompts(state)
         added = seal(state)
+        if not _waits_for_person(state):  # a stop may have come before the question was out
+            await state.tools.processes.close(state.shield, urgent)
         wanting = state.config.hooks.wanting
         wanted = [kind for kind in (OnMessage, AfterRun) if wanting(kind)]
         if wanted:  # hooks see the end only when everything before it is saved
@@ -134,7 +136,8 @@ async def _stop_everything(state: RunState, urgent: asyncio.Future[None]) -> tup
             hooks = _start_hooks(state, OnStop(state.claim.context, state.token, cause))
     if batch is not None:
         await batch.stop(state.shield, urgent)
-    await state.tools.processes.close(state.shield, urgent)
+    if state.token.cancelled or not _waits_for_person(state):
+        await state.tools.processes.close(state.shield, urgent)
     if state.family.children:
         await _stop_children(state, urgent)
     if state.foreign_tasks.abandoned:
@@ -143,6 +146,12 @@ async def _stop_everything(state: RunState, urgent: asyncio.Future[None]) -> tup
     if hooks is not None:
         await _bound(state, hooks, STOP_HOOK_GRACE, urgent)
     return waited_for
+
+
+def _waits_for_person(state: RunState) -> bool:
+    """Whether the run ends with a question, so that its task goes on later, with its background processes."""
+    finished = state.progress.finished
+    return state.family.parent is None and finished is not None and finished[0] == "interrupt"
 
 
 async def _stop_children(state: RunState, urgent: asyncio.Future[None]) -> None:
@@ -168,8 +177,7 @@ async def _stop_children(state: RunState, urgent: asyncio.Future[None]) -> None:
 async def _undo(state: RunState) -> None:
     """Take back what the run did, if the stop asked for that. A stop that becomes more urgent ends the undo."""
     for batch in state.tools.batches:
-        for call in batch.cut_calls():
-            state.tools.undo_log.add_cut(call)
+        state.tools.undo_log.add_cut(state.run_id, state.config.agent, batch.cut_calls())
     if not state.tools.undo_wanted or state.progress.over:
         return
     if not state.claim.held and not await _join_task_to_undo(state):
@@ -184,13 +192,14 @@ async def _undo(state: RunState) -> None:
     try:
         log = state.tools.undo_log if state.family.parent is not None else state.tools.undo_log.root
         journal = state.saving.journal
-        saved = None if journal is None else journal.intend_undo
+        saved = None if journal is None else journal.save_values
         state.tools.undone, interrupted = await log.undo(state.tools.undo_token, saved, save_timeout=SAVE_GRACE)
         state.shield.interrupted |= interrupted
     finally:
         forget()
     if not state.claim.held:  # else the model is told as the turn is sealed
         state.claim.conversation.drop_pending(state.config.cut_note + undo_note(state.tools.undone))
+        log.mark_told()
 
 
 async def _join_task_to_undo(state: RunState) -> bool:
@@ -347,6 +356,8 @@ def seal(state: RunState) -> tuple[Message, ...]:
     state.spending.close_entry("completed" if builder is not None and builder.complete else "hung_up")
     note = state.config.failed_note if state.progress.error else state.progress.stop_note or state.config.cut_note
     note += undo_note(state.tools.undone)
+    if state.tools.undone:
+        state.tools.undo_log.root.mark_told()
     turn = state.turn.view.turn(unsettled=Outcome.NEVER_STARTED)
     added = close_turn(turn, state.claim.conversation.messages, note)
     state.tools.torn_calls += builder.torn_calls() if builder is not None else ()
@@ -366,6 +377,10 @@ def end(state: RunState) -> None:
         result.receipt.still_running = state.still_running()
     if state.saving.journal is not None:
         state.saving.journal.close()
+    if state.tools.processes.still_running() and result.stop_reason == "interrupt" and state.claim.task is not None:
+        state.claim.task.pause()
+    else:
+        state.tools.processes.end_soon()
     state.claim.conversation.release(state.run_id)
     if not state.progress.ended:
         state.progress.enter(Phase.ENDED)

@@ -115,10 +115,26 @@ class RunState:
         self.shield: Final = BoundedShield(f"settling run {run_id}")
         self.result: RunResult | None = None
 
+    @property
+    def context(self) -> RunContext[Any]:
+        """The run as its tools see it."""
+        return self.claim.context
+
     def still_running(self) -> tuple[str, ...]:
         """What could not be proved to have stopped."""
         tasks = (task.get_name() for task in self.foreign_tasks.abandoned if not task.done())
         return (*self.tools.still_running(), *tasks, *self.spending.followed(), *self.family.still_running())
+
+    async def durable(self) -> None:
+        """Wait until what is about to happen is saved, where there is a store: that of this run, or of the one above.
+
+        A child has no journal; what it uses of the budget is saved with the task.
+        """
+        above = self.family.lineage[-1]
+        if self.saving.journal is not None:
+            await self.saving.journal.durable()
+        elif above.saving.journal is not None and above.progress.loop is self.progress.loop:
+            await above.saving.journal.save_values()
 
     # --- Events and hooks -----------------------------------------------------------------------------------------
 

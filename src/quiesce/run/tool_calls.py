@@ -39,7 +39,7 @@ class RunTools:
         self.emit: Final = state.events.push
         self.stop_because: Final = state.stop_because
         self.batches: Final[list[ToolBatch]] = []
-        self.processes: Final = BackgroundProcesses()
+        self.processes = BackgroundProcesses()
         self.undo_log: Final = UndoLog(above)
         self.undo_wanted: bool | None = None
         self.undo_token: Final = CancellationToken()
@@ -64,7 +64,7 @@ class RunTools:
         batch = ToolBatch(calls, self.available, self, sequential=config.sequential, pending=pending)
         self.batches.append(batch)
         if pending is not None:
-            self.undo_log.resume_turn(batch.undoable_calls())
+            self.undo_log.resume_turn(pending.run_id, config.agent, batch.undoable_calls())
         return batch
 
     @property
@@ -131,6 +131,8 @@ class RunTools:
         journal = self._state.saving.journal
         if journal is not None:
             await journal.intend(call.id)
+        else:
+            await self._state.durable()
 
     def idempotency_key(self, call: ToolCall) -> str:
         """The same for the same call, whatever happens to the process in between."""

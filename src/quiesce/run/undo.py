@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Final, TypeAlias
@@ -47,6 +47,16 @@ def begin_effects(state: RunState, task_id: str) -> None:
     _write_to(state, UndoLog(task_id=task_id))
 
 
+def tell_of_interrupted_undo(conversation: Conversation) -> None:
+    """Tell the model what was undone by a process that ended before it could do that."""
+    untold = {number: effect for number, effect in _stored_effects(conversation.values).items() if effect.untold}
+    receipts = [effect.untold for _, effect in sorted(untold.items(), reverse=True)]
+    if untold and _tell(conversation, filter(None, receipts)):
+        for number, effect in untold.items():
+            told = msgspec.structs.replace(effect, receipt=effect.untold, told=True)
+            conversation.set_value(f"{_PREFIX}{number}", msgspec.json.encode(told))
+
+
 def join_effects(state: RunState, task_id: str) -> None:
     """The run goes on with a task: what its earlier runs did can be undone with what this one does."""
     conversation = state.claim.conversation
@@ -63,11 +73,15 @@ def _write_to(state: RunState, log: UndoLog) -> None:
 
 
 def task_log(conversation: Conversation, task_id: str, find: FindTool) -> UndoLog:
-    """The effects of a task: those that this process knows, and those that are stored."""
+    """The effects of a task: those that this process knows, those that are stored, and calls that a crash has cut."""
     log = conversation.effects
     if not isinstance(log, UndoLog) or log.task_id != task_id:
         log = UndoLog(task_id=task_id)
     log.restore(_stored_effects(conversation.values), find)
+    crashes = conversation.crashes if isinstance(conversation, Session) else ()
+    for crash in crashes:
+        if conversation.task is not None and crash.run_id in conversation.task.run_ids:
+            log.add_crashed(crash.run_id, [call for call in crash.unknown if find("", call.name) is not None])
     return log
 
 
@@ -88,22 +102,41 @@ def undoable_tools(conversation: Conversation, run_id: str) -> tuple[str, ...]:
     if task is None or run_id not in task.run_ids:
         return ()
     effects = [effect for _, effect in sorted(_stored_effects(conversation.values).items())]
-    return tuple(dict.fromkeys(effect.call.name for effect in effects if not effect.claimed))
+    return tuple(dict.fromkeys(effect.call.name for effect in effects if not (effect.claimed or effect.cut)))
 
 
 def find_tool(config: RunConfig, agent: str, name: str) -> Tool | None:
-    """A tool of an agent, or of one that it may delegate or hand over to."""
-    seen: list[HandoffTarget] = []
-    tables = [(config.agent, config.tools)]
-    for agent_name, table in tables:
-        if agent_name == agent and name in table:
+    """A tool of an agent, or of one that it may delegate or hand over to.
+
+    Without the name of an agent: a tool of any of them whose calls can be undone, wholly or in part.
+    """
+    for agent_name, table in _tables(config.agent, config.tools):
+        if name in table and agent_name == agent:
             return table[name]
-        for tool in table.values():
+        if name in table and not agent and _has_undo(table[name]):
+            return table[name]
+    return None
+
+
+def _tables(agent: str, tools: Mapping[str, Tool]) -> Iterator[tuple[str, Mapping[str, Tool]]]:
+    """The tools of an agent, and those of the agents that it may delegate or hand over to, each with its name."""
+    seen: list[HandoffTarget] = []
+    tables = [(agent, tools)]
+    for each in tables:
+        yield each
+        for tool in each[1].values():
             for other in (tool.handoff_to, tool.delegate):
-                if other is not None and not any(other is each for each in seen):
+                if other is not None and not any(other is known for known in seen):
                     seen.append(other)
                     tables.append((other.name, other.tools))
-    return None
+
+
+def _has_undo(tool: Tool) -> bool:
+    """Whether a call can be undone, or the calls of an agent that it delegates to."""
+    below = () if tool.delegate is None else _tables(tool.delegate.name, tool.delegate.tools)
+    return tool.compensation is not None or any(
+        each.compensation is not None for _, table in below for each in table.values()
+    )
 
 
 # --- After the end of a run ------------------------------------------------------------------------------------------
@@ -196,16 +229,17 @@ class SessionUndo:
             receipts, interrupted = await (only or log).undo(
                 token.child(), partial(self._save, lease), save_timeout=STORE_TIMEOUT
             )
+            _tell(session, receipts)
+            log.mark_told()
         finally:
             log.on_change = None
-        _tell(session, receipts)
         saving = asyncio.ensure_future(self._save(lease))
         await self._shield.wait((saving,), seconds=STORE_TIMEOUT)
         if not saving.done():
             saving.cancel()
         return receipts, interrupted
 
-    def _note(self, number: int, effect: StoredEffect) -> None:
+    def _note(self, number: int, effect: StoredEffect | None) -> None:
         self._changes[f"{_PREFIX}{number}"] = msgspec.json.encode(effect)
 
     async def _save(self, lease: Lease) -> None:
@@ -228,9 +262,14 @@ def _tell_unless_busy(conversation: Conversation, receipts: tuple[UndoReceipt, .
         conversation.release("undo")
 
 
-def _tell(conversation: Conversation, receipts: tuple[UndoReceipt, ...]) -> None:
-    """Let the model know what was undone, at the end of its last answer, so that it does not count on it."""
+def _tell(conversation: Conversation, receipts: Iterable[UndoReceipt]) -> bool:
+    """Let the model know what was undone, at the end of its last answer, so that it does not count on it.
+
+    Whether that was possible.
+    """
     last = conversation.messages[-1] if conversation.messages else None
     note = undo_note(receipts).strip()
     if note and conversation.pending is None and isinstance(last, AssistantMessage):
         conversation.append(msgspec.structs.replace(last, content=(*last.content, CutNote(note))), replacing=1)
+        return True
+    return False

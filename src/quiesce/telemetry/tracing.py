@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar, Final
 
 from .._version import __version__
+from ..conversation.conversation import Conversation
 from ..errors import ConfigurationError
 from ..events import (
     AnswerEnd,
@@ -50,6 +51,7 @@ from .attributes import (
 from .metrics import Metrics
 
 _SCOPE: Final = "quiesce"
+_TRACE: Final = "telemetry.trace"
 
 
 class Telemetry:
@@ -90,6 +92,27 @@ class Telemetry:
         return RunTrace(self, state).on_event
 
 
+class TaskTrace:
+    """Where the trace of a task began: a named value of the conversation, which another process reads."""
+
+    def __init__(self, conversation: Conversation) -> None:
+        self._conversation: Final = conversation
+
+    def read(self, task: str) -> tuple[int, int] | None:
+        """The ids of the trace and of the first run's span; None when the task has none yet."""
+        known, _, ids = self._conversation.values.get(_TRACE, b"").decode().partition(" ")
+        if known != task:
+            return None
+        trace_id, span_id = ids.split(" ")
+        return int(trace_id, 16), int(span_id, 16)
+
+    def write(self, task: str, context: Any) -> None:
+        """Keep where the trace began."""
+        if context.is_valid and context.trace_flags.sampled:
+            value = f"{task} {context.trace_id:032x} {context.span_id:016x}"
+            self._conversation.set_value(_TRACE, value.encode())
+
+
 class RunTrace:
     """The spans of one run. Only for the run's own loop."""
 
@@ -98,10 +121,13 @@ class RunTrace:
         self._config: Callable[[], RunConfig] | None = lambda: state.config  # a handoff changes it
         conversation = state.claim.conversation
         self._conversation: Final = conversation.session_name or conversation.id
+        self._task_trace: Final = None if state.family.parent is not None else TaskTrace(conversation)
         self._began: Final = time.perf_counter()
         config = state.config
         about = {"quiesce.run.id": state.run_id, **model_attributes(config.model.name)}
-        self._run: Final = self._begin(f"invoke_agent {config.agent}", "invoke_agent", None, about)
+        self._about: Final = f"invoke_agent {config.agent}", about, time.time_ns()
+        self._context: Any = telemetry.context.get_current()
+        self._run_span: Any = None
         self._call: Any = None
         self._model, self._sent_at = "", 0.0
         self._waiting = False
@@ -113,15 +139,24 @@ class RunTrace:
         if handle is not None:
             handle(self, event)
 
-    def _begin(self, name: str, operation: str, parent: Any, attributes: dict[str, Any]) -> Any:
+    @property
+    def _run(self) -> Any:
+        """The span of the run. It is made when the run has begun, because its task is not known before."""
+        if self._run_span is None:
+            name, about, began = self._about
+            self._run_span = self._begin(name, "invoke_agent", None, about, context=self._context, start_time=began)
+        return self._run_span
+
+    def _begin(self, name: str, operation: str, parent: Any, attributes: dict[str, Any], **options: Any) -> Any:
         trace = self._otel.trace
         kind = trace.SpanKind.CLIENT if operation == "chat" else trace.SpanKind.INTERNAL
         common: dict[str, Any] = {"gen_ai.operation.name": operation}
         if self._config is not None:
             common["gen_ai.agent.name"] = self._config().agent
         common["gen_ai.conversation.id"] = self._conversation
-        context = None if parent is None else trace.set_span_in_context(parent)
-        return self._otel.tracer.start_span(name, context=context, kind=kind, attributes={**common, **attributes})
+        if parent is not None:
+            options["context"] = trace.set_span_in_context(parent)
+        return self._otel.tracer.start_span(name, kind=kind, attributes={**common, **attributes}, **options)
 
     def _make_current(self, span: Any) -> None:
         """Make this span the parent of spans that this task begins from here on.
@@ -134,8 +169,23 @@ class RunTrace:
 
     def _run_started(self, event: RunStarted) -> None:
         following.set(self._otel)  # in the run's own task, whose tools may start children
+        if self._task_trace is not None:
+            self._join_trace(self._task_trace, event.task)
         self._run.set_attribute("quiesce.task.id", event.task)
         self._make_current(self._run)
+
+    def _join_trace(self, task_trace: TaskTrace, task: str) -> None:
+        """Put the run into the trace of the task's first run; a run with a parent of its own gets a link to it."""
+        trace = self._otel.trace
+        first = task_trace.read(task)
+        if first is None:
+            task_trace.write(task, self._run.get_span_context())
+            return
+        known = trace.SpanContext(*first, is_remote=True, trace_flags=trace.TraceFlags(trace.TraceFlags.SAMPLED))
+        if trace.get_current_span(self._context).get_span_context().is_valid:
+            self._run.add_link(known)
+        else:
+            self._context = trace.set_span_in_context(trace.NonRecordingSpan(known), self._context)
 
     def _stop_requested(self, event: StopRequested) -> None:
         self._run.add_event("quiesce.stop_requested", cause_attributes(event.cause))

@@ -1,16 +1,17 @@
-"""Programs that go on in the background after the tool call that started them, until their run ends."""
+"""Programs that go on in the background after the tool call that started them, until their task ends."""
 
 from __future__ import annotations
 
 import asyncio
 import codecs
+import os
 from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 from ..cancellation import BoundedShield
 from ..errors import ToolError
 from ..processes.environment import program_environment
-from .closed_loop import end_process
+from .closed_loop import close_coroutine, end_process
 from .policy import EXIT_GRACE
 from .program import absolute_cwd, checked_argv, start_supervised
 
@@ -26,7 +27,7 @@ class BackgroundProcess:
     Raises `ToolError` when it cannot be started.
     """
 
-    def __init__(self, name: str, argv: tuple[str, ...], cwd: str, env: dict[str, str]) -> None:
+    def __init__(self, name: str, argv: tuple[str, ...], cwd: str, env: dict[str, str], *, sandbox: bool) -> None:
         self.name: Final = name
         self._argv: Final = argv
         loop = asyncio.get_running_loop()
@@ -35,7 +36,7 @@ class BackgroundProcess:
         self._changed: Final = asyncio.Event()
         self._unread = ""
         self._left_out = 0
-        self._process, self._stdin, *outputs = start_supervised(argv, cwd, env)
+        self._process, self._stdin, *outputs = start_supervised(argv, cwd, env, sandbox=sandbox)
         self._outputs: Final = [(stream, self._decoded()) for stream in outputs]
         for stream, add in self._outputs:
             stream.attach(loop, add)
@@ -58,7 +59,12 @@ class BackgroundProcess:
     @property
     def label(self) -> str:
         """Its name on the receipt."""
-        return f"process {self._process.child} ({self._argv[-1][:80]})"
+        return f"process {self._process.child} ({self.command})"
+
+    @property
+    def command(self) -> str:
+        """The command, shortened."""
+        return self._argv[-1][:80]
 
     async def begun(self) -> None:
         """Wait until it runs. Raises `ToolError` when it could not be started."""
@@ -122,7 +128,10 @@ class BackgroundProcess:
 
 
 class BackgroundProcesses:
-    """The background processes of one run, by name. They end with the run. For the run's event loop."""
+    """The background processes of a task, by name. They end with the last run. For the run's event loop.
+
+    While the task waits for a person, they go on; those of a sub-agent end with its run.
+    """
 
     def __init__(self) -> None:
         self._by_name: Final[dict[str, BackgroundProcess]] = {}
@@ -135,6 +144,7 @@ class BackgroundProcesses:
         cwd: str | None = None,
         env: dict[str, str] | None = None,
         inherit_env: bool | Collection[str] = False,
+        sandbox: bool = False,
     ) -> BackgroundProcess:
         """Start a program and wait until it runs. The options are those of `ToolContext.run_process`.
 
@@ -144,7 +154,7 @@ class BackgroundProcesses:
             raise ToolError("The run is ending: nothing is started any more.")
         name = f"p{len(self._by_name) + 1}"
         environment = program_environment(env, inherit=inherit_env)
-        process = BackgroundProcess(name, checked_argv(argv), absolute_cwd(cwd), environment)
+        process = BackgroundProcess(name, checked_argv(argv), absolute_cwd(cwd), environment, sandbox=sandbox)
         self._by_name[name] = process
         await process.begun()
         return process
@@ -152,7 +162,7 @@ class BackgroundProcesses:
     def get(self, name: str) -> BackgroundProcess:
         """The process with this name. Raises `ToolError` when there is none."""
         if name not in self._by_name:
-            known = ", ".join(self._by_name) or "none was started in this run"
+            known = ", ".join(self._by_name) or "none runs in this task now"
             raise ToolError(f"There is no process {name!r}. There are: {known}.")
         return self._by_name[name]
 
@@ -171,6 +181,61 @@ class BackgroundProcesses:
         for each in self._by_name.values():
             each.end_with_loop()
 
+    def end_soon(self) -> None:
+        """End them all, and start no more: TERM now, KILL after a grace. Returns at once."""
+        self._closed = True
+        for each in self._by_name.values():
+            each.stop()
+
+    @property
+    def states(self) -> tuple[str, ...]:
+        """Each with its command and what is known about it, for the receipt."""
+        return tuple(f"{name} ({each.command}): {each.status}" for name, each in self._by_name.items())
+
     def still_running(self) -> tuple[str, ...]:
         """The names, for the receipt, of those that have not ended."""
         return tuple(each.label for each in self._by_name.values() if not each.ended.done())
+
+
+class PausedProcesses:
+    """Background processes of a task that waits for a person. A task of their event loop ends them with the loop."""
+
+    def __init__(self, processes: BackgroundProcesses) -> None:
+        self._processes: Final = processes
+        self._loop: Final = asyncio.get_running_loop()
+        self._pid: Final = os.getpid()
+        self._over: Final[asyncio.Future[bool]] = self._loop.create_future()
+        self._guard: Final = self._loop.create_task(self._wait(), name="background processes of a task that waits")
+
+    def take(self) -> BackgroundProcesses | None:
+        """The processes, for the run that goes on. None when they belong to another event loop; they end then."""
+        if self._pid != os.getpid() or asyncio.get_running_loop() is not self._loop or self._over.done():
+            self.end()
+            return None
+        self._over.set_result(True)
+        return self._processes
+
+    def end(self) -> None:
+        """End them: the task does not go on. From any thread. A forked child leaves them to its parent."""
+        if self._pid != os.getpid():
+            return
+        if self._loop.is_closed():
+            close_coroutine(self._guard)
+        else:
+            self._loop.call_soon_threadsafe(self._resolve)
+
+    def _resolve(self) -> None:
+        if not self._over.done():
+            self._over.set_result(False)
+
+    async def _wait(self) -> None:
+        taken = False
+        try:
+            taken = await self._over
+        except GeneratorExit:  # the loop was closed around it
+            self._processes.end_with_loop()
+            taken = True
+            raise
+        finally:
+            if not taken:
+                await self._processes.close(BoundedShield("ending background processes"), self._loop.create_future())

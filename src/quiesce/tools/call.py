@@ -173,12 +173,14 @@ class CallInProgress:
 
     def _completed(self, value: Any) -> ToolResult:
         """The result of a tool that returned. From now on its effect can be undone, if the tool has a compensation."""
+        self._add_effect(value.data if isinstance(value, ToolReturn) else value)
+        return completed_result(self.call, value)
+
+    def _add_effect(self, data: Any) -> None:
         compensation = None if self.tool is None else self.tool.compensation
         if compensation is not None and self.stage is not CallStage.DONE:
-            arguments, data = self._invocation.undo_arguments, value.data if isinstance(value, ToolReturn) else value
-            effect = completed_effect(self._host, self.questions.call, compensation, arguments, data)
-            self._host.undo_log.add(effect)
-        return completed_result(self.call, value)
+            arguments = self._invocation.kept.arguments
+            self._host.undo_log.add(completed_effect(self._host, self.questions.call, compensation, arguments, data))
 
     def _settle_cancelled(self, error: asyncio.CancelledError) -> bool:
         """Write the result of a cancelled tool. Whether the task goes on: not the run, but this call was stopped."""
@@ -188,6 +190,8 @@ class CallInProgress:
             self._finish(failed_result(self.call, describe_error(error)))
             return True
         if not self._invocation.outlives_task:
+            for data in self._invocation.kept.data:
+                self._add_effect(data)
             self._finish(self._stopped(self._invocation.stopped_outcome))
         elif not self.abandoned:
             self.abandon()

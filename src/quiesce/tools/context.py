@@ -81,6 +81,7 @@ class ToolContext(RunContext[DepsT]):
 
     __slots__ = (
         "_cancel",
+        "_keep_for_undo",
         "_processes",
         "_questions",
         "_report",
@@ -105,6 +106,7 @@ class ToolContext(RunContext[DepsT]):
         processes: BackgroundProcesses | None = None,
         questions: Questions | None = None,
         idempotency_key: str = "",
+        keep_for_undo: Callable[[Any], None] | None = None,
     ) -> None:
         super().__init__(**run.fields(token=token))
         self.call_id: Final = call_id
@@ -117,6 +119,7 @@ class ToolContext(RunContext[DepsT]):
         self._run_process: Final = run_process
         self._processes: Final = processes
         self._questions: Final = questions
+        self._keep_for_undo: Final = keep_for_undo
 
     def report(self, progress: object) -> None:
         """Report progress to the readers of the run: any JSON-like value. Never waits."""
@@ -188,6 +191,15 @@ class ToolContext(RunContext[DepsT]):
         if self._processes is None:
             raise ToolError("ctx.processes is not available here: only async tools without on_stop='kill' have it.")
         return self._processes
+
+    def keep_for_undo(self, data: object) -> None:
+        """Keep what the tool has done so far: if the call is cut from here on, its undo gets `data` as its `result`.
+
+        A later value replaces this one. A call that completes has its return value for the undo, as always.
+        """
+        if self._keep_for_undo is None:
+            raise ToolError("ctx.keep_for_undo is not available here: a tool with on_stop='kill' does not have it.")
+        self._keep_for_undo(data)
 
     def interrupt(self, name: str, reason: object = None, *, expires_in: float | None = None) -> Any:
         """Ask a person, and return the answer.

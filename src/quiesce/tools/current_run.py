@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from contextvars import ContextVar
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from ..errors import ConfigurationError
+from ..run_context import RunContext
 
 
 class CurrentRun(Protocol):
@@ -14,6 +15,11 @@ class CurrentRun(Protocol):
     @property
     def run_id(self) -> str:
         """The run's id."""
+        ...
+
+    @property
+    def context(self) -> RunContext[Any]:
+        """The run as its tools see it."""
         ...
 
 

@@ -26,6 +26,17 @@ if TYPE_CHECKING:
     from .worker.call import WorkerCall
 
 
+class KeptForUndo:
+    """What the tool's compensation gets: the arguments as they were before the tool could change them, and `data`.
+
+    `data` is what the function has kept in case that it is cut: one value, or none.
+    """
+
+    def __init__(self) -> None:
+        self.arguments: dict[str, Any] = {}
+        self.data: tuple[Any, ...] = ()
+
+
 class Invocation:
     """Executes the function of one call: in the call's own task, in a thread, or in a process, by its kind and policy.
 
@@ -55,8 +66,7 @@ class Invocation:
         self._shields: Final[list[str]] = []
         self.thread: ThreadCall | None = None
         self.worker: WorkerCall | None = None
-        self.undo_arguments: dict[str, Any] = {}
-        """The arguments for the tool's compensation, as they were before the tool could change them."""
+        self.kept: Final = KeptForUndo()
         self.returned: tuple[Any, ...] = ()
         """What the function has returned, once it has."""
         self.stopping = False
@@ -67,7 +77,7 @@ class Invocation:
     def keep_for_undo(self, tool: Tool, arguments: dict[str, Any]) -> None:
         """Copy the arguments if the tool has a compensation."""
         if tool.compensation is not None:
-            self.undo_arguments = {name: _copied(value) for name, value in arguments.items()}
+            self.kept.arguments = {name: _copied(value) for name, value in arguments.items()}
 
     async def run(self, tool: Tool, arguments: dict[str, Any]) -> Any:
         """Call the function and wait for its value. Raises what it raises.
@@ -144,8 +154,12 @@ class Invocation:
             report=report,
             cancel=self._cancel_run,
             questions=self._questions,
+            keep_for_undo=self._keep_data,
             **options,
         )
+
+    def _keep_data(self, data: Any) -> None:
+        self.kept.data = (data,)
 
     def _cancel_run(self, reason: str) -> None:
         self._host.token.cancel(reason or f"tool {self._call.name} asked for it", source="tool")
@@ -162,7 +176,7 @@ class Invocation:
         try:
             return await program.run()
         finally:
-            if not self.stopping:  # it ended by itself: the tool handles its output
+            if not (self.stopping and report):  # else its output is quoted, because the tool cannot handle it any more
                 self._programs.supervised.remove(program)
 
     def _shield(self, name: str) -> Shield:

@@ -23,7 +23,7 @@ export function receiptCard(receipt, error, actions, waits, id = "receipt") {
       h("summary", {}, inShort(receipt)),
       receipt.cause ? factList(stopFacts(receipt)) : "",
       receipt.limits?.some((limit) => limit.reached) ? factList([["Limits", receipt.limits.map(limitText).join(", ")]]) : "",
-      factList([...usageFacts(receipt.usage), ...taskFacts(receipt.task)]),
+      factList([...usageFacts(receipt.usage), ...taskFacts(receipt.task), ...(receipt.processes?.length ? [["Processes", receipt.processes.join("; ")]] : [])]),
       receipt.calls.length ? tools(receipt.calls, waits) : "",
       receipt.undo?.length ? undone(receipt.undo) : "",
       left(receipt),
@@ -169,7 +169,7 @@ export function stillRunning(receipt) {
 function left(receipt) {
   const running = stillRunning(receipt);
   if (running.length) {
-    return h("p", { class: "left warn" }, h("strong", {}, "Still running: "), running.join(", "), ". It could not be proved to have stopped.");
+    return h("p", { class: "left warn" }, h("strong", {}, "Still running: "), running.join(", "), receipt.stop_reason === "interrupt" ? ", until the task ends." : ". It could not be proved to have stopped.");
   }
   const unknown = receipt.calls.filter((call) => call.outcome === "unknown").map((call) => call.name);
   if (receipt.stop_reason === "crashed") {

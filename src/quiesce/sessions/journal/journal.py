@@ -28,7 +28,7 @@ from ..records import SentElsewhere, WriteBatch
 from .buffer import WRITER, WriteBuffer
 from .delivery import EventDelivery
 from .opening import SessionOpening
-from .rows import Commit, JournalRow, ToolIntended, UndoIntended
+from .rows import Commit, JournalRow, ToolIntended, ValuesSaved
 from .run_host import RunHost
 from .save_progress import SaveProgress
 from .write_timer import WriteTimer
@@ -185,10 +185,10 @@ class Journal:
         self.add(ToolIntended(call_id))
         await self.durable()
 
-    async def intend_undo(self) -> None:
-        """Record that a call is about to be undone, with the values that say which, and wait until that is saved."""
+    async def save_values(self) -> None:
+        """Save the named values, which say what is about to happen, and wait until that is done."""
         self._buffer.mark()
-        self.add(UndoIntended())
+        self.add(ValuesSaved())
         await self.durable()
 
     async def durable(self) -> None:

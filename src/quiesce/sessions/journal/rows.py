@@ -35,13 +35,13 @@ class ToolIntended(Struct, frozen=True, tag="tool_intended"):
     call_id: str
 
 
-class UndoIntended(Struct, frozen=True, tag="undo_intended"):
-    """A call is about to be undone: a named value that is saved with this row says which."""
+class ValuesSaved(Struct, frozen=True, tag="undo_intended"):
+    """Something is about to happen: named values that are saved with this row say what."""
 
 
-JournalRow: TypeAlias = Event | Commit | ToolIntended | UndoIntended
+JournalRow: TypeAlias = Event | Commit | ToolIntended | ValuesSaved
 
-MARKS: Final = frozenset({Commit, ToolIntended, UndoIntended})
+MARKS: Final = frozenset({Commit, ToolIntended, ValuesSaved})
 """The rows that are only for recovery, and not for readers."""
 
 A_MARK: Final = 0
@@ -193,7 +193,7 @@ def unpack(rows: Iterable[Row], after: int = 0) -> Iterator[NumberedEvent]:
         if row.number == A_MARK:
             continue
         event = decode_row(row.payload)
-        if isinstance(event, Commit | ToolIntended | UndoIntended):
+        if isinstance(event, Commit | ToolIntended | ValuesSaved):
             continue
         number = last + 1 if row.number is None else row.number
         for each in _pieces(event, row.lengths) if row.lengths else (event,):

@@ -45,7 +45,11 @@ def make_files(root: str | None = None, *, max_size: int = MAX_SIZE) -> tuple[To
 
     `max_size` is the size of the largest file that is read, or kept for an undo, in bytes.
     """
-    folder = Folder(root)
+    return make_files_in(Folder(root), max_size)
+
+
+def make_files_in(folder: Folder, max_size: int) -> tuple[Tool, Tool]:
+    """The same two tools, for a folder."""
 
     def read_file(path: str, first_line: int = 1, lines: int = 2000) -> str:
         """Read a text file, or some lines of it.

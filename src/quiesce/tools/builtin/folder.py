@@ -14,11 +14,13 @@ import stat
 import sys
 import uuid
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
-from typing import Final
+from typing import Any, Final
 
 from ...errors import ToolError
+from ...run_context import RunContext
+from ..current_run import current_run
 
 _MAX_LINKS: Final = 40
 _FOLDER: Final = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0)
@@ -35,8 +37,16 @@ class Folder:
     """The files below `root`. Without `root` every path is allowed, and relative ones begin in the current folder."""
 
     def __init__(self, root: str | None) -> None:
-        self.root: Final = os.sep if root is None else os.path.realpath(root)
-        self._given_root: Final = None if root is None else os.path.abspath(root)
+        self._fixed: Final = os.sep if root is None else os.path.realpath(root), root and os.path.abspath(root)
+
+    def _places(self) -> tuple[str, str | None]:
+        """The real path of the folder, and the path as it was given; None without a limit."""
+        return self._fixed
+
+    @property
+    def root(self) -> str:
+        """The real path of the folder."""
+        return self._places()[0]
 
     def key(self, path: str) -> str:
         """The same for every spelling of a path: it orders the calls that touch one file."""
@@ -54,7 +64,8 @@ class Folder:
     @property
     def limit(self) -> str | None:
         """The folder that no path leaves; None without such a limit."""
-        return None if self._given_root is None else self.root
+        real, given = self._places()
+        return None if given is None else real
 
     def read(self, path: str, max_size: int) -> tuple[bytes, int]:
         """The content and the mode of a file. Raises `ToolError` when it cannot be read, or is larger."""
@@ -160,9 +171,28 @@ class Folder:
         """The names on the way from the root. Raises `ToolError` for what is no path, or outside."""
         if "\0" in path or not path:
             raise ToolError("That is no path.")
-        if self._given_root is None:
+        real, given = self._places()
+        if given is None:
             return _split(os.path.abspath(os.path.expanduser(path)))
-        return relative_parts(path, (self.root, self._given_root), path)
+        return relative_parts(path, (real, given), path)
+
+
+class RunFolder(Folder):
+    """The folder of the run that the caller is a part of, such as that of the run's owner.
+
+    `find` is called with the run's context, in each tool call, and returns a path.
+    """
+
+    def __init__(self, find: Callable[[RunContext[Any]], str]) -> None:
+        super().__init__(None)
+        self._find: Final = find
+
+    def _places(self) -> tuple[str, str | None]:
+        run = current_run.get()
+        if run is None:
+            raise ToolError("The folder depends on the run, and this is not part of a run.")
+        given = os.path.abspath(self._find(run.context))
+        return os.path.realpath(given), given
 
 
 class _Walk:

@@ -11,7 +11,7 @@ where that matters.
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any, Final, TypedDict, Unpack, cast
 
 from ..context import ToolContext
@@ -52,6 +52,11 @@ class ProgramToolOptions(ProgramOptions, total=False):
 
 def make_shell(**options: Unpack[ProgramToolOptions]) -> Tool:
     """A tool that runs shell commands. The options are those of `ToolContext.run_process` and of `tool`."""
+    return make_shell_in(lambda: options.get("cwd"), **options)
+
+
+def make_shell_in(place: Callable[[], str | None], /, **options: Unpack[ProgramToolOptions]) -> Tool:
+    """The same, in the folder that `place` returns at each call."""
     of_program, of_tool = _split(options)
 
     async def shell(command: str, ctx: ToolContext) -> str:
@@ -62,7 +67,7 @@ def make_shell(**options: Unpack[ProgramToolOptions]) -> Tool:
         Args:
             command: the command, for /bin/sh
         """
-        return await _run(ctx, ["/bin/sh", "-c", command], of_program)
+        return await _run(ctx, ["/bin/sh", "-c", command], {**of_program, "cwd": place()})
 
     return Tool(shell, **{"preview": lambda arguments: f"$ {arguments['command']}", **of_tool})
 

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from ...errors import ToolError
 from ...messages import ToolCall
-from ...receipt import UndoReceipt
+from ...receipt import Undone, UndoReceipt
 from .compensation import Compensation
 
 if TYPE_CHECKING:
@@ -19,12 +19,15 @@ if TYPE_CHECKING:
     from ..tool import Tool
     from .log import UndoLog
 
+_INTERRUPTED: Final = "The process ended while it was being undone."
+
 
 class StoredEffect(Struct, frozen=True):
     """An effect as it is stored: the call, what it was made with, and what it gave back.
 
     `value` is that in JSON; `is_restorable` says whether it has such a form. An effect that is `claimed` and has no
-    `receipt` was being undone when the process ended.
+    `receipt` was being undone when the process ended. `cut` says why what the call did is not known; it is empty for a
+    call that can be undone. `told` says that the receipt was returned to the caller, and the model was told.
     """
 
     run_id: str
@@ -35,10 +38,19 @@ class StoredEffect(Struct, frozen=True):
     is_restorable: bool = False
     claimed: bool = False
     receipt: UndoReceipt | None = None
+    cut: str = ""
+    told: bool = False
+
+    @property
+    def untold(self) -> UndoReceipt | None:
+        """The outcome of an undo, as long as it was not told: the process ended before it could be."""
+        if self.told or not self.claimed:
+            return None
+        return self.receipt or UndoReceipt(self.call.id, self.call.name, Undone.UNKNOWN, _INTERRUPTED)
 
 
 class Effect:
-    """The effect of a completed call. It can be undone at most once."""
+    """The effect of a call. It can be undone at most once; that of a call that was cut is only reported."""
 
     def __init__(
         self, log: UndoLog, stored: StoredEffect, invoke: Callable[[], Any] | None, compensation: Compensation | None
@@ -49,7 +61,7 @@ class Effect:
         self.compensation = compensation
         self._stored = stored
         self._invoke = invoke
-        self._claims: Final[dict[str, object]] = {"claim": object()} if stored.claimed else {}
+        self._claims: Final[dict[str, object]] = {}
 
     @property
     def call(self) -> ToolCall:
@@ -65,6 +77,13 @@ class Effect:
     def key(self) -> tuple[str, str]:
         """What tells this effect from others of the task."""
         return self._stored.run_id, self._stored.call.id
+
+    @property
+    def settled(self) -> tuple[Undone, str] | None:
+        """The outcome of an undo that is known without trying, and a sentence about it."""
+        if self._stored.claimed and self._stored.receipt is None and not self.claimed:
+            return Undone.UNKNOWN, _INTERRUPTED
+        return (Undone.NOT_UNDONE, self._stored.cut) if self._stored.cut else None
 
     def claim(self) -> bool:
         """Claim the undo of this effect. Atomic: of several claims, from any threads, exactly one returns True."""
@@ -88,17 +107,24 @@ class Effect:
         """Note what became of the undo."""
         self._stored = msgspec.structs.replace(self._stored, receipt=receipt)
 
+    def mark_told(self) -> None:
+        """Note that the outcome was told."""
+        self._stored = msgspec.structs.replace(self._stored, told=True)
+
     def update(self, stored: StoredEffect) -> None:
-        """Take over what another process has done about the same effect."""
+        """Take over what another process has done about the same effect.
+
+        An undo that the process did not come to the end of is not claimed here: it is to be reported.
+        """
         self._stored = stored
-        if stored.claimed:
+        if stored.receipt is not None:
             self._claims.setdefault("claim", object())
 
     def restore(self, find_tool: Callable[[str, str], Tool | None]) -> None:
         """Find the undo function of an effect that an earlier process has made; `find_tool` takes agent and tool."""
-        if self._invoke is not None or self.claimed:
-            return
         stored = self._stored
+        if self._invoke is not None or stored.claimed or stored.cut:
+            return
         tool = find_tool(stored.agent, stored.call.name)
         if tool is not None and tool.compensation is not None:
             self.compensation = tool.compensation
@@ -126,6 +152,11 @@ def completed_effect(
         return compensation.function(**compensation.bind(arguments, value))
 
     return Effect(host.undo_log, stored, invoke, compensation)
+
+
+def cut_effect(log: UndoLog, run_id: str, agent: str, call: ToolCall, why: str) -> Effect:
+    """The effect of a call that can be undone no more, because what it did is not known."""
+    return Effect(log, StoredEffect(run_id, agent, call, call.arguments, cut=why), None, None)
 
 
 # --- The stored form -------------------------------------------------------------------------------------------------

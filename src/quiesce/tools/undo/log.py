@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Final
 
 from ...cancellation import CancellationToken
 from ...messages import ToolCall
-from ...receipt import Undone, UndoReceipt
-from .effect import Effect, StoredEffect
-from .undo_pass import UndoPass, receipt_of
+from ...receipt import UndoReceipt
+from .effect import Effect, StoredEffect, cut_effect
+from .undo_pass import UndoPass
 
 if TYPE_CHECKING:
     from ..tool import Tool
 
 _ELSEWHERE: Final = "It was done in another process, and what undoes it is not known here."
 _CUT: Final = "It was cut while it was running: what it did is not known."
-_INTERRUPTED: Final = "The process ended while it was being undone."
+_CRASHED: Final = "The process ended while it was running: what it did is not known."
 
 
 class UndoLog:
@@ -33,17 +33,22 @@ class UndoLog:
         self.task_id: Final = task_id
         self._effects: list[Effect] = []
         self._numbers = itertools.count()
-        self._not_undoable: Final[dict[int, tuple[ToolCall, UndoLog, str]]] = {}
         self.receipts: Final[list[UndoReceipt]] = []
-        self.on_change: Callable[[int, StoredEffect], None] | None = None
-        """Called with the number of an effect, and with the effect, when it is new or changes: to be saved."""
+        self.on_change: Callable[[int, StoredEffect | None], None] | None = None
+        """Called with the number of an effect, and with the effect, when it is new or changes: to be saved.
+
+        None when another effect, under another number, has taken its place.
+        """
 
     # --- Adding -------------------------------------------------------------------------------------------------
 
     def join(self, task: UndoLog) -> None:
         """From now on the effects are those of a task, too."""
         self._parent = task
-        task._not_undoable.update(self._not_undoable)
+        for effect in self._effects:
+            effect.number = next(task._numbers)
+            task._effects.append(effect)
+            task.changed(effect)
 
     @property
     def root(self) -> UndoLog:
@@ -51,11 +56,16 @@ class UndoLog:
         return self if self._parent is None else self._parent.root
 
     def add(self, effect: Effect) -> None:
-        """Add the effect of a completed call."""
-        effect.number = next(self.root._numbers)
+        """Add the effect of a call. It replaces that of the same call, which had been cut and has completed since."""
+        root = self.root
+        known = next((each for each in root._effects if each.key == effect.key), None)
+        effect.number = next(root._numbers)
         for log in self._with_ancestors():
+            if known is not None:
+                log._effects.remove(known)
             log._effects.append(effect)
-        self._remove_not_undoable(effect.call)
+        if known is not None and root.on_change is not None:
+            root.on_change(known.number, None)
         self.changed(effect)
 
     def changed(self, effect: Effect) -> None:
@@ -64,20 +74,21 @@ class UndoLog:
         if root.on_change is not None:
             root.on_change(effect.number, effect.stored)
 
-    def add_cut(self, call: ToolCall) -> None:
-        """Add a call that was cut: its effect is not known, so it cannot be undone."""
-        self._add_not_undoable(call, _CUT)
+    def add_cut(self, run_id: str, agent: str, calls: Iterable[ToolCall], why: str = _CUT) -> None:
+        """Add calls whose effects are not known, so that they cannot be undone. Known effects stay as they are."""
+        known = {effect.key for effect in self.root._effects}
+        for call in calls:
+            if (run_id, call.id) not in known:
+                self.add(cut_effect(self, run_id, agent, call, why))
 
-    def _add_not_undoable(self, call: ToolCall, why: str) -> None:
-        for log in self._with_ancestors():
-            log._not_undoable[id(call)] = (call, self, why)
+    def add_crashed(self, run_id: str, calls: Iterable[ToolCall]) -> None:
+        """Add calls that were running when their process ended."""
+        self.add_cut(run_id, "", calls, _CRASHED)
 
-    def resume_turn(self, calls: Iterable[ToolCall]) -> None:
+    def resume_turn(self, run_id: str, agent: str, calls: Iterable[ToolCall]) -> None:
         """Resume a turn of an earlier run, where `calls` have completed."""
         known = {effect.call.id for log in self._with_ancestors() for effect in log._effects}
-        for call in calls:
-            if call.id not in known:
-                self._add_not_undoable(call, _ELSEWHERE)
+        self.add_cut(run_id, agent, (call for call in calls if call.id not in known), _ELSEWHERE)
 
     def restore(self, stored: Mapping[int, StoredEffect], find_tool: Callable[[str, str], Tool | None]) -> None:
         """Take over what is stored of the task: effects of earlier processes, and what others have undone since.
@@ -91,8 +102,8 @@ class UndoLog:
             if effect.stored is each or (each.claimed and not effect.claimed):
                 effect.update(each)
                 effect.restore(find_tool)
-                if each.claimed:
-                    self.receipts.append(each.receipt or receipt_of(each.call, Undone.UNKNOWN, _INTERRUPTED))
+                if each.receipt is not None:
+                    self.receipts.append(each.receipt)
             effect.number = number
             restored.append(effect)
         self._numbers = itertools.count(max(stored, default=-1) + 1)
@@ -111,10 +122,6 @@ class UndoLog:
         for log in self._with_ancestors():
             log.receipts.append(receipt)
 
-    def _remove_not_undoable(self, call: ToolCall) -> None:
-        for log in self._with_ancestors():
-            log._not_undoable.pop(id(call), None)
-
     def _with_ancestors(self) -> Iterator[UndoLog]:
         log: UndoLog | None = self
         while log is not None:
@@ -125,36 +132,36 @@ class UndoLog:
 
     @property
     def remaining(self) -> tuple[Effect, ...]:
-        """The effects whose undo was not claimed."""
-        return tuple(effect for effect in self._effects if not effect.claimed)
+        """The effects that can be undone: their undo was not claimed."""
+        return tuple(effect for effect in self._effects if not effect.claimed and effect.settled is None)
 
     async def undo(
         self, token: CancellationToken, saved: Callable[[], Awaitable[None]] | None = None, *, save_timeout: float = 0.0
     ) -> tuple[tuple[UndoReceipt, ...], bool]:
         """Undo the remaining effects, the last one first; the receipts, and whether the task was cancelled meanwhile.
 
-        A cancellation of `token` or of the waiting task stops it; the caller raises the latter. `saved` waits until
-        the claim of an effect is saved: then no other process undoes it. It is waited for `save_timeout` seconds.
+        Those that cannot be undone are reported, and the outcomes of an earlier undo whose process ended before they
+        were told; `mark_told` notes that they were. A cancellation of `token` or of the waiting task stops it; the
+        caller raises the latter. `saved` waits until the claim of an effect is saved: then no other process undoes it.
+        It is waited for `save_timeout` seconds.
         """
-        not_undoable = self._report_not_undoable()
-        undoing = UndoPass(self.remaining, token, saved, save_timeout)
+        earlier = [each.stored.receipt for each in reversed(self._effects) if each.claimed and each.stored.untold]
+        undoing = UndoPass([each for each in self._effects if not each.claimed], token, saved, save_timeout)
         await undoing.run()
-        return (*not_undoable, *undoing.receipts), undoing.interrupted
+        return (*filter(None, earlier), *undoing.receipts), undoing.interrupted
 
-    def _report_not_undoable(self) -> list[UndoReceipt]:
-        """Record a receipt for each call that cannot be undone, once."""
-        receipts: list[UndoReceipt] = []
-        while self._not_undoable:
-            _, (call, log, why) = self._not_undoable.popitem()
-            log._remove_not_undoable(call)
-            receipts.append(receipt_of(call, Undone.NOT_UNDONE, why))
-            log.record(receipts[-1])
-        return receipts
+    def mark_told(self) -> None:
+        """The outcomes so far were told to the caller and to the model: no other process has to."""
+        for effect in self._effects:
+            if effect.stored.receipt is not None and effect.stored.untold:
+                effect.mark_told()
+                self.changed(effect)
 
 
 async def undo_in_memory(log: UndoLog, token: CancellationToken | None) -> tuple[UndoReceipt, ...]:
     """Undo what a log holds that is saved nowhere. A cancellation of the task is raised when nothing runs any more."""
     receipts, interrupted = await log.undo((token or CancellationToken()).child())
+    log.mark_told()
     if interrupted:
         raise asyncio.CancelledError
     return receipts

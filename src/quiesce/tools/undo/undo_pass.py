@@ -57,7 +57,11 @@ class UndoPass:
         unregister = self._token.on_cancel(partial(_resolve_soon, asyncio.get_running_loop(), stop_requested))
         try:
             for effect in self._effects:
-                if self._token.cancelled:
+                settled = effect.settled
+                if settled is not None:
+                    if effect.claim():
+                        self._record(effect, receipt_of(effect.call, *settled))
+                elif self._token.cancelled:
                     if not effect.claimed:  # it is not claimed: it can still be undone later
                         why = f"The undo was stopped ({self._why()})."
                         self._record(effect, receipt_of(effect.call, Undone.NOT_UNDONE, why))

@@ -1,6 +1,6 @@
 """Programs in the background: `start_process`, `read_process`, `write_process` and `stop_process`.
 
-A process belongs to its run and ends with it, with everything that it started.
+A process belongs to its task and ends with it, with everything that it started. It goes on while a person is asked.
 """
 
 from __future__ import annotations
@@ -11,20 +11,21 @@ from typing import Any, Final
 from ...background import BackgroundProcess
 from ...context import ToolContext
 from ...tool import Tool
+from ..folder import Folder
 
 _MAX_WAIT: Final = 60.0
 
 
-def make_process_tools(cwd: str) -> list[Tool]:
-    """The four tools, for programs that run in the folder `cwd`."""
+def make_process_tools(folder: Folder, *, sandbox: bool = False) -> list[Tool]:
+    """The four tools, for programs that run in a folder."""
 
     async def start_process(command: str, ctx: ToolContext) -> str:
-        """Start a shell command in the background, such as a server or a watcher. It ends at the latest with this run.
+        """Start a shell command in the background, such as a server or a watcher. It ends when your task is done.
 
         Args:
             command: the command, for /bin/sh
         """
-        process = await ctx.processes.start(["/bin/sh", "-c", command], cwd=cwd)
+        process = await ctx.processes.start(["/bin/sh", "-c", command], cwd=folder.root, sandbox=sandbox)
         return f"Started as process {process.name}."
 
     return [

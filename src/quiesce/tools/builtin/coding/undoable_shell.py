@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
+from ....cancellation import BoundedShield
 from ....errors import ToolError, UndoConflict
 from ...context import ToolContext
+from ...policy import EXIT_GRACE
 from ...tool import Tool
 from ...tool_return import ToolReturn
 from ..files import undo_write
 from .snapshot import CommandChanges, Snapshot
+
+# The seconds for the comparison after a stop. The stop waits for the command's grace and EXIT_GRACE, in mode `kill` for
+# EXIT_GRACE alone.
+_MAX_COMPARING: Final = EXIT_GRACE * 0.75
 
 
 def make_undoable(shell: Tool, make_snapshot: Callable[[ToolContext], Snapshot]) -> Tool:
@@ -21,9 +28,14 @@ def make_undoable(shell: Tool, make_snapshot: Callable[[ToolContext], Snapshot])
         snapshot = make_snapshot(ctx)
         try:
             await snapshot.take()
-            output = await run(command=command, ctx=ctx)
+            try:
+                output = await run(command=command, ctx=ctx)
+            except asyncio.CancelledError:
+                await _compare_after_cut(snapshot, ctx)
+                raise
             async with ctx.shield("comparing the files"):  # the command is over: what it did is to be known
                 changes = await snapshot.changes()
+                ctx.keep_for_undo(changes)
         finally:
             snapshot.close()
         return ToolReturn(output, data=changes)
@@ -40,6 +52,18 @@ def make_undoable(shell: Tool, make_snapshot: Callable[[ToolContext], Snapshot])
     )
     made.undo(undo_command)
     return made
+
+
+async def _compare_after_cut(snapshot: Snapshot, ctx: ToolContext) -> None:
+    """A stop has ended the command: keep what it had changed until then, if that is known in time."""
+    comparing = asyncio.ensure_future(snapshot.changes())
+    shield = BoundedShield("comparing the files")
+    await shield.wait((comparing,), seconds=_MAX_COMPARING)
+    if not comparing.done():
+        comparing.cancel()
+        await shield.wait((comparing,), seconds=EXIT_GRACE)
+    elif not comparing.cancelled() and comparing.exception() is None:
+        ctx.keep_for_undo(comparing.result())
 
 
 def undo_command(result: CommandChanges) -> None:
