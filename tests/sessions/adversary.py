@@ -84,12 +84,9 @@ class WorkerProcess:
 
     def _collect(self) -> None:
         assert self.process.stderr is not None
-        half_made = False
         for line in self.process.stderr:
             self.said = [*self.said[-40:], line.decode(errors="replace")]
-            # Python's own words about an event loop that could not be made for lack of descriptors.
-            half_made = b"BaseEventLoop.__del__" in line or (half_made and line.startswith((b"Traceback", b" ")))
-            if line.startswith((b"Traceback", b"Task ", b"Exception", b"Future exc", b"Fatal")) and not half_made:
+            if line.startswith((b"Task ", b"Exception in ", b"Future exception", b"Fatal")):
                 self.odd.append(line.decode())
 
     def tell(self, command: str) -> None:
