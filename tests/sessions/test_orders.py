@@ -134,11 +134,12 @@ class Orders(RuleBasedStateMachine):
     counts: ClassVar[Counter[str]] = Counter()
     fates = strategies.sampled_from(FATES)
 
-    @initialize(mode=strategies.sampled_from(["stop", "continue"]))
-    def begin(self, mode: str) -> None:
+    @initialize(mode=strategies.sampled_from(["stop", "continue"]), disturbed=strategies.sampled_from([0, 0, 0, 1]))
+    def begin(self, mode: str, disturbed: int) -> None:
         self.runner = asyncio.Runner(loop_factory=VirtualLoop)
         name = f"s{next(self.names)}"
-        self.world = World(self.place.inner, name=name, on_store_failure=mode, used=self.place.used)
+        used = self.place.used if disturbed else self.place.inner
+        self.world = World(self.place.inner, name=name, on_store_failure=mode, used=used)
 
     def do(self, action: Awaitable[None]) -> None:
         async def act() -> None:
