@@ -54,7 +54,7 @@ class WorkerProcess:
         self._readers = [threading.Thread(target=read) for read in (self._listen, self._collect)]
         for reader in self._readers:
             reader.start()
-        if not self._ready.wait(60):
+        if not self._ready.wait(300):
             self.close(kill=True)
             raise AssertionError("".join(self.said))
 
