@@ -6,6 +6,7 @@ It prints its port. For each line that it reads, it prints as JSON what was long
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
 import resource
@@ -21,7 +22,7 @@ from quiesce.models.providers.openai_chat import OpenAIChat
 from quiesce.models.scripted import Say, ScriptedModel
 from quiesce.retry import Retry
 from quiesce.server import Settings, create_app
-from quiesce.server.listener import server
+from quiesce.server.listener import freeze_loaded_objects, server
 
 MEMORY = 2 << 30
 
@@ -32,10 +33,12 @@ class Watch:
     def __init__(self) -> None:
         self.longest = self.with_waiting = 0.0
         self.what = ""
+        self.longest_collection = self._collecting = 0.0
         self._file = -1
 
     def install(self) -> None:
         run = asyncio.events.Handle._run
+        gc.callbacks.append(self._on_collection)
         self._file = os.open(f"/proc/self/task/{threading.get_native_id()}/schedstat", os.O_RDONLY)
         thread = threading.get_ident()
 
@@ -54,12 +57,23 @@ class Watch:
 
         asyncio.events.Handle._run = watched  # type: ignore[method-assign]
 
+    def _on_collection(self, phase: str, _: object) -> None:
+        now = time.perf_counter()
+        if phase == "stop":
+            self.longest_collection = max(self.longest_collection, now - self._collecting)
+        self._collecting = now
+
     def _waited(self) -> float:
         return int(os.pread(self._file, 100, 0).split()[1]) / 1e9
 
     def report(self) -> dict[str, Any]:
-        found = {"hold": self.longest, "with waiting": self.with_waiting, "what": self.what}
-        self.longest = self.with_waiting = 0.0
+        found = {
+            "hold": self.longest,
+            "with waiting": self.with_waiting,
+            "what": self.what,
+            "gc": self.longest_collection,
+        }
+        self.longest = self.with_waiting = self.longest_collection = 0.0
         return found | {"memory": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024}
 
 
@@ -86,6 +100,7 @@ async def main() -> None:
     app = create_app(*agents(sys.argv[1], sys.argv[2:]), settings=settings)
     listener = socket.create_server(("127.0.0.1", 0), backlog=1000)
     uvicorn = server(app, port=listener.getsockname()[1], log_level="critical")
+    freeze_loaded_objects()  # as `serve` does
     serving = asyncio.create_task(uvicorn.serve(sockets=[listener]))
     print(listener.getsockname()[1], flush=True)
 

@@ -128,7 +128,8 @@ def end(host: Host, run_id: str, patience: float) -> dict[str, Any]:
 def shown(found: dict[str, Any]) -> str:
     hold, waiting = found["hold"] * 1000, found["with waiting"] * 1000
     health, memory = found["health"] * 1000, found["memory"]
-    return f"hold {hold:.0f} ms ({waiting:.0f} with waiting), /healthz {health:.0f} ms, {memory} MB"
+    waiting_or_gc = f"{waiting:.0f} with waiting, gc {found['gc'] * 1000:.0f}"
+    return f"hold {hold:.0f} ms ({waiting_or_gc}), /healthz {health:.0f} ms, {memory} MB"
 
 
 def test_a_hostile_provider() -> None:

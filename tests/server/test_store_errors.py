@@ -48,24 +48,25 @@ class Away(SQLiteStore):
 class Locking(ScriptedModel):
     """Locks a file for good as soon as it is asked."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         super().__init__(then="One two three.")
         self._path = path
+        self._monkeypatch = monkeypatch
         self.unlock: Callable[[], None] = lambda: None
 
     def stream(self, request: Any) -> Any:
         other = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
         other.execute("BEGIN EXCLUSIVE")
         self.unlock = other.close
+        self._monkeypatch.setattr(journal, "STORE_TIMEOUT", 0.05)  # only now: the session is open
         return super().stream(request)
 
 
 @pytest.fixture
 def locking(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(sqlite_file, "_LOCK_TIMEOUT", 0.01)
-    monkeypatch.setattr(journal, "STORE_TIMEOUT", 0.05)
     (tmp_path / "secretfolder").mkdir()
-    return Locking(tmp_path / "secretfolder" / "s.db")
+    return Locking(tmp_path / "secretfolder" / "s.db", monkeypatch)
 
 
 def all_that_a_client_can_read(client: Any, run_id: str) -> str:

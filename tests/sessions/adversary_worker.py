@@ -77,8 +77,9 @@ class Worker:
 
     async def _import_everything(self) -> None:
         """Modules that are imported when they are needed first cannot be imported without descriptors."""
-        for name in ("warm", "warm"):
-            run = Agent(ScriptedModel([Say("Hello."), Stall()]), session=Session(name, self.store)).start("Go on.")
+        for _ in range(2):
+            model = ScriptedModel([Say("Hello."), Stall()])
+            run = Agent(model, session=Session(f"of {self.name}", self.store)).start("Go on.")
             async for event in run:
                 if isinstance(event, TextDelta):
                     run.cancel("enough")

@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, seed, settings, strategies
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from quiesce.sessions.store import SessionStore
-from quiesce.sessions.stores import sqlite_file
+from quiesce.sessions.stores import postgres_database, sqlite_file
 from quiesce.sessions.stores.memory import MemoryStore
 from quiesce.sessions.stores.sqlite import SQLiteStore
 from quiesce.testing import run_virtual, virtual_time
@@ -134,11 +134,12 @@ class Orders(RuleBasedStateMachine):
     counts: ClassVar[Counter[str]] = Counter()
     fates = strategies.sampled_from(FATES)
 
-    @initialize(mode=strategies.sampled_from(["stop", "continue"]))
-    def begin(self, mode: str) -> None:
+    @initialize(mode=strategies.sampled_from(["stop", "continue"]), disturbed=strategies.sampled_from([0, 0, 0, 1]))
+    def begin(self, mode: str, disturbed: int) -> None:
         self.runner = asyncio.Runner(loop_factory=VirtualLoop)
         name = f"s{next(self.names)}"
-        self.world = World(self.place.inner, name=name, on_store_failure=mode, used=self.place.used)
+        used = self.place.used if disturbed else self.place.inner
+        self.world = World(self.place.inner, name=name, on_store_failure=mode, used=used)
 
     def do(self, action: Awaitable[None]) -> None:
         async def act() -> None:
@@ -217,7 +218,10 @@ def _search(place: Place, steps: int) -> None:
     machine: Any = type("Machine", (Orders,), {"place": place, "counts": counts})
     number = SEED
     patch = pytest.MonkeyPatch()
-    patch.setattr(virtual_time, "THREAD_TIMEOUT", 100.0)  # on a busy machine a thread of a store may take long
+    # On a busy machine a store may take long.
+    patch.setattr(virtual_time, "THREAD_TIMEOUT", 100.0)
+    patch.setattr(postgres_database, "CONNECT_TIMEOUT", 60.0)
+    patch.setattr(postgres_database, "STATEMENT_TIMEOUT", 60.0)
     try:
         while counts["steps"] < steps:
             chosen = settings(

@@ -34,8 +34,8 @@ _ILLEGAL: Final = re.compile(r"[^a-zA-Z0-9_-]")
 _LONGEST_NAME: Final = 64
 # So many pieces before a position in an answer decide how the first token after it is cut.
 _CONTEXT: Final = 8
-# An answer with more calls is no answer: it would hold the event loop for seconds.
-_MOST_CALLS: Final = 1000
+# An answer with more calls is no answer. Sealing them is one step, which holds the event loop for 0.1 ms each.
+_MOST_CALLS: Final = 400
 # No model writes so many characters in one answer: it is one without end, or no answer.
 _LONGEST_ANSWER: Final = 10_000_000
 # No request has more tokens.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -61,11 +62,18 @@ def serve(
     listening = server(app, host=host, port=port, log_level=log_level)
 
     async def main() -> None:
+        freeze_loaded_objects()
         await listening.serve()
         await _cancel_remaining_tasks()
 
     with asyncio.Runner(loop_factory=listening.config.get_loop_factory()) as runner:
         runner.run(main())
+
+
+def freeze_loaded_objects() -> None:
+    """Leave everything that is loaded by now out of garbage collections: a full one holds the event loop."""
+    gc.collect()
+    gc.freeze()
 
 
 async def _cancel_remaining_tasks() -> None:
