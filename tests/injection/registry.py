@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Awaitable, Callable
 
 from quiesce.testing import Harness
+
+from .wire_rules import check_requests
 
 Workload = Callable[[Harness], Awaitable[object]]
 
@@ -13,6 +16,12 @@ class Workloads(dict[str, Workload]):
     """Workloads by name."""
 
     def add(self, function: Workload) -> Workload:
-        """A decorator that takes a workload in."""
-        self[function.__name__] = function
-        return function
+        """A decorator that takes a workload in. In the end, all its requests are checked as they are on the wire."""
+
+        @functools.wraps(function)
+        async def checked(harness: Harness) -> None:
+            harness.on_close(lambda: check_requests(harness))
+            await function(harness)
+
+        self[function.__name__] = checked
+        return checked

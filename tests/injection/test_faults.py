@@ -13,6 +13,7 @@ from .workloads import WORKLOADS
 pytestmark = pytest.mark.promise("P1", "P7")
 
 RESETS = ("stop_and_reset", "stop_then_reset", "reset_then_stop")
+SECOND_FAULTS = ("stop_and_store_failure", "store_failure_then_stop", "stop_and_tool_error", "late_timers_then_stop")
 # Its gate is opened by a timer of the loop that was closed.
 HANGS_WITHOUT_ITS_LOOP = ("sync_tool_that_hangs",)
 SMALL = ("text", "one_tool", "stream", "session_with_tools")
@@ -31,6 +32,11 @@ def test_a_loop_that_closes_at_any_point(name: str) -> None:
 @pytest.mark.parametrize("name", SMALL)
 def test_a_stop_together_with_a_connection_that_breaks(name: str) -> None:
     print(stop_everywhere(WORKLOADS[name], sources=RESETS, stride=5, name=name))
+
+
+@pytest.mark.parametrize("name", ["one_tool", "session_with_tools"])
+def test_a_stop_together_with_another_fault(name: str) -> None:
+    print(stop_everywhere(WORKLOADS[name], sources=SECOND_FAULTS, stride=11, name=name))
 
 
 @pytest.mark.parametrize("name", ["text", "one_tool", "stream", "session_with_tools"])
@@ -63,6 +69,12 @@ def test_ctrl_c_between_the_lines_of_a_session(name: str) -> None:
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_every_workload_with_a_connection_that_breaks(name: str) -> None:
     print(stop_everywhere(WORKLOADS[name], sources=RESETS, name=name))
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_every_workload_with_another_fault(name: str) -> None:
+    print(stop_everywhere(WORKLOADS[name], sources=SECOND_FAULTS, name=name))
 
 
 @pytest.mark.proof

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+import weakref
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from typing import Any, Final, Protocol
@@ -86,7 +87,8 @@ class Conversation:
         if found:
             raise InvalidConversation(found)
         self._state = ConversationState(messages, pending)
-        self._lock: Final = ConversationLock(lambda: self.pending is not None)
+        this = weakref.ref(self)
+        self._lock: Final = ConversationLock(lambda: getattr(this(), "pending", None) is not None)
         self._id: Final = uuid.uuid4().hex
         self.runs: Final[dict[str, ConversationRun]] = {}
         """The run that holds the conversation and those that wait for it, by their ids."""

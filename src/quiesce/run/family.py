@@ -6,9 +6,12 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, Protocol
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ..cancellation import Source
+from ..events import ChildEvent, Event
 from ..result import RunResult
+from .state_ref import StateRef, weaker
 
 if TYPE_CHECKING:
     from .state import RunState
@@ -37,11 +40,26 @@ class Parent(Struct, frozen=True):
 class Family:
     """The parent of a run and its children. Only for the run's own loop."""
 
-    def __init__(self, state: RunState, parent: Parent | None) -> None:
-        self.parent: Final = parent
-        self.lineage: Final[tuple[RunState, ...]] = (state, *(() if parent is None else parent.state.family.lineage))
-        """The run, its parent, and so on up to the root."""
+    def __init__(self, ref: StateRef, parent: Parent | None) -> None:
+        self.ref: Final = ref
+        self._run_id: Final = ref.state.run_id
+        self.parent = parent
         self.children: Final[list[ChildRun]] = []
+
+    @property
+    def lineage(self) -> tuple[RunState, ...]:
+        """The run, its parent, and so on up to the root."""
+        return (self.ref.state, *(() if self.parent is None else self.parent.state.family.lineage))
+
+    def weaken(self) -> None:
+        """The run is at rest: neither its parts nor its parent keep it alive from now on, and it not its parent."""
+        self.ref.weaken()
+        if self.parent is not None:
+            self.parent = replace(self.parent, state=weaker(self.parent.state))
+
+    def as_child(self, event: Event) -> Event:
+        """An event as the readers of the parent see it."""
+        return ChildEvent(self.call_id or "", self._run_id, event)
 
     @property
     def call_id(self) -> str | None:

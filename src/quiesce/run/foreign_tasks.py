@@ -84,6 +84,11 @@ class ForeignTasks:
             task.cancel()
         await shield.wait(late, seconds=_UNWINDING)
 
+    def let_go(self) -> None:
+        """All of them have ended: forget them, and with their errors the frames that these came from."""
+        self.abandoned.clear()
+        self._closing.clear()
+
 
 def _take_error(task: asyncio.Task[Any]) -> None:
     """Take the error of a task without a waiter: asyncio would log it as never retrieved."""

@@ -381,6 +381,7 @@ class Run(Generic[OutT]):
         else:
             result = self._state.result
             assert result is not None
+            self._state.let_go()
             self._state.progress.at_rest.set_result(result)
 
     def _end_anyway(self, error: BaseException | None) -> None:

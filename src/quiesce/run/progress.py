@@ -34,13 +34,15 @@ class Progress:
         self.error: Exception | None = None
         self.at_rest: Final[Latch[RunResult[Any]]] = Latch()
         """Set with the result when the run is at rest. Waited for from any thread."""
-        token.watch(self._note_request)
+        self._stop_watching: Final = token.watch(self._note_request)
 
     def enter(self, phase: Phase) -> bool:
         """Go on to the next phase, and let the scope obey the stops that matter there. Whether one closes it now."""
         if phase not in LEGAL[self.phase]:
             raise AssertionError(f"A run cannot go from {self.phase} to {phase}.")
         self.phase = phase
+        if phase is Phase.ENDED:
+            self._stop_watching()
         return self.scope is not None and phase in STOPS_AT and self.scope.react_at(STOPS_AT[phase])
 
     @property

@@ -27,10 +27,14 @@ class RunningTask:
     """A task and the run that goes on with it. Only for the run's own loop."""
 
     def __init__(self, state: RunState, record: Task) -> None:
-        self._state: Final = state
+        self._ref: Final = state.family.ref
         self._record = record
         self._began: Final = state.progress.loop.time()
         self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def _state(self) -> RunState:
+        return self._ref.state
 
     @property
     def id(self) -> str:

@@ -17,6 +17,7 @@ from ..models.base import Model, ModelRequest
 from ..usage.budget import BudgetUse, spending
 from ..usage.ledger import HowItEnded, Ledger, LedgerEntry, Usage, summarise
 from .config import RunConfig, billing_terms, open_estimator
+from .state_ref import StateRef
 
 if TYPE_CHECKING:
     from .state import RunState
@@ -45,9 +46,11 @@ class SentRequest:
 class Spending:
     """The money side of a run. Only for the run's own loop."""
 
-    def __init__(self, state: RunState, ledger: Ledger, terms: BillingTerms) -> None:
-        self._state: Final = state
-        self.bill: Final = RequestBill(state.run_id, ledger, state.claim.conversation, self.refresh_receipt, terms)
+    def __init__(self, ref: StateRef, ledger: Ledger, terms: BillingTerms) -> None:
+        state = ref.state
+        self._ref: Final = ref
+        self._refresh: Final = lambda: ref.state.spending.refresh_receipt()  # noqa: PLW0108  (it would keep the state)
+        self.bill: Final = RequestBill(state.run_id, ledger, state.claim.conversation, self._refresh, terms)
         self.side_bills: Final[list[RequestBill]] = []
         self.sent: Final[list[SentRequest]] = []
         """The requests of middleware that have not ended."""
@@ -61,6 +64,10 @@ class Spending:
         """Why the run ended, when it ended with such an answer."""
         self.resumed: PendingLimit | None = None
         """The limit that a person has raised, for this run to go on."""
+
+    @property
+    def _state(self) -> RunState:
+        return self._ref.state
 
     def close_entry(self, ended: HowItEnded, error: ModelError | None = None) -> None:
         """Write down what the current request used and how it ended, once. What it taught is kept with the session.
@@ -97,7 +104,7 @@ class Spending:
         terms = self.bill.terms if model is self.bill.terms.model else billing_terms(self.config_for(model))
         answer = AnswerBuilder()
         subject = state.claim.conversation if learn else answer
-        sent = SentRequest(RequestBill(state.run_id, self.bill.ledger, subject, self.refresh_receipt, terms), answer)
+        sent = SentRequest(RequestBill(state.run_id, self.bill.ledger, subject, self._refresh, terms), answer)
         sent.bill.open(request, answer, turn=state.progress.turn_number, attempt=state.progress.attempt)
         self.side_bills.append(sent.bill)
         self.sent.append(sent)

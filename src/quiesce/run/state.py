@@ -11,7 +11,7 @@ from .. import sessions
 from ..cancellation import BoundedShield, CancellationToken, Mode, TokenView
 from ..cancellation.raised import raised_in, stop_cause
 from ..errors import StoreError
-from ..events import ChildEvent, Event, HookFailed
+from ..events import Event, HookFailed
 from ..hooks import HookEvent
 from ..interrupts import PendingTurn
 from ..messages import UserMessage
@@ -28,6 +28,7 @@ from .foreign_tasks import ForeignTasks
 from .progress import Progress
 from .prompts import PendingPrompts
 from .spending import Spending
+from .state_ref import StateRef
 from .tool_calls import RunTools
 from .turn import TurnInProgress
 
@@ -78,6 +79,12 @@ class Saving:
         self.journal = state.events.barrier = session.journal(state)
         return self.journal
 
+    def keep(self, conversation: Conversation, name: str, value: bytes) -> None:
+        """Keep a value of the conversation, in its store where it has one."""
+        conversation.values[name] = value
+        if self.journal is not None:
+            self.journal.set_value(name, value)
+
     async def durable(self) -> None:
         """Wait until everything that happened so far is saved, where there is a store to save it in."""
         if self.journal is not None:
@@ -97,20 +104,20 @@ class RunState:
         *,
         parent: Parent | None = None,
     ) -> None:
-        above = None if parent is None else parent.state
+        above, ref = None if parent is None else parent.state, StateRef(self)
         self.run_id: Final = run_id
         self.config = config
         self.token: Final = token
         self.claim: Final = Claim(conversation, input, _context(run_id, config, conversation, input, token))
         self.progress: Final = Progress(token)
         self.turn: Final = TurnInProgress(conversation)
-        self.prompts: Final = PendingPrompts(run_id, conversation, self.steer_soon)
-        self.family: Final = Family(self, parent)
-        self.events: Final = EventFanout() if above is None else EventFanout(above.events, self._as_child)
+        self.prompts: Final = PendingPrompts(run_id, conversation, lambda mode: ref.state.steer_soon(mode))  # noqa: PLW0108
+        self.family: Final = Family(ref, parent)
+        self.events: Final = EventFanout() if above is None else EventFanout(above.events, self.family.as_child)
         self.saving: Final = Saving()
-        self.tools: Final = RunTools(self, None if above is None else above.tools.undo_log)
+        self.tools: Final = RunTools(ref, None if above is None else above.tools.undo_log)
         ledger = Ledger(None if above is None else above.spending.bill.ledger)
-        self.spending: Final = Spending(self, ledger, billing_terms(config))
+        self.spending: Final = Spending(ref, ledger, billing_terms(config))
         self.foreign_tasks: Final = ForeignTasks()
         self.shield: Final = BoundedShield(f"settling run {run_id}")
         self.result: RunResult | None = None
@@ -136,11 +143,15 @@ class RunState:
         elif above.saving.journal is not None and above.progress.loop is self.progress.loop:
             await above.saving.journal.save_values()
 
-    # --- Events and hooks -----------------------------------------------------------------------------------------
+    def let_go(self) -> None:
+        """The run is at rest: nothing in it keeps it alive from now on, unless something is left that may need it."""
+        if not self.still_running():
+            self.family.weaken()
+            self.saving.journal = None
+            self.tools.let_go()
+            self.foreign_tasks.let_go()
 
-    def _as_child(self, event: Event) -> Event:
-        """An event as the readers of the parent see it."""
-        return ChildEvent(self.family.call_id or "", self.run_id, event)
+    # --- Events and hooks -----------------------------------------------------------------------------------------
 
     async def call_hooks(self, event: HookEvent) -> None:
         """Call the hooks for an event, from the run's own task."""

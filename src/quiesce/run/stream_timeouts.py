@@ -69,7 +69,7 @@ class StreamWatch:
         self._extent: tuple[object, ...] = answer.extent()
         self._grown_at = self._began
         self._timer: asyncio.TimerHandle | None = None
-        self._scope: Final = asyncio.timeout(None)
+        self._scope = asyncio.timeout(None)
         self._expired = ""
         self.paused = False
         """Whether the stream is not read, because a reader of the run is slow."""
@@ -85,6 +85,8 @@ class StreamWatch:
             await self._scope.__aexit__(type(error) if error else None, error, error and error.__traceback__)
         except TimeoutError:
             raise ModelTimeout(self._expired) from None
+        finally:
+            self._scope = asyncio.timeout(None)  # the one that was entered refers to the task
 
     def stop(self) -> None:
         """Watch no longer: the answer is complete, or is not wanted any more."""

@@ -23,6 +23,7 @@ from ..tools.big_results import KeptResults
 from ..tools.questions import CallQuestions
 from ..tools.tool import MaxResult, Tool
 from ..tools.undo.log import UndoLog
+from .state_ref import StateRef
 
 if TYPE_CHECKING:
     from .state import RunState
@@ -31,13 +32,13 @@ if TYPE_CHECKING:
 class RunTools:
     """What tool calls need of their run (`ToolHost`), and what the run knows of its calls."""
 
-    def __init__(self, state: RunState, above: UndoLog | None) -> None:
-        self._state: Final = state
+    def __init__(self, ref: StateRef, above: UndoLog | None) -> None:
+        state, conversation = ref.state, ref.state.claim.conversation
+        self._ref: Final = ref
         self.run_id: Final = state.run_id
         self.token: Final = state.token
         self.loop: Final = state.progress.loop
         self.emit: Final = state.events.push
-        self.stop_because: Final = state.stop_because
         self.batches: Final[list[ToolBatch]] = []
         self.processes = BackgroundProcesses()
         self.undo_log: Final = UndoLog(above)
@@ -48,7 +49,15 @@ class RunTools:
         self.torn_calls: tuple[tuple[str, str], ...] = ()
         """The id and the name of each call whose arguments a stop has cut."""
         self.late: Final[list[LateOutcome]] = []
-        self.kept: Final = KeptResults(lambda: state.claim.conversation.values, self._keep_value)
+
+        def keep(name: str, value: bytes) -> None:
+            ref.state.saving.keep(conversation, name, value)
+
+        self.kept: Final = KeptResults(lambda: conversation.values, keep)
+
+    @property
+    def _state(self) -> RunState:
+        return self._ref.state
 
     # --- Batches ------------------------------------------------------------------------------------------------
 
@@ -113,6 +122,12 @@ class RunTools:
         """The calls and background processes that could not be proved to have stopped."""
         calls = (name for batch in self.batches for name in batch.still_running())
         return (*calls, *self.processes.still_running())
+
+    def let_go(self) -> None:
+        """The run is at rest, its receipt is written, and no call is left: forget them."""
+        for batch in self.batches:
+            batch.let_go()
+        self.batches.clear()
 
     # --- What a call needs of its run (`ToolHost`) --------------------------------------------------------------
 
@@ -185,11 +200,9 @@ class RunTools:
         most: MaxResult = "agent" if tool is None else tool.max_result
         return self.kept.fit(result, self._state.config.max_result if most == "agent" else most, keep=not late)
 
-    def _keep_value(self, name: str, value: bytes) -> None:
-        """Keep a value of the conversation, in its store where it has one."""
-        self._state.claim.conversation.values[name] = value
-        if self._state.saving.journal is not None:
-            self._state.saving.journal.set_value(name, value)
+    def stop_because(self, error: BaseException) -> None:
+        """Stop the run, because what ends the program was raised in a call."""
+        self._state.stop_because(error)
 
     def record_late(self, outcome: LateOutcome) -> None:
         """Note that an abandoned call has ended. From the loop, or from the tool's thread once the loop has closed.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
@@ -67,8 +68,14 @@ def join_effects(state: RunState, task_id: str) -> None:
 
 def _write_to(state: RunState, log: UndoLog) -> None:
     conversation = state.claim.conversation
-    conversation.effects = log
-    log.on_change = lambda number, effect: conversation.set_value(f"{_PREFIX}{number}", msgspec.json.encode(effect))
+    conversation.effects, written_to = log, weakref.ref(conversation)
+
+    def on_change(number: int, effect: StoredEffect) -> None:
+        kept_in = written_to()
+        if kept_in is not None:
+            kept_in.set_value(f"{_PREFIX}{number}", msgspec.json.encode(effect))
+
+    log.on_change = on_change
     state.tools.undo_log.join(log)
 
 

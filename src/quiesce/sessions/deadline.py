@@ -11,19 +11,16 @@ _SUSPENDED: Final = 1.0
 
 
 class Deadline:
-    """Calls `on_missed` when some seconds have passed since it was set, unless it is cleared. Only for one loop."""
+    """Calls a function when some seconds have passed since it was set, unless it is cleared. Only for one loop."""
 
-    def __init__(self, on_missed: Callable[[], None]) -> None:
-        self._on_missed: Final = on_missed
+    def __init__(self) -> None:
         self._loop: Final = asyncio.get_running_loop()
-        self._seconds = 0.0
         self._timer: asyncio.TimerHandle | None = None
 
-    def set(self, seconds: float) -> None:
+    def set(self, seconds: float, on_missed: Callable[[], None]) -> None:
         """Start the timer, unless it runs."""
         if self._timer is None:
-            self._seconds = seconds
-            self._timer = self._loop.call_later(seconds, self._on_timer)
+            self._timer = self._loop.call_later(seconds, self._on_timer, seconds, on_missed)
 
     def clear(self) -> None:
         """Stop the timer."""
@@ -31,11 +28,11 @@ class Deadline:
             self._timer.cancel()
             self._timer = None
 
-    def _on_timer(self) -> None:
+    def _on_timer(self, seconds: float, on_missed: Callable[[], None]) -> None:
         assert self._timer is not None
         late = self._loop.time() - self._timer.when()
         self._timer = None
         if late > _SUSPENDED:  # the store has had no time to answer
-            self.set(self._seconds)
+            self.set(seconds, on_missed)
         else:
-            self._on_missed()
+            on_missed()

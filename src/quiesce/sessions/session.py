@@ -273,7 +273,7 @@ class Session(Conversation):
     def release(self, run_id: str) -> None:
         """Release the session. What was not saved is dropped here too, unless `on_store_failure` is "continue"."""
         if self.holder == run_id:
-            left, self._journal = self._journal, None
+            left, self._journal, self._waiter = self._journal, None, None
             if left is not None and left.all_saved and (left.end_is_saved or left.sent_in is not None):
                 self._stored.state = self.values.get(STATE)
             elif left is not None:

@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final, TypeAlias
@@ -15,7 +16,7 @@ from typing import Any, Final, TypeAlias
 from msgspec import Struct
 
 from ..cancellation import Mode
-from ..errors import ConnectionFailed
+from ..errors import ConnectionFailed, StoreError
 from ..hooks import HookEvent
 from ..models.scripted import ScriptedModel
 from .scenario import Harness, WatchedRun
@@ -94,6 +95,41 @@ def _stop_and_reset(harness: Harness, target: WatchedRun) -> None:
     _reset(harness, target)
 
 
+def _fail_store(_: Harness, target: WatchedRun) -> None:
+    """The next write to the store of the conversation fails."""
+    store: Any = getattr(target.run.conversation, "store", None)
+    if store is None:
+        return
+
+    def fail(*written: Any) -> Future[int]:
+        del store.write  # once: the method of its class is back
+        if target.run.done:  # it had nothing more to write
+            return store.write(*written)
+        failed: Future[int] = Future()
+        failed.set_exception(StoreError("injected"))
+        return failed
+
+    store.write = fail
+
+
+def _stop_and_fail_store(harness: Harness, target: WatchedRun) -> None:
+    _from_loop(harness, target)
+    _fail_store(harness, target)
+
+
+def _stop_and_raise(harness: Harness, target: WatchedRun) -> None:
+    """Tools that are stopped raise an error of their own instead."""
+    target.tool_log.raises_when_stopped = True
+    _from_loop(harness, target)
+
+
+def _sleep_late(_: Harness, __: WatchedRun) -> None:
+    """The machine was suspended: all timers of the next minute are late."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
+    loop.now += 60.0
+
+
 def _end_loop(_: Harness, __: WatchedRun) -> None:
     raise LoopLeft
 
@@ -123,10 +159,15 @@ FAULTS: Final[dict[str, Source]] = {
     "stop_and_reset": _stop_and_reset,
     "stop_then_reset": _from_loop,
     "reset_then_stop": _reset,
+    "stop_and_store_failure": _stop_and_fail_store,
+    "store_failure_then_stop": _fail_store,
+    "stop_and_tool_error": _stop_and_raise,
+    "late_timers_then_stop": _sleep_late,
     "close": _end_loop,
 }
-"""Other faults before the k-th callback: a stop together with connections that break, just before it or just after it;
-a loop that is closed. `ctrl_c` raises a `KeyboardInterrupt` before the k-th line of Quiesce."""
+"""Other faults before the k-th callback: a stop together with connections that break, a write that fails, tools that
+raise or timers that are late, just before it or just after it; a loop that is closed. `ctrl_c` raises a
+`KeyboardInterrupt` before the k-th line of Quiesce."""
 POINTS: Final = {"hook": "hook", "line": "line", "ctrl_c": "line"}
 """What is counted for a source, where that is not the steps of the loop."""
 
@@ -136,6 +177,8 @@ _FOLLOW_UPS: Final[dict[str, dict[int, Source]]] = {
     "twice": {1: _from_thread, 2: _from_caller, 3: SOURCES["kill"]},
     "stop_then_reset": {1: _reset},
     "reset_then_stop": {1: _from_loop},
+    "store_failure_then_stop": {1: _from_loop},
+    "late_timers_then_stop": {1: _from_loop},
 }
 
 EXPECTED_CAUSE: Final = {
@@ -156,13 +199,17 @@ EXPECTED_CAUSE: Final = {
     "stop_and_reset": "user",
     "stop_then_reset": "user",
     "reset_then_stop": "user",
+    "stop_and_store_failure": "user",
+    "store_failure_then_stop": "user",
+    "stop_and_tool_error": "user",
+    "late_timers_then_stop": "user",
     "close": "shutdown",
     "ctrl_c": "signal",
 }
 
 
 # Whose first injection is no stop in mode `now`.
-_STOPS_LATER: Final = ("escalate", "reset_then_stop")
+_STOPS_LATER: Final = ("escalate", "reset_then_stop", "store_failure_then_stop", "late_timers_then_stop")
 
 
 class Injector:

@@ -128,9 +128,15 @@ class Harness:
         return next((watched for watched in self.watched if watched.target), None)
 
     def close(self) -> None:
-        """Call the functions that `on_close` was given."""
+        """Call the functions that `on_close` was given. Raises the first `AssertionError` of them, after the last."""
+        failed: list[AssertionError] = []
         for clean_up in self._on_close:
-            clean_up()
+            try:
+                clean_up()
+            except AssertionError as error:
+                failed.append(error)
+        if failed:
+            raise failed[0]
 
     def _watch(
         self, agent: AnyAgent, begin: Callable[[CancellationToken | None], Run], *, target: bool | None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 from collections import Counter
 from contextlib import aclosing
@@ -21,6 +22,8 @@ class ToolLog:
         self.raised: Final[Counter[str]] = Counter()
         self.unseen: Final[set[str]] = {READER}
         """Tools that run in other processes, or that the run adds by itself: they cannot be counted."""
+        self.raises_when_stopped = False
+        """Whether async tools raise an error of their own when they are cancelled."""
 
     def watch(self, tools: dict[str, Tool]) -> None:
         """Wrap each tool in the table of an agent."""
@@ -46,7 +49,12 @@ class ToolLog:
 
         async def async_tool(**arguments: Any) -> Any:
             with _Entry(self, name) as entry:
-                return entry.note(await function(**arguments))
+                try:
+                    return entry.note(await function(**arguments))
+                except asyncio.CancelledError:
+                    if self.raises_when_stopped:
+                        raise RuntimeError("injected") from None
+                    raise
 
         async def generator_tool(**arguments: Any) -> Any:
             with _Entry(self, name):

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from ..agent import AnyAgent
 from ..conversation.validity import faults
+from ..errors import StoreError
 from ..messages import Prompt
 from .injector import EXPECTED_CAUSE, Injection, Injector, LoopLeft
 from .invariants import grace_now, late_end, violations
@@ -20,8 +21,13 @@ Scenario: TypeAlias = Callable[[Harness], Awaitable[object]]
 
 _WAITING_MODES: Final = ("after_turn", "after_tools", "escalate")
 _THROUGH_CALLER: Final = ("task", "twice", "ctrl_c")
-# Where the connection breaks first, the run may have failed before the stop came.
-_MAY_FAIL: Final = {"reset_then_stop": ("error",)}
+# Where something else breaks first, the run may have failed before the stop came.
+_MAY_FAIL: Final[dict[str, tuple[str, ...]]] = {
+    "reset_then_stop": ("error",),
+    "store_failure_then_stop": ("error",),
+    "stop_and_store_failure": ("error",),
+    "late_timers_then_stop": ("error",),
+}
 
 
 class TrialResult(Struct):
@@ -143,6 +149,8 @@ class Trial:
         cancelled = isinstance(raised, asyncio.CancelledError)
         if self._source == "ctrl_c" and self._injector.injected_at is not None:
             return [] if isinstance(raised, KeyboardInterrupt) else [f"P7: Ctrl-C was swallowed; {raised!r} came"]
+        if isinstance(raised, StoreError) and "error" in _MAY_FAIL.get(self._source, ()):
+            return []
         if raised is not None and not cancelled:
             return [f"P7: the scenario raised {type(raised).__name__}: {raised}"]
         source = "" if self._injection is None or self._injector.injected_at is None else self._injection.source

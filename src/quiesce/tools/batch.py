@@ -151,6 +151,11 @@ class ToolBatch:
         for each in self._running():
             each.end_with_loop()
 
+    def let_go(self) -> None:
+        """The run is at rest, and nothing of it is left: its calls keep nothing alive that needs them."""
+        for each in self.calls:
+            each.let_go()
+
     # --- State and results --------------------------------------------------------------------------------------
 
     @property

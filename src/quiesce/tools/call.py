@@ -361,6 +361,11 @@ class CallInProgress:
         if self.stage is CallStage.RUNNING and not self.abandoned:
             self._finish(self._stopped(self._invocation.stopped_outcome if closed else Outcome.UNKNOWN))
 
+    def let_go(self) -> None:
+        """The call is over for good: forget what refers to it."""
+        self.task = None
+        self._invocation.let_go()
+
     # --- Stopping this call alone -------------------------------------------------------------------------------
 
     def cancel(self, reason: str, *, source: Source = "user") -> bool:

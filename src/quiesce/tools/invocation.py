@@ -59,9 +59,9 @@ class Invocation:
         self._questions: Final = questions
         self._host: Final = host
         self._token: Final = token
-        self._grace_left: Final = grace_left
-        self._on_orphan: Final = on_orphan
-        self._on_unshield: Final = on_unshield
+        self._grace_left = grace_left
+        self._on_orphan: Callable[[ThreadOutcome], None] = on_orphan
+        self._on_unshield = on_unshield
         self._programs: Final = CallPrograms()
         self._shields: Final[list[str]] = []
         self.thread: ThreadCall | None = None
@@ -194,6 +194,11 @@ class Invocation:
             self.worker.end_with_loop()
         return self._programs.end_with_loop()
 
+    def let_go(self) -> None:
+        """The call is over for good: forget it."""
+        self._grace_left, self._on_orphan, self._on_unshield = float, _ignore, lambda: None
+        self.thread = self.worker = None
+
     # --- State --------------------------------------------------------------------------------------------------
 
     def stop_programs(self, grace: float) -> None:
@@ -261,3 +266,7 @@ def _copied(value: Any) -> Any:
         return deepcopy(value)
     except Exception:  # a type of the user's own can raise anything here
         return value
+
+
+def _ignore(_: ThreadOutcome) -> None:
+    """The outcome is known."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import weakref
 from collections.abc import Iterator
 from concurrent.futures import Future
 from typing import Final, Literal, TypeAlias
@@ -98,9 +99,9 @@ class Ledger:
 
     def __init__(self, above: Ledger | None = None) -> None:
         self._above: Final = above
-        self._below: Final[list[Ledger]] = []
+        self._below: Final[list[weakref.ref[Ledger]]] = []  # those that expect something are kept by what they expect
         if above is not None:
-            above._below.append(self)
+            above._below.append(weakref.ref(self))
         self._entries: Final[dict[str, LedgerEntry]] = {}
         self._expected: Final[dict[str, Future[None]]] = {}
         self._numbers: Final = itertools.count(1)
@@ -173,7 +174,8 @@ class Ledger:
     def expected(self) -> tuple[Future[None], ...]:
         """One future for each entry that better figures may come for, done when they have come or never will."""
         own = tuple(self._expected.copy().values())
-        return (*own, *(future for ledger in tuple(self._below) for future in ledger.expected()))
+        below = (each() for each in tuple(self._below))
+        return (*own, *(future for ledger in below if ledger is not None for future in ledger.expected()))
 
     # --- Reading ------------------------------------------------------------------------------------------------
 

@@ -78,7 +78,7 @@ class Journal:
 
         While the journal is idle, the next event begins a write. Else this is the buffer's own method, without a check.
         """
-        self._deadline: Final = Deadline(partial(self._step, self._on_deadline))
+        self._deadline: Final = Deadline()
         self._closing: tuple[RunEnded, bytes] | None = None
         self._held: HeldLease | None = None
         self.state = State.OPENING
@@ -295,7 +295,7 @@ class Journal:
         self._in_flight = batch
         self._timer.on_write()
         self._held.on_write()
-        self._deadline.set(STORE_TIMEOUT)
+        self._deadline.set(STORE_TIMEOUT, partial(self._step, self._on_deadline))
         # Encoded in this thread, whose processor still has the events in its cache.
         batch.rows()
         batch.payloads()
@@ -432,6 +432,7 @@ class Journal:
             self._held.close()
             if not self._saved.ended:
                 self._held.release()
+        self.add = self._buffer.add
         self.stop_waiting()
         self._saved.wake_all()  # from here on, a loop that is closed raises `RuntimeError`
         if not self._opening.task.done():

@@ -47,12 +47,13 @@ class SessionInbox:
         self._taken: Final[dict[int, tuple[UserMessage, Future[bool]]]] = {}
         self._returning = False
         self._closed = False
-        self._unsubscribe: Final = store.subscribe(lease.session, self._on_change)
+        self._unsubscribe = store.subscribe(lease.session, self._on_change)
 
     def close(self) -> None:
         """Hand over no more prompts."""
         self._closed = True
         self._unsubscribe()
+        self._unsubscribe = _nothing
 
     def _on_change(self) -> None:
         """The queue may have changed. From any thread."""
@@ -117,6 +118,10 @@ class SessionInbox:
         gone = await asyncio.wrap_future(self._store.return_prompts(self._lease, tuple(left)))
         # The store works in order, so the requests to take prompts have been answered by now.
         return tuple(left[position][0] for position in gone if _is_true(left[position][1]))
+
+
+def _nothing() -> None:
+    """It has unsubscribed."""
 
 
 def _is_true(future: Future[bool]) -> bool:

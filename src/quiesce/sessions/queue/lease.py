@@ -31,7 +31,7 @@ class HeldLease:
     ) -> None:
         self.lease: Final = lease
         self._store: Final = store
-        self._on_lost: Final = on_lost
+        self._on_lost: Callable[[LeaseLost], None] = on_lost
         self._loop: Final = asyncio.get_running_loop()
         self.inbox: Final = SessionInbox(store, lease, receiver)
         self._written_at = 0.0
@@ -57,6 +57,7 @@ class HeldLease:
         """Stop renewing the lease and reading prompts."""
         self._timer.cancel()
         self.inbox.close()
+        self._on_lost = _ignore
 
     def release(self) -> None:
         """Release the lease."""
@@ -75,3 +76,7 @@ class HeldLease:
 
         payload = encode(LateOutcomeRecorded(outcome))
         self._store.add_late(self.lease.session_id, run_id, payload).add_done_callback(check)
+
+
+def _ignore(_: LeaseLost) -> None:
+    """The run has ended, and does not need the lease any more."""

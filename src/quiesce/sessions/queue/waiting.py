@@ -53,7 +53,7 @@ class SessionWaiter:
         self._loop: Final = asyncio.get_running_loop()
         self._changed: Final = asyncio.Event()
         # Before the session is requested, so that no prompt is missed between the acquisition and the first read.
-        self._unsubscribe: Final = session.store.subscribe(session.name, self._on_change)
+        self._unsubscribe = session.store.subscribe(session.name, self._on_change)
         self._requested: Future[Any] | None = None
         self.position: int | None = None
         self.is_queued = False
@@ -104,6 +104,7 @@ class SessionWaiter:
     def stop_watching(self) -> bool:
         """Unsubscribe from the session. Returns whether it has changed since it was last requested."""
         self._unsubscribe()
+        self._unsubscribe = lambda: None
         return self._changed.is_set()
 
     async def _acquire(self) -> AcquiredSession | SentElsewhere:
