@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from quiesce import Agent, Conversation, Session
+from quiesce import Agent, Conversation, Session, ToolContext, tool
 from quiesce.conversation.validity import faults
 from quiesce.errors import LeaseLost, StoreError, StoreFull, StoreUnavailable
 from quiesce.events import RunEnded, StoreFailed, TextDelta
+from quiesce.messages import Outcome
 from quiesce.run.waiting import outcome
 from quiesce.sessions.journal.delivery import EventDelivery
 from quiesce.sessions.journal.rows import decode_row
@@ -239,5 +240,38 @@ def test_what_is_left_of_a_run_that_could_not_be_saved_can_start_another_agent(a
         assert faults(agent.messages) == ()
         other = Agent(ScriptedModel("Hello."), conversation=Conversation(agent.messages))
         assert (await other.invoke_async("And now?")).text == "Hello."
+
+    run_virtual(main())
+
+
+@pytest.mark.promise("P4", "P7")
+def test_a_call_that_waits_for_another_does_not_begin_when_the_store_fails_meanwhile() -> None:
+    """Found by the soak: the run had failed, its last tool was awaited, and the next one began."""
+
+    async def main() -> None:
+        store, begun = Failing(10**9, StoreFull("no room")), list[str]()
+
+        @tool(sequential=True, on_stop="finish", grace=5)
+        async def first(ctx: ToolContext) -> str:
+            begun.append("first")
+            store.left = 0
+            ctx.report("half")
+            await asyncio.sleep(1)
+            return "done"
+
+        @tool(sequential=True)
+        async def second() -> str:
+            begun.append("second")
+            await asyncio.sleep(1)
+            return "done"
+
+        model = ScriptedModel([Call("first"), Call("second")], "The end.")
+        run = Agent(model, tools=[first, second], session=Session("s", store)).start("Go")
+        with pytest.raises(StoreFull) as failure:
+            await run
+        assert begun == ["first"]
+        assert failure.value.result is not None
+        outcomes = [call.outcome for call in failure.value.result.receipt.calls]
+        assert outcomes == [Outcome.COMPLETED, Outcome.NEVER_STARTED]
 
     run_virtual(main())
