@@ -10,8 +10,7 @@ import pytest
 from quiesce import Agent, Receipt
 from quiesce.errors import ConfigurationError
 from quiesce.events import ToolProgress
-from quiesce.mcp import MCPServer
-from quiesce.mcp.tool import ToolAnnotations
+from quiesce.mcp import MCPServer, ToolAnnotations
 from quiesce.messages import Outcome
 from quiesce.models.scripted import Call, ScriptedModel
 

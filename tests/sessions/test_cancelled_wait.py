@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from quiesce import Agent
 from quiesce.conversation.validity import user_message
 from quiesce.errors import SessionBusy, StoreUnavailable
+from quiesce.models.scripted import ScriptedModel
 from quiesce.sessions import Session
 from quiesce.sessions.queue.waiting import BusyPolicy
 from quiesce.sessions.records import Lease
 from quiesce.sessions.stores.memory import MemoryStore
+from quiesce.sessions.stores.sqlite import SQLiteStore
 
 pytestmark = pytest.mark.promise("P5")
 
@@ -38,6 +43,7 @@ def test_a_late_refusal_is_not_reported_as_forgotten() -> None:
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(lambda _, context: complaints.append(context))
         store = SlowStore()
+        store.asked.set_running_or_notify_cancel()  # the store works on it, so it can no longer be withdrawn
         opening = asyncio.create_task(Session("s", store).open(loop.create_future()))
         await asyncio.sleep(0)
         opening.cancel()
@@ -66,6 +72,7 @@ class SlowWrites(MemoryStore):
         if not self.slow:
             return direct()
         self.asked = Future()
+        self.asked.set_running_or_notify_cancel()
         return self.asked
 
     def write(self, *args: Any) -> Future[Any]:
@@ -122,3 +129,21 @@ def test_a_prompt_that_cannot_leave_the_queue_is_not_reported_as_forgotten() -> 
         await _fail_after_the_wait(store, waiting)
 
     assert complaints_of(main) == []
+
+
+@pytest.mark.promise("P1", "P5")
+async def test_a_slow_store_is_not_asked_for_sessions_that_no_run_waits_for(tmp_path: Path) -> None:
+    """Found by the soak: each run that was stopped meanwhile left its request in the queue, which grew and grew."""
+    store, busy = SQLiteStore(tmp_path / "slow.db"), threading.Event()
+    agent = Agent(ScriptedModel(then="Never asked."))
+    try:
+        held = store._thread.submit(busy.wait)
+        runs = [agent.start("Go", session=Session(f"s{number}", store)) for number in range(5)]
+        for run in runs:
+            run.cancel("The store takes too long")
+            assert (await run.stopped()).stop_reason == "cancelled"
+    finally:
+        busy.set()
+    held.result()
+    assert store.sessions().result() == []
+    store.close().result()

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from quiesce import Agent, Conversation, Session
+from quiesce import Agent, Conversation, Session, ToolContext, tool
 from quiesce.conversation.validity import faults
 from quiesce.errors import LeaseLost, StoreError, StoreFull, StoreUnavailable
 from quiesce.events import RunEnded, StoreFailed, TextDelta
+from quiesce.messages import Outcome
 from quiesce.run.waiting import outcome
 from quiesce.sessions.journal.delivery import EventDelivery
 from quiesce.sessions.journal.rows import decode_row
@@ -268,3 +269,36 @@ def test_a_recovery_that_fails_after_its_time_is_not_logged_as_forgotten(caplog:
     run_virtual(main())
     gc.collect()
     assert "never retrieved" not in caplog.text
+
+
+@pytest.mark.promise("P4", "P7")
+def test_a_call_that_waits_for_another_does_not_begin_when_the_store_fails_meanwhile() -> None:
+    """Found by the soak: the run had failed, its last tool was awaited, and the next one began."""
+
+    async def main() -> None:
+        store, begun = Failing(10**9, StoreFull("no room")), list[str]()
+
+        @tool(sequential=True, on_stop="finish", grace=5)
+        async def first(ctx: ToolContext) -> str:
+            begun.append("first")
+            store.left = 0
+            ctx.report("half")
+            await asyncio.sleep(1)
+            return "done"
+
+        @tool(sequential=True)
+        async def second() -> str:
+            begun.append("second")
+            await asyncio.sleep(1)
+            return "done"
+
+        model = ScriptedModel([Call("first"), Call("second")], "The end.")
+        run = Agent(model, tools=[first, second], session=Session("s", store)).start("Go")
+        with pytest.raises(StoreFull) as failure:
+            await run
+        assert begun == ["first"]
+        assert failure.value.result is not None
+        outcomes = [call.outcome for call in failure.value.result.receipt.calls]
+        assert outcomes == [Outcome.COMPLETED, Outcome.NEVER_STARTED]
+
+    run_virtual(main())

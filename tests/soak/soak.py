@@ -114,11 +114,11 @@ class Soak:
             await asyncio.sleep(min(60.0, self._seconds / 3, max(0.0, end - loop.time())))
             if all(slot.done() for slot in slots):
                 return
-            self.busy.append(gauges.sample(len(self.tally.active)))
+            self.busy.append(gauges.sample(len(self.tally.active), len(self.agent.usage.entries)))
             self._report(self.busy[-1])
             if loop.time() >= quiet_at or loop.time() >= end:
                 await self._come_to_rest()
-                self.quiet.append(gauges.sample(len(self.tally.active)))
+                self.quiet.append(gauges.sample(len(self.tally.active), len(self.agent.usage.entries)))
                 print("quiet " + self.quiet[-1].line(), flush=True)
                 gc.collect()
                 now = kinds()

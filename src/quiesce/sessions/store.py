@@ -122,7 +122,7 @@ class SessionStore(Coordination, Protocol):
 
     Every method returns at once, with a future that any thread, or any event loop through `asyncio.wrap_future`, can
     wait for. Calls are carried out in order. A future that is done means that the change is durable. Failures are
-    `StoreError`s.
+    `StoreError`s. A call whose future is cancelled before it has begun is not carried out.
     """
 
     @property

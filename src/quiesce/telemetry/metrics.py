@@ -41,11 +41,12 @@ class Metrics:
         """The first part of an answer has come."""
         self._first_chunk.record(seconds, {"gen_ai.operation.name": "chat", **model_attributes(model)})
 
-    def call_ended(self, entry: LedgerEntry, seconds: float) -> None:
+    def call_ended(self, entry: LedgerEntry, seconds: float | None) -> None:
         """A request has ended. An estimate is recorded too; `quiesce.usage.source` tells it from a reported figure."""
         about = {"gen_ai.operation.name": "chat", **model_attributes(entry.model)}
         failed = {"error.type": entry.error or "_OTHER"} if entry.ended == "failed" else {}
-        self._duration.record(seconds, {**about, **failed})
+        if seconds is not None:
+            self._duration.record(seconds, {**about, **failed})
         for kind in ("input", "output"):
             figure = getattr(entry.usage, kind)
             if figure.value is not None:

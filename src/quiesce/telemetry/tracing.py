@@ -244,8 +244,9 @@ class RunTrace:
     def _call_ended(self, event: ModelCallEnded) -> None:
         span, self._call = self._call, None
         entry = event.entry
-        self._otel.metrics.call_ended(entry, time.perf_counter() - self._sent_at)
-        if span is None:
+        seconds = None if span is None else time.perf_counter() - self._sent_at
+        self._otel.metrics.call_ended(entry, seconds)
+        if span is None:  # middleware had several requests under way, and this one is not followed
             return
         span.set_attributes(usage_attributes(entry.usage, entry.cost))
         span.set_attribute("quiesce.call.ended", entry.ended)

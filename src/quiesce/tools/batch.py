@@ -108,6 +108,7 @@ class ToolBatch:
 
         With `defer`, this returns as soon as `urgent` is done: the stop of the run goes on from there.
         """
+        self._waiting.clear()  # a run that has failed was not asked to stop, and would start them
         clock = asyncio.get_running_loop().time
         mode = self._work_token.mode or Mode.NOW
         deadlines = self._request_stops(mode)
@@ -140,6 +141,7 @@ class ToolBatch:
 
     def abandon(self) -> None:
         """Wait no longer for what runs: its tasks are cancelled, and their ends are late outcomes."""
+        self._waiting.clear()
         for each in self._running():
             if each.task is not None:
                 each.task.cancel()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
@@ -99,7 +100,7 @@ class SessionWaiter:
         """Release the lease that was acquired last, or that arrives later. One that is released already stays so."""
         self.stop_watching()
         if self._requested is not None:
-            self._requested.add_done_callback(self._release_unwanted)
+            _leave(self._requested, self._release_unwanted)
 
     def stop_watching(self) -> bool:
         """Unsubscribe from the session. Returns whether it has changed since it was last requested."""
@@ -108,7 +109,7 @@ class SessionWaiter:
         return self._changed.is_set()
 
     async def _acquire(self) -> AcquiredSession | SentElsewhere:
-        """Request the session once. A lease that arrives after a cancellation or a timeout is released."""
+        """Request the session once. A request that is no longer waited for is withdrawn, or its lease is released."""
         session = self._session
         store, seconds, known = session.store, session.lease, self._known
         if self.position is None:
@@ -120,7 +121,7 @@ class SessionWaiter:
             async with asyncio.timeout(journal.STORE_TIMEOUT):
                 acquired: AcquiredSession | SentElsewhere = await asyncio.shield(observed(requested))
         except TimeoutError:
-            requested.add_done_callback(self._release_unwanted)
+            _leave(requested, self._release_unwanted)
             raise StoreUnavailable(f"The store did not answer within {journal.STORE_TIMEOUT:g} s.") from None
         if isinstance(acquired, AcquiredSession):  # else the position is withdrawn at the end of `get`
             self.position = None
@@ -133,7 +134,7 @@ class SessionWaiter:
         try:
             self.position = await asyncio.shield(observed(enqueued))
         except asyncio.CancelledError:
-            enqueued.add_done_callback(self._withdraw_unwanted)
+            _leave(enqueued, self._withdraw_unwanted)
             raise
 
     async def _leave_queue(self, why: StoreError) -> SentElsewhere:
@@ -168,6 +169,15 @@ class SessionWaiter:
     def _withdraw_unwanted(self, enqueued: Future[int]) -> None:
         if not enqueued.cancelled() and enqueued.exception() is None:
             self._session.store.withdraw(self._session.name, enqueued.result())
+
+
+def _leave(requested: Future[Any], undo: Callable[[Future[Any]], None]) -> None:
+    """Withdraw a request that the store has not begun, or undo it when it is done.
+
+    A store that is slow gets slower with each request that no run waits for any more.
+    """
+    if not requested.cancel():
+        requested.add_done_callback(undo)
 
 
 def observed(future: Future[Any]) -> asyncio.Future[Any]:
