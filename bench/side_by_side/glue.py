@@ -54,10 +54,10 @@ class App:
         command = [self._python, "-m", "uvicorn", "app:app", "--app-dir", str(APPS / self.name), "--port", "0"]
         key = {"OPENAI_API_KEY": "none", "OPENAI_AGENTS_DISABLE_TRACING": "1", "NO_PROXY": "127.0.0.1"}
         base = {"OPENAI_BASE_URL": f"{self._address}/glue-{self.name}/v1", "HOME": str(self.folder)}
-        log = (self.folder / "log").open("a+")
-        self._process = subprocess.Popen(
-            command, cwd=self.folder, env=os.environ | key | base, stdout=log, stderr=log, text=True
-        )
+        with (self.folder / "log").open("a") as log:
+            self._process = subprocess.Popen(
+                command, cwd=self.folder, env=os.environ | key | base, stdout=log, stderr=log, text=True
+            )
         self.client.base_url = self.wait_for(self._url)
 
     def _url(self) -> str:
