@@ -9,6 +9,7 @@ from typing import Any, Final
 
 STORY: Final = ("The heron ", "waited by the ", "frozen river.")
 OVERLOADED: Final = "gpt-5"  # each request to this model fails with a 503
+SLEEP: Final = "4711.5"  # the seconds, as a mark that is found in the list of processes
 PARTIAL: Final = "The heron waited by the"  # what a reader of a stalled story has seen
 
 
@@ -21,6 +22,8 @@ class Request:
     results: list[str]  # the tool results after the last prompt
     tools: dict[str, dict[str, Any]]  # the properties of each tool's parameters
     has_schema: bool
+    calls: int = 0  # those of the whole conversation
+    unanswered: int = 0  # calls without a result, for which OpenAI refuses a request
 
     @property
     def prompt(self) -> str:
@@ -66,6 +69,10 @@ def answer(request: Request) -> Answer:
             return _river(request)
         case "What is my name?":
             return Answer((_name(request),))
+        case "Mend the greeting." | "Run forever.":
+            return _coding(request)
+        case "Review greeting.py.":
+            return Answer(("I found no faults.",))
         case _:
             return _with_tools(request)
 
@@ -80,6 +87,24 @@ def _river(request: Request) -> Answer:
 def _name(request: Request) -> str:
     names = re.findall(r"My name is (\w+)", " ".join(text for role, text in request.texts if role == "user"))
     return f"Your name is {names[-1]}." if names else "I do not know your name."
+
+
+def _coding(request: Request) -> Answer:
+    """The steps of a coding agent; the number of results says which is next."""
+    if request.prompt.strip() == "Run forever.":
+        command = f"sleep {SLEEP} & setsid sleep {SLEEP} & sleep {SLEEP}"
+        return Answer(("It has ended.",)) if request.results else Answer(calls=[("shell", {"command": command})])
+    edit: dict[str, Any] = {"old": "Helo", "new": "Hello"}
+    edit = {"edits": [edit]} if "edits" in request.tools.get("edit_file", {}) else edit
+    reviewer = request.tools.get("reviewer", {})
+    steps: list[tuple[str, dict[str, Any]]] = [
+        ("read_file", {"path": "greeting.py"}),
+        ("edit_file", {"path": "greeting.py", **edit}),
+        ("shell", {"command": "python3 greeting.py"}),
+        ("reviewer", {next(iter(reviewer), "prompt"): "Review greeting.py."}),
+    ]
+    step = len(request.results)
+    return Answer(calls=[steps[step]]) if step < len(steps) else Answer((f"Done. {request.results[-1]}",))
 
 
 def _with_tools(request: Request) -> Answer:

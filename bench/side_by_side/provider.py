@@ -83,6 +83,8 @@ def _note(http: HTTPRequest, request: wire.Request) -> dict[str, Any]:
         "prompt": request.prompt,
         "texts": request.texts,
         "schema": request.has_schema,
+        "calls": request.calls,
+        "unanswered": request.unanswered,
         "closed": False,
     }
     _requests[http.path_params["name"]].append(note)

@@ -44,6 +44,8 @@ def read_chat(body: dict[str, Any]) -> Request:
         results=results,
         tools={each["name"]: each.get("parameters", {}).get("properties", {}) for each in functions},
         has_schema=(body.get("response_format") or {}).get("type") == "json_schema",
+        calls=sum(len(each.get("tool_calls") or ()) for each in messages),
+        unanswered=sum(len(each.get("tool_calls") or ()) - (each["role"] == "tool") for each in messages),
     )
 
 
@@ -102,6 +104,7 @@ def read_responses(body: dict[str, Any]) -> Request:
         items = [{"role": "user", "content": items}]
     last_prompt = max((at for at, each in enumerate(items) if each.get("role") == "user"), default=0)
     results = [text_of(each["output"]) for each in items[last_prompt:] if each.get("type") == "function_call_output"]
+    answered = {each["call_id"] for each in items if each.get("type") == "function_call_output"}
     tools = [each for each in body.get("tools") or [] if each["type"] == "function"]
     texts = [(each["role"], text_of(each.get("content"))) for each in items if "role" in each]
     return Request(
@@ -110,6 +113,8 @@ def read_responses(body: dict[str, Any]) -> Request:
         results=results,
         tools={each["name"]: (each.get("parameters") or {}).get("properties", {}) for each in tools},
         has_schema=((body.get("text") or {}).get("format") or {}).get("type") == "json_schema",
+        calls=sum(each.get("type") == "function_call" for each in items),
+        unanswered=len({each["call_id"] for each in items if each.get("type") == "function_call"} - answered),
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from bench.side_by_side import page
+from bench.side_by_side import glue, page
 from bench.side_by_side.programs import FRAMEWORKS, PROGRAMS, Program, ProgramFailed, Runner, count_lines, source
 from bench.side_by_side.provider import provider
 
@@ -50,6 +50,20 @@ def test_the_page_has_the_lines_and_the_code_of_the_files() -> None:
     shown = page.found(page.PAGE.read_text())
     expected = page.from_files()
     assert {name: shown[name] for name in expected} == expected, "python -m bench.side_by_side --files"
+
+
+def test_the_table_of_the_product_has_the_lines_of_the_files() -> None:
+    row = page.found(page.PAGE.read_text())["glue"].splitlines()[2]
+    expected = " | ".join(str(glue.lines_of(name)) for name in glue.NAMES)
+    assert row == f"| {glue.ROWS['lines']} | {expected} |", "python -m bench.side_by_side.glue"
+
+
+@pytest.mark.proof
+def test_the_product_does_what_the_page_says(address: str) -> None:
+    with glue.running("quiesce", sys.executable, address) as app:
+        seen = glue.drive(app)
+    assert seen.pop("stop_s") < 10
+    assert seen == {"undo": True, "restart": True, "left": 0, "crash_left": 0, "valid": True, "told": True}
 
 
 def test_lines_are_counted_without_blank_lines_comments_and_the_docstring() -> None:

@@ -34,7 +34,7 @@ def test_kill_9_in_a_command_and_going_on(site: CodingSite, user: User) -> None:
     assert user.client.get(f"/runs/{user.run_id}").json()["run"]["state"] == "crashed"
     wait_until_gone(marker)
     undone = user.post(f"/runs/{user.run_id}/undo")["receipt"]
-    assert outcomes(undone) == [("edit_file", "undone"), ("edit_file", "undone")]
+    assert outcomes(undone) == [("shell", "not_undone"), ("edit_file", "undone"), ("edit_file", "undone")]
     assert [(user.folder / f"file{n}.txt").read_text() for n in range(2)] == ["old 0\n", "old 1\n"]
     user.ask(*edits(1))
     user.approve_all()

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Browser, Locator, Page, expect
 
 from .coding_client import CodingSite, User, edits, running_with, write_files
 
@@ -221,3 +221,71 @@ def test_the_page_is_accessible(page: Page, ask: Ask, user: User, scheme: str) -
     expect(headline(page)).to_contain_text("1 of 1 changes taken back.")
     found = Axe().run(page)
     assert found.violations_count == 0, found.generate_report()
+
+
+@pytest.mark.proof
+def test_two_users_in_two_browsers(page: Page, ask: Ask, browser: Browser, site: CodingSite, user: User) -> None:
+    """The same prompt at the same time: each decides about its own call, in its own folder."""
+    with site.user("user11") as other:
+        for each in (user, other):
+            write_files(each.folder, 1)
+        context = browser.new_context()
+        second = context.new_page()
+        second.goto(site.url)
+        second.get_by_label("Your name").fill(other.name)
+        button(second, "Sign in").click()
+        expect(second.get_by_role("status")).to_have_text("Nothing is running.")
+        second.get_by_label("What should be done?").fill(json.dumps([*edits(1), "stall"]))
+        button(second, "Send").click()
+        ask(*edits(1), "Mine is new.")
+        expect(second.locator(".approval")).to_have_count(1)
+        approve(page)
+        expect(headline(page)).to_contain_text("Finished.")
+        assert [(each.folder / "file0.txt").read_text() for each in (user, other)] == ["new 0\n", "old 0\n"]
+        approve(second)
+        expect(second.locator(".answer")).to_have_text("I think about it. ")
+        button(page, "Take it all back").click()
+        expect(headline(page)).to_contain_text("1 of 1 changes taken back.")
+        assert [(each.folder / "file0.txt").read_text() for each in (user, other)] == ["old 0\n", "new 0\n"]
+        button(second, "Stop").click()
+        expect(headline(second)).to_have_text("Stopped. Nothing is left running.")
+        context.close()
+
+
+@pytest.mark.proof
+def test_a_task_of_sixty_turns_in_the_page(page: Page, ask: Ask, user: User) -> None:
+    write_files(user.folder, 60)
+    editing = list(edits(60))
+    ask(*(editing[n] if n % 5 == 0 else [("read_file", {"path": f"file{n}.txt"})] for n in range(59)), "All done.")
+    approve(page, 12)
+    expect(page.locator(".answer").last).to_have_text("All done.")
+    expect(headline(page)).to_contain_text("Finished.")
+    expect(page.locator(".call")).to_have_count(59)
+    button(page, "Take it all back").click()
+    expect(headline(page)).to_contain_text("12 of 12 changes taken back.")
+    assert {(user.folder / f"file{n}.txt").read_text() for n in range(60)} == {f"old {n}\n" for n in range(60)}
+
+
+@pytest.mark.proof
+def test_a_result_of_two_megabytes_in_the_page(page: Page, ask: Ask, user: User) -> None:
+    ask([("shell", {"command": "seq 1 290000"})], "Much.")
+    approve(page)
+    expect(page.locator(".answer").last).to_have_text("Much.")
+    expect(headline(page)).to_contain_text("Finished.")
+    assert len(page.locator("#task").inner_text()) < 100_000
+
+
+@pytest.mark.proof
+@pytest.mark.leaves("processes")  # the next server, which belongs to all tests
+def test_a_deploy_while_the_page_is_open(page: Page, ask: Ask, site: CodingSite, user: User) -> None:
+    """The approval that waits is answered in the new process, and everything can be taken back there."""
+    write_files(user.folder, 2)
+    ask(*edits(2), "Both are new.")
+    approve(page)
+    expect(page.locator(".approval")).to_have_count(1)
+    site.deploy()
+    approve(page)
+    expect(page.locator(".answer").last).to_have_text("Both are new.")
+    button(page, "Take it all back").click()
+    expect(headline(page)).to_contain_text("2 of 2 changes taken back.")
+    assert [(user.folder / f"file{n}.txt").read_text() for n in range(2)] == ["old 0\n", "old 1\n"]

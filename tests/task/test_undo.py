@@ -134,6 +134,26 @@ async def test_an_undo_that_was_cut_by_a_crash_is_not_made_again(store: Path) ->
     assert result.finished
 
 
+async def test_the_model_is_told_of_an_undo_that_was_cut_by_a_crash(store: Path) -> None:
+    shop = Shop()
+    agent = shop.agent(2, session=Session("s", store))
+    await order(agent, 2)
+    session = agent.session
+    assert session is not None
+    lease = await session.open(asyncio.get_running_loop().create_future())
+    for number in (0, 1):
+        stored = msgspec.json.decode(session.values[f"undo.{number}"])
+        receipt = {"call_id": "o1", "name": "order", "outcome": "undone"} if number else None
+        claimed = msgspec.json.encode({**stored, "claimed": True, "receipt": receipt})
+        await session.save(lease, {f"undo.{number}": claimed})
+    await asyncio.wrap_future(session.store.release(lease))
+    model = ScriptedModel(then="Yes.")
+    await Agent(model, session=Session("s", store)).invoke_async("on")
+    told = str(model.requests[0].messages)
+    assert "Undone since: order (o1)" in told
+    assert "Not known whether undone: order (o0)" in told
+
+
 async def test_what_is_being_used_is_not_undone(store: Path) -> None:
     shop = Shop()
     await order(shop.agent(1, session=Session("s", store)), 1)

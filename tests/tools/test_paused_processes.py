@@ -49,7 +49,7 @@ async def until_gone() -> None:
             await asyncio.sleep(0.01)
 
 
-@pytest.mark.parametrize("is_stored", [True, False])
+@pytest.mark.parametrize("is_stored", [True, pytest.param(False, marks=pytest.mark.proof)])
 def test_they_go_on_over_an_approval(tmp_path: Path, is_stored: bool) -> None:
     """Also when the agent and its session are made anew for each request, as a web application does."""
 
@@ -71,7 +71,9 @@ def test_they_go_on_over_an_approval(tmp_path: Path, is_stored: bool) -> None:
     assert stray_processes() == []
 
 
-@pytest.mark.parametrize("how", ["prompt", "undo", "cancel_pending"])
+@pytest.mark.parametrize(
+    "how", ["prompt", *(pytest.param(each, marks=pytest.mark.proof) for each in ("undo", "cancel_pending"))]
+)
 def test_they_end_when_the_task_does_not_go_on(tmp_path: Path, how: str) -> None:
     async def main() -> None:
         asking = agent(tmp_path, START, ASK)
@@ -102,7 +104,7 @@ def test_a_stop_at_the_question_ends_them(tmp_path: Path) -> None:
 
 
 @pytest.mark.leaves("tasks")  # the one that ends the processes when `asyncio.run` cancels it
-@pytest.mark.parametrize("is_closed_at_once", [True, False])
+@pytest.mark.parametrize("is_closed_at_once", [True, pytest.param(False, marks=pytest.mark.proof)])
 def test_they_end_with_the_event_loop(tmp_path: Path, is_closed_at_once: bool) -> None:
     asking = agent(tmp_path, START, ASK, *ON)
     if is_closed_at_once:

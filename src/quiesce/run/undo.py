@@ -70,7 +70,7 @@ def _write_to(state: RunState, log: UndoLog) -> None:
     conversation = state.claim.conversation
     conversation.effects, written_to = log, weakref.ref(conversation)
 
-    def on_change(number: int, effect: StoredEffect) -> None:
+    def on_change(number: int, effect: StoredEffect | None) -> None:
         kept_in = written_to()
         if kept_in is not None:
             kept_in.set_value(f"{_PREFIX}{number}", msgspec.json.encode(effect))

@@ -182,10 +182,11 @@ class BackgroundProcesses:
             each.end_with_loop()
 
     def end_soon(self) -> None:
-        """End them all, and start no more: TERM now, KILL after a grace. Returns at once."""
-        self._closed = True
-        for each in self._by_name.values():
-            each.stop()
+        """End them all, and start no more, unless that was done: TERM now, KILL after a grace. Returns at once."""
+        if not self._closed:
+            self._closed = True
+            for each in self._by_name.values():
+                each.stop()
 
     @property
     def states(self) -> tuple[str, ...]:
