@@ -37,7 +37,7 @@ _CONTEXT: Final = 8
 # An answer with more calls is no answer. Sealing them is one step, which holds the event loop for 0.1 ms each.
 _MOST_CALLS: Final = 400
 # No model writes so many characters in one answer: it is one without end, or no answer.
-_LONGEST_ANSWER: Final = 10_000_000
+_LONGEST_ANSWER: Final = 5_000_000
 # No request has more tokens.
 _MOST_TOKENS: Final = 1_000_000_000
 _EXACT: Final = frozenset({str, int, bool, float, NoneType})

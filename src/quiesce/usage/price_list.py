@@ -47,16 +47,14 @@ def published_price(model: str) -> Price | None:
 def load_prices(model: str) -> None:
     """Begin to load the list that a model may be in, in a thread: importing it takes a while."""
     if "genai_prices" not in sys.modules and not _loading and _may_be_listed(*_split(model)):
-        _loading.append(threading.Thread(target=_import, name="quiesce-prices", daemon=True))
-        _loading[0].start()
+        # Asked for a price, because the package imports its table only then.
+        thread = threading.Thread(target=published_price, args=(model,), name="quiesce-prices", daemon=True)
+        with suppress(RuntimeError):  # no thread can be started: it is loaded when it is needed
+            thread.start()
+            _loading.append(thread)
 
 
 _loading: Final[list[threading.Thread]] = []
-
-
-def _import() -> None:
-    with suppress(ImportError):
-        importlib.import_module("genai_prices")
 
 
 def _split(model: str) -> tuple[str, str]:
