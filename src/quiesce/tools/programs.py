@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 from ..processes.started import StartedProgram, end_programs, started_by, watch_programs
@@ -30,7 +30,8 @@ class CallPrograms:
         try:
             yield
         finally:
-            started_by.reset(before)
+            with suppress(ValueError):  # the loop was closed, which ends the call in another context
+                started_by.reset(before)
 
     async def end_started(self, grace: float) -> None:
         """End what the function has started by itself, unless it is kept: TERM now, KILL after `grace` seconds."""
