@@ -8,6 +8,7 @@ legal token: the tests run every interleaving of them.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import logging
 import threading
@@ -221,7 +222,8 @@ class CancellationToken:
         linked._parents = tokens
         for token in tokens:
             children, key = token._children, next(_keys)
-            children[key] = weakref.ref(linked, lambda _, children=children, key=key: children.pop(key, None))
+            # A C function, in which no signal is handled: an exception in a callback like this would be lost.
+            children[key] = weakref.ref(linked, functools.partial(children.pop, key))
             cause = token.cause
             if cause is not None:
                 linked._spread(cause.from_parent())

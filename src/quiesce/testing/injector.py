@@ -269,6 +269,7 @@ class Injector:
         if self._injection is not None and self.points == self._injection.point:
             self._note_injection(target)
             (SOURCES | FAULTS)[self._injection.source](self._harness, target)
+            self.injected_at = self._loop.time()  # the clock may have jumped
 
     def _note_injection(self, target: WatchedRun) -> None:
         self.injected_at = self._loop.time()
