@@ -271,6 +271,23 @@ def _postgres(server: Postgres, steps: int) -> None:
         proxy.close()
 
 
+def test_a_run_that_is_stopped_while_it_saves_for_an_earlier_one_gives_the_session_back() -> None:
+    """Found by the search: the run had let go of the session before its opening failed, and the lease stayed."""
+
+    async def main() -> None:
+        world = World(MemoryStore(), on_store_failure="continue")
+        await world.say("late and failed")
+        await world.lock()
+        await world.stop()
+        await world.say()
+        await world.stop()
+        await world.recover()
+        await world.check()
+        await world.close()
+
+    run_virtual(main())
+
+
 def test_memory_at_random() -> None:
     _search(Place(MemoryStore()), 200)
 

@@ -291,17 +291,17 @@ class Session(Conversation):
         `busy_policy` says what to do while another process holds the session. `SentElsewhere` means that the run there
         has sent its prompt. Raises `SessionBusy` or another `StoreError`.
         """
-        self._waiter = SessionWaiter(self, self._owner, self._stored.revision, busy_policy or BusyPolicy())
-        taken = await self._waiter.get(give_up)
+        waiter = self._waiter = SessionWaiter(self, self._owner, self._stored.revision, busy_policy or BusyPolicy())
+        taken = await waiter.get(give_up)
         if busy_policy is None or isinstance(taken, SentElsewhere):
-            self._waiter.stop_watching()
+            waiter.stop_watching()
         if isinstance(taken, SentElsewhere):
             return taken
         try:
             if taken.snapshot is not None:
                 await self._take_over(taken.lease, taken.snapshot)
         except BaseException:
-            self.abandon_opening()
+            waiter.abandon()  # the run may have let go of the session meanwhile, and this waiter with it
             raise
         self._stored.session_id = taken.lease.session_id
         return taken.lease

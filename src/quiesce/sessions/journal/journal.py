@@ -105,7 +105,8 @@ class Journal:
             self.sent_in = lease.run_id
             return
         if give_up.done():
-            self._session.abandon_opening()
+            self._session.stop_watching()
+            self._session.store.release(lease)
             self._end_with(ended_too_soon())
             return
         self._held = HeldLease(self._session.store, lease, self._host.prompt_receiver, self._end_with)
