@@ -47,7 +47,8 @@ class _BufferedDecoder:
         self.taken: list[Delta] = []
         self._failures: Final = failures
         self._started = False
-        self._rest = b""
+        self._kept: list[bytes] = []
+        self._size = 0
 
     def _start(self, answer_id: str | None, model: str | None, into: list[Delta]) -> None:
         """Append the `AnswerStart`, once."""
@@ -59,15 +60,31 @@ class _BufferedDecoder:
         """What is left at the end of the stream, and may be a whole event."""
         raise NotImplementedError
 
+    def _join(self, data: bytes, end: bytes, what: str) -> bytes | None:
+        """The bytes that were kept, and these; None while they do not end an event: then they are kept as well.
+
+        Kept bytes are not copied or searched again with each read: an event may be long.
+        """
+        if end not in data and not (len(end) > 1 and data[:1] == end[:1] == self._kept[-1][-1:]):
+            if data:
+                self._kept.append(data)
+            self._check_size(self._size + len(data), what)
+            return None
+        return b"".join((*self._kept, data))
+
     def _keep(self, rest: bytes, what: str) -> None:
-        self._rest = rest
-        if len(rest) > LONGEST_EVENT:
+        self._kept = [rest] if rest else []
+        self._check_size(len(rest), what)
+
+    def _check_size(self, size: int, what: str) -> None:
+        self._size = size
+        if size > LONGEST_EVENT:
             raise ModelProtocolError(f"The provider sent {what} that has no end.")
 
     def finish(self) -> list[Delta]:
         """What is left, when the last event lacks its end."""
         into: list[Delta] = []
-        rest, self._rest = self._rest, b""
+        rest, self._kept = b"".join(self._kept), []
         if rest.strip():
             try:
                 self._take_last(rest, into)
@@ -97,8 +114,11 @@ class EventStreamDecoder(_BufferedDecoder):
         self.taken = into
         if b"\r" in data or self._after_return:
             data = self._plain_line_ends(data)
-        if self._rest:
-            data = self._rest + data
+        if self._kept:
+            joined = self._join(data, b"\n\n", "an event")
+            if joined is None:
+                return into
+            data = joined
         elif data[:6] == b"data: " and data.find(b"\n") == len(data) - 2 and data[-1] == 10:
             self.take(b"", data[6:-2], into)  # one whole event, as most providers write them
             return into
@@ -160,9 +180,12 @@ class LineDecoder(_BufferedDecoder):
 
     def feed(self, data: bytes) -> list[Delta]:
         """The deltas that these bytes complete."""
-        lines = (self._rest + data).split(b"\n")
         into: list[Delta] = []
         self.taken = into
+        whole = self._join(data, b"\n", "a line") if self._kept else data
+        if whole is None:
+            return into
+        lines = whole.split(b"\n")
         self._keep(lines.pop(), "a line")
         for line in lines:
             if line and not line.isspace():
