@@ -149,7 +149,7 @@ SCRIPTS: dict[str, list[Answer]] = {
     "swarm": [
         [
             Say("I count to many. "),
-            *[Call("tick", {"n": n}) for n in range(500)],
+            *[Call("tick", {"n": n}) for n in range(399)],
             Call("helper", {"prompt": "measure it"}),
             Used(input=50, output=4000),
         ],

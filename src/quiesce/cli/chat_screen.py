@@ -128,7 +128,9 @@ class ChatApp(App[None]):
         self.query_one("#title", Static).update(Text(one_line("  ·  ".join(title), max(20, self.size.width - 2))))
 
     async def _add(self, widget: Widget) -> None:
-        await self.query_one("#conversation").mount(widget)
+        conversation = self.query_one("#conversation")
+        if conversation.is_attached:  # it is not when the application is leaving: nothing more is shown
+            await conversation.mount(widget)
 
     # --- What the user does -----------------------------------------------------------------------------------------
 
