@@ -12,7 +12,7 @@ import pytest
 from msgspec import structs
 
 from quiesce import Agent, RunEnded, tool
-from quiesce.client import Client, EventGap, NumberedEvent
+from quiesce.client import Client, EventGap, StreamedEvent
 from quiesce.errors import ServerProblem
 from quiesce.events import TextDelta
 from quiesce.messages import AssistantMessage
@@ -182,7 +182,7 @@ def test_a_server_that_stays_away_is_a_problem_after_a_while() -> None:
 
 
 def test_events_that_are_no_longer_kept_are_a_gap() -> None:
-    async def main(url: str) -> list[NumberedEvent]:
+    async def main(url: str) -> list[StreamedEvent]:
         async with Client(url) as client:
             run = await client.start_run("A story.")
             await client.cancel_run(run.id, mode=_after_turn(), wait=20)

@@ -10,10 +10,10 @@ from typing import Any, Final
 import msgspec
 
 from ..cancellation import Mode
-from ..errors import ConfigurationError, ServerProblem
+from ..errors import ConfigurationError
 from ..fleet.client import Fleet, opened
 from ..fleet.records import ACTIVE, FleetRun, StopState
-from .remote import STORE_VARIABLE, store_of
+from .remote import STORE_VARIABLE, only_run, store_of
 from .sanitize import clean
 
 # The usage of a run that goes on is in its journal, which `ps` does not read.
@@ -35,15 +35,7 @@ def in_fleet(options: argparse.Namespace, command: Callable[[Fleet], Coroutine[A
 
 async def chosen_run(fleet: Fleet, wanted: str) -> FleetRun:
     """The run whose id begins with this. Raises `ServerProblem` when there is none, or more than one."""
-    found = await fleet.runs(prefix=wanted, limit=3)
-    match [run for run in found if run.id == wanted] or found:
-        case [only]:
-            return only
-        case []:
-            raise ServerProblem(f"There is no run {wanted!r}.", todo="`quiesce ps --all` lists them.")
-        case several:
-            names = ", ".join(run.id for run in several)
-            raise ServerProblem(f"{wanted!r} is ambiguous: {names} ...", todo="Write more of the id.")
+    return only_run(await fleet.runs(prefix=wanted, limit=4), wanted)
 
 
 async def listed_runs(fleet: Fleet, options: argparse.Namespace, into: list[dict[str, Any]]) -> int:

@@ -5,16 +5,18 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ..errors import ServerProblem
 
 if TYPE_CHECKING:
     from ..client import Client
+    from ..fleet.records import FleetRun
     from ..server.schemas import RunView
 
 _T = TypeVar("_T")
+AnyRun = TypeVar("AnyRun", "RunView", "FleetRun")
 DEFAULT_URL: Final = "http://127.0.0.1:8765"
 URL_VARIABLE: Final = "QUIESCE_URL"
 KEY_VARIABLE: Final = "QUIESCE_API_KEY"
@@ -54,13 +56,17 @@ def at_server(options: argparse.Namespace, command: Callable[[Client], Coroutine
 
 async def run_at_server(client: Client, wanted: str) -> RunView:
     """The run whose id is this, or begins with it. Raises `ServerProblem` when there is none, or more than one."""
-    known = await client.list_runs(limit=1000)
-    found = [each for each in known if each.id == wanted] or [each for each in known if each.id.startswith(wanted)]
-    match found:
+    return only_run(await client.list_runs(limit=1000), wanted)
+
+
+def only_run(known: Iterable[AnyRun], wanted: str) -> AnyRun:
+    """The one of these runs whose id is this, or begins with it. Raises `ServerProblem` for none, and for several."""
+    found = [run for run in known if run.id.startswith(wanted)]
+    match [run for run in found if run.id == wanted] or found:
         case [only]:
             return only
         case []:
             raise ServerProblem(f"There is no run {wanted!r}.", todo="`quiesce ps --all` lists them.")
-        case _:
-            names = ", ".join(each.id for each in found)
+        case several:
+            names = ", ".join(run.id for run in several[:3]) + (" ..." if len(several) > 3 else "")
             raise ServerProblem(f"{wanted!r} is ambiguous: {names}.", todo="Write more of the id.")

@@ -17,7 +17,7 @@ from ..receipt import Receipt
 from ..server import schemas
 from ..server.schemas import RunStatus, RunView
 from ..server.settings import OnDisconnect
-from .event_stream import NumberedEvent, ResumedStream, numbered_events
+from .event_stream import ResumedStream, StreamedEvent, numbered_events
 
 _T = TypeVar("_T")
 DEFAULT_URL: Final = "http://127.0.0.1:8765"
@@ -140,7 +140,7 @@ class Client:
 
     # --- Streams ------------------------------------------------------------------------------------------------
 
-    def stream_events(self, id: str, *, after: int = 0, patience: float = _PATIENCE) -> AsyncGenerator[NumberedEvent]:
+    def stream_events(self, id: str, *, after: int = 0, patience: float = _PATIENCE) -> AsyncGenerator[StreamedEvent]:
         """The events of a run, past and future, to its end, each once and in order.
 
         A connection that breaks is made again, from the event after the last; `patience` is how long that is tried.

@@ -32,7 +32,7 @@ class EventGap(Struct, frozen=True, tag="gap"):
     last: int
 
 
-class NumberedEvent(Struct, frozen=True):
+class StreamedEvent(Struct, frozen=True):
     """An event of a run, its number, and when it happened (seconds since 1970) if the server knows."""
 
     number: int
@@ -105,7 +105,7 @@ class ResumedStream:
 _event_decoder: Final[msgspec.json.Decoder[Any]] = msgspec.json.Decoder(Event | EventGap)
 
 
-async def numbered_events(connect: Connect, after: int, patience: float) -> AsyncGenerator[NumberedEvent]:
+async def numbered_events(connect: Connect, after: int, patience: float) -> AsyncGenerator[StreamedEvent]:
     """The events of a run after number `after`, to its end."""
     async with aclosing(ResumedStream(connect, str(after), patience).frames()) as frames:
         async for frame in frames:
@@ -113,6 +113,6 @@ async def numbered_events(connect: Connect, after: int, patience: float) -> Asyn
                 event: Event | EventGap = _event_decoder.decode(frame.data)
             except msgspec.ValidationError:  # an event that a newer server has
                 continue
-            yield NumberedEvent(int(frame.id), event, frame.at)
+            yield StreamedEvent(int(frame.id), event, frame.at)
             if isinstance(event, RunEnded):
                 return
