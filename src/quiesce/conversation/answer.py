@@ -104,11 +104,6 @@ class AnswerBuilder:
         """Whether anything at all was written that a reader could have seen."""
         return any(block.has_content for block in self._blocks)
 
-    @property
-    def is_torn(self) -> bool:
-        """Whether something was being written when the answer ended."""
-        return not self.complete and self.has_content
-
     def text(self) -> str:
         """The text of the answer so far."""
         said = (block.text for block in self._opening if isinstance(block, Text))
