@@ -70,6 +70,7 @@ class Slot:
         self._generation = 0
         self._runs_left = 0
         self._asked: dict[str, float] = {}
+        self._history: deque[str] = deque(maxlen=30)
         self._background: set[asyncio.Task[None]] = set()
 
     # --- Conversations ------------------------------------------------------------------------------------------
@@ -98,6 +99,7 @@ class Slot:
         failure = "continue" if self._dice.random() < 0.2 else "stop"
         name = f"slot-{self._number}-{self._conversations}"
         self._conversation = Session(name, store, wait=5, lease=10, on_store_failure=failure)
+        self._history.append(f"opened {name} in {self._kind}, {failure}")
 
     async def _leave(self) -> None:
         if isinstance(self._conversation, Session):
@@ -120,6 +122,7 @@ class Slot:
                 ended.append(time.monotonic())
 
         run.tap(note)
+        self._history.append(f"{run.id} started{' meanwhile' if deep else ''}")
         self._tally.counts["runs"] += 1
         self._tally.active.add(run)
         others = [asyncio.create_task(self._disturb(run))]
@@ -190,6 +193,7 @@ class Slot:
             if run.done:
                 return
             self._tally.counts[what] += 1
+            self._history.append(f"{run.id} {what}")
             match what:
                 case "stop":
                     self._stop(run, dice.choice(MODES))
@@ -262,9 +266,13 @@ class Slot:
         tally.counts[f"end: {result.stop_reason}"] += 1
         if len(ended) != 1 and result.steered is None:
             tally.found(f"{run} has {len(ended)} ends: {result.stop_reason}")
+        kinds = " ".join(type(message).__name__[0] for message in result.messages)
+        self._history.append(
+            f"{run.id} ended: {result.stop_reason} {result.error!r} saved={result.receipt.saved} {kinds}"
+        )
         wrong = faults(result.messages)
         if wrong:
-            tally.found(f"{run}: {wrong}")
+            tally.found("\n  ".join((f"{run}: {wrong}", *self._history, *map(repr, result.messages))))
         if (result.stop_reason == "cancelled") != (result.receipt.stop_reason == "cancelled"):
             tally.found(f"{run} is {result.stop_reason}, its receipt says {result.receipt.stop_reason}")
         if result.stop_reason == "cancelled" and result.receipt.cause is None:

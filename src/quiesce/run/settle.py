@@ -213,9 +213,12 @@ async def _undo(state: RunState) -> None:
 
 
 async def _join_task_to_undo(state: RunState) -> bool:
-    """Whether a run that was stopped before its session was open has a task to undo: that of the runs before it."""
+    """Whether a run that was stopped before its session was open has a task to undo: that of the runs before it.
+
+    Not while another run has the conversation: the task is that run's, and its session is open.
+    """
     conversation, given = state.claim.conversation, state.claim.input
-    if given.prompt is not None or not conversation.must_be_opened:
+    if given.prompt is not None or not conversation.must_be_opened or conversation.holder != state.run_id:
         return False
     journal = state.saving.journal or state.saving.open(state)
     await state.shield.wait((journal.opening,), seconds=SAVE_GRACE)
