@@ -151,6 +151,13 @@ class ConversationBusy(QuiesceError):
         super().__init__(f"Run {holder} is using this conversation.")
 
 
+class AgentFrozen(QuiesceError):
+    """A run of a frozen agent was to be started. The message says who froze it, and why."""
+
+    kept = "Nothing was started."
+    todo = "Wait until the freeze is released: `quiesce unfreeze`."
+
+
 class NothingToContinue(ConfigurationError):
     """`continue_()` on a conversation without an answer."""
 

@@ -48,6 +48,27 @@ def test_a_queued_run_is_taken_and_its_events_are_read_elsewhere(run_fleet: Any)
     run_fleet(test)
 
 
+def test_a_reader_that_has_seen_the_end_finds_the_run_at_rest(run_fleet: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end is in the journal before it is in the row of the run, by which a follow-up is refused or accepted."""
+    record = run_table.end
+
+    async def end_later(*arguments: Any, **options: Any) -> bool:
+        await asyncio.sleep(0.5)
+        return await record(*arguments, **options)
+
+    monkeypatch.setattr(run_table, "end", end_later)
+
+    async def test(fleet: FleetUnderTest) -> None:
+        async with fleet.worker(Agent(ScriptedModel(then="Good morning."))):
+            run = await fleet.submit()
+            await fleet.until(run.id, "run_ended")
+            found = await fleet.fleet.find(run.id)
+            assert found is not None
+            assert found.state == "ended"
+
+    run_fleet(test)
+
+
 def test_a_stop_reaches_the_worker_that_has_the_run(run_fleet: Any) -> None:
     async def test(fleet: FleetUnderTest) -> None:
         async with fleet.worker(endless()):

@@ -1,4 +1,5 @@
 from .client import Fleet as Fleet
+from .freeze_table import Freeze as Freeze
 from .records import FleetRun as FleetRun
 from .records import OnWorkerLoss as OnWorkerLoss
 from .records import RunRequest as RunRequest

@@ -16,13 +16,17 @@ from ..messages import Prompt
 from ..sessions import SessionStore
 from ..sessions.journal.rows import NumberedEvent, encode, unpack
 from ..sessions.stores.resolve import resolve_store
-from . import run_table
+from . import freeze_table, run_table
 from .database import FleetDatabase
+from .freezes import Freezes
 from .guarded_session import GuardedSession
 from .records import ACTIVE, CommandKind, FleetRun, OnWorkerLoss, RunRequest, StopBody, StopState, WorkerInfo
 from .watcher import Watcher
 
 _STOPS_AT_ONCE: Final = 500
+# Seconds that readers wait for their last event until the end is recorded, which is the next thing that a worker does.
+# After that the worker is likely to be lost, and the end is in the journal all the same.
+_REST_WAIT: Final = 5.0
 # Rows of a journal that are read at once. One row may hold many text deltas.
 _ROWS: Final = 200
 
@@ -38,6 +42,7 @@ class Fleet:
         self._database: Final = FleetDatabase(url)
         self.watcher: Final = Watcher(self._database)
         self.store: Final = store or resolve_store(url)
+        self.freezes: Final = Freezes(self._database)
         self._opened: Any = None
 
     async def __aenter__(self) -> Self:
@@ -71,15 +76,18 @@ class Fleet:
     async def submit(self, request: RunRequest, *, on_busy: str = "queue") -> tuple[FleetRun, bool]:
         """Queue a run, or find the one that a request with the same key has queued; the flag says whether it is new.
 
-        Raises `ConversationBusy` with `on_busy="refuse"` while another run is queued or running in the session.
+        Raises `AgentFrozen` while the agent is frozen, and `ConversationBusy` with `on_busy="refuse"` while another run
+        is queued or running in the session.
         """
         async with self._database.transaction() as db:
+            await freeze_table.hold(db)
             if request.idempotency_key is not None:
                 lock = f"{request.owner}/{request.idempotency_key}"
                 await db.execute("SELECT pg_advisory_xact_lock(hashtextextended($1, 18))", lock)
                 earlier = await run_table.find_by_key(db, request.owner, request.idempotency_key)
                 if earlier is not None:
                     return earlier, False
+            await freeze_table.check(db, request.agent)
             holder = await run_table.busy_run(db, request.session) if on_busy == "refuse" else None
             if holder is not None:
                 raise ConversationBusy(holder)
@@ -137,6 +145,11 @@ class Fleet:
         """All workers, those included that were lost in the last hour."""
         async with self._database.connection() as db:
             return await run_table.workers(db)
+
+    async def queues(self) -> list[tuple[str, int, int]]:
+        """For each agent with runs that have not ended: its name, how many are queued, and how many are running."""
+        async with self._database.connection() as db:
+            return await run_table.queues(db)
 
     async def rest(self, run_id: str, seconds: float | None = None) -> FleetRun | None:
         """Wait until a run is at rest, or for so many seconds; gives the run as it is then."""
@@ -267,6 +280,8 @@ class Fleet:
                     return
                 found = await self._journaled(run, after)
                 for each in found:
+                    if isinstance(each.event, RunEnded) and run.is_active:
+                        await self.rest(run_id, _REST_WAIT)
                     after = each.number
                     yield each
                 if found and isinstance(found[-1].event, RunEnded):

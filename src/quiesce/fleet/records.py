@@ -174,3 +174,8 @@ class WorkerInfo(Struct, frozen=True):
     def is_lost(self) -> bool:
         """Whether its heartbeat is overdue."""
         return self.age > self.lease
+
+    @property
+    def status(self) -> Literal["up", "draining", "lost"]:
+        """What it is doing."""
+        return "lost" if self.is_lost else "draining" if self.draining else "up"

@@ -16,6 +16,7 @@ from ..cancellation import Cause, Mode
 from ..phases import Phase
 from ..receipt import Receipt
 from ..usage.ledger import summarise
+from . import freeze_table
 from .engine import Engine, Job
 from .records import COLUMNS, Command, CommandKind, FleetRun, RunRequest, RunState, StopBody, WorkerInfo, fleet_run
 from .schema import NOW
@@ -77,6 +78,15 @@ async def select(db: Any, wanted: Wanted, limit: int) -> list[FleetRun]:
     return [fleet_run(row) for row in found]
 
 
+async def queues(db: Any) -> list[tuple[str, int, int]]:
+    """Each agent that has active runs, with how many are queued, and how many are running."""
+    found = await db.fetch(
+        "SELECT agent, count(*) FILTER (WHERE state = 'queued'), count(*) FILTER (WHERE state = 'running')"
+        " FROM quiesce_fleet_runs WHERE state IN ('queued', 'running') GROUP BY agent ORDER BY agent"
+    )
+    return [(agent, queued, running) for agent, queued, running in found]
+
+
 async def sessions_of(db: Any, owner: str) -> list[str]:
     """The sessions of an owner, the last used first."""
     text = (
@@ -123,8 +133,14 @@ async def insert(db: Any, engine: Engine, request: RunRequest, run_id: str | Non
 async def take(
     db: Any, engine: Engine, agents: Sequence[str], most: int, worker: uuid.UUID, *, lease: float
 ) -> list[FleetRun]:
-    """Take runs from the queue, and those whose worker does not renew them. The jobs of ended runs are deleted."""
+    """Take runs from the queue, and those whose worker does not renew them. The jobs of ended runs are deleted.
+
+    A queued run of a frozen agent does not start: a replica of a version before freezes may have queued it.
+    """
+    await freeze_table.hold(db)
     jobs = {job.run_id: job for job in await engine.take(db, agents, most, worker, lease)}
+    for run_id, freeze in await freeze_table.frozen_runs(db, list(jobs)) if jobs else ():
+        await stop_queued(db, engine, [run_id], freeze_table.stop_of(freeze))
     taken = await db.fetch(
         f"UPDATE quiesce_fleet_runs SET state = 'running', worker = $1, attempt = attempt + 1,"
         f" started = coalesce(started, {NOW}) WHERE id = ANY($2) AND state IN ('queued', 'running') RETURNING {_ALL}",
@@ -159,7 +175,14 @@ async def end(
     state: RunState = "ended",
     followed_by: RunRequest | None = None,
 ) -> bool:
-    """Record how a run ended, and queue the run that goes on with it. False when the worker has lost the run."""
+    """Record how a run ended, and queue the run that goes on with it. False when the worker has lost the run.
+
+    No run goes on with one whose agent is frozen.
+    """
+    if followed_by is not None:
+        await freeze_table.hold(db)
+        if await freeze_table.find(db, run.agent) is not None:
+            followed_by = None
     found = await db.fetchval(
         f"UPDATE quiesce_fleet_runs SET state = $4, reason = $5, detail = $6, ended = {NOW}"
         " WHERE id = $1 AND worker = $2 AND attempt = $3 AND state IN ('queued', 'running') RETURNING stop",

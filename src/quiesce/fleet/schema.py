@@ -32,6 +32,13 @@ MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
             capacity BIGINT NOT NULL, started DOUBLE PRECISION NOT NULL, heartbeat DOUBLE PRECISION NOT NULL,
             lease DOUBLE PRECISION NOT NULL, draining BOOLEAN NOT NULL DEFAULT false)""",
     ),
+    (
+        """CREATE TABLE quiesce_fleet_freezes (
+            id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, agent TEXT NOT NULL, reason TEXT NOT NULL,
+            frozen_by TEXT NOT NULL, created DOUBLE PRECISION NOT NULL, released DOUBLE PRECISION,
+            released_by TEXT NOT NULL DEFAULT '', release_reason TEXT NOT NULL DEFAULT '')""",
+        "CREATE UNIQUE INDEX quiesce_fleet_frozen ON quiesce_fleet_freezes (agent) WHERE released IS NULL",
+    ),
 )
 
 NOW: Final = "extract(epoch FROM clock_timestamp())::float8"

@@ -260,6 +260,30 @@ async def show_usage(request: ApiRequest) -> Response:
     return json_response(request.services.usage.report(request.owner, cast("list[ServedRun]", used)))
 
 
+async def show_fleet(request: ApiRequest) -> Response:
+    """`GET /fleet`: nothing in it tells one key about the runs of another one, except how many there are."""
+    fleet = _service(request).fleet
+    workers, freezes = await fleet.workers(), await fleet.freezes.list()
+    return json_response(
+        schemas.FleetView(
+            tuple(
+                schemas.WorkerView(
+                    each.id, each.status, each.agents, each.running, each.capacity, each.started, each.age
+                )
+                for each in workers
+            ),
+            tuple(schemas.QueueView(*counts) for counts in await fleet.queues()),
+            tuple(
+                schemas.FreezeView(
+                    each.agent, each.reason, each.frozen_by, each.created, each.released, each.released_by,
+                    each.release_reason,
+                )
+                for each in freezes
+            ),
+        )
+    )  # fmt: skip
+
+
 async def stream_events(request: ApiRequest) -> Response:
     """`GET /runs/{id}/events`: from any replica, in order, to be resumed at any other."""
     service, run, number = _service(request), await _run(request), event_number(request)

@@ -44,6 +44,8 @@ def problem_of(error: errors.QuiesceError) -> Problem:
             )
         case errors.ConversationBusy():
             return Problem(409, "session_busy", error.what, todo="Wait for that run, or stop it.")
+        case errors.AgentFrozen():
+            return Problem(423, "frozen", error.what, todo=error.todo)
         case errors.InvalidAnswer():
             return Problem(422, "invalid_answer", error.what, todo=error.todo)
         case errors.InterruptPending():

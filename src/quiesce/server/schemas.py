@@ -260,6 +260,46 @@ class AgentList(Struct, frozen=True):
     agents: tuple[AgentView, ...]
 
 
+class WorkerView(Struct, frozen=True):
+    """A worker of a fleet. `heartbeat_age` is the time since its last heartbeat, in seconds."""
+
+    id: str
+    state: Literal["up", "draining", "lost"]
+    agents: tuple[str, ...]
+    running: int
+    capacity: int
+    started_at: float
+    heartbeat_age: float
+
+
+class QueueView(Struct, frozen=True):
+    """How many runs of an agent, of all keys, wait for a worker, and how many are on one."""
+
+    agent: str
+    queued: int
+    running: int
+
+
+class FreezeView(Struct, frozen=True):
+    """A freeze of an agent, or of all when `agent` is empty. It holds until `released_at`."""
+
+    agent: str
+    reason: str
+    frozen_by: str
+    frozen_at: float
+    released_at: float | None
+    released_by: str
+    release_reason: str
+
+
+class FleetView(Struct, frozen=True):
+    """A fleet; the freezes that hold come first, then the latest on record."""
+
+    workers: tuple[WorkerView, ...]
+    queues: tuple[QueueView, ...]
+    freezes: tuple[FreezeView, ...]
+
+
 class Health(Struct, frozen=True):
     """Whether the server accepts new runs."""
 
