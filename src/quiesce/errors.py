@@ -158,6 +158,19 @@ class AgentFrozen(QuiesceError):
     todo = "Wait until the freeze is released: `quiesce unfreeze`."
 
 
+class CapReached(QuiesceError):
+    """A run was to be started above a cap of a fleet. After `retry_after` seconds it may be tried again."""
+
+    kept = "Nothing was started."
+    todo = "Wait, stop a run, or ask the operator for a higher cap."
+
+    def __init__(self, what: str, *, counts: str, retry_after: float) -> None:
+        self.counts = counts
+        """What the cap counts: `runs`, `tokens` or `cost`."""
+        self.retry_after = retry_after
+        super().__init__(what)
+
+
 class NothingToContinue(ConfigurationError):
     """`continue_()` on a conversation without an answer."""
 

@@ -27,6 +27,7 @@ MODULES: Final = (
     "attach",
     "approve",
     "freeze",
+    "cap",
     "workers",
     "serve",
     "worker",

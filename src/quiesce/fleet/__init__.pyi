@@ -1,3 +1,4 @@
+from .cap_table import Cap as Cap
 from .client import Fleet as Fleet
 from .freeze_table import Freeze as Freeze
 from .records import FleetRun as FleetRun

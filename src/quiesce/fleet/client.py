@@ -16,7 +16,8 @@ from ..messages import Prompt
 from ..sessions import SessionStore
 from ..sessions.journal.rows import NumberedEvent, encode, unpack
 from ..sessions.stores.resolve import resolve_store
-from . import freeze_table, run_table
+from . import cap_table, freeze_table, run_table
+from .caps import Caps
 from .database import FleetDatabase
 from .freezes import Freezes
 from .guarded_session import GuardedSession
@@ -43,6 +44,7 @@ class Fleet:
         self.watcher: Final = Watcher(self._database)
         self.store: Final = store or resolve_store(url)
         self.freezes: Final = Freezes(self._database)
+        self.caps: Final = Caps(self._database)
         self._opened: Any = None
 
     async def __aenter__(self) -> Self:
@@ -73,11 +75,13 @@ class Fleet:
         )
         return (await self.submit(request))[0]
 
-    async def submit(self, request: RunRequest, *, on_busy: str = "queue") -> tuple[FleetRun, bool]:
+    async def submit(
+        self, request: RunRequest, *, on_busy: str = "queue", most_runs: int | None = None
+    ) -> tuple[FleetRun, bool]:
         """Queue a run, or find the one that a request with the same key has queued; the flag says whether it is new.
 
-        Raises `AgentFrozen` while the agent is frozen, and `ConversationBusy` with `on_busy="refuse"` while another run
-        is queued or running in the session.
+        Raises `AgentFrozen` while the agent is frozen, `CapReached` above a cap or where the owner has `most_runs`
+        active runs, and `ConversationBusy` with `on_busy="refuse"` while another run has the session or waits for it.
         """
         async with self._database.transaction() as db:
             await freeze_table.hold(db)
@@ -91,6 +95,7 @@ class Fleet:
             holder = await run_table.busy_run(db, request.session) if on_busy == "refuse" else None
             if holder is not None:
                 raise ConversationBusy(holder)
+            await cap_table.check(db, request.owner, request.agent, most_runs)
             return await run_table.insert(db, self._database.engine, request), True
 
     # --- Looking --------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from enum import Enum
 from typing import Any, Final, Protocol, TypeAlias
 
@@ -17,8 +18,9 @@ from msgspec.structs import replace
 
 from ..agent import AnyAgent
 from ..cancellation import Cause, Mode
-from ..errors import InterruptError, LeaseLost, QuiesceError, StoreDamaged, StoreError, public_text
-from ..interrupts import Approve, Deny
+from ..errors import InterruptError, LeaseLost, QuiesceError, SessionNotFound, StoreDamaged, StoreError, public_text
+from ..interrupts import Approve, Deny, UsedBudget
+from ..limits import Limits
 from ..messages import UserMessage
 from ..receipt import Receipt
 from ..run.handle import Run
@@ -34,6 +36,7 @@ _log: Final = logging.getLogger("quiesce.fleet")
 # A run that was lost with so many workers may be what ended them: it is sealed, and does not go on.
 MAX_LOSSES: Final = 3
 SHUTDOWN: Final = "the worker is shutting down"
+CAPPED: Final = "A cap of the fleet allows a run no more than this today"
 
 DepsFactory: TypeAlias = Callable[[FleetRun], object | Awaitable[object]]
 
@@ -160,10 +163,27 @@ class Execution:
         options: RunOptions[Any] = {"conversation": session, "owner": run.owner, "run_id": run.id, "on_busy": "queue"}
         if run.timeout is not None:
             options["timeout"] = run.timeout
+        if run.reserved_tokens is not None or run.reserved_cost is not None:
+            options["limits"] = await self._capped_limits(session)
         if make_deps is not None:
             made: Any = make_deps(run)
             options["deps"] = await made if inspect.isawaitable(made) else made
         return options
+
+    async def _capped_limits(self, session: GuardedSession) -> Limits:
+        """The agent's limits, and what the run has reserved of the caps of the day, above what its task has used."""
+        run, before = self.run, UsedBudget()
+        if run.kind != "prompt":
+            with suppress(SessionNotFound):
+                await session.load()
+            before = before if session.task is None else session.task.used
+        shares = {"tokens": run.reserved_tokens, "cost": run.reserved_cost}
+        used = {"tokens": before.input + before.output, "cost": before.cost}
+        allowed = {name: used[name] + share for name, share in shares.items() if share is not None}
+        limits: dict[Any, Any] = {**self._agent.config.limits.values}
+        for name, most in allowed.items():
+            limits[name] = min(most, limits.get(name, most))
+        return Limits.of(limits, advice=CAPPED)
 
     def _may_repeat(self, tool_name: str) -> bool:
         tool = self._agent.tools.get(tool_name)

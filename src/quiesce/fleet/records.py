@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -62,6 +63,7 @@ class FleetRun(Struct, frozen=True):
     restarted_as     the run that goes on with this one's conversation
     losses           how many workers were lost with this run and those that it continues
     stop             the mode of the most urgent stop that was asked for; empty without one
+    reserved_tokens  what the run may use of the caps of the day, and reserved_cost; None where there is no cap
     """
 
     id: str
@@ -87,6 +89,8 @@ class FleetRun(Struct, frozen=True):
     losses: int
     fingerprint: bytes
     stop: str
+    reserved_tokens: int | None
+    reserved_cost: Decimal | None
 
     @property
     def is_active(self) -> bool:

@@ -16,14 +16,14 @@ from ..cancellation import Cause, Mode
 from ..phases import Phase
 from ..receipt import Receipt
 from ..usage.ledger import summarise
-from . import freeze_table
-from .engine import Engine, Job
+from . import cap_table, freeze_table
+from .engine import Engine
 from .records import COLUMNS, Command, CommandKind, FleetRun, RunRequest, RunState, StopBody, WorkerInfo, fleet_run
 from .schema import NOW
 
 # The channel on which changes of runs are notified; the payload is their ids. New events count as a change.
 CHANGED: Final = "quiesce_fleet_runs"
-_ALL: Final = ", ".join(COLUMNS)
+ALL: Final = ", ".join(COLUMNS)
 _MODES: Final = ["", *(mode.value for mode in Mode)]
 # The run's id in a receipt that is made for many runs at once.
 _PLACEHOLDER: Final = "\N{LEFT DOUBLE ANGLE BRACKET}run\N{RIGHT DOUBLE ANGLE BRACKET}"
@@ -43,13 +43,13 @@ def worker_channel(worker: str) -> str:
 
 async def find(db: Any, run_id: str) -> FleetRun | None:
     """The run with this id."""
-    row = await db.fetchrow(f"SELECT {_ALL} FROM quiesce_fleet_runs WHERE id = $1", run_id)
+    row = await db.fetchrow(f"SELECT {ALL} FROM quiesce_fleet_runs WHERE id = $1", run_id)
     return None if row is None else fleet_run(row)
 
 
 async def find_by_key(db: Any, owner: str, idempotency_key: str) -> FleetRun | None:
     """The run that a request with this key has queued."""
-    text = f"SELECT {_ALL} FROM quiesce_fleet_runs WHERE owner = $1 AND idempotency_key = $2"
+    text = f"SELECT {ALL} FROM quiesce_fleet_runs WHERE owner = $1 AND idempotency_key = $2"
     row = await db.fetchrow(text, owner, idempotency_key)
     return None if row is None else fleet_run(row)
 
@@ -69,7 +69,7 @@ async def select(db: Any, wanted: Wanted, limit: int) -> list[FleetRun]:
     """Some runs, the newest first."""
     owner, states, agent, session, run_ids, prefix = wanted
     found = await db.fetch(
-        f"SELECT {_ALL} FROM quiesce_fleet_runs WHERE ($1::text IS NULL OR owner = $1)"
+        f"SELECT {ALL} FROM quiesce_fleet_runs WHERE ($1::text IS NULL OR owner = $1)"
         " AND (cardinality($2::text[]) = 0 OR state = ANY($2)) AND ($3::text IS NULL OR agent = $3)"
         " AND ($4::text IS NULL OR session = $4) AND starts_with(id, $5)"
         " AND ($7::text[] IS NULL OR id = ANY($7)) ORDER BY created DESC, id LIMIT $6",
@@ -121,43 +121,13 @@ async def insert(db: Any, engine: Engine, request: RunRequest, run_id: str | Non
     row = await db.fetchrow(
         "INSERT INTO quiesce_fleet_runs (id, owner, agent, session, label, kind, given, timeout, created, job,"
         " on_worker_loss, continued_from, losses, idempotency_key, fingerprint)"
-        f" VALUES ($1, $2, $3, $4, $5, $6, $7, $8, {NOW}, $9, $10, $11, $12, $13, $14) RETURNING {_ALL}",
+        f" VALUES ($1, $2, $3, $4, $5, $6, $7, $8, {NOW}, $9, $10, $11, $12, $13, $14) RETURNING {ALL}",
         run_id, request.owner, request.agent, request.session, request.label, request.kind, request.given,
         request.timeout, job, request.on_worker_loss, request.continued_from, request.losses,
         request.idempotency_key, request.fingerprint,
     )  # fmt: skip
     await notify_changed(db, run_id)
     return fleet_run(row)
-
-
-async def take(
-    db: Any, engine: Engine, agents: Sequence[str], most: int, worker: uuid.UUID, *, lease: float
-) -> list[FleetRun]:
-    """Take runs from the queue, and those whose worker does not renew them. The jobs of ended runs are deleted.
-
-    A queued run of a frozen agent does not start: a replica of a version before freezes may have queued it.
-    """
-    await freeze_table.hold(db)
-    jobs = {job.run_id: job for job in await engine.take(db, agents, most, worker, lease)}
-    for run_id, freeze in await freeze_table.frozen_runs(db, list(jobs)) if jobs else ():
-        await stop_queued(db, engine, [run_id], freeze_table.stop_of(freeze))
-    taken = await db.fetch(
-        f"UPDATE quiesce_fleet_runs SET state = 'running', worker = $1, attempt = attempt + 1,"
-        f" started = coalesce(started, {NOW}) WHERE id = ANY($2) AND state IN ('queued', 'running') RETURNING {_ALL}",
-        worker.hex, list(jobs),
-    )  # fmt: skip
-    runs = [fleet_run(row) for row in taken]
-    await _drop_jobs(db, engine, jobs, runs)
-    if runs:
-        await notify_changed(db, *(run.id for run in runs))
-    return runs
-
-
-async def _drop_jobs(db: Any, engine: Engine, jobs: dict[str, Job], runs: list[FleetRun]) -> None:
-    wanted = {run.id for run in runs}
-    left = [job.id for run_id, job in jobs.items() if run_id not in wanted]
-    if left:
-        await engine.finish(db, left)
 
 
 async def is_mine(db: Any, run: FleetRun) -> bool:
@@ -190,6 +160,7 @@ async def end(
     )  # fmt: skip
     if found is None:
         return False
+    await cap_table.settle(db, run, receipt)
     await engine.finish(db, [run.job])
     if followed_by is not None and not found:  # a stop that came meanwhile is honoured
         following = await insert(db, engine, followed_by)
@@ -223,7 +194,7 @@ async def add_command(db: Any, run: FleetRun, kind: CommandKind, body: bytes) ->
 
 async def lock(db: Any, run_id: str) -> FleetRun | None:
     """A run, whose row stays as it is until the transaction has ended."""
-    row = await db.fetchrow(f"SELECT {_ALL} FROM quiesce_fleet_runs WHERE id = $1 FOR UPDATE", run_id)
+    row = await db.fetchrow(f"SELECT {ALL} FROM quiesce_fleet_runs WHERE id = $1 FOR UPDATE", run_id)
     return None if row is None else fleet_run(row)
 
 
@@ -252,7 +223,7 @@ async def stop_queued(db: Any, engine: Engine, run_ids: Sequence[str], stop: Sto
     found = await db.fetch(
         f"UPDATE quiesce_fleet_runs SET state = 'ended', reason = 'cancelled', stop = $2, ended = {NOW},"
         " detail = convert_to(replace($3, $4, id), 'UTF8') WHERE id = ANY($1) AND state = 'queued'"
-        f" RETURNING {_ALL}",
+        f" RETURNING {ALL}",
         list(run_ids), stop.mode.value, msgspec.json.encode(receipt).decode(), _PLACEHOLDER,
     )  # fmt: skip
     if found:

@@ -39,6 +39,15 @@ MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
             released_by TEXT NOT NULL DEFAULT '', release_reason TEXT NOT NULL DEFAULT '')""",
         "CREATE UNIQUE INDEX quiesce_fleet_frozen ON quiesce_fleet_freezes (agent) WHERE released IS NULL",
     ),
+    (
+        """CREATE TABLE quiesce_fleet_caps (
+            owner TEXT NOT NULL, agent TEXT NOT NULL, runs BIGINT, tokens BIGINT, cost NUMERIC, run_tokens BIGINT,
+            run_cost NUMERIC, PRIMARY KEY (owner, agent))""",
+        """CREATE TABLE quiesce_fleet_usage (
+            day DATE NOT NULL, owner TEXT NOT NULL, agent TEXT NOT NULL, runs BIGINT NOT NULL, tokens BIGINT NOT NULL,
+            cost NUMERIC NOT NULL, PRIMARY KEY (day, owner, agent))""",
+        "ALTER TABLE quiesce_fleet_runs ADD COLUMN reserved_tokens BIGINT, ADD COLUMN reserved_cost NUMERIC",
+    ),
 )
 
 NOW: Final = "extract(epoch FROM clock_timestamp())::float8"

@@ -17,11 +17,13 @@ from ..cancellation import Mode
 from ..errors import ConfigurationError, StoreError
 from ..sessions.stores.resolve import resolve_store
 from . import run_table
+from .cap_table import Share
 from .database import FleetDatabase
 from .execution import DepsFactory, Execution
 from .listener import Listener
 from .notifier import ChangeNotifier
 from .records import FleetRun, WorkerInfo
+from .taking import take
 
 _log: Final = logging.getLogger("quiesce.fleet")
 # Seconds after which commands are read again although no notification has come.
@@ -70,6 +72,8 @@ class Worker:
         self._agents: Final = {agent.name: agent for agent in agents}
         if len(self._agents) != len(agents) or not agents:
             raise ConfigurationError("A worker needs agents with different names.", todo="Pass one or more agents.")
+        limits = {name: agent.config.limits for name, agent in self._agents.items()}
+        self._shares: Final = {name: Share(each.tokens, each.cost) for name, each in limits.items()}
         self._executions: Final[dict[str, tuple[Execution, asyncio.Task[None]]]] = {}
         self._notifier: Final = ChangeNotifier(self.database)
         self._has_work: Final = asyncio.Event()
@@ -163,7 +167,7 @@ class Worker:
         if self._since_renewal > self.lease / 2:  # else this worker could take its own runs again
             await self._renew()
         async with self.database.transaction() as db:
-            return await run_table.take(db, self.database.engine, list(self._agents), free, self.id, lease=self.lease)
+            return await take(db, self.database.engine, self._shares, free, self.id, lease=self.lease)
 
     def _begin(self, run: FleetRun) -> None:
         if run.id in self._executions:  # this worker was away for longer than its lease, and nothing took the run

@@ -28,7 +28,7 @@ _ERRORS: Final = {
     415: "The body must be application/json.",
     422: "The request is not valid.",
     423: "The agent is frozen: no run of it may start.",
-    429: "Too many runs or streams; see Retry-After.",
+    429: "Too many runs or streams, or a cap is used up; see Retry-After.",
     503: "The server is shutting down; see Retry-After.",
 }
 _ALWAYS: Final = (401, 403)

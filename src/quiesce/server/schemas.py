@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from msgspec import Meta, Struct, structs
@@ -292,11 +293,33 @@ class FreezeView(Struct, frozen=True):
     release_reason: str
 
 
+class CapFigures(Struct, frozen=True):
+    """Runs that have not ended, and tokens and money of today (UTC). None where there is no cap."""
+
+    runs: int | None
+    tokens: int | None
+    cost: Decimal | None
+
+
+class CapView(Struct, frozen=True):
+    """A cap that runs of this key count for: of one agent, or of all when `agent` is empty.
+
+    `shared` says that the runs of all keys count. The figures of the day begin again in `resets_in` seconds.
+    """
+
+    agent: str
+    shared: bool
+    allowed: CapFigures
+    used: CapFigures
+    resets_in: float
+
+
 class FleetView(Struct, frozen=True):
     """A fleet; the freezes that hold come first, then the latest on record."""
 
     workers: tuple[WorkerView, ...]
     queues: tuple[QueueView, ...]
+    caps: tuple[CapView, ...]
     freezes: tuple[FreezeView, ...]
 
 
