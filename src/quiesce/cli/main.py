@@ -28,6 +28,7 @@ MODULES: Final = (
     "approve",
     "freeze",
     "cap",
+    "webhook",
     "workers",
     "serve",
     "worker",

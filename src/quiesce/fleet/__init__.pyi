@@ -6,5 +6,6 @@ from .records import OnWorkerLoss as OnWorkerLoss
 from .records import RunRequest as RunRequest
 from .records import StopState as StopState
 from .records import WorkerInfo as WorkerInfo
+from .webhook_table import Webhook as Webhook
 from .worker import Worker as Worker
 from .worker import WorkerSettings as WorkerSettings

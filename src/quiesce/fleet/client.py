@@ -16,13 +16,14 @@ from ..messages import Prompt
 from ..sessions import SessionStore
 from ..sessions.journal.rows import NumberedEvent, encode, unpack
 from ..sessions.stores.resolve import resolve_store
-from . import cap_table, freeze_table, run_table
+from . import cap_table, freeze_table, run_table, webhook_table
 from .caps import Caps
 from .database import FleetDatabase
 from .freezes import Freezes
 from .guarded_session import GuardedSession
 from .records import ACTIVE, CommandKind, FleetRun, OnWorkerLoss, RunRequest, StopBody, StopState, WorkerInfo
 from .watcher import Watcher
+from .webhooks import Webhooks
 
 _STOPS_AT_ONCE: Final = 500
 # Seconds that readers wait for their last event until the end is recorded, which is the next thing that a worker does.
@@ -45,6 +46,7 @@ class Fleet:
         self.store: Final = store or resolve_store(url)
         self.freezes: Final = Freezes(self._database)
         self.caps: Final = Caps(self._database)
+        self.webhooks: Final = Webhooks(self._database)
         self._opened: Any = None
 
     async def __aenter__(self) -> Self:
@@ -229,7 +231,9 @@ class Fleet:
             if not left:
                 return commands, []
             async with db.transaction():
-                return commands, await run_table.stop_queued(db, self._database.engine, left, stop)
+                ended = await run_table.stop_queued(db, self._database.engine, left, stop)
+                await webhook_table.record(db, ended)
+                return commands, ended
 
     async def command(
         self, run_id: str, kind: CommandKind, body: object, *, wait: float | None = None

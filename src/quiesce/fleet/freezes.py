@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from ..cancellation import Mode
 from ..errors import ConfigurationError, StoreUnavailable
-from . import freeze_table, run_table
+from . import freeze_table, run_table, webhook_table
 from .database import FleetDatabase
 from .freeze_table import Freeze
 from .records import ACTIVE, StopBody
@@ -51,6 +51,7 @@ class Freezes:
         commands = await run_table.stop_running(db, run_ids, stop)
         left = [run_id for run_id in run_ids if run_id not in commands]
         ended = await run_table.stop_queued(db, self._database.engine, left, stop) if left else []
+        await webhook_table.record(db, ended)
         return [*commands, *(run.id for run in ended)]
 
     async def release(self, agent: str | None = None, *, by: str, reason: str = "") -> Freeze | None:

@@ -16,7 +16,7 @@ from ..cancellation import Cause, Mode
 from ..phases import Phase
 from ..receipt import Receipt
 from ..usage.ledger import summarise
-from . import cap_table, freeze_table
+from . import cap_table, freeze_table, webhook_table
 from .engine import Engine
 from .records import COLUMNS, Command, CommandKind, FleetRun, RunRequest, RunState, StopBody, WorkerInfo, fleet_run
 from .schema import NOW
@@ -165,6 +165,8 @@ async def end(
     if followed_by is not None and not found:  # a stop that came meanwhile is honoured
         following = await insert(db, engine, followed_by)
         await db.execute("UPDATE quiesce_fleet_runs SET restarted_as = $2 WHERE id = $1", run.id, following.id)
+    ended = await find(db, run.id)
+    await webhook_table.record(db, () if ended is None else (ended,))
     await db.execute(
         f"UPDATE quiesce_fleet_commands SET delivered = {NOW} WHERE run = $1 AND delivered IS NULL", run.id
     )

@@ -48,6 +48,20 @@ MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
             cost NUMERIC NOT NULL, PRIMARY KEY (day, owner, agent))""",
         "ALTER TABLE quiesce_fleet_runs ADD COLUMN reserved_tokens BIGINT, ADD COLUMN reserved_cost NUMERIC",
     ),
+    (
+        """CREATE TABLE quiesce_fleet_webhooks (
+            id TEXT NOT NULL PRIMARY KEY, url TEXT NOT NULL, secret TEXT NOT NULL, events TEXT[] NOT NULL,
+            owner TEXT NOT NULL, agent TEXT NOT NULL, private BOOLEAN NOT NULL, created DOUBLE PRECISION NOT NULL,
+            disabled DOUBLE PRECISION)""",
+        """CREATE TABLE quiesce_fleet_deliveries (
+            id TEXT NOT NULL PRIMARY KEY, webhook TEXT NOT NULL, run TEXT NOT NULL, event TEXT NOT NULL,
+            body BYTEA NOT NULL, created DOUBLE PRECISION NOT NULL, due DOUBLE PRECISION NOT NULL,
+            attempts BIGINT NOT NULL DEFAULT 0, delivered DOUBLE PRECISION, failed DOUBLE PRECISION,
+            answer TEXT NOT NULL DEFAULT '')""",
+        """CREATE INDEX quiesce_fleet_due ON quiesce_fleet_deliveries (due)
+            WHERE delivered IS NULL AND failed IS NULL""",
+        "CREATE INDEX quiesce_fleet_of_webhook ON quiesce_fleet_deliveries (webhook, created)",
+    ),
 )
 
 NOW: Final = "extract(epoch FROM clock_timestamp())::float8"

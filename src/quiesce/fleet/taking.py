@@ -10,7 +10,7 @@ import msgspec
 
 from ..cancellation import Cause
 from ..errors import CapReached
-from . import cap_table, freeze_table, run_table
+from . import cap_table, freeze_table, run_table, webhook_table
 from .cap_table import Share
 from .engine import Engine
 from .records import FleetRun, fleet_run
@@ -49,7 +49,8 @@ async def take(
 async def _held_back(db: Any, engine: Engine, run_ids: Sequence[str], agents: Mapping[str, Share]) -> list[str]:
     """Those of these runs that wait for a share of a cap. Runs that may not start at all are ended."""
     for run_id, freeze in await freeze_table.frozen_runs(db, run_ids):  # queued by a replica of an older version
-        await run_table.stop_queued(db, engine, [run_id], freeze_table.stop_of(freeze))
+        ended = await run_table.stop_queued(db, engine, [run_id], freeze_table.stop_of(freeze))
+        await webhook_table.record(db, ended)
     found = await db.fetch(
         f"SELECT {ALL} FROM quiesce_fleet_runs WHERE id = ANY($1) AND state = 'queued'"
         " AND EXISTS (SELECT 1 FROM quiesce_fleet_caps) ORDER BY created, id",
@@ -71,10 +72,11 @@ async def _refuse(db: Any, engine: Engine, run: FleetRun, reached: CapReached) -
     """End a queued run whose cap is used up."""
     receipt = unbegun_receipt(run.id, Cause("budget", reached.what))
     receipt.stop_reason = "limit"
-    await db.execute(
+    ended = await db.fetch(
         f"UPDATE quiesce_fleet_runs SET state = 'ended', reason = 'limit', detail = $2, ended = {NOW}"
-        " WHERE id = $1 AND state = 'queued'",
+        f" WHERE id = $1 AND state = 'queued' RETURNING {ALL}",
         run.id, msgspec.json.encode(receipt),
     )  # fmt: skip
+    await webhook_table.record(db, map(fleet_run, ended))
     await engine.finish(db, [run.job])
     await notify_changed(db, run.id)

@@ -16,7 +16,7 @@ from ..agent import AnyAgent
 from ..cancellation import Mode
 from ..errors import ConfigurationError, StoreError
 from ..sessions.stores.resolve import resolve_store
-from . import run_table
+from . import run_table, webhook_table
 from .cap_table import Share
 from .database import FleetDatabase
 from .execution import DepsFactory, Execution
@@ -24,6 +24,7 @@ from .listener import Listener
 from .notifier import ChangeNotifier
 from .records import FleetRun, WorkerInfo
 from .taking import take
+from .webhooks import WebhookSender
 
 _log: Final = logging.getLogger("quiesce.fleet")
 # Seconds after which commands are read again although no notification has come.
@@ -72,15 +73,14 @@ class Worker:
         self._agents: Final = {agent.name: agent for agent in agents}
         if len(self._agents) != len(agents) or not agents:
             raise ConfigurationError("A worker needs agents with different names.", todo="Pass one or more agents.")
-        limits = {name: agent.config.limits for name, agent in self._agents.items()}
-        self._shares: Final = {name: Share(each.tokens, each.cost) for name, each in limits.items()}
         self._executions: Final[dict[str, tuple[Execution, asyncio.Task[None]]]] = {}
         self._notifier: Final = ChangeNotifier(self.database)
+        self._webhooks: Final = WebhookSender(self.database)
         self._has_work: Final = asyncio.Event()
         self._has_commands: Final = asyncio.Event()
         self._renewed_at = 0.0
         self._draining = False
-        channels = (self.database.engine.channel, run_table.worker_channel(self.id.hex))
+        channels = (self.database.engine.channel, run_table.worker_channel(self.id.hex), webhook_table.CHANNEL)
         self._listener: Final = Listener(self.database, channels, self._on_notify, self._on_gap)
 
     # --- Living ---------------------------------------------------------------------------------------------------
@@ -93,8 +93,10 @@ class Worker:
         """
         await self._renew()
         loop = asyncio.get_running_loop()
-        loops = (self._listener.run(), self._renewing(), self._delivering(), self._notifier.run(), self._tidying())
-        tasks = [loop.create_task(each, name="fleet worker") for each in loops]
+        loops = (self._listener, self._notifier, self._webhooks)
+        tasks = [loop.create_task(each.run(), name="fleet worker") for each in loops]
+        more = (self._renewing(), self._delivering(), self._tidying())
+        tasks += [loop.create_task(each, name="fleet worker") for each in more]
         taking = loop.create_task(self._taking(), name="fleet worker: taking")
         stopping = loop.create_task(stop.wait(), name="fleet worker: stop")
         try:
@@ -167,7 +169,9 @@ class Worker:
         if self._since_renewal > self.lease / 2:  # else this worker could take its own runs again
             await self._renew()
         async with self.database.transaction() as db:
-            return await take(db, self.database.engine, self._shares, free, self.id, lease=self.lease)
+            limits = {name: agent.config.limits for name, agent in self._agents.items()}
+            shares = {name: Share(each.tokens, each.cost) for name, each in limits.items()}
+            return await take(db, self.database.engine, shares, free, self.id, lease=self.lease)
 
     def _begin(self, run: FleetRun) -> None:
         if run.id in self._executions:  # this worker was away for longer than its lease, and nothing took the run
@@ -224,6 +228,7 @@ class Worker:
             with suppress(StoreError):
                 async with self.database.connection() as db:
                     await self.database.engine.tidy(db, list(self._agents))
+                    await webhook_table.tidy(db)
             await asyncio.sleep(3600)
 
     async def persist(self, operation: Callable[[Any], Awaitable[bool]]) -> bool:
@@ -246,12 +251,15 @@ class Worker:
         self._notifier.note(run_id)
 
     def _on_notify(self, channel: str, payload: str) -> None:
-        if channel != self.database.engine.channel:
+        if channel == webhook_table.CHANNEL:
+            self._webhooks.wake()
+        elif channel != self.database.engine.channel:
             self._has_commands.set()
         elif "insert" in payload:
             self._has_work.set()
 
     def _on_gap(self) -> None:
+        self._webhooks.wake()
         self._has_work.set()
         self._has_commands.set()
 
