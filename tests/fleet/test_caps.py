@@ -15,7 +15,7 @@ from quiesce.errors import CapReached, ConfigurationError
 from quiesce.fleet import Cap, RunRequest, cap_table
 from quiesce.fleet.cap_table import Share
 from quiesce.fleet.records import FleetRun
-from quiesce.fleet.taking import take
+from quiesce.fleet.taking import ServedAgent, take
 from quiesce.models.scripted import Say, ScriptedModel, Stall
 from quiesce.server import Settings, create_app
 
@@ -87,7 +87,7 @@ def test_a_queued_run_waits_for_a_share_and_ends_when_nothing_is_left(run_fleet:
 
         async def taken(share: Share, lease: float = 60.0) -> list[tuple[str, Decimal | None]]:
             async with database.transaction() as db:
-                found = await take(db, database.engine, {"agent": share}, 3, worker, lease=lease)
+                found = await take(db, database.engine, {"agent": ServedAgent(share=share)}, 3, worker, lease=lease)
             return [(run.id, run.reserved_cost) for run in found]
 
         assert set(await taken(Share(cost=Decimal("0.7")))) == {(first.id, Decimal("0.7")), (second.id, Decimal("0.3"))}

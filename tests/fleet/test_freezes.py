@@ -14,8 +14,7 @@ from quiesce.cli import main
 from quiesce.conversation.validity import user_message
 from quiesce.errors import AgentFrozen, ConfigurationError
 from quiesce.fleet import Fleet, RunRequest, freeze_table, run_table
-from quiesce.fleet.cap_table import Share
-from quiesce.fleet.taking import take
+from quiesce.fleet.taking import ServedAgent, take
 from quiesce.models.scripted import Say, ScriptedModel, Stall
 from quiesce.sessions.journal.rows import encode
 
@@ -113,7 +112,7 @@ def test_a_run_that_is_taken_before_the_freeze_gets_its_stop(run_fleet: Any) -> 
         run = await fleet.submit()
         database = fleet.fleet._database
         async with database.transaction() as db:
-            (taken,) = await take(db, database.engine, {"agent": Share()}, 1, uuid.uuid4(), lease=1.0)
+            (taken,) = await take(db, database.engine, {"agent": ServedAgent()}, 1, uuid.uuid4(), lease=1.0)
             freezing = asyncio.create_task(fleet.fleet.freezes.freeze("agent", by="ann", reason="stop it"))
             await waits_for_lock(fleet.fleet)
         _, stopped = await freezing

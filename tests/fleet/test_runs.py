@@ -14,9 +14,8 @@ from quiesce.conversation.validity import faults, user_message
 from quiesce.errors import ConversationBusy
 from quiesce.events import RunEnded, TextDelta
 from quiesce.fleet import RunRequest, run_table, worker
-from quiesce.fleet.cap_table import Share
 from quiesce.fleet.records import StopBody
-from quiesce.fleet.taking import take
+from quiesce.fleet.taking import ServedAgent, take
 from quiesce.messages import Outcome
 from quiesce.models.scripted import Call, Say, ScriptedModel, Stall
 from quiesce.sessions import Session
@@ -303,7 +302,7 @@ def test_a_stop_that_was_accepted_before_the_run_was_taken_again_lets_nothing_be
         run = await fleet.submit()
         async with fleet.fleet._database.transaction() as db:  # a worker that takes it and does nothing more
             engine = fleet.fleet._database.engine
-            (taken,) = await take(db, engine, {"agent": Share()}, 1, uuid.uuid4(), lease=1.0)
+            (taken,) = await take(db, engine, {"agent": ServedAgent()}, 1, uuid.uuid4(), lease=1.0)
         assert taken.id == run.id
         state = await fleet.fleet.stop(run.id, "too late for the first, in time for the second")
         assert state is not None

@@ -21,8 +21,7 @@ from quiesce.cancellation import Cause
 from quiesce.cli import main
 from quiesce.errors import ConfigurationError
 from quiesce.fleet import Fleet, FleetRun, run_table, webhook_table, webhooks
-from quiesce.fleet.cap_table import Share
-from quiesce.fleet.taking import take
+from quiesce.fleet.taking import ServedAgent, take
 from quiesce.fleet.webhooks import WebhookSender, signature
 from quiesce.models.scripted import Call, ScriptedModel
 
@@ -109,7 +108,7 @@ async def ended_run(fleet: FleetUnderTest, state: Any = "ended", session: str = 
     run = await fleet.submit(session=session)
     database = fleet.fleet._database
     async with database.transaction() as db:
-        (taken,) = await take(db, database.engine, {"agent": Share()}, 1, uuid.uuid4(), lease=60.0)
+        (taken,) = await take(db, database.engine, {"agent": ServedAgent()}, 1, uuid.uuid4(), lease=60.0)
         receipt = run_table.unbegun_receipt(run.id, Cause("user", "enough"))
         assert await run_table.end(db, database.engine, taken, receipt, state=state)
     return taken

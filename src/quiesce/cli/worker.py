@@ -39,6 +39,11 @@ def add_parser(subparsers: Subparsers) -> None:
         help="seconds after SIGTERM in which its runs end or are handed over (default: %(default)g)",
     )
     parser.add_argument(
+        "--accept-changed-agents",
+        action="store_true",
+        help="go on with runs that an earlier version of an agent has begun, when no worker has that version any more",
+    )
+    parser.add_argument(
         "--deps", metavar="MODULE:FUNCTION", help="function that makes the deps of each run (owner, agent, session)"
     )
     parser.add_argument("--log-level", default="info", choices=("debug", "info", "warning", "error"))
@@ -52,7 +57,7 @@ def run(options: argparse.Namespace) -> int:
 
     logging.basicConfig(level=options.log_level.upper(), format="%(levelname)s: %(name)s: %(message)s")
     agents = [load_agent(target) for target in options.agents]
-    settings = WorkerSettings(options.capacity, options.lease, options.drain)
+    settings = WorkerSettings(options.capacity, options.lease, options.drain, options.accept_changed_agents)
     deps = None if options.deps is None else load_function(options.deps)
 
     async def main() -> None:

@@ -31,6 +31,7 @@ from .database import FleetDatabase
 from .endings import has_committed, journaled, receipt_of
 from .guarded_session import GuardedSession
 from .records import Command, FleetRun, RunRequest, RunState, StopBody
+from .versions import agent_version
 
 _log: Final = logging.getLogger("quiesce.fleet")
 # A run that was lost with so many workers may be what ended them: it is sealed, and does not go on.
@@ -105,6 +106,7 @@ class Execution:
             if self.run.attempt > MAX_LOSSES:
                 cause = Cause("shutdown", f"{self.run.attempt - 1} workers were lost when they began this run")
                 return await self._record(run_table.unbegun_receipt(self.run.id, cause), "crashed")
+            await self._note_version()
             result = await self._start()
             refusal, self._refusal = self._refusal, None
             if refusal is Refusal.LOST:
@@ -115,6 +117,13 @@ class Execution:
                 return await self._record(run_table.unbegun_receipt(self.run.id, cause))
             if refusal is None:
                 return await self._settle(*result)
+
+    async def _note_version(self) -> None:
+        """A worker that was lost before it began the run may have had another version of the agent."""
+        version = agent_version(self._agent)
+        if self.run.version != version:
+            async with self._host.database.connection() as db:
+                await run_table.set_version(db, self.run, version)
 
     async def _start(self) -> tuple[Receipt, Exception | None]:
         """Start the run, and wait until it is at rest."""
@@ -256,7 +265,9 @@ class Execution:
             run.owner, run.agent, run.session, "continue", label=run.label, continued_from=run.id, losses=losses
         )
         has_begun = await journaled(self._host.store, run) is not None and await has_committed(self._host.store, run)
-        return request if has_begun else replace(request, kind=run.kind, given=run.given, timeout=run.timeout)
+        if not has_begun:
+            return replace(request, kind=run.kind, given=run.given, timeout=run.timeout)
+        return replace(request, version=run.version)
 
     async def _record(self, receipt: Receipt, state: RunState = "ended", followed_by: RunRequest | None = None) -> None:
         engine = self._host.database.engine

@@ -39,6 +39,7 @@ class RunRequest(Struct, frozen=True):
     timeout           seconds that the run may take, from the moment when a worker starts it
     on_worker_loss    what becomes of the run when its worker is lost
     idempotency_key   a request that is repeated with the same key finds the run that the first one queued
+    version           only workers with this version of the agent take the run; empty for any
     """
 
     owner: str
@@ -53,6 +54,7 @@ class RunRequest(Struct, frozen=True):
     losses: int = 0
     idempotency_key: str | None = None
     fingerprint: bytes = b""
+    version: str = ""
 
 
 class FleetRun(Struct, frozen=True):
@@ -63,6 +65,7 @@ class FleetRun(Struct, frozen=True):
     restarted_as     the run that goes on with this one's conversation
     losses           how many workers were lost with this run and those that it continues
     stop             the mode of the most urgent stop that was asked for; empty without one
+    version          the version of the agent that the run was started with; empty before that
     reserved_tokens  what the run may use of the caps of the day, and reserved_cost; None where there is no cap
     """
 
@@ -91,6 +94,7 @@ class FleetRun(Struct, frozen=True):
     stop: str
     reserved_tokens: int | None
     reserved_cost: Decimal | None
+    version: str
 
     @property
     def is_active(self) -> bool:
@@ -161,7 +165,10 @@ class StopState(Struct, frozen=True):
 
 
 class WorkerInfo(Struct, frozen=True):
-    """A worker, as `quiesce workers` lists it. `age` is the time since its last heartbeat, in seconds."""
+    """A worker, as `quiesce workers` lists it. `age` is the time since its last heartbeat, in seconds.
+
+    `versions` has the versions of its agents, as `name@version`.
+    """
 
     id: str
     host: str
@@ -173,6 +180,7 @@ class WorkerInfo(Struct, frozen=True):
     age: float
     lease: float
     draining: bool
+    versions: tuple[str, ...] = ()
 
     @property
     def is_lost(self) -> bool:

@@ -117,17 +117,33 @@ async def busy_run(db: Any, session: str) -> str | None:
 async def insert(db: Any, engine: Engine, request: RunRequest, run_id: str | None = None) -> FleetRun:
     """Queue a run."""
     run_id = run_id or uuid.uuid4().hex[:12]
-    job = await engine.add(db, request.agent, run_id, _PRIORITY[bool(request.continued_from)])
+    job = await insert_job(db, engine, request.agent, request.version, run_id, follows=bool(request.continued_from))
     row = await db.fetchrow(
         "INSERT INTO quiesce_fleet_runs (id, owner, agent, session, label, kind, given, timeout, created, job,"
-        " on_worker_loss, continued_from, losses, idempotency_key, fingerprint)"
-        f" VALUES ($1, $2, $3, $4, $5, $6, $7, $8, {NOW}, $9, $10, $11, $12, $13, $14) RETURNING {ALL}",
+        " on_worker_loss, continued_from, losses, idempotency_key, fingerprint, version)"
+        f" VALUES ($1, $2, $3, $4, $5, $6, $7, $8, {NOW}, $9, $10, $11, $12, $13, $14, $15) RETURNING {ALL}",
         run_id, request.owner, request.agent, request.session, request.label, request.kind, request.given,
         request.timeout, job, request.on_worker_loss, request.continued_from, request.losses,
-        request.idempotency_key, request.fingerprint,
+        request.idempotency_key, request.fingerprint, request.version,
     )  # fmt: skip
     await notify_changed(db, run_id)
     return fleet_run(row)
+
+
+async def insert_job(db: Any, engine: Engine, agent: str, version: str, run_id: str, *, follows: bool) -> int:
+    """Add the job of a run; gives its id. Workers with another version of the agent do not take one that names it."""
+    return await engine.add(db, queue_name(agent, version), run_id, _PRIORITY[follows])
+
+
+def queue_name(agent: str, version: str) -> str:
+    """The queue of an agent, or of one version of it."""
+    return f"{agent}@{version}" if version else agent
+
+
+async def set_version(db: Any, run: FleetRun, version: str) -> None:
+    """Record the version of the agent that a run is begun with."""
+    text = "UPDATE quiesce_fleet_runs SET version = $4 WHERE id = $1 AND worker = $2 AND attempt = $3"
+    await db.execute(text, run.id, run.worker, run.attempt, version)
 
 
 async def is_mine(db: Any, run: FleetRun) -> bool:
@@ -279,10 +295,11 @@ async def command_state(db: Any, command: int) -> tuple[bool, bool]:
 async def register(db: Any, info: WorkerInfo) -> None:
     """Record a heartbeat of a worker; the first one registers it."""
     await db.execute(
-        "INSERT INTO quiesce_fleet_workers (id, host, pid, agents, capacity, started, heartbeat, lease, draining)"
-        f" VALUES ($1, $2, $3, $4, $5, {NOW}, {NOW}, $6, $7)"
+        "INSERT INTO quiesce_fleet_workers (id, host, pid, agents, capacity, started, heartbeat, lease, draining,"
+        f" versions) VALUES ($1, $2, $3, $4, $5, {NOW}, {NOW}, $6, $7, $8)"
         f" ON CONFLICT (id) DO UPDATE SET heartbeat = {NOW}, draining = excluded.draining",
         info.id, info.host, info.pid, list(info.agents), info.capacity, info.lease, info.draining,
+        list(info.versions),
     )  # fmt: skip
 
 
@@ -295,7 +312,7 @@ async def workers(db: Any) -> list[WorkerInfo]:
     """All workers, in order of their start."""
     found = await db.fetch(
         "SELECT w.id, w.host, w.pid, w.agents, w.capacity, count(r.id) AS running, w.started,"
-        f" {NOW} - w.heartbeat AS age, w.lease, w.draining FROM quiesce_fleet_workers w"
+        f" {NOW} - w.heartbeat AS age, w.lease, w.draining, w.versions FROM quiesce_fleet_workers w"
         " LEFT JOIN quiesce_fleet_runs r ON r.worker = w.id AND r.state = 'running' GROUP BY w.id ORDER BY w.started"
     )
     return msgspec.convert([dict(row) for row in found], list[WorkerInfo])

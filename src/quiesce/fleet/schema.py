@@ -62,6 +62,12 @@ MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
             WHERE delivered IS NULL AND failed IS NULL""",
         "CREATE INDEX quiesce_fleet_of_webhook ON quiesce_fleet_deliveries (webhook, created)",
     ),
+    (
+        "ALTER TABLE quiesce_fleet_runs ADD COLUMN version TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE quiesce_fleet_workers ADD COLUMN versions TEXT[] NOT NULL DEFAULT '{}'",
+        """CREATE INDEX quiesce_fleet_of_version ON quiesce_fleet_runs (agent)
+            WHERE state = 'queued' AND version <> ''""",
+    ),
 )
 
 NOW: Final = "extract(epoch FROM clock_timestamp())::float8"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -14,28 +15,37 @@ from . import cap_table, freeze_table, run_table, webhook_table
 from .cap_table import Share
 from .engine import Engine
 from .records import FleetRun, fleet_run
-from .run_table import ALL, notify_changed, unbegun_receipt
+from .run_table import ALL, notify_changed, queue_name, unbegun_receipt
 from .schema import NOW
 
 
+class ServedAgent(NamedTuple):
+    """An agent of a worker: its version, and what a run of it may use at most."""
+
+    version: str = ""
+    share: Share = Share()
+
+
 async def take(
-    db: Any, engine: Engine, agents: Mapping[str, Share], most: int, worker: uuid.UUID, *, lease: float
+    db: Any, engine: Engine, agents: Mapping[str, ServedAgent], most: int, worker: uuid.UUID, *, lease: float
 ) -> list[FleetRun]:
     """Take runs from the queue, and those whose worker does not renew them. The jobs of ended runs are deleted.
 
-    `agents` has what a run of each agent may use at most. A run that waits for the share of another one stays in the
+    A run that waits for the share of another one stays in the
     queue, and its job is given out again after `lease` seconds.
     """
     await freeze_table.hold(db)
-    jobs = {job.run_id: job for job in await engine.take(db, list(agents), most, worker, lease)}
+    queues = [queue_name(name, version) for name, served in agents.items() for version in ("", served.version)]
+    jobs = {job.run_id: job for job in await engine.take(db, queues, most, worker, lease)}
     if not jobs:
         return []
     for waiting in await _held_back(db, engine, list(jobs), agents):
         del jobs[waiting]
     taken = await db.fetch(
         f"UPDATE quiesce_fleet_runs SET state = 'running', worker = $1, attempt = attempt + 1,"
-        f" started = coalesce(started, {NOW}) WHERE id = ANY($2) AND state IN ('queued', 'running') RETURNING {ALL}",
-        worker.hex, list(jobs),
+        f" started = coalesce(started, {NOW}), version = coalesce(nullif(version, ''), $3::json ->> agent)"
+        f" WHERE id = ANY($2) AND state IN ('queued', 'running') RETURNING {ALL}",
+        worker.hex, list(jobs), json.dumps({name: served.version for name, served in agents.items()}),
     )  # fmt: skip
     runs = [fleet_run(row) for row in taken]
     left = [job.id for run_id, job in jobs.items() if run_id not in {run.id for run in runs}]
@@ -46,7 +56,7 @@ async def take(
     return runs
 
 
-async def _held_back(db: Any, engine: Engine, run_ids: Sequence[str], agents: Mapping[str, Share]) -> list[str]:
+async def _held_back(db: Any, engine: Engine, run_ids: Sequence[str], agents: Mapping[str, ServedAgent]) -> list[str]:
     """Those of these runs that wait for a share of a cap. Runs that may not start at all are ended."""
     for run_id, freeze in await freeze_table.frozen_runs(db, run_ids):  # queued by a replica of an older version
         ended = await run_table.stop_queued(db, engine, [run_id], freeze_table.stop_of(freeze))
@@ -58,7 +68,7 @@ async def _held_back(db: Any, engine: Engine, run_ids: Sequence[str], agents: Ma
     )  # fmt: skip
     waiting: list[str] = []
     for run in map(fleet_run, found):
-        match await cap_table.reserve(db, run, agents[run.agent]):
+        match await cap_table.reserve(db, run, agents[run.agent].share):
             case None:
                 waiting.append(run.id)
             case CapReached() as reached:

@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from ..agent import AnyAgent
 from ..cancellation import Mode
@@ -23,7 +23,8 @@ from .execution import DepsFactory, Execution
 from .listener import Listener
 from .notifier import ChangeNotifier
 from .records import FleetRun, WorkerInfo
-from .taking import take
+from .taking import ServedAgent, take
+from .versions import agent_version, resettle
 from .webhooks import WebhookSender
 
 _log: Final = logging.getLogger("quiesce.fleet")
@@ -43,11 +44,26 @@ class WorkerSettings:
     capacity   runs at once
     lease      how long the worker keeps its runs without renewing them; then another one takes them over
     drain      time from SIGTERM to the end of the last run
+
+    accept_changed_agents   go on with runs that another version of an agent has begun, when no worker has that version
     """
 
     capacity: int = 20
     lease: float = 15.0
     drain: float = 30.0
+    accept_changed_agents: bool = False
+
+
+class _Served(NamedTuple):
+    """An agent of this worker."""
+
+    agent: AnyAgent
+    terms: ServedAgent
+
+    @classmethod
+    def of(cls, agent: AnyAgent) -> _Served:
+        limits = agent.config.limits
+        return cls(agent, ServedAgent(agent_version(agent), Share(limits.tokens, limits.cost)))
 
 
 class Worker:
@@ -70,7 +86,7 @@ class Worker:
         self.deps: Final = deps
         self.database: Final = FleetDatabase(store)
         self.store: Final = resolve_store(store)
-        self._agents: Final = {agent.name: agent for agent in agents}
+        self._agents: Final = {agent.name: _Served.of(agent) for agent in agents}
         if len(self._agents) != len(agents) or not agents:
             raise ConfigurationError("A worker needs agents with different names.", todo="Pass one or more agents.")
         self._executions: Final[dict[str, tuple[Execution, asyncio.Task[None]]]] = {}
@@ -169,15 +185,14 @@ class Worker:
         if self._since_renewal > self.lease / 2:  # else this worker could take its own runs again
             await self._renew()
         async with self.database.transaction() as db:
-            limits = {name: agent.config.limits for name, agent in self._agents.items()}
-            shares = {name: Share(each.tokens, each.cost) for name, each in limits.items()}
-            return await take(db, self.database.engine, shares, free, self.id, lease=self.lease)
+            served = {name: each.terms for name, each in self._agents.items()}
+            return await take(db, self.database.engine, served, free, self.id, lease=self.lease)
 
     def _begin(self, run: FleetRun) -> None:
         if run.id in self._executions:  # this worker was away for longer than its lease, and nothing took the run
             self._executions[run.id][0].run = run
             return
-        execution = Execution(self, self._agents[run.agent], run)
+        execution = Execution(self, self._agents[run.agent].agent, run)
         task = asyncio.get_running_loop().create_task(self._perform(execution), name=f"fleet run {run.id}")
         self._executions[run.id] = (execution, task)
 
@@ -195,6 +210,10 @@ class Worker:
     # --- Holding --------------------------------------------------------------------------------------------------
 
     @property
+    def _versions(self) -> dict[str, str]:
+        return {name: each.terms.version for name, each in self._agents.items()}
+
+    @property
     def _since_renewal(self) -> float:
         return asyncio.get_running_loop().time() - self._renewed_at
 
@@ -203,6 +222,7 @@ class Worker:
             await asyncio.sleep(self.lease / 4)
             try:
                 await self._renew()
+                await self._resettle()
             except StoreError as error:
                 _log.warning("the runs cannot be renewed: %s", error)
             if self._since_renewal > self.lease:  # another worker may have taken them: they cannot be saved then
@@ -214,7 +234,7 @@ class Worker:
         at = asyncio.get_running_loop().time()
         info = WorkerInfo(
             self.id.hex, socket.gethostname(), os.getpid(), tuple(self._agents), self.settings.capacity, 0, 0.0, 0.0,
-            self.lease, self._draining,
+            self.lease, self._draining, tuple(run_table.queue_name(*each) for each in self._versions.items()),
         )  # fmt: skip
         async with self.database.transaction() as db:
             await run_table.register(db, info)
@@ -222,6 +242,14 @@ class Worker:
             if jobs:
                 await self.database.engine.renew(db, jobs)
         self._renewed_at = at
+
+    async def _resettle(self) -> None:
+        """Deal with queued runs of a version that no worker has any more."""
+        if self._draining:
+            return
+        async with self.database.transaction() as db:
+            accept = self.settings.accept_changed_agents
+            await resettle(db, self.database.engine, self._versions, accept_changed=accept)
 
     async def _tidying(self) -> None:
         while True:
