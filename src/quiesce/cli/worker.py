@@ -12,6 +12,7 @@ from typing import Final
 
 from .agent_options import load_agent, load_function
 from .main import Subparsers
+from .metrics_option import add_metrics_option, metrics_of
 
 _log: Final = logging.getLogger("quiesce.fleet")
 
@@ -46,6 +47,7 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--deps", metavar="MODULE:FUNCTION", help="function that makes the deps of each run (owner, agent, session)"
     )
+    add_metrics_option(parser)
     parser.add_argument("--log-level", default="info", choices=("debug", "info", "warning", "error"))
     parser.set_defaults(run=run)
 
@@ -54,6 +56,7 @@ def run(options: argparse.Namespace) -> int:
     """Work until SIGTERM or SIGINT; returns 0 when the drain is over. A second signal ends its patience."""
     from ..fleet.worker import Worker, WorkerSettings
     from ..processes.environment import hide_environment
+    from ..telemetry import Telemetry
 
     logging.basicConfig(level=options.log_level.upper(), format="%(levelname)s: %(name)s: %(message)s")
     agents = [load_agent(target) for target in options.agents]
@@ -68,7 +71,8 @@ def run(options: argparse.Namespace) -> int:
 
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, on_signal)
-        worker = Worker(*agents, store=options.store, settings=settings, deps=deps)
+        telemetry = None if options.metrics is None else Telemetry()
+        worker = Worker(*agents, store=options.store, settings=settings, deps=deps, telemetry=telemetry)
         _log.info("worker %s takes runs of %s", worker.id.hex[:12], ", ".join(agent.name for agent in agents))
         await worker.run(stop, hurry)
         left = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
@@ -79,5 +83,6 @@ def run(options: argparse.Namespace) -> int:
             os._exit(0)
 
     hide_environment()  # from processes that tools start
-    asyncio.run(main())
+    with metrics_of(options):
+        asyncio.run(main())
     return 0

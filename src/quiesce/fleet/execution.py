@@ -6,6 +6,7 @@ other was begun by a worker that is lost, so its conversation is sealed, and ano
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Sequence
@@ -26,6 +27,7 @@ from ..receipt import Receipt
 from ..run.handle import Run
 from ..run.options import RunOptions
 from ..sessions import SessionStore
+from ..telemetry.fleet_metrics import FleetMetrics
 from . import run_table
 from .database import FleetDatabase
 from .endings import has_committed, journaled, receipt_of
@@ -48,7 +50,12 @@ class ExecutionHost(Protocol):
     database: FleetDatabase
     store: SessionStore
     deps: DepsFactory | None
-    lease: float
+    metrics: FleetMetrics
+
+    @property
+    def lease(self) -> float:
+        """Seconds that the worker keeps its runs without renewing them."""
+        ...
 
     def changed(self, run_id: str) -> None:
         """Notify watchers of a run."""
@@ -94,6 +101,7 @@ class Execution:
         self._handle: Run[Any] | None = None
         self._shutdown: Mode | None = None
         self._applied: Final[dict[int, bool]] = {}
+        self._stop_asked: float | None = None
 
     # --- Running --------------------------------------------------------------------------------------------------
 
@@ -275,7 +283,10 @@ class Execution:
         async def end(db: Any) -> bool:
             return await run_table.end(db, engine, self.run, receipt, state=state, followed_by=followed_by)
 
-        if not await self._host.persist(end):
+        if await self._host.persist(end):
+            if self._stop_asked is not None:
+                self._host.metrics.at_rest(self.run.agent, asyncio.get_running_loop().time() - self._stop_asked)
+        else:
             _log.warning("run %s: its end is not recorded here, because %s", self.run.id, Refusal.LOST.value)
 
     # --- Commands -------------------------------------------------------------------------------------------------
@@ -290,6 +301,9 @@ class Execution:
         """Give a command to the run, once. Whether it changed anything; None while there is no run to give it to."""
         if self._handle is not None and command.id not in self._applied:
             self._applied[command.id] = self._apply(self._handle, command)
+            if command.kind == "stop" and self._stop_asked is None:
+                self._stop_asked = asyncio.get_running_loop().time() - command.age
+                self._host.metrics.stop_delivered(self.run.agent, command.age)
         return self._applied.get(command.id)
 
     def _apply(self, handle: Run[Any], command: Command) -> bool:

@@ -126,12 +126,13 @@ def fleet_run(row: Any) -> FleetRun:
 
 
 class Command(Struct, frozen=True):
-    """Something that is asked of a run, as it is stored."""
+    """Something that is asked of a run, as it is stored; `age` is how many seconds ago."""
 
     id: int
     run: str
     kind: CommandKind
     body: bytes
+    age: float
 
 
 class StopBody(Struct, frozen=True):

@@ -269,7 +269,8 @@ def unbegun_receipt(run_id: str, cause: Cause) -> Receipt:
 async def undelivered(db: Any, run_ids: Sequence[str]) -> list[Command]:
     """The commands for these runs that were not delivered, in order."""
     text = (
-        "SELECT id, run, kind, body FROM quiesce_fleet_commands WHERE run = ANY($1) AND delivered IS NULL ORDER BY id"
+        f"SELECT id, run, kind, body, {NOW} - created FROM quiesce_fleet_commands"
+        " WHERE run = ANY($1) AND delivered IS NULL ORDER BY id"
     )
     return [Command(*row) for row in await db.fetch(text, list(run_ids))]
 
@@ -297,10 +298,19 @@ async def register(db: Any, info: WorkerInfo) -> None:
     await db.execute(
         "INSERT INTO quiesce_fleet_workers (id, host, pid, agents, capacity, started, heartbeat, lease, draining,"
         f" versions) VALUES ($1, $2, $3, $4, $5, {NOW}, {NOW}, $6, $7, $8)"
-        f" ON CONFLICT (id) DO UPDATE SET heartbeat = {NOW}, draining = excluded.draining",
+        f" ON CONFLICT (id) DO UPDATE SET heartbeat = {NOW}, draining = excluded.draining, lost = false",
         info.id, info.host, info.pid, list(info.agents), info.capacity, info.lease, info.draining,
         list(info.versions),
     )  # fmt: skip
+
+
+async def count_lost(db: Any) -> int:
+    """How many workers are lost that were not counted yet, by any worker."""
+    found = await db.fetch(
+        f"UPDATE quiesce_fleet_workers SET lost = true WHERE id IN (SELECT id FROM quiesce_fleet_workers"
+        f" WHERE NOT lost AND heartbeat < {NOW} - lease FOR UPDATE SKIP LOCKED) RETURNING 1"
+    )
+    return len(found)
 
 
 async def forget_worker(db: Any, worker: str) -> None:

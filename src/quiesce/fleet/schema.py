@@ -68,6 +68,7 @@ MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
         """CREATE INDEX quiesce_fleet_of_version ON quiesce_fleet_runs (agent)
             WHERE state = 'queued' AND version <> ''""",
     ),
+    ("ALTER TABLE quiesce_fleet_workers ADD COLUMN lost BOOLEAN NOT NULL DEFAULT false",),
 )
 
 NOW: Final = "extract(epoch FROM clock_timestamp())::float8"

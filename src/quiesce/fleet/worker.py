@@ -16,6 +16,8 @@ from ..agent import AnyAgent
 from ..cancellation import Mode
 from ..errors import ConfigurationError, StoreError
 from ..sessions.stores.resolve import resolve_store
+from ..telemetry import Telemetry
+from ..telemetry.fleet_metrics import FleetMetrics
 from . import run_table, webhook_table
 from .cap_table import Share
 from .database import FleetDatabase
@@ -69,8 +71,8 @@ class _Served(NamedTuple):
 class Worker:
     """Takes runs of these agents from the Postgres at `store`. For one event loop; used once.
 
-    `deps` makes the deps of each run from its `FleetRun`. Raises `ConfigurationError` for no agent, two of the same
-    name, or a store that is no Postgres.
+    `deps` makes the deps of each run from its `FleetRun`; `telemetry` measures the worker. Raises `ConfigurationError`
+    for no agent, two of the same name, or a store that is no Postgres.
     """
 
     def __init__(
@@ -79,9 +81,10 @@ class Worker:
         store: str,
         settings: WorkerSettings | None = None,
         deps: DepsFactory | None = None,
+        telemetry: Telemetry | None = None,
     ) -> None:
         self.settings: Final = settings or WorkerSettings()
-        self.lease: Final = self.settings.lease
+        self.metrics: Final = FleetMetrics() if telemetry is None else telemetry.fleet
         self.id: Final = uuid.uuid4()
         self.deps: Final = deps
         self.database: Final = FleetDatabase(store)
@@ -98,6 +101,11 @@ class Worker:
         self._draining = False
         channels = (self.database.engine.channel, run_table.worker_channel(self.id.hex), webhook_table.CHANNEL)
         self._listener: Final = Listener(self.database, channels, self._on_notify, self._on_gap)
+
+    @property
+    def lease(self) -> float:
+        """See `ExecutionHost.lease`."""
+        return self.settings.lease
 
     # --- Living ---------------------------------------------------------------------------------------------------
 
@@ -192,6 +200,10 @@ class Worker:
         if run.id in self._executions:  # this worker was away for longer than its lease, and nothing took the run
             self._executions[run.id][0].run = run
             return
+        if run.attempt == 1:
+            self.metrics.started(run.agent, (run.started or run.created) - run.created)
+        else:
+            self.metrics.run_lost(run.agent)
         execution = Execution(self, self._agents[run.agent].agent, run)
         task = asyncio.get_running_loop().create_task(self._perform(execution), name=f"fleet run {run.id}")
         self._executions[run.id] = (execution, task)
@@ -244,12 +256,13 @@ class Worker:
         self._renewed_at = at
 
     async def _resettle(self) -> None:
-        """Deal with queued runs of a version that no worker has any more."""
+        """Deal with queued runs of a version that no worker has any more, and count lost workers."""
         if self._draining:
             return
         async with self.database.transaction() as db:
             accept = self.settings.accept_changed_agents
             await resettle(db, self.database.engine, self._versions, accept_changed=accept)
+            self.metrics.workers_lost(await run_table.count_lost(db))
 
     async def _tidying(self) -> None:
         while True:
