@@ -19,7 +19,22 @@ from ..errors import QuiesceError
 Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"  # pyright: ignore[reportPrivateUsage]
 
 # The modules in this package that have subcommands, in the order in which --help lists them.
-MODULES: Final = ("chat", "run", "ps", "stop", "attach", "approve", "workers", "serve", "worker", "key", "sessions")
+MODULES: Final = (
+    "chat",
+    "run",
+    "ps",
+    "stop",
+    "attach",
+    "approve",
+    "freeze",
+    "cap",
+    "webhook",
+    "workers",
+    "serve",
+    "worker",
+    "key",
+    "sessions",
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -10,6 +10,7 @@ from typing import Final
 from ..errors import ConfigurationError
 from .agent_options import load_agent, load_function
 from .main import Subparsers
+from .metrics_option import add_metrics_option, metrics_of
 
 # The option, the setting that it gives a value, the default, the unit, and the help text.
 _LIMITS: Final = (
@@ -59,6 +60,7 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--receipts", type=Path, metavar="FILE", help="append each receipt to this file, one line of JSON each"
     )
+    add_metrics_option(parser)
     parser.add_argument("--log-level", default="info", choices=("debug", "info", "warning", "error"))
     parser.set_defaults(run=run)
 
@@ -97,14 +99,15 @@ def run(options: argparse.Namespace) -> int:
         receipts=options.receipts,
         fleet=options.fleet,
     )
-    serve(
-        *(load_agent(target) for target in options.agents),
-        host=options.host,
-        port=options.port,
-        keys=keys,
-        settings=settings,
-        store=options.store,
-        deps=None if options.deps is None else load_function(options.deps),
-        log_level=options.log_level,
-    )
+    with metrics_of(options):
+        serve(
+            *(load_agent(target) for target in options.agents),
+            host=options.host,
+            port=options.port,
+            keys=keys,
+            settings=settings,
+            store=options.store,
+            deps=None if options.deps is None else load_function(options.deps),
+            log_level=options.log_level,
+        )
     return 0

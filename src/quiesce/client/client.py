@@ -180,6 +180,10 @@ class Client:
         """The agents that the server has."""
         return (await self._ask(schemas.AgentList, "GET", "/agents")).agents
 
+    async def show_fleet(self) -> schemas.FleetView:
+        """The workers, the queue and the freezes of the server's fleet. Raises `ServerProblem` (404) without one."""
+        return await self._ask(schemas.FleetView, "GET", "/fleet")
+
     async def health(self) -> schemas.Health:
         """Whether the server accepts new runs. Raises `ServerProblem` (503) when it is shutting down."""
         return await self._ask(schemas.Health, "GET", "/healthz")

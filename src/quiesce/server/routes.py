@@ -244,6 +244,11 @@ def _agent_view(agent: AnyAgent) -> schemas.AgentView:
     return schemas.AgentView(agent.name, config.model.name, tuple(tools))
 
 
+async def show_fleet(_: ApiRequest) -> Response:
+    """`GET /fleet`: only of a fleet."""
+    raise Problem(404, "no_fleet", "This server is not part of a fleet.", todo="See `quiesce serve --fleet`.")
+
+
 def health(services: Services) -> Response:
     """`GET /healthz`, for load balancers: no key is needed, and 503 means that new runs should go elsewhere."""
     draining = services.quotas.draining

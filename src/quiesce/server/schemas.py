@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from msgspec import Meta, Struct, structs
@@ -258,6 +259,68 @@ class AgentList(Struct, frozen=True):
     """The agents of this server; the first is the default."""
 
     agents: tuple[AgentView, ...]
+
+
+class WorkerView(Struct, frozen=True):
+    """A worker of a fleet. `heartbeat_age` is the time since its last heartbeat, in seconds."""
+
+    id: str
+    state: Literal["up", "draining", "lost"]
+    agents: tuple[str, ...]
+    running: int
+    capacity: int
+    started_at: float
+    heartbeat_age: float
+
+
+class QueueView(Struct, frozen=True):
+    """How many runs of an agent, of all keys, wait for a worker, and how many are on one."""
+
+    agent: str
+    queued: int
+    running: int
+
+
+class FreezeView(Struct, frozen=True):
+    """A freeze of an agent, or of all when `agent` is empty. It holds until `released_at`."""
+
+    agent: str
+    reason: str
+    frozen_by: str
+    frozen_at: float
+    released_at: float | None
+    released_by: str
+    release_reason: str
+
+
+class CapFigures(Struct, frozen=True):
+    """Runs that have not ended, and tokens and money of today (UTC). None where there is no cap."""
+
+    runs: int | None
+    tokens: int | None
+    cost: Decimal | None
+
+
+class CapView(Struct, frozen=True):
+    """A cap that runs of this key count for: of one agent, or of all when `agent` is empty.
+
+    `shared` says that the runs of all keys count. The figures of the day begin again in `resets_in` seconds.
+    """
+
+    agent: str
+    shared: bool
+    allowed: CapFigures
+    used: CapFigures
+    resets_in: float
+
+
+class FleetView(Struct, frozen=True):
+    """A fleet; the freezes that hold come first, then the latest on record."""
+
+    workers: tuple[WorkerView, ...]
+    queues: tuple[QueueView, ...]
+    caps: tuple[CapView, ...]
+    freezes: tuple[FreezeView, ...]
 
 
 class Health(Struct, frozen=True):
