@@ -8,9 +8,10 @@ import msgspec
 from msgspec import Struct, structs
 
 from ... import events
+from ..wire.counts import with_whole_counts
 from ..wire.failures import Failures
 from ..wire.json_values import as_dict, as_list
-from ..wire.sse import EventStreamDecoder, unreadable_event
+from ..wire.sse import UNREADABLE, EventStreamDecoder, unreadable_event
 
 
 class _TokenDetails(Struct, gc=False):
@@ -89,15 +90,12 @@ class ResponsesDecoder(EventStreamDecoder):
 
     def take(self, name: bytes, data: bytes, into: list[events.Delta]) -> None:
         """One event."""
-        del name  # the type is in the data as well
         if data == b"[DONE]":
             return None
         try:
             event = _decode(data)
-        except msgspec.ValidationError:
-            return self._take_unusual(data, into)
-        except (msgspec.MsgspecError, UnicodeError) as error:
-            raise unreadable_event("OpenAI", data, error) from None
+        except UNREADABLE as error:
+            return self._take_unusual(name, data, error, into)
         if self.ended:
             return None
         if event.type in _TEXT_EVENTS:
@@ -126,16 +124,20 @@ class ResponsesDecoder(EventStreamDecoder):
     def _replay(self, event: dict[str, Any], into: list[events.Delta]) -> None:
         self.take(b"", msgspec.json.encode(event), into)
 
-    def _take_unusual(self, data: bytes, into: list[events.Delta]) -> None:
+    def _take_unusual(self, name: bytes, data: bytes, error: Exception, into: list[events.Delta]) -> None:
         """An event whose fields have other types than those that are read here: kept, if it is a whole item."""
+        repaired = with_whole_counts(data, "OpenAI")
+        if repaired is not None:
+            return self.take(name, repaired, into)
         try:
-            kind: Any = msgspec.json.decode(data)
-        except (msgspec.MsgspecError, UnicodeError) as error:
+            found = as_dict(msgspec.json.decode(data))
+        except UNREADABLE:
             raise unreadable_event("OpenAI", data, error) from None
-        if not isinstance(as_dict(kind).get("type"), str):
+        if not isinstance(found.get("type"), str):
             raise unreadable_event("OpenAI", data, ValueError("no type"))
-        if not self.ended and as_dict(kind)["type"] == "response.output_item.done":
-            self._take_part(as_dict(kind), into)
+        if not self.ended and found["type"] == "response.output_item.done":
+            self._take_part(found, into)
+        return None
 
     def _take_part(self, event: dict[str, Any], into: list[events.Delta]) -> None:
         """A whole item that has no type here: a search, a shell call, an image."""

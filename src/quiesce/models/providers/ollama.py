@@ -19,7 +19,7 @@ from ..wire.attachments import sendable
 from ..wire.encoding import MessageEncoder, encode
 from ..wire.failures import Failures
 from ..wire.http import PlainModel, WireOptions
-from ..wire.sse import LineDecoder, decoded
+from ..wire.sse import UNREADABLE, LineDecoder, readable
 from .compatible import vocabulary_of
 
 # Settings that other providers have at the top, under their names here.
@@ -169,11 +169,14 @@ class OllamaDecoder(LineDecoder):
 
     def take(self, line: bytes, into: list[Delta]) -> None:
         """One line."""
-        found = decoded(_decode, "Ollama", line)
+        try:
+            found = _decode(line)
+        except UNREADABLE as error:
+            return self.take(readable("Ollama", line, error), into)
         if found.error is not None:
             raise self._failures.reported("", str(found.error))
         if self.ended:
-            return
+            return None
         self._start(None, found.model, into)
         message = found.message
         if message is not None:
@@ -186,6 +189,7 @@ class OllamaDecoder(LineDecoder):
                 self._calls.take(call.id, function.name, function.arguments, into)
         if found.done:
             self._end(found, into)
+        return None
 
     def _end(self, found: _Line, into: list[Delta]) -> None:
         self.ended = self.done = True

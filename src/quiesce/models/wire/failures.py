@@ -228,7 +228,7 @@ def _read_body(body: bytes) -> tuple[str, str, float | None, int | None]:
     """Kind, message and retry delay from the body of an error of any provider."""
     try:
         found: Any = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeError):
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
         return "", body[:_LONGEST_MESSAGE].decode("utf-8", "replace"), None, None
     return read_error(found)
 
