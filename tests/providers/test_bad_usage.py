@@ -1,4 +1,4 @@
-"""Token counts that are no whole numbers: the answer is kept, the figures are rounded or estimated, the log names them."""
+"""Token counts that are no whole numbers: the answer is kept, and the figures are rounded or estimated."""
 
 from __future__ import annotations
 

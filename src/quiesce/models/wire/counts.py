@@ -72,8 +72,9 @@ def _rounded(name: str, value: Any, wrong: dict[str, Any]) -> Any:
         return value
     if not name.endswith(("cost", "tier")):
         wrong[name] = value
-    number = isinstance(value, float) and not math.isnan(value)
-    return round(max(-_MOST, min(value, _MOST))) if number else None
+    if isinstance(value, float) and not math.isnan(value):
+        return round(max(-_MOST, min(value, _MOST)))
+    return None
 
 
 def _left_out(name: str, value: Any, wrong: dict[str, Any]) -> None:

@@ -108,6 +108,8 @@ class Failures:
         """The typed error for anything that sending a request or reading its answer may raise."""
         if isinstance(error, errors.ModelError):
             return error
+        if isinstance(error, errors.ConfigurationError):
+            return errors.RequestRejected(error.what, kept="Nothing was sent.", todo=error.todo)
         response = getattr(error, "response", None)
         if isinstance(response, httpx2.Response) and not response.is_success:
             return self.of_response(response)
