@@ -68,7 +68,7 @@ def test_an_ending(ending: Ending) -> None:
             assert result is not None
             assert len(server.requests) == ending.requests
             assert not faults(agent.messages)
-            goes_on = ending.stop_reason == "tool_use"  # the tools are run, and the next answer ends the run
+            goes_on = ending.stop_reason in ("tool_use", "pause")  # the next answer ends the run
             assert result.stop_reason == ("end_turn" if goes_on else ending.stop_reason)
             if ending.stop_reason == "error":
                 return

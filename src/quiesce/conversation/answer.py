@@ -143,9 +143,9 @@ class AnswerBuilder:
         return _go_on(self._opening, written, cut=not self.complete) if self._opening else written
 
     def message(self) -> AssistantMessage | None:
-        """The answer as a message; None when it has no content."""
+        """The answer as a message; None when it has no content. One that the provider has paused is not whole."""
         content = self.content()
-        return AssistantMessage(content, cut=not self.complete) if content else None
+        return AssistantMessage(content, cut=not self.complete or self.ended == "pause") if content else None
 
     def torn_calls(self) -> tuple[tuple[str, str], ...]:
         """Id and name of each call whose arguments never came to an end."""

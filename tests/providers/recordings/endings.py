@@ -701,6 +701,7 @@ ANTHROPIC_ENDINGS = [
         kept=("server_tool_use", "web_search_tool_result", "server_tool_use"),
         sent_back=({**_SERVER_USE, "input": {"query": "sky"}}, _FOUND),
         not_sent_back=("srvtoolu_2",),
+        requests=2,
     ),
     Ending(
         ANTHROPIC,
@@ -1108,9 +1109,15 @@ def ending_table() -> str:
 
 
 def _row(ending: Ending) -> tuple[str, str, str, str, str]:
-    ends = {"error": "`EmptyAnswer`, asked again", "tool_use": "the tools are run, and the run goes on"}
+    ends = {
+        "error": "`EmptyAnswer`, asked again",
+        "tool_use": "the tools are run, and the run goes on",
+        "pause": "all of it goes back, and the run goes on; after 20 in a row `pause`",
+    }
     kept = [kind for kind in dict.fromkeys(ending.kept) if kind not in ("reasoning", "cut_note")]
-    requests = {"error": "up to 4", "tool_use": "1 for each turn"}.get(ending.stop_reason, str(ending.requests))
+    requests = {"error": "up to 4", "tool_use": "1 for each turn", "pause": "1 for each pause"}.get(
+        ending.stop_reason, str(ending.requests)
+    )
     return (
         _NAMES[ending.provider.name],
         ending.fact,

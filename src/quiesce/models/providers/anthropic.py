@@ -8,7 +8,17 @@ from typing import Any, ClassVar, Final, Unpack
 
 import httpx2
 
-from ...messages import AssistantContent, Document, Image, ProviderPart, Reasoning, ToolCall, ToolResult
+from ...messages import (
+    AssistantContent,
+    AssistantMessage,
+    Document,
+    Image,
+    Message,
+    ProviderPart,
+    Reasoning,
+    ToolCall,
+    ToolResult,
+)
 from ..base import CachePolicy, ModelRequest, switches_thinking_on
 from ..decoders.anthropic_messages import SERVER_CALLS, MessagesDecoder
 from ..server_tools import ServerTool
@@ -82,6 +92,13 @@ class Anthropic(PlainModel):
         """Whether a request may end in the beginning of the answer: up to Claude 4.5, and without thinking."""
         return not switches_thinking_on(self.extra_body) and convert.takes_prefill(self.model)
 
+    def _sent(self, messages: tuple[Message, ...], *, encoded: bool, open_end: bool) -> list[Any]:
+        """The messages. An answer that the API has paused is their end, and goes back unchanged."""
+        last = messages[-1]
+        if not isinstance(last, AssistantMessage) or last.cut:
+            return self._messages.items(messages, encoded=encoded, open_end=open_end)
+        return [*self._messages.items(messages[:-1], encoded=encoded), _PAUSED.message(last)]
+
     def server_tools(self, tools: Iterable[ServerTool]) -> dict[str, Any]:
         """What a request carries for these. Raises `ConfigurationError` for those that there are none of."""
         return for_anthropic(tools)
@@ -95,7 +112,7 @@ class Anthropic(PlainModel):
             "model": self.model,
             "stream": True,
             "max_tokens": limit or self._max_tokens,
-            "messages": self._messages.items(request.messages, encoded=encoded, open_end=cache is not None),
+            "messages": self._sent(request.messages, encoded=encoded, open_end=cache is not None),
         }
         instructions, wanted = request.instructions, request.output_schema
         if wanted is not None:
@@ -168,13 +185,16 @@ class _AnthropicFormat(MessageFormat):
             return {"type": "redacted_thinking", "data": part.signature}
         return {"type": "thinking", "thinking": part.text, "signature": part.signature}
 
+    def __init__(self, *, paused: bool = False) -> None:
+        self._paused: Final = paused
+
     def assistant_blocks(self, content: Iterable[AssistantContent]) -> list[Block]:
         """The blocks, without a server tool that has no result: it is refused before a prompt.
 
         Beside calls of the agent's own tools it stays: its result comes in the answer to theirs.
         """
         blocks = super().assistant_blocks(content)
-        if any(block["type"] == "tool_use" for block in blocks):
+        if self._paused or any(block["type"] == "tool_use" for block in blocks):
             return blocks
         answered = {block.get("tool_use_id") for block in blocks}
         return [block for block in blocks if block["type"] not in SERVER_CALLS or block.get("id") in answered]
@@ -199,3 +219,4 @@ def _source(part: Image | Document) -> dict[str, Any]:
 
 
 _FORMAT: Final = _AnthropicFormat()
+_PAUSED: Final = _AnthropicFormat(paused=True)
