@@ -6,11 +6,10 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Final
 
-from ..interrupts import Approve, Deny
 from .main import Subparsers
 from .remote import add_options, at_server, run_at_server
 from .run_answers import add_options as add_answer_options
-from .run_answers import answers_to, check_terminal, has_answers, waiting_for
+from .run_answers import answers_to, check_terminal, has_answers, sent_answer, waiting_for
 from .sanitize import clean
 
 if TYPE_CHECKING:
@@ -49,17 +48,6 @@ async def _answer(client: Client, options: argparse.Namespace) -> int:
     if not answers:
         print("Use --approve, --deny or --ask.", file=sys.stderr)
         return STILL_WAITING
-    going_on = await client.resume_run(run.id, {name: _sent(answer) for name, answer in answers.items()})
+    going_on = await client.resume_run(run.id, {name: sent_answer(answer) for name, answer in answers.items()})
     print(clean(f"{going_on.id}: goes on. `quiesce attach {going_on.id}` follows it."))
     return STILL_WAITING if left else 0
-
-
-def _sent(answer: object) -> object:
-    """An answer as the server takes it."""
-    match answer:
-        case Approve(arguments):
-            return {"type": "approve", "arguments": arguments}
-        case Deny(reason):
-            return {"type": "deny", "reason": reason}
-        case _:
-            return answer
