@@ -69,7 +69,8 @@ def test_ctrl_c_stops_and_twice_at_rest_leaves() -> None:
         shown.press("C-c")
         shown.wait("Ctrl-C again leaves")
         shown.press("C-c")
-        shown.wait("EXIT 0")
+        left = shown.wait("EXIT 0")
+        assert re.search(r"(?s)tell me.*Bread is.*was stopped \(user: Ctrl-C\)", left)  # in the scrollback
 
 
 def test_resize_in_the_middle_of_a_run() -> None:
