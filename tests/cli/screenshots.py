@@ -15,7 +15,6 @@ from quiesce import Agent
 from quiesce.cli.chat_backend import LocalBackend
 from quiesce.cli.chat_controller import ChatController
 from quiesce.cli.chat_screen import ChatApp
-
 from quiesce.models.scripted import Call, Say, ScriptedModel
 
 from ..console.browser import ARGUMENTS, find_chromium
@@ -143,7 +142,6 @@ def kitchen() -> Agent:
         ),
         tools=[agents.look],
         name="cook",
-        description="Looks after the kitchen.",
     )
     chef = ScriptedModel([Say("I ask the cook."), Call("cook", {"prompt": "check the oven"})], then="All is well.")
     return Agent(chef, tools=[cook.as_tool()], name="chef")

@@ -156,6 +156,8 @@ class ChatApp(App[None]):
         queued = f"{len(controller.queue)} queued"
         if self._editing is not None:
             return ()
+        if self._composer.is_completing:
+            return ("Tab completes · Up and Down choose", "Tab completes")
         if self._composer.live_choices:
             return ("Esc has nothing to stop",)
         if controller.is_running and controller.queue:

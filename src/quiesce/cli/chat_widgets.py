@@ -113,6 +113,11 @@ class Composer(TextArea):
             self._question, self._choices, self._asked_at = question, choices, time.monotonic()
 
     @property
+    def is_completing(self) -> bool:
+        """Whether Tab completes the word before the cursor."""
+        return self._menu.display
+
+    @property
     def live_choices(self) -> str:
         """The keys that answer now."""
         is_settled = time.monotonic() - self._asked_at >= _QUESTION_SETTLES
