@@ -13,8 +13,9 @@ from ..interrupts import Approve, Deny, Interrupt
 from ..phases import Phase
 from ..receipt import LateOutcome, Undone, UndoReceipt
 from .chat_controller import ChatController, RunningTool
+from .json_lines import escaped
 from .run_answers import WIDEST
-from .sanitize import CONTROLS, call_line, clean, one_line
+from .sanitize import call_line, clean, one_line
 
 COMMANDS: Final = (
     ("/ps", "", "what is running, and abandoned tools"),
@@ -304,7 +305,7 @@ def edited_arguments(text: str) -> Approve:
 def shown_arguments(first: Interrupt) -> str:
     """The arguments of a call, to edit."""
     written = msgspec.json.format(msgspec.json.encode(first.arguments), indent=2).decode()
-    return CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", written)  # as JSON has it: editing changes none
+    return escaped(written)
 
 
 def _limit_message(interrupt: Interrupt) -> str:
