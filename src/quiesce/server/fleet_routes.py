@@ -30,12 +30,25 @@ from .streams import EventResponse, event_number
 # Seconds that an answer waits until a command has reached its run. After that the answer says that it has not.
 _DELIVERY_WAIT: Final = 5.0
 
+# What the audit calls the commands that it notes.
+_COMMANDS: Final[dict[str, schemas.AuditAction]] = {"cancel_tool": "stop_tool", "steer": "steer"}
+
 list_agents = routes.list_agents
+list_approvals = routes.list_approvals
+delete_approval = routes.delete_approval
+show_audit = routes.show_audit
 
 
 def _service(request: ApiRequest) -> FleetService:
     assert request.services.fleet is not None
     return request.services.fleet
+
+
+def _note(request: ApiRequest, action: schemas.AuditAction, run: FleetRun, detail: str = "") -> None:
+    """Note in the audit what a request has done."""
+    request.services.records.audit.note(
+        request.owner, action, run=run.id, session=run.label, agent=run.agent, detail=detail
+    )
 
 
 async def _run(request: ApiRequest) -> FleetRun:
@@ -68,6 +81,8 @@ async def start_run(request: ApiRequest) -> Response:
     if run.fingerprint != fingerprint:
         message = "This Idempotency-Key was used for a different request."
         raise Problem(422, "idempotency_key_reused", message, todo="Use a new key for each run.")
+    if is_new:
+        _note(request, "start", run, prompt.text)
     answer = schemas.RunAnswer(await service.view(run))
     return json_response(answer, 201 if is_new else 200, {"Location": f"runs/{run.id}"})
 
@@ -118,6 +133,9 @@ async def cancel_run(request: ApiRequest) -> Response:
     accepted = state.accepted
     if not accepted and state.run.reason == "interrupt":
         accepted = await service.fleet.withdraw_questions(state.run)
+    if accepted:
+        what = "withdraw" if state.run.reason == "interrupt" else "stop"
+        _note(request, what, run, f"{body.mode}: {body.reason}" if body.reason else str(body.mode))
     view, receipt = await service.view(state.run), state.run.receipt
     answer = schemas.CancelAnswer(accepted, view, receipt, state.delivered)
     return json_response(answer, 202 if receipt is None else 200)
@@ -133,7 +151,10 @@ async def _command(request: ApiRequest, kind: Any, body: object) -> bool:
     """Give a command to a run; whether it changed anything, as far as that is known when the wait is over."""
     run = await _run(request)
     state = await _service(request).fleet.command(run.id, kind, body, wait=_DELIVERY_WAIT)
-    return state is not None and state.took
+    took = state is not None and state.took
+    if took and kind in _COMMANDS:
+        _note(request, _COMMANDS[kind], run)
+    return took
 
 
 async def undo_run(request: ApiRequest) -> Response:
@@ -159,10 +180,14 @@ async def resume_run(request: ApiRequest) -> Response:
     given = request.body(schemas.ResumeRun).answers
     for each in given:
         routes.parse_answer(each.answer)
+        if each.remember is not None:
+            message = "In a fleet an approval is for one call."
+            raise Problem(422, "not_in_fleet", message, todo="Answer without `remember`.")
     answers = {each.id: each.answer for each in given}
     if run.is_active and answers:
         if not await _command(request, "answer", answers):
             raise Problem(409, "not_asked", "The run does not wait for these answers.", todo="GET /runs/{id} has them.")
+        _note(request, "answer", run, ", ".join(answers))
         return json_response(schemas.RunAnswer(await service.view(run)), 200)
     asked = [each.id for each in (await service.session(run)).interrupts]
     unknown = [each for each in answers if each not in asked]
@@ -192,6 +217,7 @@ async def _follow_up(request: ApiRequest, run: FleetRun, kind: Any, given: bytes
     service = _service(request)
     wanted = RunRequest(run.owner, run.agent, run.session, kind, given, run.label)
     following, _ = await service.fleet.submit(wanted, on_busy="refuse")
+    _note(request, kind, run)
     return json_response(schemas.RunAnswer(await service.view(following)), 201)
 
 
@@ -231,6 +257,7 @@ async def delete_session(request: ApiRequest) -> Response:
     stored = stored_name(request.owner, request.http.path_params["name"])
     if not await _service(request).fleet.delete_session(request.owner, stored):
         raise Problem(404, "no_such_session", "There is no session with this name.", todo="GET /sessions lists yours.")
+    request.note("delete_session", session=request.http.path_params["name"])
     return Response(status_code=204)
 
 

@@ -11,6 +11,7 @@ from typing import Final, Protocol
 from ..errors import public_text
 from ..events import (
     Event,
+    InterruptAnswered,
     ReasoningDelta,
     RunEnded,
     RunStarted,
@@ -20,7 +21,7 @@ from ..events import (
     ToolProgress,
     ToolStarted,
 )
-from ..interrupts import Interrupt
+from ..interrupts import AnswerRecord, Interrupt
 from ..messages import Message
 from ..phases import Phase
 from ..receipt import Receipt
@@ -57,6 +58,7 @@ class LiveRun:
         self._ledger: Final[Ledger] = run.ledger
         self._text_tail = ""
         self._task = ""
+        self._answers: Final[list[AnswerRecord]] = []
         self._running_tools: Final[dict[str, str]] = {}
         self._on_end: Final = on_end
         self._on_change: Final = on_change
@@ -123,6 +125,7 @@ class LiveRun:
             last_event=self.log.last,
             undoable=self._undoable,
             task=self._task,
+            answers=tuple(self._answers),
         )
 
     @property
@@ -164,6 +167,8 @@ class LiveRun:
                 self._text_tail = (self._text_tail + text)[-TEXT_TAIL_LENGTH:]
             case RunStarted(task=task):
                 self._task = task
+            case InterruptAnswered(record):
+                self._answers.append(record)
             case ToolStarted(call):
                 self._running_tools[call.id] = call.name
             case ToolEnded(result):

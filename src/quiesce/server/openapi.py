@@ -92,6 +92,7 @@ _IN_PATH: Final = {
     "id": _parameter("path", "id", "The run's id.", _TEXT),
     "call": _parameter("path", "call", "The tool call's id.", _TEXT),
     "name": _parameter("path", "name", "The session's name.", _TEXT),
+    "approval": _parameter("path", "approval", "The approval's id.", _TEXT),
 }
 _STATES: Final[_Json] = {"type": "string", "enum": ["queued", "running", "stopping", "ended", "crashed"]}
 _LIMIT: Final[_Json] = {"type": "integer", "minimum": 1, "maximum": 1000, "default": 100}
@@ -102,6 +103,14 @@ _FILTERS: Final = (
     _parameter("query", "state", "Only runs in this state.", _STATES),
     _parameter("query", "session", "Only runs of this session.", _TEXT),
     _parameter("query", "limit", "The maximum number of runs.", _LIMIT),
+)
+_NUMBER: Final[_Json] = {"type": "integer", "minimum": 1, "maximum": 10**15}
+_ACTIONS: Final[_Json] = {"type": "string", "enum": list(get_args(schemas.AuditAction))}
+_AUDIT: Final = (
+    _parameter("query", "before", "Only entries before this number: `next` of the page before.", _NUMBER),
+    _parameter("query", "limit", "The maximum number of entries.", _LIMIT),
+    _parameter("query", "action", "Only what was done so.", _ACTIONS),
+    _parameter("query", "run", "Only what was done to this run.", _TEXT),
 )
 _IDEMPOTENCY: Final = _parameter(
     "header", "Idempotency-Key", "A repeated request with the same key gets the same run instead of a second one.", _KEY
@@ -215,6 +224,18 @@ OPERATIONS: Final = (
     ),
     Operation(
         "delete", "/sessions/{name}", "delete_session", "Delete a session", _DELETED, refusals=(409, *_BODY_REFUSED),
+    ),
+    Operation(
+        "get", "/approvals", "list_approvals", "The approvals that were given in advance",
+        {200: ("ApprovalList", "The newest first.")},
+    ),
+    Operation(
+        "delete", "/approvals/{approval}", "delete_approval", "Take back an approval that was given in advance",
+        _DELETED, refusals=_BODY_REFUSED,
+    ),
+    Operation(
+        "get", "/audit", "show_audit", "Who has started, stopped, answered, steered and deleted what",
+        {200: ("AuditPage", "The newest first.")}, parameters=_AUDIT, refusals=(422,),
     ),
     Operation("get", "/usage", "show_usage", "The usage", {200: ("UsageReport", "The figures.")}),
     Operation("get", "/agents", "list_agents", "The agents", {200: ("AgentList", "The agents.")}),
