@@ -330,7 +330,8 @@ def application(*, with_keys: bool) -> Application:
     agent = Agent(model, name="writer", tools=tools, on_limit="ask")
     other = Agent(model, name=f"other {NASTY}")
     keys = Keys({"tests": hash_key(KEY)}) if with_keys else None
-    return create_app(agent, other, keys=keys)
+    store = next((each.removeprefix("--store=") for each in sys.argv if each.startswith("--store=")), None)
+    return create_app(agent, other, keys=keys, store=store)
 
 
 async def main() -> None:

@@ -34,6 +34,9 @@ ROUTES = [
     ("GET", "/sessions", None),
     ("GET", "/sessions/{name}", None),
     ("DELETE", "/sessions/{name}", None),
+    ("GET", "/approvals", None),
+    ("DELETE", "/approvals/{approval}", None),
+    ("GET", "/audit", None),
     ("GET", "/usage", None),
     ("GET", "/agents", None),
 ]
@@ -62,7 +65,7 @@ def test_wrong_missing_and_other_peoples_keys_on_every_route():
         run_id = start(mine, session="diary")
         wait_for_text(mine, run_id)
         for method, template, body in ROUTES:
-            path = template.format(id=run_id, name="diary")
+            path = template.format(id=run_id, name="diary", approval="any")
             for headers in (
                 {},
                 {"Authorization": "Bearer " + new_key()},

@@ -115,9 +115,15 @@ class Client:
         body = schemas.SteerRun(text)
         return (await self._ask(schemas.Accepted, "POST", f"/runs/{_quoted(id)}/steer", body)).accepted
 
-    async def resume_run(self, id: str, answers: Mapping[str, Any]) -> RunView:
-        """Answer questions of a run, by the ids of its `interrupts`. Returns the run that goes on with them."""
-        body = schemas.ResumeRun([schemas.Answer(name, answer) for name, answer in answers.items()])
+    async def resume_run(
+        self, id: str, answers: Mapping[str, Any], *, remember: Mapping[str, schemas.Remember] | None = None
+    ) -> RunView:
+        """Answer questions of a run, by the ids of its `interrupts`. Returns the run that goes on with them.
+
+        An approval that is in `remember` counts for later calls too.
+        """
+        kept = remember or {}
+        body = schemas.ResumeRun([schemas.Answer(name, answer, kept.get(name)) for name, answer in answers.items()])
         return (await self._ask(schemas.RunAnswer, "POST", f"/runs/{_quoted(id)}/resume", body)).run
 
     async def continue_run(self, id: str) -> RunView:
@@ -171,6 +177,28 @@ class Client:
     async def delete_session(self, name: str) -> None:
         """Delete a session."""
         await self._send("DELETE", f"/sessions/{_quoted(name)}")
+
+    # --- Approvals in advance, and the rest ---------------------------------------------------------------------
+
+    async def list_approvals(self) -> tuple[schemas.StandingApproval, ...]:
+        """The approvals that were given in advance, the newest first."""
+        return (await self._ask(schemas.ApprovalList, "GET", "/approvals")).approvals
+
+    async def delete_approval(self, approval: str) -> None:
+        """Take back an approval that was given in advance."""
+        await self._send("DELETE", f"/approvals/{_quoted(approval)}")
+
+    async def show_audit(
+        self,
+        *,
+        before: int | None = None,
+        limit: int = 100,
+        action: schemas.AuditAction | None = None,
+        run: str | None = None,
+    ) -> schemas.AuditPage:
+        """What was done with this key, the newest first. `before` is `next` of the page before."""
+        query = {"before": before, "limit": limit, "action": action, "run": run}
+        return await self._ask(schemas.AuditPage, "GET", "/audit", query=query)
 
     async def show_usage(self) -> schemas.UsageReport:
         """The usage, in all and by day and model."""

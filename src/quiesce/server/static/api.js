@@ -98,6 +98,9 @@ const post = (path, body = {}, headers = {}) => json(path, { method: "POST", bod
 export const listAgents = () => json("agents");
 export const getRun = (id) => json(run(id));
 export const getSession = (name) => json(`sessions/${encodeURIComponent(name)}`);
+export const listApprovals = () => json("approvals");
+export const takeBack = (id) => request(`approvals/${encodeURIComponent(id)}`, { method: "DELETE" });
+export const getAudit = (query) => json(`audit?${new URLSearchParams(query)}`);
 export const getUsage = () => json("usage");
 export const startRun = (wanted, key) => post("runs", wanted, { "Idempotency-Key": key });
 export const cancelRun = (id, mode, reason) => post(`${run(id)}/cancel`, { mode, reason });

@@ -316,6 +316,7 @@ class RunPage {
   /** Begin below what is on the page of the session already. */
   goOnBelow(segments) {
     this.isToldEarlier = true;
+    this.story.isBelow = true;
     this.earlier.append(...segments);
     scrollTo(0, document.documentElement.scrollHeight);
   }
@@ -352,7 +353,8 @@ class RunPage {
 
   /** Some events are missing, so the conversation is loaded from the server. */
   #retell() {
-    const whole = retold(this.id, this.snapshot);
+    const runs = [...this.shell.feed.runs.values()].filter((run) => run.session && run.session === this.run.session);
+    const whole = retold(this.id, this.snapshot, [...runs, this.run].flatMap((run) => run.answers));
     this.conversation.element.replaceWith(whole.element);
     this.conversation = whole;
     this.story.changed.clear();

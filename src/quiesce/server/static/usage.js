@@ -10,7 +10,7 @@ const FOOT = 26;
 const SIDE = 64;
 const HEAD = 18;
 
-export function usagePage(place, shell) {
+export function openPage(place, shell) {
   document.title = "Usage · Quiesce";
   const left = new AbortController();
   const status = h("p", { class: "meta", role: "status" }, "Loading");
