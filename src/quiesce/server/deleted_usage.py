@@ -1,6 +1,6 @@
 """The usage of deleted runs, which outlives them in the store.
 
-The values of each owner are sums by day and model.
+The values of each owner are sums by day, model and agent.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import msgspec
 from ..sessions import SessionStore
 from .owner_values import OwnerValues
 from .schemas import UsageView
-from .usage import DayAndModel, UsageRows, add_up
+from .usage import UsageKey, UsageRows, add_up
 
 _SUM: Final = "usage "
 # The runs that are counted and perhaps not deleted yet, because a crash came between.
@@ -51,12 +51,12 @@ class DeletedUsage:
         return {**encoded, _COUNTED: msgspec.json.encode([*dict.fromkeys((*left, *by_run))])}
 
 
-def _sums(values: Mapping[str, bytes]) -> dict[DayAndModel, UsageView]:
-    found: dict[DayAndModel, UsageView] = {}
+def _sums(values: Mapping[str, bytes]) -> dict[UsageKey, UsageView]:
+    found: dict[UsageKey, UsageView] = {}
     for name, value in values.items():
         if name.startswith(_SUM):
-            day, _, model = name.removeprefix(_SUM).partition("\n")
-            found[day, model] = msgspec.json.decode(value, type=UsageView)
+            day, model, agent = (*name.removeprefix(_SUM).split("\n", 2), "")[:3]  # older sums have no agent
+            found[day, model, agent] = msgspec.json.decode(value, type=UsageView)
     return found
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import hashlib
 import uuid
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import msgspec
 from starlette.responses import Response
@@ -17,18 +16,20 @@ from ..fleet.records import ACTIVE, FleetRun, RunRequest
 from ..messages import AssistantMessage, UserMessage
 from ..sessions.journal.buffer import WRITER
 from ..sessions.journal.rows import encode as encode_value
-from ..usage.ledger import LedgerEntry
 from . import routes, schemas
 from .endpoint import ApiRequest, json_response
 from .event_log import encode, to_json
 from .fleet_service import FleetService
 from .problems import Problem
-from .registry import ServedRun
+from .run_filter import RunFilter, run_filter
 from .stored_session import owner_and_name, stored_name
 from .streams import EventResponse, event_number
+from .usage import UsedRun
 
 # Seconds that an answer waits until a command has reached its run. After that the answer says that it has not.
 _DELIVERY_WAIT: Final = 5.0
+# The newest runs of a key among which a filter, or a page, is looked for.
+_MOST_LISTED: Final = 5000
 
 # What the audit calls the commands that it notes.
 _COMMANDS: Final[dict[str, schemas.AuditAction]] = {"cancel_tool": "stop_tool", "steer": "steer"}
@@ -99,13 +100,22 @@ async def _check_quota(request: ApiRequest) -> None:
 
 async def list_runs(request: ApiRequest) -> Response:
     """`GET /runs`."""
-    state, session, limit = routes.list_options(request)
+    wanted, service = run_filter(request), _service(request)
+    state = wanted.state
     states = () if state is None else ("running",) if state == "stopping" else (state,)
-    stored = None if session is None else stored_name(request.owner, session)
-    service = _service(request)
-    runs = await service.fleet.runs(owner=request.owner, states=states, session=stored, limit=limit)
-    views = await service.views(runs)
-    return json_response(schemas.RunList(tuple(view for view in views if state in (None, view.state))))
+    stored = None if wanted.session is None else stored_name(request.owner, wanted.session)
+    is_narrow = wanted.before is not None or wanted.search or wanted.since is not None or wanted.until is not None
+    most = _MOST_LISTED if is_narrow else wanted.limit + 1
+    runs = await service.fleet.runs(owner=request.owner, states=states, agent=wanted.agent, session=stored, limit=most)
+    fitting = [run for run in runs if _fits(wanted, run)]
+    shown, more = wanted.page(fitting, lambda run: (run.created, run.id))
+    views = await service.views(shown)
+    return json_response(schemas.RunList(tuple(view for view in views if state in (None, view.state)), more))
+
+
+def _fits(wanted: RunFilter, run: FleetRun) -> bool:
+    prompt = run.prompt
+    return wanted.fits(run.label, run.agent, run.created, "" if prompt is None else prompt.text, run.id)
 
 
 async def show_run(request: ApiRequest) -> Response:
@@ -264,27 +274,16 @@ async def delete_session(request: ApiRequest) -> Response:
 # --- The rest ------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Created:
-    created_at: float
-
-
-@dataclass(frozen=True, slots=True)
-class _UsedRun:
-    info: _Created
-    entries: tuple[LedgerEntry, ...]
-
-
 async def show_usage(request: ApiRequest) -> Response:
     """`GET /usage`: of the last 10,000 runs."""
     service = _service(request)
     runs = await service.fleet.runs(owner=request.owner, limit=10_000)
-    used: list[_UsedRun] = []
+    used: list[UsedRun] = []
     for run in runs:
         receipt = run.receipt
         entries = receipt.usage.entries if receipt is not None else (await service.digest(run)).entries(run.id)
-        used.append(_UsedRun(_Created(run.created), entries))
-    return json_response(request.services.usage.report(request.owner, cast("list[ServedRun]", used)))
+        used.append(UsedRun(run.created, run.agent, run.label, entries))
+    return json_response(request.services.usage.report(request.owner, used, routes.usage_filter(request)))
 
 
 async def stream_events(request: ApiRequest) -> Response:

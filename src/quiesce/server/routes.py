@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from datetime import date
 from typing import Any, cast, get_args
 
 import anyio
@@ -20,10 +21,11 @@ from .endpoint import ApiRequest, json_response
 from .history import no_such_session
 from .problems import Problem
 from .registry import ServedRun
+from .run_filter import run_filter
 from .services import Services
+from .usage import UsageFilter, used_run
 
 _MAX_KEY_LENGTH = 255
-_STATES = ("queued", "running", "stopping", "ended", "crashed")
 
 
 # --- Runs ----------------------------------------------------------------------------------------------------------
@@ -63,24 +65,12 @@ def idempotency_key(request: ApiRequest) -> str | None:
     return key
 
 
-def list_options(request: ApiRequest) -> tuple[str | None, str | None, int]:
-    """The state, the session and the limit that a request for the runs names. Raises `Problem`."""
-    state = request.http.query_params.get("state")
-    if state is not None and state not in _STATES:
-        raise Problem(422, "invalid", f"`state` must be one of: {', '.join(_STATES)}.")
-    session = request.http.query_params.get("session")
-    return state, session, int(request.number("limit", int, least=1, most=1000) or 100)
-
-
 async def list_runs(request: ApiRequest) -> Response:
     """`GET /runs`."""
-    state, session, limit = list_options(request)
-    chosen = (
-        run
-        for run in request.services.runs.newest_first(request.owner)
-        if (state is None or run.status == state) and (session is None or run.info.session == session)
-    )
-    return json_response(schemas.RunList(tuple(run.view() for run, _ in zip(chosen, range(limit), strict=False))))
+    wanted = run_filter(request)
+    chosen = [run for run in request.services.runs.newest_first(request.owner) if wanted.takes(run)]
+    shown, more = wanted.page(chosen, lambda run: (run.info.created_at, run.id))
+    return json_response(schemas.RunList(tuple(run.view() for run in shown), more))
 
 
 async def show_run(request: ApiRequest) -> Response:
@@ -295,7 +285,19 @@ async def show_usage(request: ApiRequest) -> Response:
     """`GET /usage`."""
     services = request.services
     await services.history.count_usage(request.owner)
-    return json_response(services.usage.report(request.owner, services.runs.newest_first(request.owner)))
+    runs = map(used_run, services.runs.newest_first(request.owner))
+    return json_response(services.usage.report(request.owner, runs, usage_filter(request)))
+
+
+def usage_filter(request: ApiRequest) -> UsageFilter:
+    """What a request for the usage names. Raises `Problem` for a day that is none."""
+    query = request.http.query_params
+    for name in ("since", "until"):
+        try:
+            date.fromisoformat(query.get(name, "2000-01-01"))
+        except ValueError:
+            raise Problem(422, "invalid", f"`{name}` must be a day, such as 2026-11-16.") from None
+    return UsageFilter(query.get("since"), query.get("until"), query.get("agent"), query.get("session"))
 
 
 async def list_agents(request: ApiRequest) -> Response:

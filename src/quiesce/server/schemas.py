@@ -251,6 +251,9 @@ class RunList(Struct, frozen=True):
     """Some runs, the newest first."""
 
     runs: tuple[RunView, ...]
+    next: Annotated[
+        str | None, Meta(description="Give this as `before` to get older runs; null when there are none.")
+    ] = None
 
 
 class RunsListed(Struct, frozen=True, tag="list"):
@@ -324,10 +327,21 @@ class SessionDetail(Struct, frozen=True):
 
 
 class DayUsage(Struct, frozen=True):
-    """The usage of one model on one day (UTC)."""
+    """The usage of one model by one agent on one day (UTC)."""
 
     day: str
     model: str
+    usage: UsageView
+    agent: Annotated[str, Meta(description="The agent whose runs these were; empty when that is no longer known.")] = ""
+
+
+class SessionUsage(Struct, frozen=True):
+    """The usage of one session with one agent."""
+
+    session: Annotated[str, Meta(description="The name of the session.")]
+    agent: Annotated[str, Meta(description="The agent.")]
+    runs: Annotated[int, Meta(description="How many runs it is the sum of.")]
+    last_used: Annotated[float, Meta(description="When the last of them was started, in seconds since the epoch.")]
     usage: UsageView
 
 
@@ -336,6 +350,10 @@ class UsageReport(Struct, frozen=True):
 
     total: UsageView
     days: tuple[DayUsage, ...]
+    sessions: Annotated[
+        tuple[SessionUsage, ...],
+        Meta(description="By session, the last used first, 200 at most. Only of runs that the server has in memory."),
+    ] = ()
 
 
 class ToolView(Struct, frozen=True):
