@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -217,11 +218,16 @@ def long_usage(page: Page) -> None:
                 money = {"value": value, "low": value, "high": str(output / 40_000), "currency": "USD"}
                 cost = None if model == "local-llama" else money
                 days.append(
-                    {"day": f"2026-10-{day:02}", "model": model, "usage": one | {"output": figure, "cost": cost}}
+                    {
+                        "day": f"2026-10-{day:02}",
+                        "model": model,
+                        "agent": "writer",
+                        "usage": one | {"output": figure, "cost": cost},
+                    }
                 )
         route.fulfill(response=response, json=report | {"days": days})
 
-    page.route("**/usage", invented)
+    page.route(re.compile(r"/usage[?]"), invented)
 
 
 def key_dialog(browser: Browser, look: str) -> None:

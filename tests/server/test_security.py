@@ -82,7 +82,7 @@ def test_wrong_missing_and_other_peoples_keys_on_every_route():
                 assert ann not in refused.text
             if "{" in template:
                 assert other.request(method, path, json=body).status_code == 404, (method, path)
-        assert other.get("/runs").json() == {"runs": []}
+        assert other.get("/runs").json() == {"runs": [], "next": None}
         assert other.get("/sessions").json() == {"sessions": []}
         assert other.get("/usage").json()["total"]["calls"] == 0
         assert mine.get(f"/runs/{run_id}").json()["run"]["state"] == "running"

@@ -38,7 +38,7 @@ class InboxPage {
       group.remove();
       this.groups.delete(key);
     }
-    const titles = new Map(sessionsOf(this.shell.feed.runs.values()).flatMap((session) => session.runs.map((run) => [run.id, session.title])));
+    const titles = new Map(sessionsOf(this.shell.feed.all.values()).flatMap((session) => session.runs.map((run) => [run.id, session.title])));
     for (const [key, run] of wanted) {
       if (this.groups.has(key)) continue;
       const group = this.#group(run, titles.get(run.id));
