@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from ..errors import public_text
@@ -41,6 +42,15 @@ class OnChange(Protocol):
         """Handle a change of `run`."""
 
 
+@dataclass(slots=True)
+class _Told:
+    """What the events of a run have told so far, as far as a view shows it."""
+
+    text_tail: str = ""
+    task: str = ""
+    answers: list[AnswerRecord] = field(default_factory=list[AnswerRecord])
+
+
 class LiveRun:
     """A run of this process with its event log and its readers. Only for the loop that the run lives in."""
 
@@ -56,9 +66,7 @@ class LiveRun:
         self.result: RunResult | None = None
         self._run: Run | None = run
         self._ledger: Final[Ledger] = run.ledger
-        self._text_tail = ""
-        self._task = ""
-        self._answers: Final[list[AnswerRecord]] = []
+        self._told: Final = _Told()
         self._running_tools: Final[dict[str, str]] = {}
         self._on_end: Final = on_end
         self._on_change: Final = on_change
@@ -119,13 +127,13 @@ class LiveRun:
             waiting_for=tuple(self._running_tools.values()) if stopping else (),
             interrupts=self.interrupts,
             usage=usage_view(self._ledger.usage),
-            text_tail=self._text_tail,
+            text_tail=self._told.text_tail,
             error=None if result is None or result.error is None else public_text(result.error),
             on_disconnect=self.info.on_disconnect,
             last_event=self.log.last,
             undoable=self._undoable,
-            task=self._task,
-            answers=tuple(self._answers),
+            task=self._told.task,
+            answers=tuple(self._told.answers),
         )
 
     @property
@@ -164,11 +172,11 @@ class LiveRun:
         match event:
             case TextDelta(text):
                 urgent = False
-                self._text_tail = (self._text_tail + text)[-TEXT_TAIL_LENGTH:]
+                self._told.text_tail = (self._told.text_tail + text)[-TEXT_TAIL_LENGTH:]
             case RunStarted(task=task):
-                self._task = task
+                self._told.task = task
             case InterruptAnswered(record):
-                self._answers.append(record)
+                self._told.answers.append(record)
             case ToolStarted(call):
                 self._running_tools[call.id] = call.name
             case ToolEnded(result):
