@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final, TypeAlias
 
@@ -21,7 +21,7 @@ import msgspec
 from msgspec import Struct
 
 from .. import events
-from ..errors import ScriptError
+from ..errors import ConfigurationError, ScriptError
 from ..usage.prices import Price
 from .base import ModelRequest
 
@@ -113,7 +113,7 @@ class End(Struct, frozen=True):
 
 
 Step: TypeAlias = Say | Think | Call | TornCall | Interleave | Pause | Stall | Fail | Drop | Used | Raw | End
-Answer: TypeAlias = str | Step | list[Step] | tuple[Step, ...]
+Answer: TypeAlias = str | Exception | Step | Sequence[str | Exception | Step]
 
 # --- The model -----------------------------------------------------------------------------------------------------
 
@@ -121,7 +121,9 @@ Answer: TypeAlias = str | Step | list[Step] | tuple[Step, ...]
 class ScriptedModel:
     """Streams its answers in order. After the last one it repeats `then`, or raises `ScriptError` when that is None.
 
-    `requests` are the requests that it was sent; `open_streams` counts the answers that are being streamed.
+    An answer is a text, an exception, a step such as `Call(...)`, or a list of them. Raises `ConfigurationError` for
+    anything else. `requests` are the requests that it was sent; `open_streams` counts the answers that are being
+    streamed.
     """
 
     def __init__(
@@ -138,8 +140,8 @@ class ScriptedModel:
         self.requests: Final[list[ModelRequest]] = []
         self.open_streams = 0
         self._waiting: Final[set[asyncio.Future[None]]] = set()
-        self._answers: Final = iter(answers)
-        self._then: Final = then
+        self._answers: Final = iter([_steps(answer) for answer in answers])
+        self._then: Final = None if then is None else _steps(then)
         self._ids: Final = (f"call_{number}" for number in itertools.count(1))
 
     @asynccontextmanager
@@ -150,7 +152,7 @@ class ScriptedModel:
         if answer is None:
             raise ScriptError(f"The script of {self.name!r} has no answer number {len(self.requests)}.")
         self.open_streams += 1
-        deltas = self._stream_steps(_steps(answer), len(self.requests))
+        deltas = self._stream_steps(answer, len(self.requests))
         try:
             yield deltas
         finally:
@@ -238,13 +240,20 @@ def _wake(waiting: asyncio.Future[None]) -> None:
 
 
 def _steps(answer: Answer) -> tuple[Step, ...]:
-    match answer:
-        case str():
-            return (Say(answer),)
-        case list() | tuple():
-            return tuple(answer)
-        case _:
-            return (answer,)
+    steps = answer if isinstance(answer, list | tuple) else (answer,)
+    return tuple(_step(each) for each in steps)
+
+
+def _step(given: object) -> Step:
+    if isinstance(given, str):
+        return Say(given)
+    if isinstance(given, Exception):
+        return Fail(given)
+    if not isinstance(given, Step):
+        raise ConfigurationError(
+            f"A {type(given).__name__} is no step of an answer.", todo="Use a text, Say(...), Call(...) and the like."
+        )
+    return given
 
 
 def _pieces(text: str, size: int) -> Iterator[str]:
