@@ -20,7 +20,6 @@ from quiesce.models.scripted import Say, ScriptedModel, Stall
 from quiesce.server import Settings, create_app
 
 from ..server.support import endless, serving, start
-from ..sessions.conftest import Postgres
 from .conftest import FleetUnderTest
 
 pytestmark = pytest.mark.promise("P6", "P8")
@@ -123,9 +122,9 @@ def test_a_run_that_goes_on_has_its_share_above_what_its_task_has_used(run_fleet
 
 
 def test_the_caps_over_http_and_in_the_terminal(
-    fleet_postgres: Postgres, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    fleet_url: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    url = fleet_postgres.new_database()
+    url = fleet_url
     monkeypatch.setenv("QUIESCE_STORE", url)
     assert main(["cap", "--each-key", "--runs", "1", "--tokens", "1000"]) == 0
     assert capsys.readouterr().out == "each key: 1 runs at once, 1,000 tokens a day\n"
