@@ -15,7 +15,7 @@ from quiesce.errors import ConversationBusy
 from quiesce.events import RunEnded, TextDelta
 from quiesce.fleet import RunRequest, run_table, worker
 from quiesce.fleet.records import StopBody
-from quiesce.fleet.taking import ServedAgent, take
+from quiesce.fleet.taking import RowLocked, ServedAgent, take
 from quiesce.messages import Outcome
 from quiesce.models.scripted import Call, Say, ScriptedModel, Stall
 from quiesce.sessions import Session
@@ -258,6 +258,46 @@ def test_stop_all_stops_what_is_queued_and_what_runs(run_fleet: Any) -> None:
             left = await fleet.fleet.find(other.id)
             assert left is not None
             assert left.state == "queued"
+
+    run_fleet(test)
+
+
+def test_a_stop_and_a_worker_that_takes_the_same_run_do_not_deadlock(run_fleet: Any) -> None:
+    """Each locks what the other wants: the stop the run and then its job, the worker the job and then the run."""
+
+    async def test(fleet: FleetUnderTest) -> None:
+        run = await fleet.submit()
+        database, locked, tried = fleet.fleet._database, asyncio.Event(), asyncio.Event()
+        engine = database.engine
+
+        class Slow:
+            """Ends the job only when the worker has it, too."""
+
+            async def finish(self, db: Any, jobs: Any) -> None:
+                locked.set()
+                await tried.wait()
+                await engine.finish(db, jobs)
+
+        async def stop() -> None:
+            async with database.transaction() as db:
+                await run_table.stop_queued(db, Slow(), [run.id], StopBody("enough"))  # type: ignore[arg-type]
+
+        async def try_to_take() -> None:
+            with pytest.raises(RowLocked):
+                async with database.transaction() as db:
+                    asyncio.get_running_loop().call_later(0.2, tried.set)  # also when the worker waits for the row
+                    await take(db, engine, {"agent": ServedAgent()}, 1, uuid.uuid4(), lease=5)
+
+        async with asyncio.timeout(30), asyncio.TaskGroup() as group:
+            group.create_task(stop())
+            await locked.wait()
+            await try_to_take()
+        assert (await fleet.rest(run.id)).reason == "cancelled"
+        async with fleet.worker(endless()):
+            other = await fleet.submit(session="ann/other")
+            await fleet.until(other.id, "text")
+            await fleet.fleet.stop(other.id)
+            await fleet.rest(other.id)
 
     run_fleet(test)
 

@@ -11,6 +11,7 @@ import sys
 from typing import Final
 
 from .agent_options import load_agent, load_function
+from .json_lines import add_option, print_line
 from .main import Subparsers
 from .metrics_option import add_metrics_option, metrics_of
 
@@ -48,7 +49,13 @@ def add_parser(subparsers: Subparsers) -> None:
         "--deps", metavar="MODULE:FUNCTION", help="function that makes the deps of each run (owner, agent, session)"
     )
     add_metrics_option(parser)
-    parser.add_argument("--log-level", default="info", choices=("debug", "info", "warning", "error"))
+    parser.add_argument(
+        "--log-level",
+        default="info",
+        choices=("debug", "info", "warning", "error"),
+        help="what is logged on standard error (default: %(default)s)",
+    )
+    add_option(parser, "its id and agents, when it takes runs,")
     parser.set_defaults(run=run)
 
 
@@ -74,6 +81,8 @@ def run(options: argparse.Namespace) -> int:
         telemetry = None if options.metrics is None else Telemetry()
         worker = Worker(*agents, store=options.store, settings=settings, deps=deps, telemetry=telemetry)
         _log.info("worker %s takes runs of %s", worker.id.hex[:12], ", ".join(agent.name for agent in agents))
+        if options.json:
+            print_line({"worker": worker.id.hex, "agents": [agent.name for agent in agents]})
         await worker.run(stop, hurry)
         left = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
         if left:  # a tool that cannot be stopped does not keep the process alive: another worker takes its run over

@@ -6,8 +6,7 @@ import argparse
 import time
 from typing import TYPE_CHECKING
 
-import msgspec
-
+from .json_lines import add_option, print_line
 from .main import Subparsers
 from .remote import add_store_option
 from .sanitize import clean
@@ -21,7 +20,7 @@ def add_parser(subparsers: Subparsers) -> None:
     """Describe the subcommand."""
     parser = subparsers.add_parser("workers", help="list the workers of a fleet")
     add_store_option(parser, only=True)
-    parser.add_argument("--json", action="store_true", help="one worker per line, as JSON")
+    add_option(parser, "the workers")
     parser.set_defaults(run=run)
 
 
@@ -33,7 +32,10 @@ def run(options: argparse.Namespace) -> int:
     async def show(fleet: Fleet) -> int:
         found = await fleet.workers()
         for worker in found:
-            print(msgspec.json.encode(worker).decode() if options.json else clean(_line(worker)))
+            if options.json:
+                print_line(worker)
+            else:
+                print(clean(_line(worker)))
         if not options.json:
             if not found:
                 print("No workers.")

@@ -216,15 +216,20 @@ async def lock(db: Any, run_id: str) -> FleetRun | None:
     return None if row is None else fleet_run(row)
 
 
+def _locked(state: RunState) -> str:
+    return f"SELECT id FROM quiesce_fleet_runs WHERE id = ANY($1) AND state = '{state}' ORDER BY id FOR UPDATE"
+
+
 async def stop_running(db: Any, run_ids: Sequence[str], stop: StopBody) -> dict[str, int]:
     """Store a stop for each of these runs that a worker has, and notify the workers; gives the ids of the commands.
 
-    One statement, so that a stop costs one round.
+    One statement, so that a stop costs one round. Rows are locked in the order of their ids, here and below: two
+    clients that stop the same runs do not wait for each other.
     """
     found = await db.fetch(
         "WITH chosen AS (UPDATE quiesce_fleet_runs SET stop ="
         " CASE WHEN array_position($3::text[], stop) < array_position($3, $4) THEN $4 ELSE stop END"
-        " WHERE id = ANY($1) AND state = 'running' RETURNING id, worker),"
+        f" WHERE id IN ({_locked('running')}) RETURNING id, worker),"
         " added AS (INSERT INTO quiesce_fleet_commands (run, kind, body, created)"
         f" SELECT id, 'stop', $2, {NOW} FROM chosen RETURNING id, run),"
         f" notified AS (SELECT pg_notify('{worker_channel('')}' || worker, '')"
@@ -240,8 +245,7 @@ async def stop_queued(db: Any, engine: Engine, run_ids: Sequence[str], stop: Sto
     receipt = unbegun_receipt(_PLACEHOLDER, Cause(stop.source, stop.reason, stop.mode))
     found = await db.fetch(
         f"UPDATE quiesce_fleet_runs SET state = 'ended', reason = 'cancelled', stop = $2, ended = {NOW},"
-        " detail = convert_to(replace($3, $4, id), 'UTF8') WHERE id = ANY($1) AND state = 'queued'"
-        f" RETURNING {ALL}",
+        f" detail = convert_to(replace($3, $4, id), 'UTF8') WHERE id IN ({_locked('queued')}) RETURNING {ALL}",
         list(run_ids), stop.mode.value, msgspec.json.encode(receipt).decode(), _PLACEHOLDER,
     )  # fmt: skip
     if found:

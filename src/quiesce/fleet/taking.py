@@ -26,19 +26,24 @@ class ServedAgent(NamedTuple):
     share: Share = Share()
 
 
+class RowLocked(Exception):
+    """A run that could be taken is locked by another transaction, for a moment."""
+
+
 async def take(
     db: Any, engine: Engine, agents: Mapping[str, ServedAgent], most: int, worker: uuid.UUID, *, lease: float
 ) -> list[FleetRun]:
     """Take runs from the queue, and those whose worker does not renew them. The jobs of ended runs are deleted.
 
-    A run that waits for the share of another one stays in the
-    queue, and its job is given out again after `lease` seconds.
+    A run that waits for the share of another one stays in the queue, and its job is given out again after `lease`
+    seconds. Raises `RowLocked` when a run is being stopped or ended.
     """
     await freeze_table.hold(db)
     queues = [queue_name(name, version) for name, served in agents.items() for version in ("", served.version)]
     jobs = {job.run_id: job for job in await engine.take(db, queues, most, worker, lease)}
     if not jobs:
         return []
+    await _lock(db, list(jobs))
     for waiting in await _held_back(db, engine, list(jobs), agents):
         del jobs[waiting]
     taken = await db.fetch(
@@ -54,6 +59,18 @@ async def take(
     if runs:
         await notify_changed(db, *(run.id for run in runs))
     return runs
+
+
+async def _lock(db: Any, run_ids: Sequence[str]) -> None:
+    """Lock the rows of runs that may be taken. Raises `RowLocked` instead of waiting.
+
+    A stop locks the run's row first and its job after it, so that waiting for the row here, with the job locked, would
+    be a deadlock.
+    """
+    text = "SELECT id FROM quiesce_fleet_runs WHERE id = ANY($1) AND state IN ('queued', 'running')"
+    locked = await db.fetch(f"{text} FOR UPDATE SKIP LOCKED", run_ids)
+    if len(locked) < len(await db.fetch(text, run_ids)):
+        raise RowLocked
 
 
 async def _held_back(db: Any, engine: Engine, run_ids: Sequence[str], agents: Mapping[str, ServedAgent]) -> list[str]:
