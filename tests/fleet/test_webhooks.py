@@ -271,6 +271,9 @@ def test_webhooks_in_the_terminal(
     listed = capsys.readouterr().out
     assert "https://example.com/hook  run.lost  agent teller  0 delivered, 0 waiting, 0 given up" in listed
     assert "whsec_" not in listed
+    assert main(["webhook", "list", "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["url"], shown["waiting"], "secret" in shown) == ("https://example.com/hook", 0, False)
     assert main(["webhook", "remove", listed.split()[0]]) == 0
     assert main(["webhook", "remove", listed.split()[0]]) == 1
     for wrong in (["file:///etc/passwd"], ["https://example.com", "--event", "run.begun"]):
