@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
+import asyncpg
 import pytest
 
 from quiesce import Agent
@@ -25,6 +26,41 @@ def fleet_postgres() -> Iterator[Postgres]:
     server.close()
 
 
+class Databases:
+    """Databases for one test after the other: one whose test has passed is emptied, and used again."""
+
+    def __init__(self, server: Postgres) -> None:
+        self._server = server
+        self._free: list[str] = []
+
+    @contextmanager
+    def one(self) -> Iterator[str]:
+        url = self._free.pop() if self._free else self._server.new_database()
+        yield url
+        asyncio.run(self._empty(url))
+        self._free.append(url)
+
+    async def _empty(self, url: str) -> None:
+        connection = await asyncpg.connect(url)
+        found = await connection.fetch("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")
+        tables = [row[0] for row in found if "schema" not in row[0] and "migration" not in row[0]]
+        if tables:
+            await connection.execute(f"TRUNCATE {', '.join(tables)}")
+        await connection.close()
+
+
+@pytest.fixture(scope="session")
+def fleet_databases(fleet_postgres: Postgres) -> Databases:
+    return Databases(fleet_postgres)
+
+
+@pytest.fixture
+def fleet_url(fleet_databases: Databases) -> Iterator[str]:
+    """A database without runs."""
+    with fleet_databases.one() as url:
+        yield url
+
+
 class FleetUnderTest:
     """A client, and workers in the same loop, each with a store of its own as in another process."""
 
@@ -33,16 +69,19 @@ class FleetUnderTest:
         self.fleet = fleet
 
     @asynccontextmanager
-    async def worker(self, *agents: Agent, **settings: Any) -> AsyncIterator[Worker]:
+    async def worker(self, *agents: Agent, hurry: bool = False, **settings: Any) -> AsyncIterator[Worker]:
+        """A worker for the block. With `hurry` its drain stops the runs at once, and waits for them."""
         settings.setdefault("lease", 2.0)
-        settings.setdefault("drain", 1.0)
+        settings.setdefault("drain", 30.0 if hurry else 1.0)
         worker = Worker(*agents, store=self.url, settings=WorkerSettings(**settings))
         worker.store = PostgresStore(self.url)  # type: ignore[misc]
-        stop = asyncio.Event()
-        task = asyncio.create_task(worker.run(stop))
+        stop, hurried = asyncio.Event(), asyncio.Event()
+        task = asyncio.create_task(worker.run(stop, hurried))
         try:
             yield worker
         finally:
+            if hurry:
+                hurried.set()
             stop.set()
             await task
 
@@ -67,9 +106,8 @@ class FleetUnderTest:
         raise AssertionError(f"no {kind}")
 
 
-def with_fleet(postgres: Postgres, test: Callable[[FleetUnderTest], Awaitable[None]]) -> None:
-    """Run a test with a fleet of its own in a new database."""
-    url = postgres.new_database()
+def with_fleet(url: str, test: Callable[[FleetUnderTest], Awaitable[None]]) -> None:
+    """Run a test with a fleet of its own in a database."""
 
     async def main() -> None:
         store = PostgresStore(url)
@@ -83,5 +121,5 @@ def with_fleet(postgres: Postgres, test: Callable[[FleetUnderTest], Awaitable[No
 
 
 @pytest.fixture
-def run_fleet(fleet_postgres: Postgres) -> Callable[[Callable[[FleetUnderTest], Awaitable[None]]], None]:
-    return lambda test: with_fleet(fleet_postgres, test)
+def run_fleet(fleet_url: str) -> Callable[[Callable[[FleetUnderTest], Awaitable[None]]], None]:
+    return lambda test: with_fleet(fleet_url, test)

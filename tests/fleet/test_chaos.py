@@ -23,7 +23,7 @@ def programme(tmp_path: Path, **options: Any) -> None:
             await chaos.check(await chaos.run())
             print(dict(chaos.done))
 
-        with_fleet(postgres, test)
+        with_fleet(postgres.new_database(), test)
     finally:
         postgres.close()
 

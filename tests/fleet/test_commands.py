@@ -14,7 +14,6 @@ from quiesce.cli import main
 from quiesce.fleet import Fleet
 from quiesce.sessions.stores.postgres import PostgresStore
 
-from ..sessions.conftest import Postgres
 from .processes import WorkerProcess
 
 pytestmark = pytest.mark.promise("P1", "P8")
@@ -36,9 +35,9 @@ def in_fleet(url: str, prompts: list[str]) -> list[str]:
 
 
 def test_the_commands_work_against_the_store(
-    fleet_postgres: Postgres, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    fleet_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    url = fleet_postgres.new_database()
+    url = fleet_url
     monkeypatch.setenv("QUIESCE_STORE", url)
     assert main(["workers"]) == 0
     assert capsys.readouterr().out == "No workers.\n"

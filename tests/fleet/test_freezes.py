@@ -19,7 +19,6 @@ from quiesce.models.scripted import Say, ScriptedModel, Stall
 from quiesce.sessions.journal.rows import encode
 
 from ..server.support import start
-from ..sessions.conftest import Postgres
 from .conftest import FleetUnderTest
 from .test_replicas import replicas
 
@@ -78,46 +77,38 @@ def test_a_freeze_stops_what_runs_and_what_is_queued_and_refuses_new_runs(run_fl
     run_fleet(test)
 
 
-def test_a_start_that_commits_before_the_freeze_is_stopped_by_it(run_fleet: Any) -> None:
+def test_a_run_is_stopped_by_the_freeze_or_refused_in_every_order(run_fleet: Any) -> None:
     async def test(fleet: FleetUnderTest) -> None:
-        database = fleet.fleet._database
-        async with database.transaction() as db:  # a start that has seen no freeze
+        database, freezes = fleet.fleet._database, fleet.fleet.freezes
+
+        async with database.transaction() as db:  # a start that has seen no freeze, and commits before it
             await freeze_table.hold(db)
             await freeze_table.check(db, "agent")
-            freezing = asyncio.create_task(fleet.fleet.freezes.freeze(by="ann", reason="stop it"))
+            freezing = asyncio.create_task(freezes.freeze(by="ann", reason="stop it"))
             await waits_for_lock(fleet.fleet)
             run = await run_table.insert(db, database.engine, request())
         made, stopped = await freezing
         assert (made.agent, stopped) == ("", [run.id])
         assert (await fleet.rest(run.id)).reason == "cancelled"
+        await freezes.release(by="ann")
 
-    run_fleet(test)
-
-
-def test_a_start_that_waits_for_the_freeze_is_refused(run_fleet: Any) -> None:
-    async def test(fleet: FleetUnderTest) -> None:
-        async with fleet.fleet._database.transaction() as db:
+        async with database.transaction() as db:  # a start that waits for the freeze
             await freeze_table.insert(db, "", "ann", "stop it")
             starting = asyncio.create_task(fleet.submit())
             await waits_for_lock(fleet.fleet)
         with pytest.raises(AgentFrozen, match="All agents are frozen by ann: stop it"):
             await starting
-        assert await fleet.fleet.runs() == []
+        assert [each.id for each in await fleet.fleet.runs()] == [run.id]
+        await freezes.release(by="ann")
 
-    run_fleet(test)
-
-
-def test_a_run_that_is_taken_before_the_freeze_gets_its_stop(run_fleet: Any) -> None:
-    async def test(fleet: FleetUnderTest) -> None:
-        run = await fleet.submit()
-        database = fleet.fleet._database
-        async with database.transaction() as db:
+        queued = await fleet.submit()
+        async with database.transaction() as db:  # a worker that takes a run before the freeze
             (taken,) = await take(db, database.engine, {"agent": ServedAgent()}, 1, uuid.uuid4(), lease=1.0)
-            freezing = asyncio.create_task(fleet.fleet.freezes.freeze("agent", by="ann", reason="stop it"))
+            freezing = asyncio.create_task(freezes.freeze("agent", by="ann", reason="stop it"))
             await waits_for_lock(fleet.fleet)
         _, stopped = await freezing
-        assert (taken.id, stopped) == (run.id, [run.id])
-        found = await fleet.fleet.find(run.id)
+        assert (taken.id, stopped) == (queued.id, [queued.id])
+        found = await fleet.fleet.find(queued.id)
         assert found is not None
         assert (found.state, found.stop) == ("running", "now")
 
@@ -127,7 +118,7 @@ def test_a_run_that_is_taken_before_the_freeze_gets_its_stop(run_fleet: Any) -> 
 def test_a_queued_run_of_a_frozen_agent_does_not_start_and_a_drained_one_does_not_go_on(run_fleet: Any) -> None:
     async def test(fleet: FleetUnderTest) -> None:
         database = fleet.fleet._database
-        async with fleet.worker(endless()):
+        async with fleet.worker(endless(), hurry=True):
             drained = await fleet.submit()
             await fleet.until(drained.id, "text")
             async with database.transaction() as db:  # the row alone: no stop reaches the run
@@ -144,9 +135,9 @@ def test_a_queued_run_of_a_frozen_agent_does_not_start_and_a_drained_one_does_no
 
 
 def test_every_replica_refuses_and_says_who_and_why(
-    fleet_postgres: Postgres, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    fleet_url: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    url = fleet_postgres.new_database()
+    url = fleet_url
     monkeypatch.setenv("QUIESCE_STORE", url)
     with replicas(url, endless()) as (one, other), one.client() as here, other.client() as there:
         waiting = start(here, "Later")

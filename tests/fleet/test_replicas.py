@@ -18,7 +18,6 @@ from quiesce.server import Settings, create_app
 from quiesce.sessions.stores.postgres import PostgresStore
 
 from ..server.support import Served, endless, frames, read_events, serving, start, wait_for_text
-from ..sessions.conftest import Postgres
 
 pytestmark = pytest.mark.promise("P1", "P8")
 
@@ -67,8 +66,8 @@ def replicas(url: str, *agents: Agent) -> Iterator[tuple[Served, Served]]:
         yield one, other
 
 
-def test_a_run_is_read_and_stopped_from_the_other_replica(fleet_postgres: Postgres) -> None:
-    url = fleet_postgres.new_database()
+def test_a_run_is_read_and_stopped_from_the_other_replica(fleet_url: str) -> None:
+    url = fleet_url
     agent = endless()
     with replicas(url, agent) as (one, other), one.client() as here, other.client() as there:
         waiting = start(here, "Later")
@@ -103,8 +102,8 @@ def frames_of(response: httpx2.Response) -> Iterator[tuple[str, Any]]:
     return ((kind, data) for _, kind, data in frames(lines))
 
 
-def test_an_approval_and_an_idempotency_key_hold_at_every_replica(fleet_postgres: Postgres) -> None:
-    url = fleet_postgres.new_database()
+def test_an_approval_and_an_idempotency_key_hold_at_every_replica(fleet_url: str) -> None:
+    url = fleet_url
     agent = payer()
     with (
         replicas(url, agent) as (one, other),

@@ -28,7 +28,7 @@ def ending(instructions: str) -> Agent:
 
 async def drained(fleet: FleetUnderTest, session: str = "ann/s") -> str:
     """The run that goes on with one whose worker, with version one, was drained."""
-    async with fleet.worker(endless("one")):
+    async with fleet.worker(endless("one"), hurry=True):
         run = await fleet.submit(session=session)
         await fleet.until(run.id, "text")
     ended = await fleet.rest(run.id)

@@ -25,7 +25,6 @@ from quiesce.fleet.taking import ServedAgent, take
 from quiesce.fleet.webhooks import WebhookSender, signature
 from quiesce.models.scripted import Call, ScriptedModel
 
-from ..sessions.conftest import Postgres
 from .conftest import FleetUnderTest
 
 pytestmark = pytest.mark.promise("P4", "P9")
@@ -261,9 +260,9 @@ def test_a_slow_receiver_holds_up_no_other_and_one_that_is_gone_gets_no_more(
 
 
 def test_webhooks_in_the_terminal(
-    fleet_postgres: Postgres, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    fleet_url: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("QUIESCE_STORE", fleet_postgres.new_database())
+    monkeypatch.setenv("QUIESCE_STORE", fleet_url)
     assert main(["webhook", "list"]) == 0
     assert main(["webhook", "add", "https://example.com/hook", "--event", "run.lost", "--agent", "teller"]) == 0
     said = capsys.readouterr().out
@@ -272,6 +271,9 @@ def test_webhooks_in_the_terminal(
     listed = capsys.readouterr().out
     assert "https://example.com/hook  run.lost  agent teller  0 delivered, 0 waiting, 0 given up" in listed
     assert "whsec_" not in listed
+    assert main(["webhook", "list", "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["url"], shown["waiting"], "secret" in shown) == ("https://example.com/hook", 0, False)
     assert main(["webhook", "remove", listed.split()[0]]) == 0
     assert main(["webhook", "remove", listed.split()[0]]) == 1
     for wrong in (["file:///etc/passwd"], ["https://example.com", "--event", "run.begun"]):

@@ -39,6 +39,7 @@ ROUTES = [
     ("GET", "/audit", None),
     ("GET", "/usage", None),
     ("GET", "/agents", None),
+    ("GET", "/fleet", None),
 ]
 
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
+from .json_lines import add_option, print_line
 from .main import Subparsers
 from .remote import add_store_option
 from .sanitize import clean
@@ -38,6 +41,7 @@ def add_parser(subparsers: Subparsers) -> None:
     remove.set_defaults(run=run_remove)
     for each in (add, show, remove):
         add_store_option(each, only=True)
+        add_option(each, "the webhooks")
 
 
 def run_add(options: argparse.Namespace) -> int:
@@ -48,6 +52,9 @@ def run_add(options: argparse.Namespace) -> int:
         made = await fleet.webhooks.add(
             options.address, events=options.event, owner=options.owner, agent=options.agent, private=options.private
         )
+        if options.json:
+            print_line(made)
+            return 0
         print(f"{made.id}  {', '.join(made.events)}\nsecret: {made.secret}")
         return 0
 
@@ -61,8 +68,14 @@ def run_list(options: argparse.Namespace) -> int:
     async def show(fleet: Fleet) -> int:
         found = await fleet.webhooks.list()
         for webhook, counts in found:
-            print(clean(_line(webhook, counts)))
-        print("" if found else "No webhooks.\n", end="")
+            if options.json:
+                shown = structs.asdict(webhook)
+                del shown["secret"]
+                print_line({**shown, **counts._asdict()})
+            else:
+                print(clean(_line(webhook, counts)))
+        if not found and not options.json:
+            print("No webhooks.")
         return 0
 
     return in_fleet(options, show)
@@ -74,7 +87,10 @@ def run_remove(options: argparse.Namespace) -> int:
 
     async def remove(fleet: Fleet) -> int:
         removed = await fleet.webhooks.remove(options.webhook)
-        print("Removed." if removed else "There is no such webhook.")
+        if options.json:
+            print_line({"id": options.webhook, "removed": removed})
+        else:
+            print("Removed." if removed else "There is no such webhook.")
         return 0 if removed else 1
 
     return in_fleet(options, remove)

@@ -7,6 +7,7 @@ when it ends, what it has used takes the place of the share. So the sum of all s
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from decimal import Decimal
 from typing import Any, Final, NamedTuple
 
@@ -78,13 +79,20 @@ class Share(NamedTuple):
     cost: Decimal | None = None
 
 
-async def applying(db: Any, owner: str, agent: str, *, lock: bool = True) -> list[Cap]:
+async def lock(db: Any, owners: Iterable[str]) -> bool:
+    """Lock the caps of these owners, and those of all, until the transaction has ended. Whether there are any.
+
+    One statement for all runs of a transaction, in the order of the rows: one after the other would be a deadlock with
+    a transaction that has the same runs in another order.
+    """
+    text = "SELECT 1 FROM quiesce_fleet_caps WHERE owner = ANY($1) ORDER BY owner, agent FOR UPDATE"
+    return bool(await db.fetch(text, list({"", EACH, *owners})))
+
+
+async def applying(db: Any, owner: str, agent: str) -> list[Cap]:
     """The caps that a run counts for. Where one names the owner, that for each owner does not apply."""
-    found = await db.fetch(
-        f"SELECT {_ALL} FROM quiesce_fleet_caps WHERE owner IN ('', '{EACH}', $1) AND agent IN ('', $2)"
-        f" ORDER BY owner, agent{' FOR UPDATE' if lock else ''}",
-        owner, agent,
-    )  # fmt: skip
+    text = f"SELECT {_ALL} FROM quiesce_fleet_caps WHERE owner IN ('', '{EACH}', $1) AND agent IN ('', $2)"
+    found = await db.fetch(f"{text} ORDER BY owner, agent", owner, agent)
     caps = [Cap(*row) for row in found]
     named = {cap.agent for cap in caps if cap.owner not in ("", EACH)}
     return [cap for cap in caps if cap.owner != EACH or cap.agent not in named]
@@ -111,7 +119,7 @@ async def check(db: Any, owner: str, agent: str, most_runs: int | None = None) -
 
     `most_runs` is a cap for each owner that the caller brings.
     """
-    caps = await applying(db, owner, agent)
+    caps = await applying(db, owner, agent) if await lock(db, (owner,)) else []
     if most_runs is not None:
         await db.execute("SELECT pg_advisory_xact_lock(hashtextextended($1, 19))", owner)
         caps.append(Cap(EACH, runs=most_runs))
@@ -139,7 +147,7 @@ def _spent(cap: Cap, used: CapUse) -> CapReached | None:
 
 
 async def reserve(db: Any, run: FleetRun, wanted: Share) -> Share | CapReached | None:
-    """Reserve the share of a queued run, at most what its agent allows it.
+    """Reserve the share of a queued run, at most what its agent allows it. The caps are locked.
 
     None when all that is left is reserved by runs that have not ended: it may be tried again. A `CapReached` when
     nothing is left today.

@@ -43,5 +43,5 @@ class Caps:
     async def of(self, owner: str, agent: str) -> builtins.list[tuple[Cap, CapUse]]:
         """The caps that a run of this owner and agent counts for, and what is used of them."""
         async with self._database.connection() as db:
-            found = await cap_table.applying(db, owner, agent, lock=False)
+            found = await cap_table.applying(db, owner, agent)
             return [(cap, await cap_table.use(db, cap, owner)) for cap in found]

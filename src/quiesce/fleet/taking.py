@@ -78,13 +78,10 @@ async def _held_back(db: Any, engine: Engine, run_ids: Sequence[str], agents: Ma
     for run_id, freeze in await freeze_table.frozen_runs(db, run_ids):  # queued by a replica of an older version
         ended = await run_table.stop_queued(db, engine, [run_id], freeze_table.stop_of(freeze))
         await webhook_table.record(db, ended)
-    found = await db.fetch(
-        f"SELECT {ALL} FROM quiesce_fleet_runs WHERE id = ANY($1) AND state = 'queued'"
-        " AND EXISTS (SELECT 1 FROM quiesce_fleet_caps) ORDER BY created, id",
-        list(run_ids),
-    )  # fmt: skip
+    text = f"SELECT {ALL} FROM quiesce_fleet_runs WHERE id = ANY($1) AND state = 'queued' ORDER BY created, id"
+    queued = [fleet_run(row) for row in await db.fetch(text, list(run_ids))]
     waiting: list[str] = []
-    for run in map(fleet_run, found):
+    for run in queued if await cap_table.lock(db, (run.owner for run in queued)) else ():
         match await cap_table.reserve(db, run, agents[run.agent].share):
             case None:
                 waiting.append(run.id)
