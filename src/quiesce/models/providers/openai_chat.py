@@ -52,6 +52,7 @@ class OpenAIChat(PlainModel):
         address = base_url or address_of(self.server)
         self.tokenizer = vocabulary_of(model, self.server, address)
         super().__init__(model, api_key=key, base_url=address, label=self.server.label, **options)
+        self.is_deployment: Final = self.server is SERVERS["azure"]
         self.supports_prefill: Final = self.server.prefill is not None
         self.after_hang_up: Final = self.server.after_hang_up
         self._headers: Final = openai_headers(key, self.extra_headers, own=self.server.key == SERVERS["openai"].key)
