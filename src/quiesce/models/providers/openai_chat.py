@@ -68,8 +68,8 @@ class OpenAIChat(PlainModel):
         return self.base_url
 
     async def _send(self, request: ModelRequest) -> httpx2.Response:
-        url = f"{await self._address()}/chat/completions"
-        return await self._post(url, encode(self.body(request, encoded=True)), self._headers)
+        content = encode(self.body(request, encoded=True))  # before the address: a local server is started for that
+        return await self._post(f"{await self._address()}/chat/completions", content, self._headers)
 
     async def lookup_usage(self, request_id: str) -> UsageDelta | None:
         """The usage of a request that was cut; None when the server has no record yet. For OpenRouter."""
