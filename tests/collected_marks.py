@@ -1,14 +1,35 @@
-"""A pytest plugin that prints each collected test with the promises and cases that it names.
+"""A pytest plugin: the collected tests, each with the promises and cases that it names, before any is deselected.
 
-A mark on a test takes the place of its module's: it says what this test proves.
+A mark on a test takes the place of its module's: it says what this test proves. As a plugin of its own
+(`-p tests.collected_marks --collect-only`) it prints them.
 """
+
+from pathlib import Path
 
 import pytest
 
+LINES: pytest.StashKey[list[str]] = pytest.StashKey()
+HERE = Path(__file__).parent
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    config.stash[LINES] = [line_of(item) for item in items]
+
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    for item in session.items:
-        closest = item.get_closest_marker("promise")
-        promises = " ".join(sorted(set(closest.args if closest else ())))
-        cases = " ".join(sorted({name for mark in item.iter_markers("case") for name in mark.args}))
-        print(f"marks\t{item.nodeid}\t{promises}\t{cases}".replace("\n", " "))
+    if "tests.collected_marks" in session.config.option.plugins:
+        print(*session.config.stash[LINES], sep="\n")
+
+
+def line_of(item: pytest.Item) -> str:
+    closest = item.get_closest_marker("promise")
+    promises = " ".join(sorted(set(closest.args if closest else ())))
+    cases = " ".join(sorted({name for mark in item.iter_markers("case") for name in mark.args}))
+    return f"marks\t{item.nodeid}\t{promises}\t{cases}".replace("\n", " ")
+
+
+def all_lines(config: pytest.Config) -> list[str] | None:
+    """The lines of all tests; None when this session has collected only some of them."""
+    whole = [Path(config.rootpath, argument).resolve() for argument in config.args] == [HERE]
+    return config.stash.get(LINES, None) if whole and not config.getoption("lf", False) else None

@@ -26,6 +26,8 @@ from quiesce._threads.background_loop import close_portals
 from quiesce.processes.supervised import fork_server
 from quiesce.tools.worker.pool import pool
 
+from . import collected_marks
+
 LOOPS = ("asyncio", "uvloop")
 # How long what a test began may take to end by itself: a thread that has delivered its result is about to.
 SETTLING_TIME = 5.0
@@ -33,6 +35,8 @@ SETTLING_TIME = 5.0
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "leaves(*kinds): what this test leaves behind on purpose")
+    if not config.pluginmanager.is_registered(collected_marks):
+        config.pluginmanager.register(collected_marks)
     # A shell that runs this in the background has it ignore Ctrl-C, and with it the programs that tests press it for.
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cases import CASES, LATER
+from tests.collected_marks import all_lines
 from tests.promises import PLANNED, PROMISES
 
 HERE = Path(__file__).parent
@@ -37,8 +38,13 @@ class Collected:
 
 
 @pytest.fixture(scope="module")
-def collected() -> Collected:
+def collected(request: pytest.FixtureRequest) -> Collected:
     """All tests, the long ones too, as pytest itself collects them."""
+    lines = all_lines(request.config)
+    return Collected(lines if lines is not None else _collect())
+
+
+def _collect() -> list[str]:
     command = [
         sys.executable,
         "-m",
@@ -55,7 +61,7 @@ def collected() -> Collected:
         command, check=False, capture_output=True, text=True, cwd=HERE.parent, env=_environment(), timeout=110
     )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    return Collected([line for line in done.stdout.splitlines() if line.startswith("marks\t")])
+    return [line for line in done.stdout.splitlines() if line.startswith("marks\t")]
 
 
 def _environment() -> dict[str, str]:
