@@ -60,6 +60,7 @@ from .limit_checks import (
     within_limits,
 )
 from .output import OutputMismatch
+from .pending_answers import announce_answers
 from .requests import build_request, read_through
 from .start import begin
 from .state import RunState
@@ -108,6 +109,9 @@ async def wait_for_conversation(state: RunState) -> Phase | None:
 async def announce_start(state: RunState) -> Phase | None:
     """Announce the prompt, which is in the conversation already. A turn with pending approvals goes on where it was."""
     state.events.push(RunStarted(state.run_id, state.config.agent, state.claim.context.task))
+    waited = state.claim.waiting_turn
+    if waited is not None:
+        announce_answers(state, waited.interrupts, state.claim.input.answers or {})
     if state.claim.prompt is not None:
         await announce(state, state.claim.prompt)
     if state.config.hooks.wanting(BeforeRun):

@@ -13,9 +13,8 @@ from starlette.datastructures import MutableHeaders
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
-from starlette.responses import FileResponse, Response
+from starlette.responses import Response
 from starlette.routing import BaseRoute, Mount, Route
-from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..agent import AnyAgent
@@ -32,6 +31,7 @@ from .problems import HANDLERS
 from .services import Services
 from .settings import Settings
 from .sole_server import sole_server
+from .static_files import ConsoleFiles
 
 if TYPE_CHECKING:
     from .fleet_service import FleetService
@@ -170,10 +170,12 @@ def _console() -> list[BaseRoute]:
     if not page.exists():
         return []
 
-    async def console(_: Request) -> Response:
-        return FileResponse(page, headers={"Cache-Control": "no-cache"})
+    files = ConsoleFiles(directory=STATIC)
 
-    return [Route("/", console, methods=["GET"]), Mount("/static", StaticFiles(directory=STATIC))]
+    async def console(request: Request) -> Response:
+        return files.page(page.name, request.scope)
+
+    return [Route("/", console, methods=["GET"]), Mount("/static", files)]
 
 
 class _SafeHeaders:
