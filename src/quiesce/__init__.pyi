@@ -50,10 +50,12 @@ from .interrupts import Deny as Deny
 from .interrupts import Interrupt as Interrupt
 from .limits import Limits as Limits
 from .mcp import MCPServer as MCPServer
+from .messages import Audio as Audio
 from .messages import Document as Document
 from .messages import Image as Image
 from .messages import Text as Text
 from .messages import UserMessage as UserMessage
+from .messages import Video as Video
 from .middleware import CachePrompt as CachePrompt
 from .middleware import ConcurrencyLimit as ConcurrencyLimit
 from .middleware import FallbackModels as FallbackModels

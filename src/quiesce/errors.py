@@ -107,7 +107,7 @@ class InvalidPrompt(ConfigurationError, TypeError):
         super().__init__(
             why or f"A prompt cannot be a {type(prompt).__name__}.",
             kept="The conversation is unchanged.",
-            todo="Pass a string, a UserMessage, or a list of Text, Image and Document parts.",
+            todo="Pass a string, a UserMessage, or a list of Text, Image, Document, Audio and Video parts.",
         )
 
 

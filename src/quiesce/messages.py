@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
 
@@ -42,20 +42,38 @@ class Reasoning(Struct, frozen=True, tag="reasoning"):
 
 
 class Image(Struct, frozen=True, tag="image"):
-    """A picture, as bytes or by address."""
+    """A picture: as bytes, by address, or by the id of a file that was uploaded to the provider.
+
+    `detail` is how closely OpenAI's models look at it; other providers have no such choice.
+    """
 
     media_type: str = "image/png"
     data: bytes | None = None
     url: str | None = None
+    file_id: str | None = None
+    detail: Literal["auto", "low", "high", "original"] | None = None
 
 
 class Document(Struct, frozen=True, tag="document"):
-    """A file for the model to read, as bytes or by address."""
+    """A file for the model to read: as bytes, by address, or by the id of a file that was uploaded to the provider."""
 
     media_type: str = "application/pdf"
     data: bytes | None = None
     url: str | None = None
     name: str | None = None
+    file_id: str | None = None
+
+
+class Audio(Document, frozen=True, tag="audio"):
+    """Speech or music for the model to hear."""
+
+    media_type: str = "audio/wav"
+
+
+class Video(Document, frozen=True, tag="video"):
+    """A film for the model to watch."""
+
+    media_type: str = "video/mp4"
 
 
 class ToolCall(Struct, frozen=True, tag="tool_call"):
@@ -86,7 +104,7 @@ class CutNote(Struct, frozen=True, tag="cut_note"):
     text: str
 
 
-ResultContent: TypeAlias = Text | Image | Document
+ResultContent: TypeAlias = Text | Image | Document | Audio | Video
 
 
 class ToolResult(Struct, frozen=True, tag="tool_result"):
@@ -108,7 +126,7 @@ class ToolResult(Struct, frozen=True, tag="tool_result"):
         return "\n".join(part.text for part in self.content if isinstance(part, Text))
 
 
-UserContent: TypeAlias = Text | Image | Document
+UserContent: TypeAlias = Text | Image | Document | Audio | Video
 AssistantContent: TypeAlias = Text | Reasoning | ToolCall | CutNote | ProviderPart
 
 

@@ -14,10 +14,11 @@ from pathlib import Path
 
 import httpx2
 import pytest
+from pydantic import BaseModel
 
-from quiesce import Agent
+from quiesce import Agent, tool
 from quiesce.conversation.validity import faults
-from quiesce.errors import ConfigurationError, ModelError
+from quiesce.errors import ConfigurationError, ModelError, RequestRejected
 from quiesce.events import AnswerStart, Event, TextDelta
 from quiesce.models.providers.local import (
     WEIGHTS,
@@ -152,7 +153,6 @@ def test_a_hundred_stops_of_a_real_server() -> None:
 @needs_llamacpp
 @pytest.mark.usefixtures("weights")
 def test_structured_output_of_a_real_model() -> None:
-    from pydantic import BaseModel
 
     class City(BaseModel):
         name: str
@@ -286,3 +286,17 @@ def test_a_stop_does_not_wait_for_the_fetching(tmp_path: Path, monkeypatch: pyte
 def test_a_local_model_that_does_not_exist() -> None:
     with pytest.raises(ConfigurationError, match="smollm2"):
         Local("gpt-9")
+
+
+@tool
+def weather(city: str) -> str:
+    """The weather in a city."""
+    return f"Sunny in {city}"
+
+
+@needs_llamacpp
+@pytest.mark.promise("P4")
+def test_a_call_that_must_be_made_is_refused_in_words() -> None:
+    """The template of this model has no tools: llama.cpp would ignore the choice, and the answer be any text."""
+    with pytest.raises(RequestRejected, match="The local model has no tool_choice='required'"):
+        Agent(Local(), tools=[weather], tool_choice="required")("What is the weather in Paris?")

@@ -154,6 +154,7 @@ class RequestBill:
         return entry
 
     def _received(self, answer: AnswerBuilder, *, bill_goes_on: bool) -> ReceivedAnswer:
+        self.terms.estimator.served_by(answer.model)
         received = ReceivedAnswer(
             report=answer.usage,
             blocks=answer.blocks(),

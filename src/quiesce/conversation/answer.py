@@ -66,6 +66,8 @@ class AnswerBuilder:
         self.detail = ""
         """What the provider says about the end of its answer."""
         self.request_id: str | None = None
+        self.model: str | None = None
+        """The model that answers, by the provider's name for it."""
         self.usage: UsageDelta | None = None
         self._reported_at: list[int] = []
         self._length = 0
@@ -171,6 +173,7 @@ class AnswerBuilder:
 
     def _answer_start(self, delta: AnswerStart) -> Delta:
         self.request_id = delta.request_id or self.request_id
+        self.model = delta.model or self.model
         return delta
 
     def _reasoning(self, delta: ReasoningDelta) -> Delta:

@@ -111,9 +111,9 @@ def _content_faults(index: int, content: tuple[object, ...], allowed: tuple[type
             case Reasoning(text):
                 if not encodes(text):
                     yield f"message {index}: reasoning that cannot be encoded"
-            case Image(_, data, url) | Document(_, data, url):
-                if not data and not url:
-                    yield f"message {index}: an attachment with neither data nor url"
+            case Image(_, data, url, file_id=file_id) | Document(_, data, url, file_id=file_id):
+                if not data and not url and not file_id:
+                    yield f"message {index}: an attachment with neither data nor url nor file_id"
             case _:
                 pass
 

@@ -32,6 +32,7 @@ class Settings(TypedDict, total=False):
     effort               how long the model thinks; a request is refused, before it is sent, where the model has no such
     cache                prompt caching: on or off, or how long ("5m", "1h")
     service_tier         how fast, and at what price, a request is served
+    top_logprobs         how likely each token was, with so many others: in the answer's `ProviderPart`
     """
 
     temperature: float
@@ -41,6 +42,7 @@ class Settings(TypedDict, total=False):
     effort: Effort
     cache: CachePolicy
     service_tier: Literal["auto", "default", "flex", "priority"]
+    top_logprobs: int
 
 
 # What the providers call thinking, in settings and bodies.

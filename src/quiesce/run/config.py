@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from msgspec import Struct, field
@@ -85,8 +84,9 @@ def open_estimator(model: Model, calibration: Calibration | None = None) -> Usag
     return UsageEstimator(
         model.name,
         tokenizer=getattr(model, "tokenizer", None),
-        price=model.price or partial(published_price, model.name),
+        price=model.price or published_price,
         calibration=calibration,
+        is_deployment=getattr(model, "is_deployment", False),
     )
 
 

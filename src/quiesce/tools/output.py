@@ -89,8 +89,8 @@ def _is_content(parts: Sequence[Any]) -> bool:
 
 
 def _attachment(value: Image | Document) -> Image | Document:
-    if not value.data and not value.url:
-        raise ValueError("an attachment with neither data nor url")
+    if not value.data and not value.url and not value.file_id:
+        raise ValueError("an attachment with neither data nor url nor file_id")
     return exact(value, type(value))
 
 

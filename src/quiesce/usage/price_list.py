@@ -20,6 +20,7 @@ _PROVIDERS: Final = {
     "xai": "x-ai",
     "moonshot": "moonshotai",
     "openai-responses": "openai",
+    "xai-responses": "x-ai",
 }
 _SOLD: Final = re.compile(r"[\d-]")
 # Servers that send no bill, although others sell the same models.

@@ -135,6 +135,7 @@ class Anthropic(PlainModel):
         if cache is not None:
             _mark(body, cache)
         tier = one_of(settings, "service_tier", "Anthropic", _TIERS)
+        one_of(settings, "top_logprobs", "Anthropic", ())
         asked = claude_effort(settings, self.model, "Anthropic") | ({"service_tier": tier} if tier else {})
         server_tools = self.server_tools(request.server_tools)
         whole = convert.merged(body, server_tools, asked, settings, self.extra_body)
@@ -173,7 +174,8 @@ class _AnthropicFormat(MessageFormat):
         if part.data is not None and convert.is_text(part.media_type):
             source = {"type": "text", "media_type": "text/plain", "data": part.data.decode("utf-8", "replace")}
             return {"type": "document", "source": source, **named}
-        if part.media_type != "application/pdf":
+        convert.refuse_media(part, "Anthropic")
+        if part.media_type != "application/pdf" and part.file_id is None:
             raise convert.not_supported("Anthropic", f"documents of type {part.media_type}")
         return {"type": "document", "source": _source(part), **named}
 
@@ -213,6 +215,8 @@ class _AnthropicFormat(MessageFormat):
 
 
 def _source(part: Image | Document) -> dict[str, Any]:
+    if part.file_id is not None:
+        return {"type": "file", "file_id": part.file_id}
     if part.url is not None:
         return {"type": "url", "url": part.url}
     return {"type": "base64", "media_type": convert.media_type_of(part), "data": convert.base64_of(part.data or b"")}

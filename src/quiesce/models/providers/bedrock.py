@@ -51,6 +51,7 @@ _FORMATS: Final[Mapping[str, str]] = {
     "text/html": "html",
     "text/markdown": "md",
 }
+_MEDIA: Final[Mapping[str, str]] = {"quicktime": "mov", "x-matroska": "mkv", "3gpp": "three_gp", "x-wav": "wav"}
 _NO_NAME: Final = re.compile(r"[^a-zA-Z0-9\-()\[\]]+")
 
 
@@ -194,6 +195,7 @@ class Bedrock(PlainModel):
                 if blocks:
                     blocks.append({"cachePoint": {"type": "default"} | ({} if cache is True else {"ttl": cache})})
         tier = one_of(settings, "service_tier", "Bedrock", ("default", "flex", "priority", "reserved"))
+        one_of(settings, "top_logprobs", "Bedrock", ())
         asked = bedrock_effort(settings, self.model) | ({"serviceTier": {"type": tier}} if tier else {})
         server_tools = self.server_tools(request.server_tools)
         return _with_room(convert.merged(body, server_tools, asked, settings, self.extra_body))
@@ -257,17 +259,16 @@ class _BedrockFormat(MessageFormat):
         return {"text": text}
 
     def image(self, part: Image) -> Block:
-        if part.data is None:
-            raise convert.not_by_address("Bedrock", "image")
-        source = {"bytes": convert.base64_of(part.data)}
+        source = {"bytes": convert.base64_of(convert.bytes_of(part, "Bedrock", "image"))}
         return {"image": {"format": convert.media_type_of(part).rpartition("/")[2], "source": source}}
 
     def document(self, part: Document) -> Block:
-        if part.data is None:
-            raise convert.not_by_address("Bedrock", "document")
+        source = {"bytes": convert.base64_of(convert.bytes_of(part, "Bedrock", "document"))}
+        kind, _, subtype = part.media_type.partition("/")
+        if kind in ("audio", "video"):
+            return {kind: {"format": _MEDIA.get(subtype, subtype), "source": source}}
         name = " ".join(_NO_NAME.sub(" ", part.name or "document").split()) or "document"
-        kind = _FORMATS.get(part.media_type, "txt")
-        return {"document": {"format": kind, "name": name, "source": {"bytes": convert.base64_of(part.data)}}}
+        return {"document": {"format": _FORMATS.get(part.media_type, "txt"), "name": name, "source": source}}
 
     def call(self, call: ToolCall) -> Block:
         return {"toolUse": {"toolUseId": call.id, "name": call.name, "input": call.arguments}}

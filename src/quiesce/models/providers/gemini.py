@@ -44,6 +44,7 @@ _GENERATION: Final = {
     "top_k": "topK",
     "seed": "seed",
     "stop_sequences": "stopSequences",
+    "top_logprobs": "logprobs",
 }
 _TIERS: Final = {"default": "standard", "standard": "standard", "flex": "flex", "priority": "priority"}
 # What Google documents for calls that another model made, in place of the signature that its own calls carry.
@@ -119,6 +120,8 @@ class Gemini(PlainModel):
         """The request as the API wants it."""
         settings, limit = settings_of(request)
         generation = renamed(settings, _GENERATION)
+        if "logprobs" in generation:
+            generation["responseLogprobs"] = True
         if limit is not None:
             generation["maxOutputTokens"] = limit
         if request.output_schema is not None:
@@ -203,7 +206,8 @@ def _schema(schema: dict[str, Any]) -> dict[str, Any]:
 
 def _file(part: Image | Document) -> Block:
     if part.data is None:
-        return {"fileData": {"mimeType": media_type_of(part), "fileUri": part.url}}
+        address = part.url or f"{_ADDRESS}/{part.file_id}"
+        return {"fileData": {"mimeType": media_type_of(part), "fileUri": address}}
     return {"inlineData": {"mimeType": media_type_of(part), "data": base64_of(part.data)}}
 
 

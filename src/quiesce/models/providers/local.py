@@ -30,6 +30,8 @@ from ...cancellation import BoundedShield
 from ...errors import ConfigurationError, MissingExtra, ModelError, UnknownModel
 from ...processes.environment import interpreter_environment
 from ...usage.prices import Price
+from ..base import ModelRequest
+from ..wire.convert import no_tool_choice
 from ..wire.failures import Failures
 from . import local_server
 from .compatible import SERVERS, Server
@@ -94,9 +96,17 @@ class Local(OpenAIChat):
             tokenizer=self.weights.tokenizer,
             prefill={},  # it continues a last message of the model without being asked to
             after_hang_up=_SERVER.after_hang_up,
+            effort=_SERVER.effort,
+            tiers=_SERVER.tiers,
         )
         super().__init__(model, server=server, timeout=timeout, extra_body=extra_body, price=price)
         self.provider = "local"
+
+    def body(self, request: ModelRequest, *, encoded: bool = False) -> dict[str, Any]:
+        """The request. Raises `RequestRejected` for a call that must be made: the model is not shown any tools."""
+        if request.tool_choice not in (None, "auto", "none"):
+            raise no_tool_choice("The local model", request.tool_choice)
+        return super().body(request, encoded=encoded)
 
     async def _address(self) -> str:
         return f"{await address_of_server(self.weights)}/v1"

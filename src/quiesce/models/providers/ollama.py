@@ -84,7 +84,8 @@ class Ollama(PlainModel):
         effort = one_of(settings, "effort", "Ollama", ("none", "low", "medium", "high"))
         if effort is not None:  # only some models have levels
             body["think"] = effort != "none" and (effort if "gpt-oss" in self.model else True)
-        one_of(settings, "service_tier", "Ollama", ())
+        for name in ("service_tier", "top_logprobs"):
+            one_of(settings, name, "Ollama", ())
         cached_anyway(settings, "Ollama")
         self.server_tools(request.server_tools)
         options = convert.renamed(settings, _OPTIONS)
@@ -130,9 +131,7 @@ def _content(content: tuple[UserContent, ...]) -> dict[str, Any]:
             case Text(text):
                 said.append(text)
             case Image():
-                if part.data is None:
-                    raise convert.not_by_address("Ollama", "image")
-                images.append(convert.base64_of(part.data))
+                images.append(convert.base64_of(convert.bytes_of(part, "Ollama", "image")))
             case Document():
                 words = convert.text_of_document(part)
                 if words is None:

@@ -24,6 +24,9 @@ from ..wire.http import PlainModel, WireOptions, headers_in, headers_of
 from ..wire.server_tools import for_chat
 from .compatible import SERVERS, Server, vocabulary_of
 
+# Servers that take films: https://openrouter.ai/docs and https://docs.vllm.ai (multimodal inputs).
+_WITH_VIDEO: Final = frozenset({"openrouter", "vllm"})
+
 
 class OpenAIChat(PlainModel):
     """A model behind OpenAI's Chat Completions, or behind a server that speaks it.
@@ -49,6 +52,7 @@ class OpenAIChat(PlainModel):
         address = base_url or address_of(self.server)
         self.tokenizer = vocabulary_of(model, self.server, address)
         super().__init__(model, api_key=key, base_url=address, label=self.server.label, **options)
+        self.is_deployment: Final = self.server is SERVERS["azure"]
         self.supports_prefill: Final = self.server.prefill is not None
         self.after_hang_up: Final = self.server.after_hang_up
         self._headers: Final = openai_headers(key, self.extra_headers, own=self.server.key == SERVERS["openai"].key)
@@ -64,8 +68,8 @@ class OpenAIChat(PlainModel):
         return self.base_url
 
     async def _send(self, request: ModelRequest) -> httpx2.Response:
-        url = f"{await self._address()}/chat/completions"
-        return await self._post(url, encode(self.body(request, encoded=True)), self._headers)
+        content = encode(self.body(request, encoded=True))  # before the address: a local server is started for that
+        return await self._post(f"{await self._address()}/chat/completions", content, self._headers)
 
     async def lookup_usage(self, request_id: str) -> UsageDelta | None:
         """The usage of a request that was cut; None when the server has no record yet. For OpenRouter."""
@@ -107,6 +111,8 @@ class OpenAIChat(PlainModel):
         """The settings that all providers have, in this server's words."""
         server = self.server
         asked = openai_cache(settings, self.model if server is SERVERS["openai"] else "", server.label)
+        if "top_logprobs" in settings:
+            asked["logprobs"] = True
         if not server.tiers:
             one_of(settings, "service_tier", server.label, ())
         effort = one_of(settings, "effort", server.label, get_args(Effort) if server.effort else ())
@@ -215,11 +221,18 @@ class _ChatFormat:
             case messages.Text(text):
                 return {"type": "text", "text": text}
             case messages.Image():
-                return {"type": "image_url", "image_url": {"url": convert.data_url(part)}}
+                if part.file_id is not None:
+                    raise convert.not_by_id(self.server.label, "image")
+                detail = {"detail": part.detail} if part.detail else {}
+                return {"type": "image_url", "image_url": {"url": convert.data_url(part), **detail}}
+            case messages.Document() if part.media_type.startswith(("audio/", "video/")):
+                return self._media(part)
             case messages.Document():
                 words = convert.text_of_document(part)
                 if words is not None:
                     return {"type": "text", "text": words}
+                if part.file_id is not None:
+                    return {"type": "file", "file": {"file_id": part.file_id}}
                 if self.server.documents == "document_url":
                     return {"type": "document_url", "document_url": convert.data_url(part)}
                 if part.data is None and self.server.documents != "file or url":
@@ -228,6 +241,17 @@ class _ChatFormat:
                     "type": "file",
                     "file": {"filename": convert.file_name(part), "file_data": convert.data_url(part)},
                 }
+
+    def _media(self, part: messages.Document) -> dict[str, Any]:
+        """Audio; video where it is taken."""
+        label = self.server.label
+        if part.media_type.startswith("video/"):
+            if self._provider not in _WITH_VIDEO:
+                raise convert.not_supported(label, "video")
+            return {"type": "video_url", "video_url": {"url": convert.data_url(part)}}
+        data = convert.base64_of(convert.bytes_of(part, label, "audio"))
+        kind = part.media_type.partition("/")[2].removeprefix("x-")
+        return {"type": "input_audio", "input_audio": {"data": data, "format": "mp3" if kind == "mpeg" else kind}}
 
     def _assistant(self, message: messages.AssistantMessage) -> dict[str, Any]:
         said: dict[str, Any] = {"role": "assistant", "content": convert.text_of(message) or None}

@@ -125,6 +125,8 @@ class OpenAIResponses(PlainModel):
             raise convert.no_setting("OpenAI's Responses API", "stop_sequences", 'use "openai:" (Chat Completions)')
         if limit is not None:
             body["max_output_tokens"] = limit
+        if "top_logprobs" in settings:
+            body["include"].append("message.output_text.logprobs")
         asked = openai_cache(settings, self.model if self.server is SERVERS["openai"] else "", self.server.label)
         effort = one_of(settings, "effort", self.server.label, get_args(Effort))
         if effort is not None:
@@ -192,8 +194,12 @@ def _part(part: messages.UserContent) -> dict[str, Any]:
         case messages.Text(text):
             return {"type": "input_text", "text": text}
         case messages.Image():
-            return {"type": "input_image", "image_url": convert.data_url(part)}
+            shown = {"image_url": convert.data_url(part)} if part.file_id is None else {"file_id": part.file_id}
+            return {"type": "input_image", **shown} | ({"detail": part.detail} if part.detail else {})
         case messages.Document():
+            convert.refuse_media(part, "The Responses API")
+            if part.file_id is not None:
+                return {"type": "input_file", "file_id": part.file_id}
             words = convert.text_of_document(part)
             if words is not None:
                 return {"type": "input_text", "text": words}

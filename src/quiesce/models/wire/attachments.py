@@ -79,6 +79,6 @@ def _converts(part: UserContent, convert: Callable[[UserContent], Any]) -> bool:
 
 
 def _left_out(part: UserContent) -> Text:
-    what = "An image" if isinstance(part, Image) else "A document"
+    what = "An image" if isinstance(part, Image) else "A file"
     kind = f" of type {part.media_type}" if isinstance(part, Image | Document) else ""
     return Text(f"({what}{kind} is left out here, because this model does not take it.)")

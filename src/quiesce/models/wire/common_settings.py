@@ -28,12 +28,12 @@ def refused(label: str, name: str, value: object, known: Iterable[str]) -> Reque
     return RequestRejected(f"{label} has no {name}={value!r}.", kept="Nothing was sent.", todo=todo)
 
 
-def one_of(settings: dict[str, Any], name: str, label: str, known: Mapping[str, Any] | Iterable[str]) -> Any:
+def one_of(settings: dict[str, Any], name: str, label: str, known: Mapping[str, Any] | tuple[str, ...]) -> Any:
     """The setting under the provider's word for it; None when it is not set."""
     value = settings.pop(name, None)
     if value is None:
         return None
-    words = known if isinstance(known, Mapping) else {each: each for each in known}
+    words = dict(zip(known, known, strict=True)) if isinstance(known, tuple) else known
     if value not in words:
         raise refused(label, name, value, words)
     return words[value]

@@ -73,6 +73,27 @@ def not_by_address(provider: str, what: str) -> RequestRejected:
     )
 
 
+def not_by_id(provider: str, what: str) -> RequestRejected:
+    """The error for an attachment that a provider does not take by the id of a file."""
+    return RequestRejected(
+        f"{provider} takes no {what} by the id of a file.", kept="Nothing was sent.", todo="Pass its bytes: data=..."
+    )
+
+
+def bytes_of(part: Image | Document, provider: str, what: str) -> bytes:
+    """The bytes of an attachment. Raises `RequestRejected` for one that has none."""
+    if part.data is not None:
+        return part.data
+    raise not_by_id(provider, what) if part.file_id is not None else not_by_address(provider, what)
+
+
+def refuse_media(part: Document, provider: str) -> None:
+    """Raises `RequestRejected` for audio and video."""
+    kind = part.media_type.partition("/")[0]
+    if kind in ("audio", "video"):
+        raise not_supported(provider, kind)
+
+
 def not_supported(provider: str, what: str) -> RequestRejected:
     """The error for an attachment that a provider does not take at all."""
     return RequestRejected(f"{provider} does not take {what}.", kept="Nothing was sent.", todo="Pass text or an image.")

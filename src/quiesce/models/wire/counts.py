@@ -63,13 +63,13 @@ def _changed(event: Any, clean: Callable[[str, Any, dict[str, Any]], Any], wrong
 
 def _rounded(name: str, value: Any, wrong: dict[str, Any]) -> Any:
     """A count as a whole number. What is no number is left out."""
+    if value is None or type(value) is int:
+        return value
     if isinstance(value, dict):
         cleaned = ((each, _rounded(each, count, wrong)) for each, count in as_dict(value).items())
         return {each: count for each, count in cleaned if count is not None}
     if isinstance(value, list) and all(isinstance(each, dict) for each in as_list(value)):
         return [_rounded(name, each, wrong) for each in as_list(value)]
-    if value is None or type(value) is int:
-        return value
     if not name.endswith(("cost", "tier")):
         wrong[name] = value
     if isinstance(value, float) and not math.isnan(value):

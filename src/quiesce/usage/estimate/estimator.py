@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import partial
 from typing import Final
 from weakref import WeakKeyDictionary
 
@@ -20,7 +19,7 @@ from .figures import Anchor, FigureEstimator, MeasuredMessages, ReceivedAnswer, 
 from .learning import learn
 from .message_size import MessageSizer
 from .ratio import TokenRatio
-from .vocabulary import counts_slowly, load_vocabulary, vocabulary_of
+from .vocabulary import Vocabulary, counts_slowly, load_vocabulary, vocabulary_of
 
 # Estimators of owners that are kept. One that is dropped begins again with what its agent was given.
 _MOST_OWNERS: Final = 1000
@@ -34,14 +33,17 @@ class UsageEstimator:
         model: str,
         *,
         tokenizer: str | None = None,
-        price: Price | Callable[[], Price | None] | None = None,
+        price: Price | Callable[[str], Price | None] | None = None,
         calibration: Calibration | None = None,
+        is_deployment: bool = False,
     ) -> None:
+        self._is_deployment: Final = is_deployment
+        self._served = model
         self.calibration: Final = calibration or Calibration()
         self._price: Final = price
         self._tokenizer: Final = tokenizer
         self._by_owner: Final[dict[str, UsageEstimator]] = {}
-        self._ratio: Final = TokenRatio(model, partial(vocabulary_of, model, tokenizer), self.calibration)
+        self._ratio: Final = TokenRatio(model, self._vocabulary, self.calibration)
         self._figures: Final = FigureEstimator(self._ratio)
         self._anchors: Final[WeakKeyDictionary[object, Anchor]] = WeakKeyDictionary()
         self._measured: Final[WeakKeyDictionary[object, MeasuredMessages]] = WeakKeyDictionary()
@@ -52,13 +54,22 @@ class UsageEstimator:
     @property
     def price(self) -> Price | None:
         """What the tokens of the model cost."""
-        return self._price() if callable(self._price) else self._price
+        return self._price(self._served) if callable(self._price) else self._price
+
+    def _vocabulary(self) -> Vocabulary | None:
+        return vocabulary_of(self._served, self._tokenizer)
+
+    def served_by(self, model: str | None) -> None:
+        """An answer names the model that it comes from: for a deployment, whose own name says nothing about that."""
+        if self._is_deployment and model:
+            provider = self._ratio.model.partition(":")[0]
+            self._served = f"{provider}:{model}"
 
     def prepare(self) -> None:
         """Begin to load, in a thread, what is needed to count: a stop or the end of an answer need not wait then."""
-        load_vocabulary(self._ratio.model, self._tokenizer)
+        load_vocabulary(self._served, self._tokenizer)
         if callable(self._price):
-            load_prices(self._ratio.model)
+            load_prices(self._served)
 
     def for_owner(self, owner: str) -> UsageEstimator:
         """The estimator for the runs of one owner of a server; this one itself for "".
@@ -71,7 +82,13 @@ class UsageEstimator:
         if own is None:
             learnt = Calibration()
             learnt.add(self.calibration)
-            own = UsageEstimator(self._ratio.model, tokenizer=self._tokenizer, price=self._price, calibration=learnt)
+            own = UsageEstimator(
+                self._ratio.model,
+                tokenizer=self._tokenizer,
+                price=self._price,
+                calibration=learnt,
+                is_deployment=self._is_deployment,
+            )
             own = self._by_owner.setdefault(owner, own)
             for oldest in tuple(self._by_owner)[:-_MOST_OWNERS]:
                 self._by_owner.pop(oldest, None)
@@ -99,7 +116,7 @@ class UsageEstimator:
     @property
     def counts_slowly(self) -> bool:
         """Whether an answer should be counted while it is streamed, because counting it later would delay the end."""
-        return counts_slowly(self._ratio.model, self._tokenizer)
+        return counts_slowly(self._served, self._tokenizer)
 
     def message_sizer(self, conversation: object) -> MessageSizer:
         """The sizer for the messages of a conversation; it reads each message once."""
