@@ -5,14 +5,14 @@ from __future__ import annotations
 import hashlib
 import uuid
 from collections.abc import AsyncIterator
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 from starlette.responses import Response
 
 from ..conversation.validity import user_message
 from ..errors import NothingToContinue, UnknownInterrupt
-from ..fleet.records import ACTIVE, FleetRun, RunRequest
+from ..fleet.records import ACTIVE, FleetRun, RunRequest, WorkerInfo
 from ..messages import AssistantMessage, UserMessage
 from ..sessions.journal.buffer import WRITER
 from ..sessions.journal.rows import encode as encode_value
@@ -284,6 +284,31 @@ async def show_usage(request: ApiRequest) -> Response:
         entries = receipt.usage.entries if receipt is not None else (await service.digest(run)).entries(run.id)
         used.append(UsedRun(run.created, run.agent, run.label, entries))
     return json_response(request.services.usage.report(request.owner, used, routes.usage_filter(request)))
+
+
+async def show_fleet(request: ApiRequest) -> Response:
+    """`GET /fleet`: the workers, and the queues of this key."""
+    fleet = _service(request).fleet
+    workers = [
+        schemas.WorkerView(each.id, each.agents, _worker_state(each), each.started, each.age)
+        for each in await fleet.workers()
+    ]
+    queues: list[schemas.QueueView] = []
+    for agent in request.services.agents.by_name:
+        queued = await fleet.runs(owner=request.owner, states=("queued",), agent=agent, limit=1000)
+        running = await fleet.runs(owner=request.owner, states=("running",), agent=agent, limit=1000)
+        oldest = min((run.created for run in queued), default=None)
+        able = sum(agent in each.agents and each.state in ("ready", "full") for each in workers)
+        queues.append(schemas.QueueView(agent, len(queued), len(running), oldest, able))
+    return json_response(schemas.FleetView(tuple(workers), tuple(queues)))
+
+
+def _worker_state(worker: WorkerInfo) -> Literal["ready", "full", "draining", "lost"]:
+    if worker.is_lost:
+        return "lost"
+    if worker.draining:
+        return "draining"
+    return "full" if worker.running >= worker.capacity else "ready"
 
 
 async def stream_events(request: ApiRequest) -> Response:

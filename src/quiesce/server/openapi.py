@@ -255,6 +255,10 @@ OPERATIONS: Final = (
         "get", "/usage", "show_usage", "The usage", {200: ("UsageReport", "The figures.")},
         parameters=_RANGE, refusals=(422,),
     ),
+    Operation(
+        "get", "/fleet", "show_fleet", "The workers of a fleet, and what waits for them",
+        {200: ("FleetView", "The fleet.")}, refusals=(404,),
+    ),
     Operation("get", "/agents", "list_agents", "The agents", {200: ("AgentList", "The agents.")}),
     Operation(
         "get", "/healthz", "health", "Whether the server accepts new runs",

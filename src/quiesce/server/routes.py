@@ -300,6 +300,11 @@ def usage_filter(request: ApiRequest) -> UsageFilter:
     return UsageFilter(query.get("since"), query.get("until"), query.get("agent"), query.get("session"))
 
 
+async def show_fleet(_: ApiRequest) -> Response:
+    """`GET /fleet`: this server executes its runs itself."""
+    raise Problem(404, "no_fleet", "This server executes its runs itself.", todo="GET /runs lists them.")
+
+
 async def list_agents(request: ApiRequest) -> Response:
     """`GET /agents`."""
     return json_response(
@@ -319,5 +324,6 @@ def _agent_view(agent: AnyAgent) -> schemas.AgentView:
 def health(services: Services) -> Response:
     """`GET /healthz`, for load balancers: no key is needed, and 503 means that new runs should go elsewhere."""
     draining = services.quotas.draining
-    state = schemas.Health("draining" if draining else "ok", len(services.runs.active), __version__)
+    status = "draining" if draining else "ok"
+    state = schemas.Health(status, len(services.runs.active), __version__, fleet=services.fleet is not None)
     return json_response(state, 503 if draining else 200)

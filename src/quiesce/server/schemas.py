@@ -379,12 +379,43 @@ class AgentList(Struct, frozen=True):
     agents: tuple[AgentView, ...]
 
 
+class WorkerView(Struct, frozen=True):
+    """A worker of a fleet. How many runs it has is not said: they may be those of other keys."""
+
+    id: Annotated[str, Meta(description="The worker's id.")]
+    agents: Annotated[tuple[str, ...], Meta(description="The agents whose runs it takes.")]
+    state: Annotated[
+        Literal["ready", "full", "draining", "lost"],
+        Meta(description="Whether it takes runs. A lost one has not been heard of; its runs are taken over."),
+    ]
+    started_at: Annotated[float, Meta(description="When it started, in seconds since the epoch.")]
+    age: Annotated[float, Meta(description="Seconds since it was last heard of.")]
+
+
+class QueueView(Struct, frozen=True):
+    """The runs of this key that wait for a worker, of one agent."""
+
+    agent: Annotated[str, Meta(description="The agent.")]
+    queued: Annotated[int, Meta(description="How many runs of this key wait for a worker, counted up to 1000.")]
+    running: Annotated[int, Meta(description="How many runs of this key go on, counted up to 1000.")]
+    oldest: Annotated[float | None, Meta(description="When the oldest that waits was started; null without one.")]
+    workers: Annotated[int, Meta(description="How many workers take runs of this agent: those that are ready or full.")]
+
+
+class FleetView(Struct, frozen=True):
+    """The workers of a fleet, and what waits for them."""
+
+    workers: tuple[WorkerView, ...]
+    queues: Annotated[tuple[QueueView, ...], Meta(description="One for each agent of this server.")]
+
+
 class Health(Struct, frozen=True):
     """Whether the server accepts new runs."""
 
     status: Literal["ok", "draining"]
     runs: int
     version: str
+    fleet: Annotated[bool, Meta(description="Whether runs are executed by workers: `GET /fleet` shows them.")] = False
 
 
 def usage_view(usage: Usage) -> UsageView:
