@@ -33,6 +33,7 @@ SETTLING_TIME = 5.0
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "leaves(*kinds): what this test leaves behind on purpose")
+    config.addinivalue_line("markers", "one_loop: an async test that runs on asyncio alone, as its subject does")
     # A shell that runs this in the background has it ignore Ctrl-C, and with it the programs that tests press it for.
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -60,7 +61,8 @@ def loop_kind() -> str:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if inspect.iscoroutinefunction(metafunc.function):
         metafunc.fixturenames.append("loop_kind")
-        metafunc.parametrize("loop_kind", LOOPS)
+        only_one = metafunc.definition.get_closest_marker("one_loop") is not None
+        metafunc.parametrize("loop_kind", LOOPS[:1] if only_one else LOOPS)
 
 
 @pytest.hookimpl(tryfirst=True)

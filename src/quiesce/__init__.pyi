@@ -63,6 +63,10 @@ from .middleware import ModelCall as ModelCall
 from .middleware import OutputGuardrail as OutputGuardrail
 from .middleware import RateLimit as RateLimit
 from .middleware import ToolCallRequest as ToolCallRequest
+from .models.base import Settings as Settings
+from .models.server_tools import CodeExecution as CodeExecution
+from .models.server_tools import FileSearch as FileSearch
+from .models.server_tools import WebSearch as WebSearch
 from .receipt import Receipt as Receipt
 from .result import RunResult as RunResult
 from .retry import Retry as Retry

@@ -12,8 +12,10 @@ from typing import Any
 from playwright.sync_api import sync_playwright
 
 from quiesce import Agent
+from quiesce.cli.chat_backend import LocalBackend
 from quiesce.cli.chat_controller import ChatController
 from quiesce.cli.chat_screen import ChatApp
+from quiesce.models.scripted import Call, Say, ScriptedModel
 
 from ..console.browser import ARGUMENTS, find_chromium
 from . import agents
@@ -51,7 +53,7 @@ class Sitting:
 
 
 async def tour(agent: Callable[[], Agent], act: Any, size: tuple[int, int] = (100, 30)) -> None:
-    app = ChatApp(ChatController(agent()))
+    app = ChatApp(ChatController(LocalBackend(agent())))
     async with app.run_test(size=size) as pilot:
         await act(Sitting(app, pilot), app._controller)
         while app._controller.is_running:
@@ -88,7 +90,10 @@ async def asking(chat: Sitting, controller: ChatController) -> None:
     await chat.say("clean up")
     await chat.wait(lambda: controller.pending_questions)
     await chat.at_rest()
+    await asyncio.sleep(0.6)
     await chat.shoot("7-question")
+    await chat.press("e")
+    await chat.shoot("7-question-edited")
 
 
 async def undoing(chat: Sitting, _: ChatController) -> None:
@@ -109,6 +114,37 @@ async def failing(chat: Sitting, _: ChatController) -> None:
     await chat.say("hello")
     await chat.at_rest()
     await chat.shoot("10-failed")
+
+
+async def completing(chat: Sitting, _: ChatController) -> None:
+    await chat.press("slash", "s")
+    await chat.shoot("12-commands")
+    await chat.press("backspace", "backspace", *"read", "space", "at", "R")
+    await chat.shoot("13-paths")
+
+
+async def nesting(chat: Sitting, _: ChatController) -> None:
+    await chat.say("how is the oven")
+    await chat.at_rest()
+    await chat.say("and once more")
+    await chat.at_rest()
+    await chat.press("pageup", "pageup")
+    await chat.say("/ps")
+    await chat.shoot("14-nested-and-below")
+
+
+def kitchen() -> Agent:
+    """A chef that asks a cook, who looks."""
+    cook = Agent(
+        ScriptedModel(
+            *([Say("Looking."), Call("look", {"what": what})] for what in ("oven", "salt")),
+            then="The oven is fine.",
+        ),
+        tools=[agents.look],
+        name="cook",
+    )
+    chef = ScriptedModel([Say("I ask the cook."), Call("cook", {"prompt": "check the oven"})], then="All is well.")
+    return Agent(chef, tools=[cook.as_tool()], name="chef")
 
 
 async def narrow(chat: Sitting, controller: ChatController) -> None:
@@ -132,6 +168,8 @@ def main() -> None:
         asyncio.run(tour(agents.short, helping, (80, 24)))
         asyncio.run(tour(agents.failing, failing))
         asyncio.run(tour(agents.slow_tool, narrow, (44, 16)))
+        asyncio.run(tour(agents.short, completing))
+        asyncio.run(tour(kitchen, nesting, (100, 20)))
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=ARGUMENTS)
         page = browser.new_page(viewport={"width": 1300, "height": 900})

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+import io
 import os
 import shlex
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
 
 import pytest
 
+from quiesce.cli import chat_plain
+from quiesce.cli.chat_backend import LocalBackend
+from quiesce.cli.chat_controller import ChatController
+from quiesce.cli.chat_plain import PlainChat
+
+from .agents import careful
 from .tmux import ROOT, needs_tmux, screen
 
 pytestmark = pytest.mark.promise("P4")
@@ -100,3 +110,50 @@ def test_sigterm_stops_the_run_and_leaves() -> None:
     assert process.returncode == 143, err
     assert b"was stopped" in out
     assert err == b""
+
+
+@pytest.mark.parametrize(
+    ("lines", "outcome"),
+    [
+        ("y", "a.txt is gone"),
+        ("n", "a person said no"),
+        ("a", "always approved"),
+        ('e\n{"path": "b.txt"}', "b.txt is gone"),
+    ],
+)
+def test_one_letter_answers_an_approval(lines: str, outcome: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO()))
+    shown = asyncio.run(_chat_with(f"clean up\n{lines}\n"))
+    assert "needs your approval: y, n, e to edit, a for always" in shown
+    assert outcome in shown
+    assert "As you wish." in shown
+    assert "\x1b" not in shown
+
+
+async def _chat_with(lines: str) -> str:
+    """What the chat prints for these lines of a pipe."""
+    printed = io.StringIO()
+    chat = PlainChat(ChatController(LocalBackend(careful())))
+    with redirect_stdout(printed), monkeypatched_lines(chat, lines):
+        await chat._chat()
+    return printed.getvalue()
+
+
+@contextmanager
+def monkeypatched_lines(chat: PlainChat, lines: str) -> Iterator[None]:
+    for line in (*lines.splitlines(), None):
+        chat._lines.put_nowait(line)
+    before, chat_plain._read_lines = chat_plain._read_lines, lambda *_: None
+    try:
+        yield
+    finally:
+        chat_plain._read_lines = before
+
+
+@needs_tmux
+def test_a_dumb_terminal_gets_the_plain_chat() -> None:
+    with screen("chat --agent tests.cli.agents:short", program="-m quiesce.cli", term="dumb") as shown:
+        shown.wait("short, scripted. /help; Ctrl-C stops.")
+        shown.type("hi")
+        shown.press("Enter")
+        shown.wait("Hello there.")

@@ -8,9 +8,13 @@ from typing import Any, get_args
 import pytest
 
 from quiesce import Agent, Limits, ToolContext, tool
+from quiesce.cli.chat_backend import ChatPrompt, LocalBackend
 from quiesce.cli.chat_controller import ChatController, RunningTool
+from quiesce.cli.chat_draft import compose
 from quiesce.cli.chat_text import ENDINGS, answer_command, bar, fraction, hint, progress_text, question
 from quiesce.cli.sanitize import clean, one_line
+from quiesce.events import TextDelta
+from quiesce.interrupts import Answers
 from quiesce.models.scripted import Call, Say, ScriptedModel, Stall
 from quiesce.result import StopReason
 from quiesce.tools.policy import OnStop, ToolStopPolicy
@@ -63,9 +67,9 @@ def test_nothing_that_a_terminal_obeys_is_left() -> None:
 )
 @pytest.mark.case("claude-code#16905")
 async def test_the_hint_says_what_esc_will_do_in_every_state(on_stop: OnStop, says: str) -> None:
-    controller = ChatController(Agent(ScriptedModel([Say("Well"), Stall()], then="Good.")))
+    controller = ChatController(LocalBackend(Agent(ScriptedModel([Say("Well"), Stall()], then="Good."))))
     assert hint(controller) == "At rest: Esc has nothing to stop"
-    run = controller.say("hi")
+    run = await controller.say(compose("hi"))
     reader = run.events()
     async for event in reader:
         controller.on_event(event)
@@ -83,6 +87,16 @@ async def test_the_hint_says_what_esc_will_do_in_every_state(on_stop: OnStop, sa
     assert hint(controller) == "At rest: Esc has nothing to stop"
     assert await answer_command(controller, "/ps") == "Nothing is running."
     assert await answer_command(controller, "/stop") == "Nothing is running."
+
+
+async def follow(controller: ChatController, prompt: ChatPrompt | Answers) -> str:
+    """Run to the end; returns the text of the answers."""
+    text = ""
+    async for event in (await controller.say(prompt)).events():
+        controller.on_event(event)
+        text += event.text if isinstance(event, TextDelta) else ""
+    await controller.wait_for_end()
+    return text
 
 
 async def last_event(reader: Any) -> Any:
@@ -111,15 +125,11 @@ async def test_a_limit_is_raised_in_the_chat(given: str, reply: str) -> None:
         return int(ctx.state["n"])
 
     model = ScriptedModel([Call("tick")], [Call("tick")], "Done.")
-    controller = ChatController(Agent(model, tools=[tick], limits=Limits(turns=2), on_limit="ask"))
-    controller.say("go").tap(controller.on_event)
-    await controller.wait_for_end()
+    controller = ChatController(LocalBackend(Agent(model, tools=[tick], limits=Limits(turns=2), on_limit="ask")))
+    await follow(controller, compose("go"))
     says = question(controller)
     assert says.startswith("The limit of 2 turns is reached. /approve allows as much again")
     assert await answer_command(controller, "/answer many") == says
     assert (await answer_command(controller, given) or "").startswith(reply)
-    run = controller.say(controller.complete_answers() or {})
-    run.tap(controller.on_event)
-    result = await run
-    assert (result.stop_reason, result.text) == (("limit", "") if given == "/deny" else ("end_turn", "Done."))
-    await controller.wait_for_end()
+    assert await follow(controller, controller.complete_answers() or {}) == ("" if given == "/deny" else "Done.")
+    assert controller.receipts[-1].stop_reason == ("limit" if given == "/deny" else "end_turn")

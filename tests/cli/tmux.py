@@ -24,9 +24,10 @@ needs_tmux = pytest.mark.skipif(shutil.which("tmux") is None, reason="NOT TESTED
 class Screen:
     """A tmux server of its own with one pane, in which the `quiesce` command runs."""
 
-    def __init__(self, arguments: str, width: int, height: int, program: str) -> None:
+    def __init__(self, arguments: str, width: int, height: int, program: str, term: str = "") -> None:
         self._socket = f"quiesce-{uuid.uuid4().hex[:8]}"
-        command = f"trap : INT; {shlex.quote(sys.executable)} {program} {arguments}; echo EXIT $?; exec cat"
+        of_kind = f"export TERM={term}; " if term else ""
+        command = f"trap : INT; {of_kind}{shlex.quote(sys.executable)} {program} {arguments}; echo EXIT $?; exec cat"
         self._tmux(
             "-f", "/dev/null", "new-session", "-d", "-x", str(width), "-y", str(height), f"sh -c {shlex.quote(command)}"
         )
@@ -114,8 +115,10 @@ def is_alive(pid: int) -> bool:
 
 
 @contextmanager
-def screen(arguments: str, width: int = 100, height: int = 30, program: str = "-m quiesce.cli") -> Iterator[Screen]:
-    shown = Screen(arguments, width, height, program)
+def screen(
+    arguments: str, width: int = 100, height: int = 30, program: str = "-m quiesce.cli", term: str = ""
+) -> Iterator[Screen]:
+    shown = Screen(arguments, width, height, program, term)
     try:
         yield shown
     finally:

@@ -74,22 +74,12 @@ def test_a_run_is_read_and_stopped_from_the_other_replica(fleet_postgres: Postgr
         waiting = start(here, "Later")
         assert here.get(f"/runs/{waiting}").json()["run"]["state"] == "queued"
         assert here.get("/healthz").json()["fleet"]
-        (queue,) = there.get("/fleet").json()["queues"]
-        assert (queue["agent"], queue["queued"], queue["running"], queue["workers"]) == (agent.name, 1, 0, 0)
-        assert queue["oldest"] is not None
         answer = there.post(f"/runs/{waiting}/cancel").json()
         assert (answer["accepted"], answer["delivered"], answer["receipt"]["stop_reason"]) == (True, True, "cancelled")
         with working(url, agent):
             run_id = start(here, "Hello", session="s")
             wait_for_text(there, run_id)
             assert there.post("/runs", json={"prompt": "More", "session": "s"}).status_code == 409
-            seen = here.get("/fleet").json()
-            assert [(each["state"], each["agents"]) for each in seen["workers"]] == [("ready", [agent.name])]
-            assert (seen["queues"][0]["queued"], seen["queues"][0]["running"], seen["queues"][0]["workers"]) == (
-                0,
-                1,
-                1,
-            )
             assert [each["action"] for each in there.get("/audit").json()["entries"]] == ["start", "stop", "start"]
             page = there.get("/runs", params={"limit": 1}).json()
             older = here.get("/runs", params={"limit": 1, "before": page["next"]}).json()

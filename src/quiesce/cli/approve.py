@@ -6,11 +6,11 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Final
 
-from ..interrupts import Approve, Deny
+from .json_lines import add_option, print_line
 from .main import Subparsers
 from .remote import add_options, at_server, run_at_server
 from .run_answers import add_options as add_answer_options
-from .run_answers import answers_to, check_terminal, has_answers, waiting_for
+from .run_answers import answers_to, check_terminal, has_answers, sent_answer, waiting_for
 from .sanitize import clean
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument("id", metavar="RUN", help="the run's id, or the beginning of it")
     add_options(parser)
     add_answer_options(parser)
+    add_option(parser, "the outcome (run, continued_as, and what still waits)")
     parser.set_defaults(run=run)
 
 
@@ -40,26 +41,24 @@ def run(options: argparse.Namespace) -> int:
 async def _answer(client: Client, options: argparse.Namespace) -> int:
     run = await run_at_server(client, options.id)
     if not run.interrupts:
+        if options.json:
+            print_line({"run": run.id, "continued_as": None, "waiting": []})
+            return NOTHING_ASKED
         print(clean(f"{run.id} asks nothing."))
         return NOTHING_ASKED
     answers = answers_to(run.interrupts, options)
     left = tuple(each for each in run.interrupts if each.id not in answers)
-    for each in left:
+    for each in left if not options.json else ():
         print(clean(f"It waits for a person: {waiting_for(each)}"), file=sys.stderr)
+    if not answers and options.json:
+        print_line({"run": run.id, "continued_as": None, "waiting": left})
+        return STILL_WAITING
     if not answers:
         print("Use --approve, --deny or --ask.", file=sys.stderr)
         return STILL_WAITING
-    going_on = await client.resume_run(run.id, {name: _sent(answer) for name, answer in answers.items()})
+    going_on = await client.resume_run(run.id, {name: sent_answer(answer) for name, answer in answers.items()})
+    if options.json:
+        print_line({"run": run.id, "continued_as": going_on.id, "waiting": left})
+        return STILL_WAITING if left else 0
     print(clean(f"{going_on.id}: goes on. `quiesce attach {going_on.id}` follows it."))
     return STILL_WAITING if left else 0
-
-
-def _sent(answer: object) -> object:
-    """An answer as the server takes it."""
-    match answer:
-        case Approve(arguments):
-            return {"type": "approve", "arguments": arguments}
-        case Deny(reason):
-            return {"type": "deny", "reason": reason}
-        case _:
-            return answer

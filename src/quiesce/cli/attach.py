@@ -8,6 +8,7 @@ import sys
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
+from .json_lines import add_option
 from .main import Subparsers
 from .remote import add_options, add_store_option, at_server, run_at_server, store_of
 from .show_events import show
@@ -28,7 +29,7 @@ def add_parser(subparsers: Subparsers) -> None:
         add_options(parser)
         add_store_option(parser)
         parser.add_argument("--after", type=int, default=0, metavar="N", help="begin after event number N")
-        parser.add_argument("--json", action="store_true", help="one event per line, as JSON, with its number")
+        add_option(parser, "the events, each with its number,")
         if follows:
             parser.set_defaults(run=run, follow=True)
         else:

@@ -13,15 +13,38 @@ from types import FrameType
 from typing import Any, Final
 
 from ..errors import QuiesceError
-from ..events import Event, ModelCallWaiting, RetryScheduled, RunEnded, StopRequested, TextDelta, ToolEnded, ToolStarted
+from ..events import (
+    ChildEvent,
+    Event,
+    ModelCallWaiting,
+    RetryScheduled,
+    RunEnded,
+    StopRequested,
+    TextDelta,
+    ToolEnded,
+    ToolStarted,
+)
 from ..interrupts import Answers
+from ..messages import Text
+from .chat_backend import ChatPrompt, ChatRun
 from .chat_controller import ChatController
-from .chat_text import answer_command, begin, hint, late_line, question
+from .chat_draft import compose
+from .chat_text import (
+    always_line,
+    answer_command,
+    begin,
+    hint,
+    late_line,
+    question,
+    shown_arguments,
+)
 from .sanitize import call_line, clean, one_line, result_line
 
 _SIGNALS: Final = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 # Seconds within which a second Ctrl-C leaves the chat.
 _DOUBLE_PRESS: Final = 2.0
+_LIMIT_KEYS: Final = {"y": "/approve", "n": "/deny"}
+_APPROVAL_KEYS: Final = {**_LIMIT_KEYS, "a": "/always"}
 
 
 class PlainChat:
@@ -29,9 +52,11 @@ class PlainChat:
 
     def __init__(self, controller: ChatController) -> None:
         self._controller: Final = controller
-        controller.on_late_outcome = lambda outcome: self._print(f"  {late_line(outcome)}")
+        controller.backend.on_late_outcome = lambda outcome: self._print(f"  {late_line(outcome)}")
+        controller.backend.on_problem = lambda text: self._print(f"! {clean(text)}")
         self._is_terminal: Final = sys.stdin.isatty()
         self._line_is_open = False
+        self._is_editing = False
         self._last_interrupt = float("-inf")
         self._leaving: asyncio.Event = asyncio.Event()
         self._lines: asyncio.Queue[str | None] = asyncio.Queue()
@@ -45,10 +70,8 @@ class PlainChat:
     async def _chat(self) -> None:
         with _signals(self._on_signal):
             _read_lines(asyncio.get_running_loop(), self._lines)
-            self._print(
-                f"{self._controller.agent.name}, {self._controller.agent.config.model.name}. /help; Ctrl-C stops."
-            )
             greeting = await begin(self._controller)
+            self._print(clean(f"{', '.join(self._controller.backend.title)}. /help; Ctrl-C stops."))
             if greeting:
                 self._print(greeting)
             listening = asyncio.create_task(self._listen())
@@ -57,12 +80,14 @@ class PlainChat:
             for task in (listening, leaving):
                 task.cancel()
             await asyncio.gather(listening, leaving, return_exceptions=True)
+            await self._controller.backend.close()
             if not listening.cancelled() and (error := listening.exception()) is not None:
                 raise error
 
     async def _listen(self) -> None:
         """Handle one line after the other; the run is a task beside this."""
-        running: asyncio.Task[None] | None = None
+        run = self._controller.run
+        running = None if run is None else asyncio.create_task(self._follow_all(run))
         try:
             while True:
                 if running is not None and running.done():
@@ -104,40 +129,81 @@ class PlainChat:
         self._lines.put_nowait(None)
 
     async def _run_line(self, line: str, running: asyncio.Task[None] | None) -> asyncio.Task[None] | None:
-        text = line.strip()
         is_running = running is not None and not running.done()
+        if not is_running and self._controller.pending_questions:
+            line = self._answer_line(line)
         if line.startswith("/"):
-            answer = await answer_command(self._controller, text)
+            answer = await answer_command(self._controller, line.strip())
             if answer is None:
                 self._leaving.set()
             else:
                 self._print(answer)
             answers = self._controller.complete_answers()
             return running if answers is None else asyncio.create_task(self._say(answers))
-        if is_running:
-            if text:
-                self._controller.steer(text)
+        text = line.strip()
+        try:
+            prompt = self._prompt_of(text) if text else None
+        except QuiesceError as error:
+            self._print(f"! {clean(str(error))}")
             return running
-        if not text and self._controller.queue:
-            text = self._controller.queue.popleft()
-        return asyncio.create_task(self._say(text)) if text else None
+        if is_running:
+            if prompt is not None:
+                await self._controller.steer(prompt)
+            return running
+        if prompt is None and self._controller.queue:
+            prompt = self._controller.queue.popleft()
+        return asyncio.create_task(self._say(prompt)) if prompt is not None else None
+
+    def _prompt_of(self, text: str) -> ChatPrompt:
+        """The prompt of a line. Only a person at a terminal attaches files: a line of a pipe may be anybody's."""
+        return compose(text) if self._is_terminal else ChatPrompt(text, (Text(text),))
+
+    def _answer_line(self, line: str) -> str:
+        """The command that a line stands for while a question waits: y, n, a, e, or arguments after e."""
+        first, said = self._controller.pending_questions[0], line.strip().lower()
+        if self._is_editing:
+            self._is_editing = False
+            return f"/edit {line}"
+        if first.kind == "approval" and said == "e":
+            self._is_editing = True
+            self._print(f"{shown_arguments(first)}\nThe arguments as JSON, on one line:")
+            return ""
+        keys = {"approval": _APPROVAL_KEYS, "limit": _LIMIT_KEYS}.get(first.kind, {})
+        return keys.get(said, line)
 
     # --- A run ----------------------------------------------------------------------------------------------------
 
-    async def _say(self, prompt: str | Answers) -> None:
-        following: str | Answers | None = prompt
-        while following is not None:
+    async def _say(self, prompt: ChatPrompt | Answers) -> None:
+        try:
+            run = await self._controller.say(prompt)
+        except QuiesceError as error:
+            self._print(f"! {clean(str(error))}")
+            return
+        await self._follow_all(run)
+
+    async def _follow_all(self, run: ChatRun) -> None:
+        """Show a run, and those that follow: with answers that are always given, and of queued prompts."""
+        following: ChatPrompt | Answers | None = None
+        while True:
             try:
-                run = self._controller.say(following)
+                async for event in run.events():
+                    self._controller.on_event(event)
+                    self._show(event)
+            except QuiesceError as error:
+                self._print(f"! {clean(str(error))}")
+            following = await self._controller.wait_for_end()
+            for approved in self._controller.answer_always():
+                self._print(always_line(approved))
+            if self._controller.pending_questions:
+                self._print(question(self._controller))
+            following = self._controller.complete_answers() or following
+            if following is None:
+                return
+            try:
+                run = await self._controller.say(following)
             except QuiesceError as error:
                 self._print(f"! {clean(str(error))}")
                 return
-            async for event in run:
-                self._controller.on_event(event)
-                self._show(event)
-            following = await self._controller.wait_for_end()
-            if self._controller.pending_questions:
-                self._print(question(self._controller))
 
     def _show(self, event: Event) -> None:
         match event:
@@ -149,6 +215,8 @@ class PlainChat:
                 self._print(f"  > {call_line(call.name, call.arguments)}")
             case ToolEnded(result):
                 self._print(f"  {result_line(result)}")
+            case ChildEvent(_, _, inner):
+                self._show_child(inner, "    ")
             case RetryScheduled(attempt, delay, error):
                 self._print(f"  ! try {attempt} failed ({one_line(error, 80)}); again in {delay:.1f} s")
             case ModelCallWaiting(_, _, reason):
@@ -161,6 +229,18 @@ class PlainChat:
                     self._print(f"! {clean(error)}")
                 if receipt.cause is not None or reason == "error":
                     self._print(clean(str(receipt)))
+            case _:
+                pass
+
+    def _show_child(self, event: Event, indent: str) -> None:
+        """The tools of a sub-agent, indented."""
+        match event:
+            case ChildEvent(_, _, inner):
+                self._show_child(inner, f"{indent}  ")
+            case ToolStarted(call):
+                self._print(f"{indent}> {call_line(call.name, call.arguments)}")
+            case ToolEnded(result):
+                self._print(f"{indent}{result_line(result)}")
             case _:
                 pass
 

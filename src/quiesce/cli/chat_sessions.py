@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
 from ..agent import AnyAgent
 from ..errors import SessionNotFound
-from ..messages import AssistantMessage, UserMessage
+from ..messages import AssistantMessage, Message, UserMessage
 from ..result import RunResult
 from ..sessions import Conversation, SessionStore
 from ..sessions import Session as StoredSession
@@ -98,13 +99,13 @@ class ChatSessions:
             ]
         return lines
 
-    def last_messages(self) -> str:
-        """The last prompt and answer of the current conversation, on two lines; empty without messages."""
-        messages = self.current.conversation.messages
-        asked = next((each.text for each in reversed(messages) if isinstance(each, UserMessage)), "")
-        answered = next((each.text for each in reversed(messages) if isinstance(each, AssistantMessage)), "")
-        lines = [f"you: {one_line(asked, 100)}"] if asked else []
-        return "\n".join([*lines, f"agent: {one_line(answered, 100)}"] if answered else lines)
+
+def last_lines(messages: Sequence[Message]) -> str:
+    """The last prompt and answer of a conversation, on two lines; empty without messages."""
+    asked = next((each.text for each in reversed(messages) if isinstance(each, UserMessage)), "")
+    answered = next((each.text for each in reversed(messages) if isinstance(each, AssistantMessage)), "")
+    lines = [f"you: {one_line(asked, 100)}"] if asked else []
+    return "\n".join([*lines, f"agent: {one_line(answered, 100)}"] if answered else lines)
 
 
 def _messages(count: int) -> str:

@@ -5,26 +5,41 @@ from __future__ import annotations
 import time
 from typing import Any, Final, cast
 
+import msgspec
+
 from ..cancellation import Mode
-from ..errors import QuiesceError
+from ..errors import ConfigurationError, QuiesceError
 from ..interrupts import Approve, Deny, Interrupt
 from ..phases import Phase
 from ..receipt import LateOutcome, Undone, UndoReceipt
 from .chat_controller import ChatController, RunningTool
+from .json_lines import escaped
+from .run_answers import WIDEST
 from .sanitize import call_line, clean, one_line
 
-HELP: Final = """\
-/ps              what is running, and abandoned tools
-/stop [MODE]     stop the run: after_turn, after_tools, now or kill
-/stop TOOL       stop one tool and let the run go on
-/approve         approve the tool call that is waiting
-/deny [WHY]      deny it; the model gets the reason
-/answer TEXT     answer the question of a tool
-/undo            undo the last prompt and what its tools did
-/usage           tokens and cost
-/sessions [NAME] list conversations, or switch to one
-/help            this
-/quit            leave"""
+COMMANDS: Final = (
+    ("/ps", "", "what is running, and abandoned tools"),
+    ("/stop", "[MODE]", "stop the run: after_turn, after_tools, now or kill"),
+    ("/stop", "TOOL", "stop one tool and let the run go on"),
+    ("/approve", "", "approve the tool call that is waiting"),
+    ("/edit", "JSON", "approve it with other arguments"),
+    ("/always", "[off]", "approve it, and every call of that tool in this conversation"),
+    ("/deny", "[WHY]", "deny it; the model gets the reason"),
+    ("/answer", "TEXT", "answer the question of a tool"),
+    ("/undo", "", "undo the last prompt and what its tools did"),
+    ("/usage", "", "tokens and cost"),
+    ("/sessions", "[NAME]", "list conversations, or switch to one"),
+    ("/help", "", "this"),
+    ("/quit", "", "leave"),
+)
+COMMAND_NAMES: Final = tuple(dict.fromkeys(name for name, _, _ in COMMANDS))
+
+HELP: Final = "\n".join(
+    [
+        *(f"{f'{name} {what}':<17}{about}" for name, what, about in COMMANDS),
+        "@path            attach a file: text, image or PDF",
+    ]
+)
 
 WELCOME: Final = "Write something. While the agent works, Esc stops it. /help lists the commands."
 
@@ -61,6 +76,8 @@ def hint(controller: ChatController, stop_key: str = "Esc") -> str:
     if controller.undoing is not None:
         more = "Esc can do no more" if controller.undoing.cancelled else "Esc stops that; what is not undone then stays"
         return f"Undoing · {more.replace('Esc', stop_key)}"
+    if controller.starting:
+        return f"Starting · {stop_key} stops the run" if controller.stop_mode is None else "Stopping at the start"
     if controller.run is None and controller.pending_questions:
         return (
             f"{clean(controller.pending_questions[0].tool_name)} waits for your answer · {stop_key} has nothing to stop"
@@ -173,12 +190,14 @@ async def _run_line(controller: ChatController, line: str) -> str | None:
             return _ps(controller)
         case "stop":
             return _stop(controller, argument)
-        case "approve" | "deny" | "answer":
+        case "approve" | "deny" | "answer" | "edit":
             return _answer(controller, name, argument)
+        case "always":
+            return _always(controller, argument)
         case "undo":
             return await _undo(controller)
         case "usage":
-            return _usage(controller)
+            return await _usage(controller)
         case "sessions" | "session":
             return await _sessions(controller, argument)
         case "help" | "?" | "":
@@ -199,7 +218,7 @@ def _ps(controller: ChatController) -> str:
             took = time.monotonic() - tool.since
             lines.append(f"  {clean(tool.name)}  {took:.1f} s  {progress_text(tool.progress)}".rstrip())
     lines += [f"run {run_id} abandoned: {clean(', '.join(names))}" for run_id, names in controller.abandoned.items()]
-    lines += [f"queued: {one_line(prompt, 70)}" for prompt in controller.queue]
+    lines += [f"queued: {one_line(prompt.shown, 70)}" for prompt in controller.queue]
     return "\n".join(lines) or "Nothing is running."
 
 
@@ -230,11 +249,11 @@ def question(controller: ChatController) -> str:
     first = controller.pending_questions[0]
     if first.kind == "limit":
         return f"{clean(_limit_message(first))}. {_LIMIT_CHOICES}"
-    call = call_line(first.tool_name, first.arguments)
+    call = call_line(first.tool_name, first.arguments, WIDEST)
     reason = f"\n{clean(str(first.reason))}" if first.reason is not None else ""
     if first.kind == "approval":
         preview = f"\n{clean(first.preview)}" if first.preview else ""
-        return f"{call} needs your approval: /approve, or /deny with a reason.{reason}{preview}"
+        return f"{call} needs your approval: y, n, e to edit, a for always, or /deny with a reason.{reason}{preview}"
     return f"{call} asks: /answer it, or /deny.{reason}"
 
 
@@ -242,17 +261,51 @@ def _answer(controller: ChatController, how: str, text: str) -> str:
     if not controller.pending_questions:
         return "There is no pending question."
     first = controller.pending_questions[0]
-    if how == "answer" and (first.kind == "approval" or not text):
+    if (how == "edit" and first.kind != "approval") or (how == "answer" and (first.kind == "approval" or not text)):
         return question(controller)
     if how == "approve" and first.kind == "question":
         return question(controller)
     if how == "answer" and first.kind == "limit" and not _is_amount(text):
         return question(controller)
-    controller.answer(Deny(text) if how == "deny" else Approve() if how == "approve" else text)
-    word = {"deny": "Denied", "approve": "Approved", "answer": "Answered"}[how]
+    given = {"deny": Deny(text), "approve": Approve()}.get(how, text)
+    controller.answer(edited_arguments(text) if how == "edit" else given)
+    word = {"deny": "Denied", "approve": "Approved", "answer": "Answered", "edit": "Approved with other arguments"}[how]
     about = _limit_message(first) if first.kind == "limit" else call_line(first.tool_name, first.arguments)
     reply = f"{word}: {clean(about)}."
     return f"{reply}\n{question(controller)}" if controller.pending_questions else reply
+
+
+def _always(controller: ChatController, what: str) -> str:
+    if what == "off":
+        controller.always.clear()
+        return "Every call that needs approval is asked about again."
+    approved = controller.approve_always() if not what else None
+    if approved is not None:
+        return always_line(approved) + (f"\n{question(controller)}" if controller.pending_questions else "")
+    names = clean(", ".join(sorted(controller.always)))
+    return f"Always approved: {names}. /always off ends that." if names else "Nothing is always approved."
+
+
+def always_line(approved: Interrupt) -> str:
+    """That a call is approved, with all others of its tool in this conversation."""
+    call = call_line(approved.tool_name, approved.arguments)
+    return (
+        f"Approved: {call}. {clean(approved.tool_name)} is always approved in this conversation; /always off ends that."
+    )
+
+
+def edited_arguments(text: str) -> Approve:
+    """The approval of a call with other arguments, from JSON. Raises `ConfigurationError`."""
+    try:
+        return Approve(msgspec.json.decode(text, type=dict[str, Any]))
+    except msgspec.DecodeError as error:
+        raise ConfigurationError(f"The arguments are not a JSON object: {error}.") from None
+
+
+def shown_arguments(first: Interrupt) -> str:
+    """The arguments of a call, to edit."""
+    written = msgspec.json.format(msgspec.json.encode(first.arguments), indent=2).decode()
+    return escaped(written)
 
 
 def _limit_message(interrupt: Interrupt) -> str:
@@ -278,7 +331,7 @@ async def _undo(controller: ChatController) -> str:
         lines.append(f"Removed {undone.messages} message{'' if undone.messages == 1 else 's'} from the conversation.")
     elif any(each.outcome is not Undone.UNDONE for each in undone.outcomes):
         lines.append("Not all of it is undone, so the conversation keeps it. /undo again removes the messages.")
-    elif controller.session.is_saved:
+    elif controller.backend.is_saved:
         lines.append("The saved conversation keeps its messages.")
     return "\n".join(lines) or "There is nothing to undo."
 
@@ -295,30 +348,43 @@ def late_line(late: LateOutcome) -> str:
     return f"{clean(late.name)}, which was abandoned, {word}, {late.after:.1f} s after the end{detail}"
 
 
-def _usage(controller: ChatController) -> str:
-    parts = [str(controller.agent.usage)]
+async def _usage(controller: ChatController) -> str:
+    parts = [await controller.backend.usage()]
     if controller.run is not None:
         parts.append(f"and in the run that is going on:\n{controller.run.usage}")
-    return "\n".join(parts)
+    return clean("\n".join(parts))
 
 
 async def begin(controller: ChatController) -> str:
-    """Load the saved conversation; returns the text to greet with, empty for a new one."""
+    """Open the conversation; returns the text to greet with, empty for a new one.
+
+    A run that is going on in it becomes the run of the chat.
+    """
+    backend = controller.backend
     try:
-        await controller.sessions.load()
+        run = await backend.begin()
     except QuiesceError as error:
         return f"! {clean(str(error))}"
-    last = controller.sessions.last_messages()
-    return f"Session {clean(controller.sessions.name)} goes on.\n{last}" if last else ""
+    if run is not None:
+        controller.follow(run)
+    last = backend.last_messages()
+    lines = [f"Session {clean(backend.session)} goes on.", last] if last or run is not None else []
+    if run is not None:
+        lines.append(f"Its run {run.id} is going on.")
+    elif controller.pending_questions:
+        lines.append(question(controller))
+    return "\n".join(filter(None, lines))
 
 
 async def _sessions(controller: ChatController, name: str) -> str:
+    backend = controller.backend
     if not name:
-        return clean("\n".join(await controller.sessions.lines()))
+        return clean("\n".join(await backend.session_lines()))
     if controller.is_running:
         return "A run is going on: stop it, or wait for it, before going to another session."
     name = one_line(name, 100)
     if await controller.switch(name):
         return f"New session {name}."
-    last = controller.sessions.last_messages()
-    return f"Back in session {name}." + (f"\n{last}" if last else "")
+    last = backend.last_messages()
+    asked = f"\n{question(controller)}" if controller.pending_questions else ""
+    return f"Back in session {name}." + (f"\n{last}" if last else "") + asked

@@ -11,7 +11,8 @@ from textual.message import Message
 from textual.widgets import Markdown, Static, TextArea
 
 from ..messages import Outcome, ToolCall, ToolResult
-from .chat_text import fraction, progress_text
+from .chat_draft import Completion, PastedBlocks, complete
+from .chat_text import COMMAND_NAMES, fraction, progress_text
 from .sanitize import call_line, clean, one_line
 
 _SPINNER: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
@@ -28,10 +29,49 @@ _OUTCOME_TEXT: Final = {
 }
 
 
+# Seconds that a question must be on the screen before one key answers it. A key that was meant for the draft is text.
+_QUESTION_SETTLES: Final = 0.5
+
+
 class _Draft(Message):
     def __init__(self, text: str) -> None:
         super().__init__()
         self.text: Final = text
+
+
+class CompletionMenu(Static):
+    """What the word before the cursor can become, one of them chosen. Not shown when there is nothing to choose."""
+
+    _LINES: Final = 6
+
+    def __init__(self) -> None:
+        super().__init__(id="menu")
+        self.completion = Completion(0, ())
+        self._index = 0
+        self.display = False
+
+    @property
+    def chosen(self) -> str:
+        """The option that Tab takes."""
+        return self.completion.options[self._index]
+
+    def show(self, completion: Completion) -> None:
+        """Offer these options, the first one chosen."""
+        self.completion, self._index = completion, 0
+        self.display = bool(completion.options)
+        self.move(0)
+
+    def move(self, step: int) -> None:
+        """Choose another option."""
+        options = self.completion.options
+        self._index = (self._index + step) % max(1, len(options))
+        first = max(0, min(self._index - self._LINES // 2, len(options) - self._LINES))
+        shown = Text("\n").join(
+            Text(clean(each), "reverse" if number == self._index else "")
+            for number, each in enumerate(options)
+            if first <= number < first + self._LINES
+        )
+        self.update(shown)
 
 
 class Composer(TextArea):
@@ -43,10 +83,22 @@ class Composer(TextArea):
     class Queued(_Draft):
         """Tab."""
 
-    def __init__(self) -> None:
+    class Decided(Message):
+        """One key that answers a question."""
+
+        def __init__(self, key: str) -> None:
+            super().__init__()
+            self.key: Final = key
+
+    def __init__(self, menu: CompletionMenu) -> None:
         super().__init__(id="composer", show_line_numbers=False, compact=True, highlight_cursor_line=False)
+        self._menu: Final = menu
+        self.pasted: Final = PastedBlocks()
         self._sent_prompts: Final[list[str]] = []
         self._sent_index = 0
+        self._question = ""
+        self._choices = ""
+        self._asked_at = 0.0
 
     def accept(self) -> None:
         """Remember the draft as sent, and clear it."""
@@ -55,7 +107,31 @@ class Composer(TextArea):
         self._sent_index = len(self._sent_prompts)
         self.text = ""
 
+    def offer(self, question: str, choices: str) -> None:
+        """Let these keys answer a question, by its id, while the draft is empty."""
+        if question != self._question:
+            self._question, self._choices, self._asked_at = question, choices, time.monotonic()
+
+    @property
+    def is_completing(self) -> bool:
+        """Whether Tab completes the word before the cursor."""
+        return self._menu.display
+
+    @property
+    def live_choices(self) -> str:
+        """The keys that answer now."""
+        is_settled = time.monotonic() - self._asked_at >= _QUESTION_SETTLES
+        return self._choices if is_settled and not self.text else ""
+
     async def _on_key(self, event: events.Key) -> None:
+        if self._menu.display and event.key in ("tab", "up", "down"):
+            if event.key == "tab":
+                self._complete()
+            else:
+                self._menu.move(1 if event.key == "down" else -1)
+            event.stop()
+            event.prevent_default()
+            return
         match event.key:
             case "enter":
                 self.post_message(self.Submitted(self.text))
@@ -67,10 +143,30 @@ class Composer(TextArea):
                 self._browse(-1)
             case "down" if self._may_browse():
                 self._browse(1)
+            case key if key in tuple(self.live_choices):
+                self.post_message(self.Decided(key))
             case _:
                 return
         event.stop()
         event.prevent_default()
+
+    async def _on_paste(self, event: events.Paste) -> None:
+        event.stop()
+        event.prevent_default()
+        text = event.text.replace("\r\n", "\n").replace("\r", "\n")
+        self.replace(clean(self.pasted.fold(text)), *self.selection)
+
+    def on_text_area_changed(self) -> None:
+        """Offer what the word before the cursor can become. A prompt that is browsed is not being written."""
+        browsed = self._sent_prompts[self._sent_index] if self._sent_index < len(self._sent_prompts) else None
+        before = "" if self.text == browsed else self.get_text_range((0, 0), self.cursor_location)
+        self._menu.show(complete(before, COMMAND_NAMES))
+
+    def _complete(self) -> None:
+        start, chosen = self._menu.completion.start, self._menu.chosen
+        before = self.get_text_range((0, 0), self.cursor_location)[:start]
+        place = (before.count("\n"), start - (before.rfind("\n") + 1))
+        self.replace(chosen if chosen.endswith("/") else f"{chosen} ", place, self.cursor_location)
 
     def _may_browse(self) -> bool:
         """Whether the arrow keys browse earlier prompts: only while that loses no draft."""
@@ -89,6 +185,7 @@ class UserPrompt(Static):
     def __init__(self, text: str, mark: str = "") -> None:
         shown = Text.assemble((_MARK, "bold"), clean(text), (f"  {mark}" if mark else "", "dim"))
         super().__init__(shown, classes="said")
+        self.transcript: Final = shown.plain
 
 
 class Note(Static):
@@ -96,6 +193,7 @@ class Note(Static):
 
     def __init__(self, text: str, kind: str = "note") -> None:
         super().__init__(Text(clean(text)), classes=kind)
+        self.transcript: Final = clean(text)
 
 
 class Answer(Markdown):
@@ -103,12 +201,12 @@ class Answer(Markdown):
 
     def __init__(self) -> None:
         super().__init__("", classes="answer", open_links=False)
-        self._whole_text = ""
+        self.transcript = ""
         self._text_stream: Any = None
 
     async def add(self, text: str) -> None:
         """Show more of the answer. Pieces that arrive faster than they can be drawn are drawn together."""
-        self._whole_text += clean(text)
+        self.transcript += clean(text)
         if self._text_stream is None:
             self._text_stream = Markdown.get_stream(self)
         await self._text_stream.write(clean(text))
@@ -118,8 +216,8 @@ class Answer(Markdown):
         if self._text_stream is not None:
             await self._text_stream.stop()
             self._text_stream = None
-        if self.source != self._whole_text:
-            await self.update(self._whole_text)
+        if self.source != self.transcript:
+            await self.update(self.transcript)
 
 
 class Thinking(Static):
@@ -127,12 +225,12 @@ class Thinking(Static):
 
     def __init__(self) -> None:
         super().__init__("", classes="thinking")
-        self._thought = ""
+        self.transcript = ""
 
     def add(self, text: str) -> None:
         """Show more of it."""
-        self._thought += clean(text)
-        self.update(Text(self._thought))
+        self.transcript += clean(text)
+        self.update(Text(self.transcript))
 
 
 class ToolLine(Static):
@@ -140,15 +238,22 @@ class ToolLine(Static):
 
     def __init__(self, call: ToolCall) -> None:
         super().__init__("", classes="tool")
+        self.transcript = ""
         self._call_line: Final = call_line(call.name, call.arguments, 70)
         self._since: Final = time.monotonic()
         self._progress: Any = None
+        self._said = ""
         self._result: ToolResult | None = None
         self.is_stopping = False
 
     def report(self, progress: Any) -> None:
         """Record the progress that the tool reports."""
         self._progress = progress
+
+    def say(self, text: str) -> None:
+        """Show the end of what a sub-agent says, in place of progress."""
+        self._said = (self._said + clean(text))[-400:]
+        self._progress = one_line(self._said[-60:], 60)
 
     def finish(self, result: ToolResult) -> None:
         """Show the result: the tool has ended, or never started."""
@@ -157,7 +262,9 @@ class ToolLine(Static):
 
     def redraw(self) -> None:
         """Draw the line again."""
-        self.update(self._draw_running() if self._result is None else self._draw_ended(self._result))
+        drawn = self._draw_running() if self._result is None else self._draw_ended(self._result)
+        self.transcript = drawn.plain
+        self.update(drawn)
 
     def _draw_running(self) -> Text:
         took = time.monotonic() - self._since
@@ -184,11 +291,16 @@ class ToolLine(Static):
 class HintLine(Static):
     """Says what Esc does now, and names the other keys where there is room."""
 
+    _shown = ("", "")
+
     def show(self, hint: str, keys: tuple[str, ...], state: str) -> None:
         """Show the hint, and the first of `keys` that fits. `state` is one of rest, running and stopping."""
-        self.set_classes(state)
         wide = self.content_size.width
         if len(hint) > wide:
             hint = one_line(hint.rpartition(_SEPARATOR)[2], wide)  # the last part is the one about the stop key
         fitting = next((each for each in keys if len(each) <= wide - len(hint) - len(_SEPARATOR)), None)
-        self.update(Text.assemble((hint, "bold"), "" if fitting is None else f"{_SEPARATOR}{fitting}"))
+        shown = Text.assemble((hint, "bold"), "" if fitting is None else f"{_SEPARATOR}{fitting}")
+        if (shown.plain, state) != self._shown:  # each update is a layout of the screen
+            self._shown = (shown.plain, state)
+            self.set_classes(state)
+            self.update(shown)

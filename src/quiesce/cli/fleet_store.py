@@ -13,6 +13,8 @@ from ..cancellation import Mode
 from ..errors import ConfigurationError
 from ..fleet.client import Fleet, opened
 from ..fleet.records import ACTIVE, FleetRun, StopState
+from .freeze import show_active
+from .json_lines import print_line
 from .remote import STORE_VARIABLE, only_run, store_of
 from .sanitize import clean
 
@@ -43,6 +45,8 @@ async def listed_runs(fleet: Fleet, options: argparse.Namespace, into: list[dict
     states = (("running",) if options.state == "stopping" else (options.state,)) if options.state else ()
     if not options.state and not options.all:
         states = ACTIVE
+    if not options.json:
+        await show_active(fleet)
     views = (view(run) for run in await fleet.runs(states=states, limit=options.limit))
     into.extend(
         each for each in views if options.state in (None, each["state"]) and options.session in (None, each["session"])
@@ -55,23 +59,34 @@ async def stop_runs(fleet: Fleet, options: argparse.Namespace) -> int:
     mode, undo = Mode(options.mode), True if options.undo else None
     if options.all:
         stopped = await fleet.stop_all(options.reason, agent=options.agent, mode=mode, undo=undo)
-        print(f"The stop is accepted for {len(stopped)} run{'' if len(stopped) == 1 else 's'}.")
+        if not options.json:
+            print(f"The stop is accepted for {len(stopped)} run{'' if len(stopped) == 1 else 's'}.")
         wait = options.wait or 0.0
         async with asyncio.TaskGroup() as group:
             rests = [group.create_task(fleet.rest(run_id, wait)) for run_id in stopped] if wait else []
         left = [run.id for run in (rest.result() for rest in rests) if run is not None and run.is_active]
-        if wait:
+        if options.json:
+            ended = dict(zip(stopped, (rest.result() for rest in rests), strict=False))
+            for run_id in stopped:
+                run = ended.get(run_id)
+                receipt = None if run is None or run.is_active else run.receipt
+                print_line({"run": run_id, "accepted": True, "at_rest": receipt is not None, "receipt": receipt})
+        elif wait:
             print(f"{len(stopped) - len(left)} at rest, {len(left)} not at rest after {wait:g} s.")
         return 3 if left else 0
     code = 0
     for wanted in options.runs:
         run = await chosen_run(fleet, wanted)
         state = await fleet.stop(run.id, options.reason, mode=mode, undo=undo, wait=options.wait)
-        if state is not None:
+        if state is not None and options.json:
+            receipt = state.run.receipt if state.at_rest else None
+            print_line({"run": run.id, "accepted": state.accepted, "at_rest": state.at_rest, "receipt": receipt})
+        elif state is not None:
             print(clean(f"{state.run.id}: {_progress(state)}."))
             if state.at_rest:
                 print(clean(str(state.run.receipt)))
-            code = max(code, 3 if options.wait is not None and not state.at_rest else 0)
+        if state is not None and options.wait is not None and not state.at_rest:
+            code = 3
     return code
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from .json_lines import add_option, print_line
 from .main import Subparsers
 
 
@@ -13,6 +14,7 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser("key", help="make an API key for `quiesce serve`")
     parser.add_argument("name", help="the owner of the key; runs belong to this name")
     parser.add_argument("--key-file", type=Path, required=True, help="the file that stores the hash of the key")
+    add_option(parser, "the key and its name")
     parser.set_defaults(run=run)
 
 
@@ -20,5 +22,9 @@ def run(options: argparse.Namespace) -> int:
     """Make the key and print it; it cannot be shown again."""
     from ..server.keys import add_key
 
-    print(add_key(options.key_file, options.name))
+    key = add_key(options.key_file, options.name)
+    if options.json:
+        print_line({"name": options.name, "key": key})
+    else:
+        print(key)
     return 0

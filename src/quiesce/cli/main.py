@@ -19,12 +19,28 @@ from ..errors import QuiesceError
 Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"  # pyright: ignore[reportPrivateUsage]
 
 # The modules in this package that have subcommands, in the order in which --help lists them.
-MODULES: Final = ("chat", "run", "ps", "stop", "attach", "approve", "workers", "serve", "worker", "key", "sessions")
+MODULES: Final = (
+    "chat",
+    "run",
+    "ps",
+    "stop",
+    "attach",
+    "approve",
+    "freeze",
+    "cap",
+    "webhook",
+    "workers",
+    "serve",
+    "worker",
+    "key",
+    "sessions",
+    "completion",
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code."""
-    parser = _parser()
+    parser = make_parser()
     options = parser.parse_args(arguments)
     run: Callable[[Any], int] | None = getattr(options, "run", None)
     if run is None:
@@ -40,9 +56,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """The parser of the command, with all its subcommands."""
     parser = argparse.ArgumentParser(prog="quiesce", description="Agents that can be stopped at any instant.")
-    parser.add_argument("--version", action="version", version=f"quiesce {__version__}")
+    parser.add_argument(
+        "--version", action="version", version=f"quiesce {__version__}", help="print the version and leave"
+    )
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND")
     for name in MODULES:
         import_module(f"{__package__}.{name}").add_parser(subparsers)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 import shutil
 import time
 from typing import Any, Final
 
+from .json_lines import add_option, print_line
 from .main import Subparsers
 from .remote import add_options, add_store_option, at_server, store_of
 from .sanitize import clean, one_line
@@ -28,7 +28,7 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--limit", type=int, default=100, metavar="N", help="list at most N runs (default: %(default)s)"
     )
-    parser.add_argument("--json", action="store_true", help="one run per line, as JSON")
+    add_option(parser, "the runs")
     parser.set_defaults(run=run)
 
 
@@ -39,7 +39,7 @@ def run(options: argparse.Namespace) -> int:
         runs = [each for each in runs if each["state"] not in _AT_REST]
     if options.json:
         for each in runs:
-            print(json.dumps(each))
+            print_line(each)
     elif runs:
         print("\n".join(_table(runs)))
     else:
@@ -91,6 +91,8 @@ def _row(view: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _state(view: dict[str, Any]) -> str:
+    if view.get("restarted_as"):
+        return f"{view['stop_reason']}, goes on as {view['restarted_as']}"
     if view["state"] == "ended" and view["stop_reason"]:
         return view["stop_reason"]
     if view["state"] == "stopping" and view["waiting_for"]:

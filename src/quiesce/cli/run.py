@@ -28,6 +28,7 @@ from ..run.waiting import wait_in_thread
 from ..sessions import Session
 from . import run_answers
 from .agent_options import add_options, chosen_agent
+from .json_lines import add_option, escaped
 from .main import Subparsers
 from .pipe_watch import watch_pipe
 from .sanitize import call_line, clean, result_line
@@ -61,7 +62,7 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument("--session", metavar="NAME", help="keep the conversation under this name, and go on with it")
     parser.add_argument("--store", metavar="PATH|URL", help="where sessions are kept (default: your own SQLite file)")
     run_answers.add_options(parser)
-    parser.add_argument("--json", action="store_true", help="one event per line, as JSON")
+    add_option(parser, "the events")
     parser.add_argument("--timeout", type=float, metavar="S", help="stop the run after S seconds")
     parser.add_argument("-q", "--quiet", action="store_true", help="no receipt on standard error")
     parser.set_defaults(run=run)
@@ -208,7 +209,7 @@ class _Output:
 
     def show(self, event: Event) -> None:
         if self._as_json:
-            self._write(msgspec.json.encode(event).decode() + "\n")
+            self._write(escaped(msgspec.json.encode(event).decode()) + "\n")
             return
         match event:
             case TextDelta(text):

@@ -13,7 +13,7 @@ from ..interrupts import Approve, Deny, Interrupt
 from .sanitize import call_line, clean
 
 # An approval shows what it is for: the arguments are cut only where they would flood the terminal.
-_WIDEST: Final = 4000
+WIDEST: Final = 4000
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -58,11 +58,22 @@ def waiting_for(asked: Interrupt) -> str:
     """What an interrupt asks, in a sentence."""
     match asked.kind:
         case "approval":
-            return f"{call_line(asked.tool_name, asked.arguments, _WIDEST)} needs approval."
+            return f"{call_line(asked.tool_name, asked.arguments, WIDEST)} needs approval."
         case "limit":
             return str(asked.reason["message"])
         case "question":
             return f"{asked.tool_name} asks: {_words(asked.reason)}"
+
+
+def sent_answer(answer: object) -> object:
+    """An answer as a server takes it."""
+    match answer:
+        case Approve(arguments):
+            return {"type": "approve", "arguments": arguments}
+        case Deny(reason):
+            return {"type": "deny", "reason": reason}
+        case _:
+            return answer
 
 
 def _words(reason: Any) -> str:

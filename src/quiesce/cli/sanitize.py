@@ -9,12 +9,12 @@ from typing import Any, Final
 from ..messages import Outcome, ToolResult
 
 # Characters that a terminal interprets: C0 and C1 controls except tab and newline, and bidirectional marks.
-_CONTROLS: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+CONTROLS: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 def clean(text: str) -> str:
     """The text with terminal control characters replaced."""
-    return _CONTROLS.sub("\N{REPLACEMENT CHARACTER}", text.replace("\r\n", "\n"))
+    return CONTROLS.sub("\N{REPLACEMENT CHARACTER}", text.replace("\r\n", "\n"))
 
 
 def one_line(text: str, width: int) -> str:

@@ -7,9 +7,12 @@ import os
 from pathlib import Path
 from typing import Final
 
+from ..agent import Agent
 from ..errors import ConfigurationError
 from .agent_options import load_agent, load_function
+from .json_lines import add_option, print_line
 from .main import Subparsers
+from .metrics_option import add_metrics_option, metrics_of
 
 # The option, the setting that it gives a value, the default, the unit, and the help text.
 _LIMITS: Final = (
@@ -26,7 +29,10 @@ def add_parser(subparsers: Subparsers) -> None:
     """Describe the subcommand."""
     parser = subparsers.add_parser("serve", help="serve agents over HTTP, with the web console")
     parser.add_argument(
-        "agents", nargs="+", metavar="MODULE:AGENT", help="the agents to serve; the first is the default"
+        "agents", nargs="*", metavar="MODULE:AGENT", help="the agents to serve; the first is the default"
+    )
+    parser.add_argument(
+        "--model", metavar="PROVIDER:MODEL", help="serve an agent without tools, with this model; needs no file"
     )
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
     parser.add_argument("--port", type=int, default=8765, help="port to listen on (default: %(default)s)")
@@ -59,8 +65,15 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--receipts", type=Path, metavar="FILE", help="append each receipt to this file, one line of JSON each"
     )
-    parser.add_argument("--log-level", default="info", choices=("debug", "info", "warning", "error"))
-    parser.set_defaults(run=run)
+    add_metrics_option(parser)
+    parser.add_argument(
+        "--log-level",
+        default="info",
+        choices=("debug", "info", "warning", "error"),
+        help="what is logged on standard error (default: %(default)s)",
+    )
+    add_option(parser, "the addresses of the server, when it listens,")
+    parser.set_defaults(run=run, usage_error=parser.error)
 
 
 def _add_limits(parser: argparse.ArgumentParser) -> None:
@@ -78,6 +91,8 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Serve until SIGTERM or SIGINT; returns 0 when the drain is over."""
+    if not options.agents and options.model is None:
+        options.usage_error("name the agents to serve, or a --model")
     try:
         from ..server import Settings, serve
         from ..server.keys import ENVIRONMENT, keys_from_environment, keys_from_file, merge_keys
@@ -97,14 +112,27 @@ def run(options: argparse.Namespace) -> int:
         receipts=options.receipts,
         fleet=options.fleet,
     )
-    serve(
-        *(load_agent(target) for target in options.agents),
-        host=options.host,
-        port=options.port,
-        keys=keys,
-        settings=settings,
-        store=options.store,
-        deps=None if options.deps is None else load_function(options.deps),
-        log_level=options.log_level,
-    )
+    agents = [load_agent(target) for target in options.agents]
+    if options.model is not None:
+        agents.append(Agent(options.model))
+    with metrics_of(options):
+        serve(
+            *agents,
+            host=options.host,
+            port=options.port,
+            keys=keys,
+            settings=settings,
+            store=options.store,
+            deps=None if options.deps is None else load_function(options.deps),
+            log_level=options.log_level,
+            on_ready=lambda url: _say_ready(options, url),
+        )
     return 0
+
+
+def _say_ready(options: argparse.Namespace, url: str) -> None:
+    """Print where the server is, once it listens."""
+    if options.json:
+        print_line({"url": url, "console": f"{url}/", "docs": f"{url}/docs", "pid": os.getpid()})
+    else:
+        print(f"Console: {url}/\nDocs:    {url}/docs", flush=True)

@@ -31,8 +31,9 @@ from ..sessions.repair import repair_session
 from ..sessions.session import Session
 from ..sessions.store import SessionStore
 from ..sessions.stores.resolve import default_path, resolve_store
+from .json_lines import add_option, print_line
 from .main import Subparsers
-from .sanitize import date_text
+from .sanitize import clean, date_text
 
 
 def add_parser(subparsers: Subparsers) -> None:
@@ -45,14 +46,16 @@ def add_parser(subparsers: Subparsers) -> None:
     def action(name: str, run: Any, help: str) -> argparse.ArgumentParser:
         each = actions.add_parser(name, help=help)
         each.add_argument("--store", help=f"path or URL of the store (default: {default_path()})")
+        if name != "export":  # which is JSON Lines already
+            add_option(each, "the outcome" if name not in ("list", "show") else "what is found")
         each.set_defaults(run=run)
         return each
 
     action("list", _list, "list all sessions, the last used first")
     show = action("show", _show, "show the runs and messages of one session")
-    show.add_argument("name")
+    show.add_argument("name", help="name of the session")
     export = action("export", _export, "write one session as JSON Lines")
-    export.add_argument("name")
+    export.add_argument("name", help="name of the session")
     export.add_argument("-o", "--output", type=Path, help="a file (default: standard output)")
     imported = action("import", _import, "read a session from JSON Lines")
     imported.add_argument("file", type=Path, nargs="?", help="a file (default: standard input)")
@@ -60,10 +63,10 @@ def add_parser(subparsers: Subparsers) -> None:
     backup = action("backup", _backup, "copy a whole SQLite store, also while runs go on")
     backup.add_argument("target", type=Path, metavar="FILE|DIR", help="a new file, or a folder for one")
     repair = action("repair", _repair, "repair a damaged session: keep the intact part, and copy the rest to a file")
-    repair.add_argument("name")
+    repair.add_argument("name", help="name of the session")
     repair.add_argument("-o", "--output", type=Path, help="the file (default: NAME.damaged-TIME.jsonl)")
     delete = action("delete", _delete, "delete one session permanently")
-    delete.add_argument("name")
+    delete.add_argument("name", help="name of the session")
 
 
 @contextmanager
@@ -78,12 +81,16 @@ def _opened(options: argparse.Namespace) -> Generator[SessionStore]:
 def _list(options: argparse.Namespace) -> int:
     with _opened(options) as store:
         found = store.sessions().result()
+    if options.json:
+        for info in found:
+            print_line(info)
+        return 0
     if not found:
         print(f"No sessions in {store.url}.")
         return 0
     wide = max(len(info.name) for info in found)
     for info in found:
-        print(f"{info.name:<{wide}}  {date_text(info.updated)}  {info.length:>5} messages{_held(info)}")
+        print(clean(f"{info.name:<{wide}}  {date_text(info.updated)}  {info.length:>5} messages{_held(info)}"))
     return 0
 
 
@@ -93,13 +100,17 @@ def _show(options: argparse.Namespace) -> int:
         messages = session.load_sync()
         runs = store.runs(options.name).result()
         late = {run.run_id: late_outcomes(store.rows(options.name, run.run_id, marks=True).result()) for run in runs}
+    if options.json:
+        told = [{"record": run, "late": late[run.run_id]} for run in runs]
+        print_line({"session": options.name, "runs": told, "messages": messages, "damage": session.damage})
+        return 0
     for run in runs:
-        print(_run_line(run))
+        print(clean(_run_line(run)))
         for outcome in late[run.run_id]:
-            print(late_line(outcome))
+            print(clean(late_line(outcome)))
     for message in messages:
         print()
-        print(_plain(message))
+        print(clean(_plain(message)))
     if session.damage:
         print(f"\nDAMAGED from here on. {session.damage} `quiesce sessions repair` keeps the part above.")
     return 0
@@ -120,13 +131,14 @@ def _import(options: argparse.Namespace) -> int:
     data = sys.stdin.buffer.read() if options.file is None else options.file.read_bytes()
     with _opened(options) as store:
         name = import_session(store, data.splitlines(), name=options.name)
-    print(f"Imported {name!r}.")
+    _tell(options, f"Imported {name!r}.", {"imported": name})
     return 0
 
 
 def _backup(options: argparse.Namespace) -> int:
     with _opened(options) as store:
-        print(back_up(store, options.target))
+        file = str(back_up(store, options.target))
+    _tell(options, file, {"file": file})
     return 0
 
 
@@ -141,19 +153,35 @@ def _repair(options: argparse.Namespace) -> int:
     with _opened(options) as store:
         repaired = repair_session(store, options.name, keep)
     if repaired is None:
-        print(f"Nothing is wrong with {options.name!r}.")
+        _tell(options, f"Nothing is wrong with {options.name!r}.", {"session": options.name, "damage": None})
         return 0
-    print(repaired.damage)
     rest = f"what was cut away ({len(repaired.cut)}) is in {file}" if repaired.cut else "nothing was cut away"
-    print(f"Repaired {options.name!r}: {repaired.kept} messages are kept; {rest}.")
+    _tell(
+        options,
+        f"{repaired.damage}\nRepaired {options.name!r}: {repaired.kept} messages are kept; {rest}.",
+        {
+            "session": options.name,
+            "damage": str(repaired.damage),
+            "kept": repaired.kept,
+            "file": str(file) if repaired.cut else None,
+        },
+    )
     return 0
 
 
 def _delete(options: argparse.Namespace) -> int:
     with _opened(options) as store:
         store.delete(options.name).result()
-    print(f"Deleted {options.name!r}.")
+    _tell(options, f"Deleted {options.name!r}.", {"deleted": options.name})
     return 0
+
+
+def _tell(options: argparse.Namespace, text: str, told: dict[str, Any]) -> None:
+    """Say what was done, in words or as JSON."""
+    if options.json:
+        print_line(told)
+    else:
+        print(clean(text))
 
 
 # --- Text -----------------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .json_lines import escaped
 from .sanitize import call_line, clean, result_line
 
 
@@ -13,7 +14,7 @@ def show(run_id: str, number: int, event: Any, *, as_json: bool) -> None:
     from ..sessions.journal.rows import encode
 
     if as_json:
-        print(f'{{"run":"{run_id}","number":{number},"event":{encode(event).decode()}}}', flush=True)
+        print(escaped(f'{{"run":"{run_id}","number":{number},"event":{encode(event).decode()}}}'), flush=True)
         return
     match event:
         case TextDelta(text):

@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 from ..cancellation import Mode
+from .json_lines import add_option, print_line
 from .main import Subparsers
 from .remote import add_options, add_store_option, at_server, run_at_server, store_of
 from .sanitize import clean
@@ -43,6 +44,7 @@ def add_parser(subparsers: Subparsers) -> None:
         metavar="S",
         help="wait at most S seconds (default: 30) for the end, and print the receipt; exit code 3 if it has not ended",
     )
+    add_option(parser, "each run (run, accepted, at_rest, receipt)")
     parser.set_defaults(run=run, usage_error=parser.error)
 
 
@@ -76,10 +78,14 @@ async def _stop(client: Client, run_id: str, options: argparse.Namespace) -> int
     answer = await client.cancel_run(run_id, options.reason, mode=Mode(options.mode), undo=undo, wait=options.wait)
     if options.undo and answer.receipt is not None and not answer.accepted:  # it had ended before
         return await _undo(client, run_id, options)
+    at_rest = answer.run.state in _AT_REST
+    if options.json:
+        print_line({"run": run_id, "accepted": answer.accepted, "at_rest": at_rest, "receipt": answer.receipt})
+        return NOT_AT_REST if options.wait is not None and not at_rest else REQUESTED
     if answer.receipt is not None:
         print(clean(str(answer.receipt)))
         return REQUESTED
-    if answer.run.state in _AT_REST:
+    if at_rest:
         print(f"{run_id}: was at rest already.")
         return REQUESTED
     waiting = ", ".join(answer.run.waiting_for)
@@ -95,7 +101,10 @@ async def _undo(client: Client, run_id: str, options: argparse.Namespace) -> int
     """Undo an ended run; returns 3 when that takes longer than the wait."""
     wait = 30.0 if options.wait is None else options.wait
     receipt, is_done = await client.undo_run(run_id, wait=wait)
-    print(clean(str(receipt)))
+    if options.json:
+        print_line({"run": run_id, "accepted": True, "at_rest": is_done, "receipt": receipt})
+    else:
+        print(clean(str(receipt)))
     if is_done:
         return REQUESTED
     print(f"quiesce: the undo of {run_id} is still in progress after {wait:g} s.", file=sys.stderr)

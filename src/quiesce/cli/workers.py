@@ -6,8 +6,7 @@ import argparse
 import time
 from typing import TYPE_CHECKING
 
-import msgspec
-
+from .json_lines import add_option, print_line
 from .main import Subparsers
 from .remote import add_store_option
 from .sanitize import clean
@@ -21,27 +20,33 @@ def add_parser(subparsers: Subparsers) -> None:
     """Describe the subcommand."""
     parser = subparsers.add_parser("workers", help="list the workers of a fleet")
     add_store_option(parser, only=True)
-    parser.add_argument("--json", action="store_true", help="one worker per line, as JSON")
+    add_option(parser, "the workers")
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """Print the workers."""
     from .fleet_store import in_fleet
+    from .freeze import show_active
 
     async def show(fleet: Fleet) -> int:
         found = await fleet.workers()
         for worker in found:
-            print(msgspec.json.encode(worker).decode() if options.json else clean(_line(worker)))
-        if not found and not options.json:
-            print("No workers.")
+            if options.json:
+                print_line(worker)
+            else:
+                print(clean(_line(worker)))
+        if not options.json:
+            if not found:
+                print("No workers.")
+            await show_active(fleet)
         return 0
 
     return in_fleet(options, show)
 
 
 def _line(worker: WorkerInfo) -> str:
-    state = "LOST" if worker.is_lost else "draining" if worker.draining else "up"
+    state = "LOST" if worker.is_lost else worker.status
     up = time.strftime("%Y-%m-%d %H:%M", time.localtime(worker.started))
     agents = ", ".join(worker.agents)
     return (

@@ -228,13 +228,13 @@ class Client:
         query = {"since": since, "until": until, "agent": agent, "session": session}
         return await self._ask(schemas.UsageReport, "GET", "/usage", query=query)
 
-    async def show_fleet(self) -> schemas.FleetView:
-        """The workers of a fleet, and what waits for them. Raises `ServerProblem` (404) when there is no fleet."""
-        return await self._ask(schemas.FleetView, "GET", "/fleet")
-
     async def list_agents(self) -> tuple[schemas.AgentView, ...]:
         """The agents that the server has."""
         return (await self._ask(schemas.AgentList, "GET", "/agents")).agents
+
+    async def show_fleet(self) -> schemas.FleetView:
+        """The workers, the queue and the freezes of the server's fleet. Raises `ServerProblem` (404) without one."""
+        return await self._ask(schemas.FleetView, "GET", "/fleet")
 
     async def health(self) -> schemas.Health:
         """Whether the server accepts new runs. Raises `ServerProblem` (503) when it is shutting down."""

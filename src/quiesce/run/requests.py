@@ -50,6 +50,7 @@ def build_request(state: RunState, sending: tuple[Message, ...], instructions: s
         messages=sending,
         instructions=last_answer_note(state, instructions) if last else instructions,
         tools=() if last else tuple(tool.spec for tool in state.tools.available.values()),
+        server_tools=() if last else config.server_tools,
         output_schema=None if config.output is None else config.output.schema,
         settings=config.settings,
         tool_choice=None if last else choice,
@@ -146,7 +147,7 @@ class RequestSender:
         """Send one request. Raises a `ModelError`; leaving the context hangs up."""
         state = self._state
         self._check(call)
-        await state.durable()
+        await state.save_progress()
         if not self.may_send:
             raise RequestRejected("The run is not waiting for an answer any more.", kept="Nothing was sent.")
         sent = self._open(call)

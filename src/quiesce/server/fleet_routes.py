@@ -5,14 +5,14 @@ from __future__ import annotations
 import hashlib
 import uuid
 from collections.abc import AsyncIterator
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import msgspec
 from starlette.responses import Response
 
 from ..conversation.validity import user_message
 from ..errors import NothingToContinue, UnknownInterrupt
-from ..fleet.records import ACTIVE, FleetRun, RunRequest, WorkerInfo
+from ..fleet.records import FleetRun, RunRequest
 from ..messages import AssistantMessage, UserMessage
 from ..sessions.journal.buffer import WRITER
 from ..sessions.journal.rows import encode as encode_value
@@ -65,7 +65,7 @@ async def start_run(request: ApiRequest) -> Response:
     agent = request.services.agents.get(body.agent)
     if body.on_disconnect == "cancel":
         raise Problem(422, "not_possible", "In a fleet a run does not know its readers.", todo="Use a timeout.")
-    await _check_quota(request)
+    request.services.quotas.check_not_draining()
     label = body.session or f"run-{uuid.uuid4().hex[:12]}"
     stored = stored_name(request.owner, label)
     for earlier in await service.fleet.runs(session=stored, limit=1):
@@ -78,7 +78,8 @@ async def start_run(request: ApiRequest) -> Response:
         request.owner, agent.name, stored, "prompt", encode_value(prompt), label, body.timeout,
         idempotency_key=key, fingerprint=fingerprint,
     )  # fmt: skip
-    run, is_new = await service.fleet.submit(wanted, on_busy=body.on_busy)
+    most_runs = request.services.settings.max_runs_per_key
+    run, is_new = await service.fleet.submit(wanted, on_busy=body.on_busy, most_runs=most_runs)
     if run.fingerprint != fingerprint:
         message = "This Idempotency-Key was used for a different request."
         raise Problem(422, "idempotency_key_reused", message, todo="Use a new key for each run.")
@@ -86,16 +87,6 @@ async def start_run(request: ApiRequest) -> Response:
         _note(request, "start", run, prompt.text)
     answer = schemas.RunAnswer(await service.view(run))
     return json_response(answer, 201 if is_new else 200, {"Location": f"runs/{run.id}"})
-
-
-async def _check_quota(request: ApiRequest) -> None:
-    services = request.services
-    services.quotas.check_not_draining()
-    most = services.settings.max_runs_per_key
-    own = len(await _service(request).fleet.runs(owner=request.owner, states=ACTIVE, limit=most))
-    if own >= most:
-        message = f"Too many runs are active: {own} of this key."
-        raise Problem(429, "too_many_runs", message, todo="Wait until one has ended, or stop one.")
 
 
 async def list_runs(request: ApiRequest) -> Response:
@@ -223,10 +214,10 @@ async def continue_run(request: ApiRequest) -> Response:
 
 
 async def _follow_up(request: ApiRequest, run: FleetRun, kind: Any, given: bytes) -> Response:
-    await _check_quota(request)
-    service = _service(request)
+    request.services.quotas.check_not_draining()
+    service, most_runs = _service(request), request.services.settings.max_runs_per_key
     wanted = RunRequest(run.owner, run.agent, run.session, kind, given, run.label)
-    following, _ = await service.fleet.submit(wanted, on_busy="refuse")
+    following, _ = await service.fleet.submit(wanted, on_busy="refuse", most_runs=most_runs)
     _note(request, kind, run)
     return json_response(schemas.RunAnswer(await service.view(following)), 201)
 
@@ -287,28 +278,40 @@ async def show_usage(request: ApiRequest) -> Response:
 
 
 async def show_fleet(request: ApiRequest) -> Response:
-    """`GET /fleet`: the workers, and the queues of this key."""
+    """`GET /fleet`: nothing in it tells one key about the runs of another one, except how many there are."""
     fleet = _service(request).fleet
-    workers = [
-        schemas.WorkerView(each.id, each.agents, _worker_state(each), each.started, each.age)
-        for each in await fleet.workers()
-    ]
-    queues: list[schemas.QueueView] = []
+    workers, freezes = await fleet.workers(), await fleet.freezes.list()
+    return json_response(
+        schemas.FleetView(
+            tuple(
+                schemas.WorkerView(
+                    each.id, each.status, each.agents, each.running, each.capacity, each.started, each.age
+                )
+                for each in workers
+            ),
+            tuple(schemas.QueueView(*counts) for counts in await fleet.queues()),
+            await _caps(request),
+            tuple(
+                schemas.FreezeView(
+                    each.agent, each.reason, each.frozen_by, each.created, each.released, each.released_by,
+                    each.release_reason,
+                )
+                for each in freezes
+            ),
+        )
+    )  # fmt: skip
+
+
+async def _caps(request: ApiRequest) -> tuple[schemas.CapView, ...]:
+    """The caps that runs of this key count for. That of another key is not among them."""
+    found: dict[tuple[str, str], schemas.CapView] = {}
     for agent in request.services.agents.by_name:
-        queued = await fleet.runs(owner=request.owner, states=("queued",), agent=agent, limit=1000)
-        running = await fleet.runs(owner=request.owner, states=("running",), agent=agent, limit=1000)
-        oldest = min((run.created for run in queued), default=None)
-        able = sum(agent in each.agents and each.state in ("ready", "full") for each in workers)
-        queues.append(schemas.QueueView(agent, len(queued), len(running), oldest, able))
-    return json_response(schemas.FleetView(tuple(workers), tuple(queues)))
-
-
-def _worker_state(worker: WorkerInfo) -> Literal["ready", "full", "draining", "lost"]:
-    if worker.is_lost:
-        return "lost"
-    if worker.draining:
-        return "draining"
-    return "full" if worker.running >= worker.capacity else "ready"
+        for cap, used in await _service(request).fleet.caps.of(request.owner, agent):
+            found[cap.owner, cap.agent] = schemas.CapView(
+                cap.agent, cap.owner == "", schemas.CapFigures(cap.runs, cap.tokens, cap.cost),
+                schemas.CapFigures(used.runs, used.tokens, used.cost), used.day_left,
+            )  # fmt: skip
+    return tuple(found.values())
 
 
 async def stream_events(request: ApiRequest) -> Response:

@@ -45,12 +45,14 @@ def serve(
     store: object = None,
     deps: DepsFactory | None = None,
     log_level: str = "info",
+    on_ready: Callable[[str], None] | None = None,
 ) -> None:
     """Serve agents until SIGTERM or SIGINT; then drain, and return. The parameters are those of `create_app`.
 
     A tool that cannot be stopped does not keep the process alive: its receipt says `abandoned`, and the process ends
-    with exit code 0. Other processes can no longer read this one's environment: see `hide_environment`. Raises
-    `ConfigurationError` when there are no keys and the host is reachable from other machines.
+    with exit code 0. `on_ready` is called with the server's address when it listens. Other processes can no longer read
+    this one's environment: see `hide_environment`. Raises `ConfigurationError` when there are no keys and the host is
+    reachable from other machines.
     """
     if keys is None and not is_loopback(host):
         raise ConfigurationError(
@@ -60,6 +62,7 @@ def serve(
     app = create_app(*agents, settings=settings, keys=keys, store=store, deps=deps)
     hide_environment()  # from processes that tools start
     listening = server(app, host=host, port=port, log_level=log_level)
+    listening.on_ready = on_ready
 
     async def main() -> None:
         freeze_loaded_objects()
@@ -121,11 +124,20 @@ class DrainingServer(uvicorn.Server):
         super().__init__(config)
         self._app: Final = app
         self._loop: asyncio.AbstractEventLoop | None = None
+        self.on_ready: Callable[[str], None] | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to listen."""
         self._loop = asyncio.get_running_loop()
         await super().startup(sockets)
+        if self.on_ready is not None and self.started:
+            self.on_ready(self._url())
+
+    def _url(self) -> str:
+        """The address for a browser on this machine. The port is the one that the system has given for port 0."""
+        port = self.servers[0].sockets[0].getsockname()[1]
+        host = "localhost" if self.config.host in ("0.0.0.0", "::", "") else self.config.host  # noqa: S104
+        return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002
         """A signal. Not recorded for uvicorn, which would raise it again at the end: a drain is a clean exit."""

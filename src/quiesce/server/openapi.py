@@ -27,7 +27,8 @@ _ERRORS: Final = {
     413: "The body is too large.",
     415: "The body must be application/json.",
     422: "The request is not valid.",
-    429: "Too many runs or streams; see Retry-After.",
+    423: "The agent is frozen: no run of it may start.",
+    429: "Too many runs or streams, or a cap is used up; see Retry-After.",
     503: "The server is shutting down; see Retry-After.",
 }
 _ALWAYS: Final = (401, 403)
@@ -170,7 +171,7 @@ class Operation:
 
 _NEW_RUN: Final = {201: ("RunAnswer", "The new run.")}
 _DELETED: Final = {204: ("", "Deleted.")}
-_BUSY: Final = (409, 429, 503)
+_BUSY: Final = (409, 423, 429, 503)
 _BODY_REFUSED: Final = (408, 413, 415)
 
 OPERATIONS: Final = (
@@ -255,11 +256,11 @@ OPERATIONS: Final = (
         "get", "/usage", "show_usage", "The usage", {200: ("UsageReport", "The figures.")},
         parameters=_RANGE, refusals=(422,),
     ),
+    Operation("get", "/agents", "list_agents", "The agents", {200: ("AgentList", "The agents.")}),
     Operation(
-        "get", "/fleet", "show_fleet", "The workers of a fleet, and what waits for them",
+        "get", "/fleet", "show_fleet", "The workers, the queue and the freezes of a fleet",
         {200: ("FleetView", "The fleet.")}, refusals=(404,),
     ),
-    Operation("get", "/agents", "list_agents", "The agents", {200: ("AgentList", "The agents.")}),
     Operation(
         "get", "/healthz", "health", "Whether the server accepts new runs",
         {200: ("Health", "It does."), 503: ("Health", "It does not: it is shutting down.")}, open_to_all=True,

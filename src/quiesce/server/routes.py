@@ -300,11 +300,6 @@ def usage_filter(request: ApiRequest) -> UsageFilter:
     return UsageFilter(query.get("since"), query.get("until"), query.get("agent"), query.get("session"))
 
 
-async def show_fleet(_: ApiRequest) -> Response:
-    """`GET /fleet`: this server executes its runs itself."""
-    raise Problem(404, "no_fleet", "This server executes its runs itself.", todo="GET /runs lists them.")
-
-
 async def list_agents(request: ApiRequest) -> Response:
     """`GET /agents`."""
     return json_response(
@@ -319,6 +314,11 @@ def _agent_view(agent: AnyAgent) -> schemas.AgentView:
         for tool in config.tools.values()
     )
     return schemas.AgentView(agent.name, config.model.name, tuple(tools))
+
+
+async def show_fleet(_: ApiRequest) -> Response:
+    """`GET /fleet`: only of a fleet."""
+    raise Problem(404, "no_fleet", "This server is not part of a fleet.", todo="See `quiesce serve --fleet`.")
 
 
 def health(services: Services) -> Response:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from msgspec import UNSET, Meta, Struct, UnsetType, structs
@@ -380,33 +381,65 @@ class AgentList(Struct, frozen=True):
 
 
 class WorkerView(Struct, frozen=True):
-    """A worker of a fleet. How many runs it has is not said: they may be those of other keys."""
+    """A worker of a fleet. `heartbeat_age` is the time since its last heartbeat, in seconds."""
 
-    id: Annotated[str, Meta(description="The worker's id.")]
-    agents: Annotated[tuple[str, ...], Meta(description="The agents whose runs it takes.")]
-    state: Annotated[
-        Literal["ready", "full", "draining", "lost"],
-        Meta(description="Whether it takes runs. A lost one has not been heard of; its runs are taken over."),
-    ]
-    started_at: Annotated[float, Meta(description="When it started, in seconds since the epoch.")]
-    age: Annotated[float, Meta(description="Seconds since it was last heard of.")]
+    id: str
+    state: Literal["up", "draining", "lost"]
+    agents: tuple[str, ...]
+    running: int
+    capacity: int
+    started_at: float
+    heartbeat_age: float
 
 
 class QueueView(Struct, frozen=True):
-    """The runs of this key that wait for a worker, of one agent."""
+    """How many runs of an agent, of all keys, wait for a worker, and how many are on one."""
 
-    agent: Annotated[str, Meta(description="The agent.")]
-    queued: Annotated[int, Meta(description="How many runs of this key wait for a worker, counted up to 1000.")]
-    running: Annotated[int, Meta(description="How many runs of this key go on, counted up to 1000.")]
-    oldest: Annotated[float | None, Meta(description="When the oldest that waits was started; null without one.")]
-    workers: Annotated[int, Meta(description="How many workers take runs of this agent: those that are ready or full.")]
+    agent: str
+    queued: int
+    running: int
+
+
+class FreezeView(Struct, frozen=True):
+    """A freeze of an agent, or of all when `agent` is empty. It holds until `released_at`."""
+
+    agent: str
+    reason: str
+    frozen_by: str
+    frozen_at: float
+    released_at: float | None
+    released_by: str
+    release_reason: str
+
+
+class CapFigures(Struct, frozen=True):
+    """Runs that have not ended, and tokens and money of today (UTC). None where there is no cap."""
+
+    runs: int | None
+    tokens: int | None
+    cost: Decimal | None
+
+
+class CapView(Struct, frozen=True):
+    """A cap that runs of this key count for: of one agent, or of all when `agent` is empty.
+
+    `shared` says that the runs of all keys count. The figures of the day begin again in `resets_in` seconds.
+    """
+
+    agent: str
+    shared: bool
+    allowed: CapFigures
+    used: CapFigures
+    resets_in: float
 
 
 class FleetView(Struct, frozen=True):
-    """The workers of a fleet, and what waits for them."""
+    """A fleet; the freezes that hold come first, then the latest on record."""
 
     workers: tuple[WorkerView, ...]
-    queues: Annotated[tuple[QueueView, ...], Meta(description="One for each agent of this server.")]
+    queues: tuple[QueueView, ...]
+    caps: tuple[CapView, ...]
+    freezes: tuple[FreezeView, ...]
 
 
 class Health(Struct, frozen=True):

@@ -1,11 +1,11 @@
-// The workers of a fleet, and the runs of this key that wait for them.
+// The workers and queues of a fleet, the freezes that hold, and the caps that this key's runs count for.
 
 import { getFleet } from "./api.js";
 import { h, say } from "./dom.js";
-import { ago, count, duration } from "./words.js";
+import { ago, clock, count, duration, money } from "./words.js";
 
 const EVERY = 5000;
-const STATES = { ready: ["takes runs", "good"], full: ["full", "live"], draining: ["shutting down", "warn"], lost: ["lost; its runs are taken over", "bad"] };
+const STATES = { up: ["up", "good"], full: ["full", "live"], draining: ["shutting down", "warn"], lost: ["lost; its runs are taken over", "bad"] };
 
 export function openPage(place) {
   document.title = "Fleet · Quiesce";
@@ -17,9 +17,9 @@ export function openPage(place) {
     try {
       const fleet = await getFleet();
       if (isLeft) return;
-      const able = fleet.workers.filter((worker) => ["ready", "full"].includes(worker.state)).length;
-      say(status, `${able} of ${fleet.workers.length} ${fleet.workers.length === 1 ? "worker" : "workers"} at work`);
-      body.replaceChildren(queues(fleet.queues), workers(fleet.workers));
+      const up = fleet.workers.filter((worker) => worker.state === "up").length;
+      say(status, `${up} of ${fleet.workers.length} ${fleet.workers.length === 1 ? "worker" : "workers"} up`);
+      body.replaceChildren(...freezes(fleet.freezes), queues(fleet), ...caps(fleet.caps), workers(fleet.workers));
     } catch (error) {
       if (!isLeft) say(status, error.text ?? String(error));
     }
@@ -38,20 +38,40 @@ function table(caption, head, rows) {
   return h("div", { class: "card scroll", tabindex: 0, role: "region", "aria-label": caption }, whole);
 }
 
-function queues(all) {
+const nameOf = (agent) => agent || "all agents";
+
+/** What is frozen now. */
+function freezes(all) {
+  return all
+    .filter((freeze) => freeze.released_at === null)
+    .map((freeze) => h("p", { class: "problem", dir: "auto" }, `Frozen: ${nameOf(freeze.agent)}, by ${freeze.frozen_by || "unknown"}, ${clock(freeze.frozen_at)}. ${freeze.reason}`));
+}
+
+function queues({ queues: all, workers: those }) {
   const rows = all.map((queue) => {
-    const waits = queue.oldest === null ? "" : duration(Math.max(0, Date.now() / 1000 - queue.oldest));
-    const able = queue.workers || !queue.queued ? count(queue.workers) : "none: start one";
-    return h("tr", {}, h("th", { scope: "row" }, queue.agent), h("td", {}, count(queue.queued)), h("td", {}, waits), h("td", {}, count(queue.running)), h("td", {}, able));
+    const able = those.filter((worker) => worker.state === "up" && worker.agents.includes(queue.agent)).length;
+    return h("tr", {}, h("th", { scope: "row" }, queue.agent), h("td", {}, count(queue.queued)), h("td", {}, count(queue.running)), h("td", {}, able || !queue.queued ? count(able) : "none: start one"));
   });
-  return table("Your runs by agent", ["Agent", "Queued", "Oldest waits", "Running", "Workers for it"], rows);
+  return table("Runs by agent, of all keys", ["Agent", "Queued", "Running", "Workers for it"], rows.length ? rows : [empty(4, "Nothing is queued or running.")]);
 }
 
 function workers(all) {
   const rows = all.map((worker) => {
-    const [word, tone] = STATES[worker.state] ?? [worker.state, "idle"];
+    const [word, tone] = STATES[worker.state === "up" && worker.running >= worker.capacity ? "full" : worker.state] ?? [worker.state, "idle"];
     const state = h("span", { class: "pill", "data-tone": tone }, h("span", { class: "dot", "aria-hidden": "true" }), word);
-    return h("tr", {}, h("th", { scope: "row" }, worker.id), h("td", {}, state), h("td", { dir: "auto" }, worker.agents.join(", ")), h("td", {}, ago(worker.started_at)), h("td", {}, `${duration(worker.age)} ago`));
+    return h("tr", {}, h("th", { scope: "row" }, worker.id), h("td", {}, state), h("td", {}, `${worker.running} of ${worker.capacity}`), h("td", { dir: "auto" }, worker.agents.join(", ")), h("td", {}, ago(worker.started_at)), h("td", {}, `${duration(worker.heartbeat_age)} ago`));
   });
-  return table("Workers", ["Worker", "State", "Agents", "Started", "Last heard of"], rows.length ? rows : [h("tr", {}, h("td", { colspan: 5 }, "No worker is there. Start one: quiesce worker"))]);
+  return table("Workers", ["Worker", "State", "Runs", "Agents", "Started", "Last heard of"], rows.length ? rows : [empty(6, "No worker is there. Start one: quiesce worker")]);
+}
+
+/** The caps of this key, if there are any. */
+function caps(all) {
+  const share = (cap, name, show) => (cap.allowed[name] === null ? "no cap" : `${show(cap.used[name] ?? 0)} of ${show(cap.allowed[name])}`);
+  const dollars = (value) => money(value, "USD");
+  const rows = all.map((cap) => h("tr", {}, h("th", { scope: "row" }, nameOf(cap.agent)), h("td", {}, cap.shared ? "all keys together" : "this key"), h("td", {}, share(cap, "runs", count)), h("td", {}, share(cap, "tokens", count)), h("td", {}, share(cap, "cost", dollars)), h("td", {}, duration(cap.resets_in))));
+  return rows.length ? [table("Caps", ["Agent", "Counts", "Runs", "Tokens today", "Cost today", "New day in"], rows)] : [];
+}
+
+function empty(columns, text) {
+  return h("tr", {}, h("td", { colspan: columns }, text));
 }
