@@ -82,8 +82,10 @@ function decode(id) {
 
 function mark(current) {
   for (const link of document.querySelectorAll("[data-nav]")) {
-    if (link.dataset.nav === current) link.setAttribute("aria-current", "page");
-    else link.removeAttribute("aria-current");
+    if (link.dataset.nav === current) {
+      link.setAttribute("aria-current", "page");
+      link.parentElement.scrollLeft = link.offsetLeft - link.parentElement.offsetLeft - 8; // on a phone the last ones may not fit
+    } else link.removeAttribute("aria-current");
   }
 }
 
