@@ -3,7 +3,7 @@
 The stories of a user, and where each is tried:
 
     start a run                    test_runs.py
-    stop in each mode              test_click_stop.py (now), test_runs.py (after_turn), test_session.py (after_tools, kill)
+    stop in each mode              test_runs.py (now, after_turn), test_session.py (after_tools, kill)
     approve with an edit           test_inbox.py; what stays of it: test_approved.py
     steer                          test_going_on.py
     attach an image                test_attachments.py
