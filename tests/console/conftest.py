@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
+import httpx2
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
@@ -39,7 +40,14 @@ class Site:
         self._process.stdin.flush()
         assert self._process.stdout.readline() == "ok\n"
 
+    def kill(self) -> None:
+        """As a crash: nothing is settled, and nothing is said."""
+        self._process.kill()
+        self._process.communicate()
+
     def close(self) -> None:
+        if self._process.returncode is not None:
+            return
         try:
             self._process.communicate(timeout=20)
         except subprocess.TimeoutExpired:
@@ -61,6 +69,29 @@ def keyed_site() -> Iterator[Site]:
     site.close()
 
 
+@pytest.fixture
+def approvals_end(site: Site) -> Iterator[None]:
+    """What a test approves in advance ends with it: the other tests are asked."""
+    yield
+    with httpx2.Client(base_url=site.url) as client:
+        for approval in client.get("approvals").json()["approvals"]:
+            client.delete(f"approvals/{approval['id']}")
+
+
+@pytest.fixture
+def new_site() -> Iterator[Callable[..., Site]]:
+    """Starts servers for one test."""
+    started: list[Site] = []
+
+    def start(*arguments: str) -> Site:
+        started.append(Site(*arguments))
+        return started[-1]
+
+    yield start
+    for site in started:
+        site.close()
+
+
 @pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
     chromium = find_chromium()
@@ -72,12 +103,21 @@ def browser() -> Iterator[Browser]:
         browser.close()
 
 
-@pytest.fixture
-def context(browser: Browser) -> Iterator[BrowserContext]:
+@pytest.fixture(scope="package")
+def shared_context(browser: Browser) -> Iterator[BrowserContext]:
     context = browser.new_context(viewport={"width": 1200, "height": 900})
     context.set_default_timeout(20_000)
     yield context
     context.close()
+
+
+@pytest.fixture
+def context(shared_context: BrowserContext) -> Iterator[BrowserContext]:
+    """One for all tests: it keeps the console's files. What a page keeps is its own, and is gone with it."""
+    yield shared_context
+    for page in shared_context.pages:
+        page.close()
+    shared_context.clear_permissions()
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -31,9 +32,11 @@ def next_prompt(page: Page, text: str) -> None:
     wait_for_run_after(page, before)
 
 
-def test_who_approved_is_a_line_in_the_conversation_that_stays(page: Page, tmp_path: Path) -> None:
+def test_who_approved_is_a_line_in_the_conversation_that_stays(
+    page: Page, new_site: Callable[..., Site], tmp_path: Path
+) -> None:
     store = str(tmp_path / "s.db")
-    site = Site("--keys", f"--store={store}")
+    site = new_site("--keys", f"--store={store}")
     page.add_init_script("sessionStorage['quiesce.key'] = 'the-key-of-the-console-tests'")
     page.goto(site.url)
     approve(page, prompt(page, "deploy it"))
@@ -50,7 +53,7 @@ def test_who_approved_is_a_line_in_the_conversation_that_stays(page: Page, tmp_p
     )
     assert "Approved by" not in json.dumps(json.loads(messages)["messages"]), "the model is not told"
     site.close()
-    again = Site("--keys", f"--store={store}")
+    again = new_site("--keys", f"--store={store}")
     page.goto(f"{again.url}#{address}")
     expect(page.locator(".tool-record").last).to_have_text(said)
     next_prompt(page, "hello again")  # now it is an earlier prompt of the session
@@ -62,9 +65,9 @@ def test_who_approved_is_a_line_in_the_conversation_that_stays(page: Page, tmp_p
     expect(rows).to_have_count(3)
     expect(rows.nth(1)).to_contain_text("testsApproved")
     expect(rows.nth(1)).to_contain_text("deploy")
-    again.close()
 
 
+@pytest.mark.usefixtures("approvals_end")
 def test_an_approval_for_the_session_until_it_is_taken_back(page: Page, site: Site) -> None:
     page.goto(site.url)
     first = prompt(page, "deploy it")
@@ -93,6 +96,7 @@ def test_an_approval_for_the_session_until_it_is_taken_back(page: Page, site: Si
     run_state(page, "No longer waiting")
 
 
+@pytest.mark.usefixtures("approvals_end")
 def test_an_approval_for_calls_like_this_one_and_a_later_no(page: Page, site: Site) -> None:
     page.goto(site.url)
     first = prompt(page, "deploy it")
@@ -117,8 +121,6 @@ def test_an_approval_for_calls_like_this_one_and_a_later_no(page: Page, site: Si
     prompt(page, "ask in a third session")  # announce is asked about, and deploy is not
     page.get_by_role("article", name="Approve announce?").wait_for()
     expect(page.get_by_role("article", name="Approve deploy?")).to_have_count(0)
-    for approval in page.request.get(f"{site.url}approvals").json()["approvals"]:
-        page.request.delete(f"{site.url}approvals/{approval['id']}")
     page.locator("#action-dismiss").click()
 
 

@@ -265,7 +265,8 @@ def test_usage_page(page: Page, site: Site) -> None:
     run_state(page, "Finished")
     page.get_by_role("link", name="Usage").click()
     expect(page.locator("svg.chart")).to_have_attribute("aria-label", re.compile(r"Cost per day.*\$0\.\d+"))
-    expect(page.locator("table tbody tr")).to_have_count(1)
+    by_day = page.get_by_role("region", name="Usage by day, model and agent").locator("tbody tr")
+    expect(by_day.filter(has_text="writer")).to_have_count(1)
     expect(page.locator(".totals")).to_contain_text("Tokens in")
 
 

@@ -19,6 +19,7 @@ def test_the_page_of_a_run_weighs_at_most_100_kb_and_loads_nothing_from_elsewher
     """Headers included, as the browser gets it; what the server says about runs is not counted."""
     wire = page.context.new_cdp_session(page)
     wire.send("Network.enable")
+    wire.send("Network.setCacheDisabled", {"cacheDisabled": True})
     files: dict[str, str] = {}
     sizes: dict[str, int] = {}
 

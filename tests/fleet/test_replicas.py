@@ -72,12 +72,17 @@ def test_a_run_is_read_and_stopped_from_the_other_replica(fleet_url: str) -> Non
     with replicas(url, agent) as (one, other), one.client() as here, other.client() as there:
         waiting = start(here, "Later")
         assert here.get(f"/runs/{waiting}").json()["run"]["state"] == "queued"
+        assert here.get("/healthz").json()["fleet"]
         answer = there.post(f"/runs/{waiting}/cancel").json()
         assert (answer["accepted"], answer["delivered"], answer["receipt"]["stop_reason"]) == (True, True, "cancelled")
         with working(url, agent):
             run_id = start(here, "Hello", session="s")
             wait_for_text(there, run_id)
             assert there.post("/runs", json={"prompt": "More", "session": "s"}).status_code == 409
+            assert [each["action"] for each in there.get("/audit").json()["entries"]] == ["start", "stop", "start"]
+            page = there.get("/runs", params={"limit": 1}).json()
+            older = here.get("/runs", params={"limit": 1, "before": page["next"]}).json()
+            assert [page["runs"][0]["id"], older["runs"][0]["id"]] == [run_id, waiting]
             listed = there.get("/runs", params={"state": "running"}).json()["runs"]
             assert [(run["id"], run["phase"]) for run in listed] == [(run_id, "streaming")]
             with there.stream("GET", "/events") as response:

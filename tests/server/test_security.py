@@ -37,6 +37,7 @@ ROUTES = [
     ("GET", "/approvals", None),
     ("DELETE", "/approvals/{approval}", None),
     ("GET", "/audit", None),
+    ("GET", "/fleet", None),
     ("GET", "/usage", None),
     ("GET", "/agents", None),
     ("GET", "/fleet", None),

@@ -170,7 +170,7 @@ def _console() -> list[BaseRoute]:
     if not page.exists():
         return []
 
-    files = ConsoleFiles(directory=STATIC)
+    files = ConsoleFiles(STATIC)
 
     async def console(request: Request) -> Response:
         return files.page(page.name, request.scope)

@@ -324,5 +324,6 @@ async def show_fleet(_: ApiRequest) -> Response:
 def health(services: Services) -> Response:
     """`GET /healthz`, for load balancers: no key is needed, and 503 means that new runs should go elsewhere."""
     draining = services.quotas.draining
-    state = schemas.Health("draining" if draining else "ok", len(services.runs.active), __version__)
+    status = "draining" if draining else "ok"
+    state = schemas.Health(status, len(services.runs.active), __version__, fleet=services.fleet is not None)
     return json_response(state, 503 if draining else 200)

@@ -448,6 +448,7 @@ class Health(Struct, frozen=True):
     status: Literal["ok", "draining"]
     runs: int
     version: str
+    fleet: Annotated[bool, Meta(description="Whether runs are executed by workers: `GET /fleet` shows them.")] = False
 
 
 def usage_view(usage: Usage) -> UsageView:

@@ -96,6 +96,8 @@ const run = (id) => `runs/${encodeURIComponent(id)}`;
 const post = (path, body = {}, headers = {}) => json(path, { method: "POST", body, headers });
 
 export const listRuns = (query) => json(`runs?${new URLSearchParams(query)}`);
+export const getHealth = () => json("healthz");
+export const getFleet = () => json("fleet");
 export const listAgents = () => json("agents");
 export const getRun = (id) => json(run(id));
 export const getSession = (name) => json(`sessions/${encodeURIComponent(name)}`);

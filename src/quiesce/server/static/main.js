@@ -1,6 +1,6 @@
 // The frame of the console: the current page, the connection status, and the dialog for the API key.
 
-import { onKeyNeeded, useKey } from "./api.js";
+import { getHealth, onKeyNeeded, useKey } from "./api.js";
 import { h, say, show } from "./dom.js";
 import { Feed } from "./feed.js";
 import { runPage } from "./run.js";
@@ -40,7 +40,7 @@ const shell = {
 };
 
 // Pages whose modules are loaded when they are needed.
-const PAGES = { inbox: () => import("./inbox.js"), usage: () => import("./usage.js"), audit: () => import("./audit.js") };
+const PAGES = { inbox: () => import("./inbox.js"), usage: () => import("./usage.js"), audit: () => import("./audit.js"), fleet: () => import("./fleet.js") };
 
 function route() {
   const [, page = "", id = ""] = location.hash.split("/");
@@ -82,8 +82,10 @@ function decode(id) {
 
 function mark(current) {
   for (const link of document.querySelectorAll("[data-nav]")) {
-    if (link.dataset.nav === current) link.setAttribute("aria-current", "page");
-    else link.removeAttribute("aria-current");
+    if (link.dataset.nav === current) {
+      link.setAttribute("aria-current", "page");
+      link.parentElement.scrollLeft = link.offsetLeft - link.parentElement.offsetLeft - 8; // on a phone the last ones may not fit
+    } else link.removeAttribute("aria-current");
   }
 }
 
@@ -148,6 +150,7 @@ feed.listen(() => {
 addEventListener("hashchange", route);
 route();
 readFeed();
+getHealth().then(({ fleet }) => show(document.querySelector('[data-nav="fleet"]'), fleet)).catch(() => {}); // without a fleet, there is no page
 
 async function readFeed() {
   try {
