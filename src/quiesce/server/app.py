@@ -23,6 +23,7 @@ from ..errors import ConfigurationError
 from ..sessions import SessionStore, resolve_store
 from . import routes, streams
 from .auth import Authenticator, OwnerOf
+from .compression import Compression
 from .deps import DepsFactory
 from .drain import Drain
 from .endpoint import Endpoints, json_response
@@ -68,7 +69,7 @@ class Application(Starlette):
     ) -> None:
         self.services: Final = Services(agents, settings, store, deps, fleet)
         self.drain: Final = Drain(self.services)
-        middleware = [Middleware(_SafeHeaders)]
+        middleware = [Middleware(_SafeHeaders), Middleware(Compression)]
         if settings.cors_origins:
             middleware.append(
                 Middleware(
@@ -173,7 +174,14 @@ def _console() -> list[BaseRoute]:
     async def console(_: Request) -> Response:
         return FileResponse(page, headers={"Cache-Control": "no-cache"})
 
-    return [Route("/", console, methods=["GET"]), Mount("/static", StaticFiles(directory=STATIC))]
+    async def docs(_: Request) -> Response:
+        return FileResponse(STATIC / "docs.html", headers={"Cache-Control": "no-cache"})
+
+    return [
+        Route("/", console, methods=["GET"]),
+        Route("/docs", docs, methods=["GET"]),
+        Mount("/static", StaticFiles(directory=STATIC)),
+    ]
 
 
 class _SafeHeaders:
