@@ -26,12 +26,14 @@ function fieldName(name, isRequired) {
   return isRequired ? [name, " ", h("span", { class: "required" }, "required")] : [name];
 }
 
-/** The body of a request or a response: its schema, and an example. */
+function example(value) {
+  return value && Object.keys(value).length ? h("pre", { tabindex: "0" }, pretty(value)) : null;
+}
+
+/** The body of a request or a response: its media type and its schema. */
 function content(described) {
-  return Object.entries(described ?? {}).flatMap(([kind, each]) => [
-    h("p", {}, `${kind}: `, each.schema ? typeOf(each.schema) : "a stream of events"),
-    each.example && Object.keys(each.example).length ? h("pre", { tabindex: "0" }, pretty(each.example)) : null,
-  ]);
+  return Object.entries(described ?? {}).map(([kind, each]) =>
+    h("p", {}, each.schema ? typeOf(each.schema) : `${kind}: a stream of events`));
 }
 
 function operation(method, path, described) {
@@ -45,7 +47,8 @@ function operation(method, path, described) {
   }
   if (described.requestBody) {
     const optional = described.requestBody.required ? "" : " (may be left out)";
-    parts.push(h("h4", {}, `Body${optional}`), ...content(described.requestBody.content));
+    parts.push(h("h4", {}, `Body${optional}`), ...content(described.requestBody.content),
+      example(described.requestBody.content["application/json"].example));
   }
   parts.push(h("h4", {}, "Answers"), table(["Status", "Meaning", "Body"], Object.entries(described.responses).map(
     ([status, each]) => [status, each.description, content(each.content)])));
@@ -62,6 +65,7 @@ function schema(name, described) {
   } else {
     parts.push(h("p", {}, typeOf(described)));
   }
+  parts.push(example(described.examples?.[0]));
   return h("section", { id: `schema-${name}` }, parts);
 }
 
