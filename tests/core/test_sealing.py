@@ -139,13 +139,7 @@ def draft_of(*deltas) -> AnswerBuilder:
 
 def test_an_empty_draft():
     draft = AnswerBuilder()
-    assert (draft.content(), draft.complete, draft.has_content, draft.is_torn, draft.text()) == (
-        (),
-        False,
-        False,
-        False,
-        "",
-    )
+    assert (draft.content(), draft.complete, draft.has_content, draft.text()) == ((), False, False, "")
     assert seal_turn(draft, {}) == ()
     assert seal_turn(None, {}) == ()
     draft.close()
@@ -155,10 +149,8 @@ def test_an_empty_draft():
 def test_only_the_last_block_is_torn():
     draft = draft_of(ReasoningDelta("hm"), TextDelta("a"), TextDelta("b"))
     assert draft.content() == (Reasoning("hm"), Text("ab", cut=True))
-    assert draft.is_torn
     draft.add(AnswerEnd())
     assert draft.content() == (Reasoning("hm"), Text("ab"))
-    assert not draft.is_torn
 
 
 def test_reasoning_that_is_signed_is_whole():
@@ -178,7 +170,6 @@ def test_a_torn_call_is_left_out_and_named():
     draft = draft_of(ToolCallStart("a", "t"), ToolCallArguments("a", '{"x'))
     assert draft.content() == ()
     assert draft.torn_calls() == (("a", "t"),)
-    assert draft.is_torn
     assert [block.parts for block in draft.blocks()] == [['{"x']]
 
 

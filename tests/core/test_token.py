@@ -51,7 +51,6 @@ def test_modes_compare_by_urgency_and_with_plain_strings():
     assert Mode.NOW >= "now"
     assert Mode.NOW <= "kill"
     assert Mode.AFTER_TURN < "now"
-    assert Mode.KILL.urgency == 3
     assert parse_mode("kill") is Mode.KILL
 
 

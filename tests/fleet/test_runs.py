@@ -240,6 +240,46 @@ def test_stop_all_stops_what_is_queued_and_what_runs(run_fleet: Any) -> None:
     run_fleet(test)
 
 
+def test_a_stop_and_a_worker_that_takes_the_same_run_do_not_deadlock(run_fleet: Any) -> None:
+    """Each locks what the other wants: the stop the run and then its job, the worker the job and then the run."""
+
+    async def test(fleet: FleetUnderTest) -> None:
+        run = await fleet.submit()
+        database, locked, tried = fleet.fleet._database, asyncio.Event(), asyncio.Event()
+        engine = database.engine
+
+        class Slow:
+            """Ends the job only when the worker has it, too."""
+
+            async def finish(self, db: Any, jobs: Any) -> None:
+                locked.set()
+                await tried.wait()
+                await engine.finish(db, jobs)
+
+        async def stop() -> None:
+            async with database.transaction() as db:
+                await run_table.stop_queued(db, Slow(), [run.id], StopBody("enough"))  # type: ignore[arg-type]
+
+        async def take() -> None:
+            with pytest.raises(run_table.RowLocked):
+                async with database.transaction() as db:
+                    asyncio.get_running_loop().call_later(0.2, tried.set)  # also when the worker waits for the row
+                    await run_table.take(db, engine, ["agent"], 1, uuid.uuid4(), lease=5)
+
+        async with asyncio.timeout(30), asyncio.TaskGroup() as group:
+            group.create_task(stop())
+            await locked.wait()
+            await take()
+        assert (await fleet.rest(run.id)).reason == "cancelled"
+        async with fleet.worker(endless()):
+            other = await fleet.submit(session="ann/other")
+            await fleet.until(other.id, "text")
+            await fleet.fleet.stop(other.id)
+            await fleet.rest(other.id)
+
+    run_fleet(test)
+
+
 def test_a_drained_worker_hands_its_runs_over(run_fleet: Any) -> None:
     async def test(fleet: FleetUnderTest) -> None:
         async with fleet.worker(endless()):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import socket
 import subprocess
 import time
@@ -11,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+from ..support.programs import program
 
 
 def free_port() -> int:
@@ -21,23 +19,11 @@ def free_port() -> int:
 
 
 @contextmanager
-def program(command: Sequence[str], log: Path, port: int, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
+def listening(command: Sequence[str], log: Path, port: int, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
     """A program that listens on a port. It is ended with the block, if the test has not ended it."""
-    with log.open("ab") as out:
-        process = subprocess.Popen(
-            command, cwd=ROOT, env={**os.environ, **environment}, stdout=out, stderr=subprocess.STDOUT
-        )
-    try:
+    with program(command, log, **environment) as process:
         _wait_for_port(process, port, log)
         yield process
-    finally:
-        if process.poll() is None:
-            process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(20)
-        finally:
-            process.kill()
-            process.wait()
 
 
 def _wait_for_port(process: subprocess.Popen[bytes], port: int, log: Path) -> None:

@@ -18,7 +18,7 @@ from quiesce.mcp import MCPServer
 from quiesce.messages import Outcome
 from quiesce.models.scripted import Call, ScriptedModel
 
-from .programs import free_port, program
+from .programs import free_port, listening
 
 pytestmark = [
     pytest.mark.proof,
@@ -37,7 +37,7 @@ async def shop(kind: str, folder: Path, **options: Any) -> AsyncIterator[MCPServ
             yield server
         return
     port = free_port()
-    with program((sys.executable, SERVER, log, str(port)), folder / "log", port):
+    with listening((sys.executable, SERVER, log, str(port)), folder / "log", port):
         async with MCPServer.http(f"http://127.0.0.1:{port}/mcp", **options) as server:
             yield server
 

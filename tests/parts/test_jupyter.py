@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from .programs import ROOT
+from ..support.programs import ROOT
 
 pytestmark = [
     pytest.mark.proof,

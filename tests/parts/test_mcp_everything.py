@@ -15,7 +15,8 @@ from quiesce.mcp import MCPServer
 from quiesce.messages import Outcome
 from quiesce.models.scripted import Call, ScriptedModel
 
-from .programs import ROOT, free_port, program
+from ..support.programs import ROOT
+from .programs import free_port, listening
 
 SERVER = ROOT / ".venv/node/node_modules/@modelcontextprotocol/server-everything/dist/index.js"
 NODE = shutil.which("node")
@@ -36,7 +37,7 @@ async def everything(kind: str, folder: Path, **options: bool) -> AsyncIterator[
             yield server
         return
     port = free_port()
-    with program((NODE, str(SERVER), "streamableHttp"), folder / "log", port, PORT=str(port)):
+    with listening((NODE, str(SERVER), "streamableHttp"), folder / "log", port, PORT=str(port)):
         async with MCPServer.http(f"http://127.0.0.1:{port}/mcp", **options) as server:
             yield server
 
@@ -95,7 +96,7 @@ async def test_a_server_that_was_restarted_is_connected_again(tmp_path: Path) ->
     port = free_port()
     command, log = (NODE, str(SERVER), "streamableHttp"), tmp_path / "log"
     server = MCPServer.http(f"http://127.0.0.1:{port}/mcp")
-    with program(command, log, port, PORT=str(port)) as process:
+    with listening(command, log, port, PORT=str(port)) as process:
         await server.connect()
         run = Agent(ScriptedModel([LONG], "done"), tools=[server]).start("go")
         async for event in run:
@@ -106,7 +107,7 @@ async def test_a_server_that_was_restarted_is_connected_again(tmp_path: Path) ->
         assert cut.messages[2].results[0].is_error
     away = await call(server, Call("get-sum", {"a": 2, "b": 3}))
     assert "cannot be reached" in away.messages[2].results[0].text
-    with program(command, log, port, PORT=str(port)):
+    with listening(command, log, port, PORT=str(port)):
         back = await call(server, Call("get-sum", {"a": 2, "b": 3}), Call("echo", {"message": "here"}))
         assert [each.is_error for each in back.messages[2].results] == [False, False]
         await server.close()

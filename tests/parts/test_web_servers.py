@@ -16,7 +16,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from .programs import free_port, program
+from .programs import free_port, listening
 
 pytestmark = [
     pytest.mark.proof,
@@ -73,7 +73,7 @@ def wait_until(true: Callable[[], bool]) -> None:
 @contextmanager
 def site(command: tuple[str, ...], port_option: Callable[[int], tuple[str, ...]], folder: Path) -> Iterator[Site]:
     port, book = free_port(), folder / "book"
-    with program((sys.executable, *command, *port_option(port)), folder / "log", port, BOOK=str(book)) as process:
+    with listening((sys.executable, *command, *port_option(port)), folder / "log", port, BOOK=str(book)) as process:
         yield Site(process, port, book)
 
 

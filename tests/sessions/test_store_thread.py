@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
-from quiesce.sessions.stores.store_thread import StoreThread
+from quiesce.errors import StoreError
+from quiesce.sessions.stores.postgres import PostgresStore
+from quiesce.sessions.stores.store_thread import Job, Jobs, StoreThread
+
+from ..support.cut_proxy import CutProxy
+from .conftest import Postgres
 
 pytestmark = pytest.mark.promise("P9")
 
@@ -63,3 +70,39 @@ def begin_unheard(thread: Any) -> None:
 
     threading._limbo[thread] = thread  # type: ignore[attr-defined]
     _thread.start_new_thread(thread._bootstrap, ())
+
+
+def test_a_listener_that_fails_costs_no_job() -> None:
+    class Failing:
+        wanted = True
+
+        def wait(self, jobs: Jobs) -> Job | None:
+            raise RuntimeError("the connection broke in the middle of a message")
+
+        def wake(self) -> None:
+            pass
+
+    listener = Failing()
+    thread = StoreThread("store under test", listener)
+    assert [thread.submit(int).result(10) for _ in range(3)] == [0, 0, 0]
+    listener.wanted = False
+    thread.submit(thread.retire).result(10)
+
+
+def test_a_connection_that_is_cut_while_the_thread_begins_to_listen(postgres: Postgres) -> None:
+    """The thread ended with the exception, and what was to be done next waited for ever."""
+    proxy = CutProxy(postgres.socket)
+    url = postgres.new_database()
+    store = PostgresStore(f"postgresql://postgres@127.0.0.1:{proxy.port}{urlsplit(url).path}?sslmode=disable")
+    forget = store.subscribe("s", lambda: None)
+    try:
+        for after in range(1000, 1800, 10):
+            proxy.cut()
+            proxy.cut(after=after)
+            for _ in range(2):
+                with suppress(StoreError):
+                    store.load("s").result(30)
+    finally:
+        forget()
+        store.close().result(30)
+        proxy.close()

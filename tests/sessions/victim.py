@@ -26,6 +26,8 @@ from quiesce.sessions.stores.sql_store import SQLStore
 from quiesce.sessions.stores.sqlite import SQLiteStore
 from quiesce.testing import Call, Say, ScriptedModel
 
+from ..support.programs import fork_child
+
 # Where a process can be killed on purpose: around everything that changes the store, and around what it protects.
 POINTS = (
     "acquire:before", "acquire:inside", "acquire:after", "write:before", "write:inside", "write:after",
@@ -134,20 +136,6 @@ def child(job: dict[str, Any]) -> None:
         note(acks, "failed", job["label"], type(error).__name__, str(error))
 
 
-def start(job: dict[str, Any]) -> int:
-    pid = os.fork()
-    if pid == 0:
-        status = 1
-        try:
-            child(job)
-            status = 0
-        except BaseException as error:
-            note(2, repr(error))
-        finally:
-            os._exit(status)
-    return pid
-
-
 def warm_up() -> None:
     """Have everything imported that a run needs: a child that has become another user may not find it any more."""
 
@@ -164,7 +152,7 @@ def main() -> None:
     warm_up()
     for line in sys.stdin:
         job = json.loads(line)
-        pid = start(job)
+        pid = fork_child(child, job)
         timer = None
         if job.get("after") is not None:
             timer = threading.Timer(job["after"], os.kill, (pid, signal.SIGKILL))

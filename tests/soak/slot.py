@@ -7,7 +7,7 @@ import random
 import time
 from collections import Counter, deque
 from contextlib import suppress
-from typing import Any
+from typing import Any, Protocol
 
 from quiesce import Agent, Approve, CancellationToken, Conversation, Deny, RunResult, Session
 from quiesce.cancellation import Mode
@@ -16,9 +16,9 @@ from quiesce.errors import ConversationBusy, InterruptError, ModelError, Nothing
 from quiesce.events import Event, RunEnded
 from quiesce.interrupts import Interrupt
 from quiesce.run.handle import Run
+from quiesce.sessions.store import SessionStore
 
 from .agents import Pace
-from .stores import Stores
 
 MODES = tuple(Mode)
 # Seconds from a stop in mode `now` or `kill` to the end: a tool's grace, and the wait for a store that is away.
@@ -52,13 +52,33 @@ class Tally:
         print(f"VIOLATION: {what}", flush=True)
 
 
+class SlotStores(Protocol):
+    """The stores in which a slot has its sessions."""
+
+    generation: int
+    sqlite: SessionStore
+    shared: SessionStore | None
+
+
 class Slot:
     """Runs one after the other, in conversations that last for about ten runs."""
 
     def __init__(
-        self, number: int, dice: random.Random, agent: Agent, stores: Stores, pace: Pace, tally: Tally
+        self,
+        number: int,
+        dice: random.Random,
+        agent: Agent,
+        stores: SlotStores,
+        pace: Pace,
+        tally: Tally,
+        *,
+        threads: bool = True,
+        second: float = 0.1,
     ) -> None:
+        """`second` is how often a second prompt comes while a run goes on."""
         self._dice = dice
+        self._threads = threads
+        self._second = second
         self._number = number
         self._agent = agent
         self._stores = stores
@@ -70,6 +90,7 @@ class Slot:
         self._generation = 0
         self._runs_left = 0
         self._asked: dict[str, float] = {}
+        self._history: deque[str] = deque(maxlen=30)
         self._background: set[asyncio.Task[None]] = set()
 
     # --- Conversations ------------------------------------------------------------------------------------------
@@ -98,11 +119,19 @@ class Slot:
         failure = "continue" if self._dice.random() < 0.2 else "stop"
         name = f"slot-{self._number}-{self._conversations}"
         self._conversation = Session(name, store, wait=5, lease=10, on_store_failure=failure)
+        self._history.append(f"opened {name} in {self._kind}, {failure}")
 
     async def _leave(self) -> None:
         if isinstance(self._conversation, Session):
+            stored = Session(self._conversation.name, self._conversation.store)
+            try:
+                wrong = faults(await stored.load())
+            except StoreError:
+                return
+            if wrong or stored.damage:
+                self._tally.found("\n  ".join((f"{stored.name}: {wrong} {stored.damage}", *self._history)))
             with suppress(StoreError):
-                await asyncio.wrap_future(self._conversation.store.delete(self._conversation.name))
+                await asyncio.wrap_future(stored.store.delete(stored.name))
 
     # --- Runs ---------------------------------------------------------------------------------------------------
 
@@ -120,10 +149,11 @@ class Slot:
                 ended.append(time.monotonic())
 
         run.tap(note)
+        self._history.append(f"{run.id} started{' meanwhile' if deep else ''}")
         self._tally.counts["runs"] += 1
         self._tally.active.add(run)
         others = [asyncio.create_task(self._disturb(run))]
-        if not deep and self._dice.random() < 0.1:
+        if not deep and self._dice.random() < self._second:
             others.append(asyncio.create_task(self._later(run)))
         try:
             await self._wait(run)
@@ -185,16 +215,19 @@ class Slot:
         while not run.done:
             await asyncio.sleep(dice.expovariate(0.35) * self._pace.scale)
             what = dice.choices(
-                ("stop", "thread", "steer", "enqueue", "pause", "child", "tool", "undo"), (6, 2, 3, 2, 1, 2, 2, 1)
+                ("stop", "thread", "steer", "enqueue", "pause", "child", "tool", "undo"), (6, 2, 3, 2, 1, 2, 2, 2)
             )[0]
             if run.done:
                 return
             self._tally.counts[what] += 1
+            self._history.append(f"{run.id} {what}")
             match what:
                 case "stop":
                     self._stop(run, dice.choice(MODES))
-                case "thread":
+                case "thread" if self._threads:
                     await asyncio.to_thread(self._stop, run, dice.choice(MODES))
+                case "thread":
+                    self._stop(run, dice.choice(MODES))
                 case "steer":
                     run.steer("Another way.", mode=dice.choice(MODES))
                 case "enqueue":
@@ -235,7 +268,7 @@ class Slot:
                                 break
                 case "cancel":
                     await self._cancel_the_wait(run)
-                case "thread":
+                case "thread" if self._threads:
                     await asyncio.to_thread(run.wait)
                 case _:
                     async for _ in run.text_stream():
@@ -262,9 +295,13 @@ class Slot:
         tally.counts[f"end: {result.stop_reason}"] += 1
         if len(ended) != 1 and result.steered is None:
             tally.found(f"{run} has {len(ended)} ends: {result.stop_reason}")
+        kinds = " ".join(type(message).__name__[0] for message in result.messages)
+        self._history.append(
+            f"{run.id} ended: {result.stop_reason} {result.error!r} saved={result.receipt.saved} {kinds}"
+        )
         wrong = faults(result.messages)
         if wrong:
-            tally.found(f"{run}: {wrong}")
+            tally.found("\n  ".join((f"{run}: {wrong}", *self._history, *map(repr, result.messages))))
         if (result.stop_reason == "cancelled") != (result.receipt.stop_reason == "cancelled"):
             tally.found(f"{run} is {result.stop_reason}, its receipt says {result.receipt.stop_reason}")
         if result.stop_reason == "cancelled" and result.receipt.cause is None:

@@ -30,6 +30,8 @@ from quiesce.models.scripted import Call, ScriptedModel
 from quiesce.tools.builtin import coding_tools
 from quiesce.tools.builtin.folder import Folder
 
+from ..support.programs import fork_child
+
 # Each path is written by one call of one agent, and by no other.
 BEFORE: Final = {"a.txt": "old", "b.txt": "old", "readme.txt": "old"}
 AFTER: Final = {**dict.fromkeys(BEFORE, "new"), "review.txt": "new", "built.txt": "new\n", "tests.txt": "new\n"}
@@ -165,20 +167,6 @@ def child(job: dict[str, Any]) -> None:
         note("steps", str(runner.get_loop().steps))  # type: ignore[attr-defined]
 
 
-def start(job: dict[str, Any]) -> int:
-    pid = os.fork()
-    if pid == 0:
-        status = 1
-        try:
-            child(job)
-            status = 0
-        except BaseException as error:
-            print(repr(error), file=sys.stderr, flush=True)
-        finally:
-            os._exit(status)
-    return pid
-
-
 def wait_for_all(pid: int) -> int:
     """Wait for a child, and for everything that it has left: this process adopts those."""
     found = None
@@ -208,7 +196,7 @@ def main() -> None:
     assert ctypes.CDLL(None).prctl(36, 1, 0, 0, 0) == 0  # PR_SET_CHILD_SUBREAPER
     for line in sys.stdin:
         job = json.loads(line)
-        pid = start(job)
+        pid = fork_child(child, job)
         timer = None
         if job.get("kill_after") is not None:
             timer = threading.Timer(job["kill_after"], os.kill, (pid, signal.SIGKILL))

@@ -5,10 +5,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from quiesce import Agent, Conversation, RunResult, tool
+from quiesce import Agent, Conversation, RunResult, Session, tool
 from quiesce.events import ChildEvent, TextDelta
 from quiesce.models.scripted import Call, Say, ScriptedModel, Stall
 from quiesce.sessions import ConversationState
+from quiesce.sessions.stores.memory import MemoryStore
 from quiesce.tools.tool import Tool
 
 pytestmark = pytest.mark.promise("P4")
@@ -117,3 +118,23 @@ async def test_what_is_not_stored_is_not_undone_and_that_is_told():
     assert hotel.log == ["+blue"]
     assert told(result) == [("b", "not_undone")]
     assert "another process" in result.receipt.undo[0].detail
+
+
+async def test_an_undo_of_a_run_that_waits_for_the_conversation_leaves_the_run_that_has_it_alone():
+    """It opened the session a second time, under the run that had it: what that run did then was saved nowhere."""
+    hotel = Hotel()
+    turn = [*TURN, Call("pay", id="q")]
+    agent = Agent(ScriptedModel(turn, "Paid."), tools=hotel.tools(), session="s", store=MemoryStore())
+    await agent.invoke_async("Book.")
+    first = agent.start_answer({"p:approval": True})
+    second = agent.start_answer({"q:approval": True})  # the session is not open yet: it waits for the first
+    second.cancel("no", undo=True)
+    assert (await second.stopped()).undo == []
+    result = await first
+    assert result.receipt.saved
+    assert hotel.log == ["+blue"]
+    assert agent.session is not None
+    stored = Session("s", agent.session.store)
+    assert await stored.load() == agent.session.messages
+    assert [each.id for each in stored.interrupts] == ["q:approval"]
+    assert (await agent.answer_async({"q:approval": True})).text == "Paid."

@@ -13,6 +13,7 @@ from quiesce.usage.estimate.answer_count import Block
 from quiesce.usage.estimate.content import Preamble
 from quiesce.usage.estimate.estimator import UsageEstimator
 from quiesce.usage.estimate.figures import ReceivedAnswer, SentRequest
+from quiesce.usage.estimate.pieces import Pieces
 from tests.usage.kit import WORDS, cut_after
 
 pytestmark = pytest.mark.promise("P6")
@@ -79,7 +80,7 @@ def test_another_conversation_has_no_anchor() -> None:
 def test_a_vocabulary_that_is_off_is_corrected() -> None:
     estimator, talk = UsageEstimator("custom:tuned", tokenizer="o200k_base"), Conversation()
     sent = SentRequest((UserMessage((Text("hi"),)),), Preamble(None))
-    blocks = (Block("text", [WORDS * 40]),)
+    blocks = (Block("text", Pieces([WORDS * 40])),)
     for _ in range(3):
         estimator.record(talk, sent, ReceivedAnswer(UsageDelta(9, 880, final=True), blocks, complete=True))
     usage = estimator.usage(talk, sent, ReceivedAnswer(None, blocks))

@@ -30,6 +30,7 @@ from quiesce.usage.estimate.calibration import Calibration
 from quiesce.usage.estimate.content import Preamble
 from quiesce.usage.estimate.estimator import UsageEstimator
 from quiesce.usage.estimate.figures import ReceivedAnswer, SentRequest
+from quiesce.usage.estimate.pieces import Pieces
 from quiesce.usage.figure import NONE, reported, total
 from quiesce.usage.ledger import TokenUsage
 from tests.usage.kit import WORDS, cut_after, figures
@@ -148,14 +149,15 @@ def test_what_surrounds_an_answer_is_told_from_the_answer(end: int, per_call: in
     register_vocabulary("words", lambda text: len(text.split()))
     estimator = UsageEstimator("mine", tokenizer="words")
     sent = SentRequest((UserMessage((Text("hi"),)),), Preamble(None))
-    call = (Block("arguments", ["a b c"], "look "),)
-    for blocks, calls in (((Block("text", ["w " * 30]),), 0), (call, 1), ((Block("text", ["w " * 300]),), 0)):
+    call = (Block("arguments", Pieces(["a b c"]), "look "),)
+    few, many, some = ((Block("text", Pieces(["w " * count])),) for count in (30, 300, 100))
+    for blocks, calls in ((few, 0), (call, 1), (many, 0)):
         words = sum(len(f"{block.name}{''.join(block.parts)}".split()) for block in blocks)
         report = UsageDelta(10, words + end + per_call * calls, final=True)
         estimator.record(Conversation(), sent, ReceivedAnswer(report, blocks, complete=True))
-    cut = estimator.usage(Conversation(), sent, ReceivedAnswer(None, (Block("text", ["w " * 100]),))).output
+    cut = estimator.usage(Conversation(), sent, ReceivedAnswer(None, some)).output
     assert cut.value == 100
-    with_call = estimator.usage(Conversation(), sent, ReceivedAnswer(None, (Block("text", ["w " * 100]), *call))).output
+    with_call = estimator.usage(Conversation(), sent, ReceivedAnswer(None, (*some, *call))).output
     assert with_call.value is not None
     assert abs(with_call.value - (104 + per_call)) <= 1
 

@@ -177,6 +177,6 @@ app = Starlette(
         Route("/state", show),
         Route("/answer", answer, methods=["POST"]),
         Route("/stop", stop, methods=["POST"]),
-        Mount("/", StaticFiles(directory=Path(__file__).parent, html=True)),
+        Mount("/", StaticFiles(directory=Path(__file__).parents[1] / "page", html=True)),
     ]
 )

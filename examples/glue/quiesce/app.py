@@ -32,4 +32,4 @@ reviewer = Agent(MODEL, name="reviewer", instructions="Review the files that are
 coder = Agent(MODEL, name="coder", tools=[*tools, reviewer], limits=Limits(turns=50))
 app = Starlette()
 mount(app, coder, "/agent", owner_of=owner_of, store=DATA / "sessions.db")
-app.mount("/", StaticFiles(directory=Path(__file__).parent, html=True))
+app.mount("/", StaticFiles(directory=Path(__file__).parent / "page", html=True))

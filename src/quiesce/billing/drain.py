@@ -10,6 +10,7 @@ from ..conversation.answer import newer
 from ..events import AnswerEnd, Delta, ReasoningDelta, TextDelta, ToolCallArguments, ToolCallStart, UsageDelta
 from ..usage.estimate.answer_count import Block, BlockKind
 from ..usage.estimate.figures import ReceivedAnswer
+from ..usage.estimate.pieces import Pieces
 from ..usage.stop_policy import RequestStopPolicy
 
 
@@ -58,8 +59,8 @@ class UnseenAnswer:
             case ToolCallArguments(_, text):
                 self._add("arguments", text)
             case ToolCallStart(_, name):
-                self._blocks.append(Block("arguments", [], name))
-                self._since.append(Block("arguments", [], name))
+                self._blocks.append(Block("arguments", Pieces(), name))
+                self._since.append(Block("arguments", Pieces(), name))
             case AnswerEnd():
                 self._ended = True
             case _:
@@ -69,7 +70,7 @@ class UnseenAnswer:
         self._size += len(text)
         for blocks in (self._blocks, self._since):
             if not blocks or blocks[-1].kind != kind:
-                blocks.append(Block(kind, []))
+                blocks.append(Block(kind, Pieces()))
             blocks[-1].parts.append(text)
 
     def received(self, before: ReceivedAnswer) -> ReceivedAnswer:
@@ -93,7 +94,7 @@ def _join(before: tuple[Block, ...], after: tuple[Block, ...]) -> tuple[Block, .
     if not before or not after or before[-1].kind != after[0].kind or after[0].name:
         return (*before, *after)
     last, first = before[-1], after[0]
-    return (*before[:-1], Block(last.kind, [*last.parts, *first.parts], last.name, last.context), *after[1:])
+    return (*before[:-1], Block(last.kind, Pieces((*last.parts, *first.parts)), last.name, last.context), *after[1:])
 
 
 class DrainPool:

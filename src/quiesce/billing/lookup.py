@@ -78,7 +78,7 @@ async def _count(model: Model, count: _Count, request: ModelRequest, received: R
     """Have the provider count the request, unless it has reported that, and the text of the answer."""
     reported = received.report is not None and received.report.input is not None
     sent = None if reported else await count(request)
-    text = "".join(f"{block.name}{''.join(block.parts)}" for block in received.blocks if block.kind != "reasoning")
+    text = "".join(f"{block.name}{block.parts.text()}" for block in received.blocks if block.kind != "reasoning")
     return LookupResult(input=sent, output=await _count_text(model, count, text) if text.strip() else None)
 
 

@@ -49,11 +49,6 @@ class Mode(StrEnum):
     NOW = "now"
     KILL = "kill"
 
-    @property
-    def urgency(self) -> int:
-        """The position of this mode in the order of urgency, from 0."""
-        return _URGENCY[self]
-
     def __lt__(self, other: str) -> bool:
         return _URGENCY[self] < _URGENCY[other]
 

@@ -28,6 +28,7 @@ from ..events import (
 )
 from ..messages import AssistantContent, AssistantMessage, CutNote, ProviderPart, Reasoning, Text, ToolCall
 from ..usage.estimate.answer_count import Block
+from ..usage.estimate.pieces import GROUP, Pieces
 
 _log: Final = logging.getLogger("quiesce")
 _ILLEGAL: Final = re.compile(r"[^a-zA-Z0-9_-]")
@@ -82,7 +83,10 @@ class AnswerBuilder:
             self._length += len(text)  # pyright: ignore[reportUnknownArgumentType]
             if self._length > _LONGEST_ANSWER:
                 raise _too_long()
-            current.parts.append(text)  # pyright: ignore[reportUnknownArgumentType]
+            parts = current.parts
+            parts.append(text)  # pyright: ignore[reportUnknownArgumentType]
+            if not len(parts) % GROUP:
+                parts.join_group()
             return delta if text.__class__ is str else TextDelta(exact_text(text))  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType]
         take = self._TAKE.get(delta.__class__)
         if take is None:
@@ -99,11 +103,6 @@ class AnswerBuilder:
     def has_content(self) -> bool:
         """Whether anything at all was written that a reader could have seen."""
         return any(block.has_content for block in self._blocks)
-
-    @property
-    def is_torn(self) -> bool:
-        """Whether something was being written when the answer ended."""
-        return not self.complete and self.has_content
 
     def text(self) -> str:
         """The text of the answer so far."""
@@ -130,7 +129,8 @@ class AnswerBuilder:
         for index, block in enumerate(self.blocks()):
             mark = marks[index] if index < len(marks) else 0
             context = "".join(block.parts[max(0, mark - _CONTEXT) : mark])
-            blocks.append(Block(block.kind, block.parts[mark:], "" if mark else block.name, context))
+            rest = Pieces((block.parts.text(mark),))
+            blocks.append(Block(block.kind, rest, "" if mark else block.name, context))
         return tuple(blocks)
 
     def content(self) -> tuple[AssistantContent, ...]:
@@ -161,10 +161,13 @@ class AnswerBuilder:
         self._current = block
         return block
 
-    def _lengthen(self, text: str) -> None:
+    def _add_piece(self, parts: Pieces, text: str) -> None:
         self._length += len(text)
         if self._length > _LONGEST_ANSWER:
             raise _too_long()
+        parts.append(text)
+        if not len(parts) % GROUP:
+            parts.join_group()
 
     def _answer_start(self, delta: AnswerStart) -> Delta:
         self.request_id = delta.request_id or self.request_id
@@ -174,8 +177,7 @@ class AnswerBuilder:
         current = self._current
         if current is None or current.kind is not Reasoning or current.signature is not None:
             current = self._begin(Reasoning)
-        self._lengthen(delta.text)
-        current.parts.append(delta.text)
+        self._add_piece(current.parts, delta.text)
         current.signature = delta.signature
         if delta.provider_data is not None:
             current.provider_data = {**(current.provider_data or {}), **delta.provider_data}
@@ -192,8 +194,7 @@ class AnswerBuilder:
 
     def _call_arguments(self, delta: ToolCallArguments) -> Delta:
         call = self._open_call(delta.id)
-        self._lengthen(delta.fragment)
-        call.parts.append(delta.fragment)
+        self._add_piece(call.parts, delta.fragment)
         return delta if delta.id == call.id else ToolCallArguments(call.id, delta.fragment)
 
     def _call_end(self, delta: ToolCallEnd) -> Delta:
@@ -257,7 +258,7 @@ class _TextBlock:
 
     def __init__(self, kind: type[Text | Reasoning]) -> None:
         self.kind: Final = kind
-        self.parts: Final[list[str]] = []
+        self.parts: Final = Pieces()
         self.signature: str | None = None
         self.provider_data: dict[str, Any] | None = None
 
@@ -269,7 +270,7 @@ class _TextBlock:
         return Block("text" if self.kind is Text else "reasoning", self.parts)
 
     def join(self) -> str:
-        return well_formed("".join(self.parts))
+        return well_formed(self.parts.text())
 
     def build(self, *, cut: bool) -> AssistantContent | None:
         text = self.join()
@@ -290,7 +291,7 @@ class _Call:
         self.id: Final = call_id
         self.name: Final = name
         self.provider_data: Final = provider_data
-        self.parts: Final[list[str]] = []
+        self.parts: Final = Pieces()
         self.ended = False
 
     has_content: Final = True
@@ -302,7 +303,7 @@ class _Call:
         del cut
         if not self.ended:
             return None
-        written = "".join(self.parts)
+        written = self.parts.text()
         arguments = parse_arguments(written)
         if arguments is None:
             return ToolCall(self.id, self.name, {}, well_formed(written), self.provider_data)
@@ -316,7 +317,7 @@ class _ProviderBlock:
 
     def __init__(self, part: ProviderPart) -> None:
         self.part: Final = part
-        self.parts: Final[list[str]] = []
+        self.parts: Final = Pieces()
 
     has_content: Final = True
 

@@ -16,7 +16,7 @@ from ..cancellation import Cause, Mode
 from ..phases import Phase
 from ..receipt import Receipt
 from ..usage.ledger import summarise
-from .engine import Engine, Job
+from .engine import Engine
 from .records import COLUMNS, Command, CommandKind, FleetRun, RunRequest, RunState, StopBody, WorkerInfo, fleet_run
 from .schema import NOW
 
@@ -120,28 +120,36 @@ async def insert(db: Any, engine: Engine, request: RunRequest, run_id: str | Non
     return fleet_run(row)
 
 
+class RowLocked(Exception):
+    """A run that could be taken is locked by another transaction, for a moment."""
+
+
 async def take(
     db: Any, engine: Engine, agents: Sequence[str], most: int, worker: uuid.UUID, *, lease: float
 ) -> list[FleetRun]:
-    """Take runs from the queue, and those whose worker does not renew them. The jobs of ended runs are deleted."""
+    """Take runs from the queue, and those whose worker does not renew them. The jobs of ended runs are deleted.
+
+    Raises `RowLocked` when a run is being stopped or ended. Those transactions lock the run's row first and its job
+    after it, so that waiting for the row here, with the job locked, would be a deadlock.
+    """
     jobs = {job.run_id: job for job in await engine.take(db, agents, most, worker, lease)}
     taken = await db.fetch(
         f"UPDATE quiesce_fleet_runs SET state = 'running', worker = $1, attempt = attempt + 1,"
-        f" started = coalesce(started, {NOW}) WHERE id = ANY($2) AND state IN ('queued', 'running') RETURNING {_ALL}",
+        f" started = coalesce(started, {NOW}) WHERE id IN (SELECT id FROM quiesce_fleet_runs WHERE id = ANY($2)"
+        f" AND state IN ('queued', 'running') FOR UPDATE SKIP LOCKED) RETURNING {_ALL}",
         worker.hex, list(jobs),
     )  # fmt: skip
     runs = [fleet_run(row) for row in taken]
-    await _drop_jobs(db, engine, jobs, runs)
+    text = "SELECT id FROM quiesce_fleet_runs WHERE id = ANY($1) AND state IN ('queued', 'running')"
+    active = {row["id"] for row in await db.fetch(text, list(jobs))}
+    if len(runs) < len(active):
+        raise RowLocked
+    ended = [job.id for run_id, job in jobs.items() if run_id not in active]
+    if ended:
+        await engine.finish(db, ended)
     if runs:
         await notify_changed(db, *(run.id for run in runs))
     return runs
-
-
-async def _drop_jobs(db: Any, engine: Engine, jobs: dict[str, Job], runs: list[FleetRun]) -> None:
-    wanted = {run.id for run in runs}
-    left = [job.id for run_id, job in jobs.items() if run_id not in wanted]
-    if left:
-        await engine.finish(db, left)
 
 
 async def is_mine(db: Any, run: FleetRun) -> bool:
@@ -204,15 +212,20 @@ async def lock(db: Any, run_id: str) -> FleetRun | None:
     return None if row is None else fleet_run(row)
 
 
+def _locked(state: RunState) -> str:
+    return f"SELECT id FROM quiesce_fleet_runs WHERE id = ANY($1) AND state = '{state}' ORDER BY id FOR UPDATE"
+
+
 async def stop_running(db: Any, run_ids: Sequence[str], stop: StopBody) -> dict[str, int]:
     """Store a stop for each of these runs that a worker has, and notify the workers; gives the ids of the commands.
 
-    One statement, so that a stop costs one round.
+    One statement, so that a stop costs one round. Rows are locked in the order of their ids, here and below: two
+    clients that stop the same runs do not wait for each other.
     """
     found = await db.fetch(
         "WITH chosen AS (UPDATE quiesce_fleet_runs SET stop ="
         " CASE WHEN array_position($3::text[], stop) < array_position($3, $4) THEN $4 ELSE stop END"
-        " WHERE id = ANY($1) AND state = 'running' RETURNING id, worker),"
+        f" WHERE id IN ({_locked('running')}) RETURNING id, worker),"
         " added AS (INSERT INTO quiesce_fleet_commands (run, kind, body, created)"
         f" SELECT id, 'stop', $2, {NOW} FROM chosen RETURNING id, run),"
         f" notified AS (SELECT pg_notify('{worker_channel('')}' || worker, '')"
@@ -228,8 +241,7 @@ async def stop_queued(db: Any, engine: Engine, run_ids: Sequence[str], stop: Sto
     receipt = unbegun_receipt(_PLACEHOLDER, Cause(stop.source, stop.reason, stop.mode))
     found = await db.fetch(
         f"UPDATE quiesce_fleet_runs SET state = 'ended', reason = 'cancelled', stop = $2, ended = {NOW},"
-        " detail = convert_to(replace($3, $4, id), 'UTF8') WHERE id = ANY($1) AND state = 'queued'"
-        f" RETURNING {_ALL}",
+        f" detail = convert_to(replace($3, $4, id), 'UTF8') WHERE id IN ({_locked('queued')}) RETURNING {_ALL}",
         list(run_ids), stop.mode.value, msgspec.json.encode(receipt).decode(), _PLACEHOLDER,
     )  # fmt: skip
     if found:

@@ -28,6 +28,8 @@ _log: Final = logging.getLogger("quiesce.fleet")
 SLOW_PACE: Final = 5.0
 # Seconds between attempts while the database is away.
 _TRY_AGAIN: Final = 0.5
+# Seconds until runs are taken again when one of them was locked: the other transaction takes about as long.
+_LOCKED_PAUSE: Final = 0.01
 # The stops of a drain, each with the fraction of the time after which it is requested. The last fifth is for `kill`.
 _STOPS: Final = ((0.0, Mode.AFTER_TURN), (0.5, Mode.NOW), (0.8, Mode.KILL))
 _LOST_CONTACT: Final = "the worker has lost contact with the store"
@@ -162,8 +164,13 @@ class Worker:
             return []
         if self._since_renewal > self.lease / 2:  # else this worker could take its own runs again
             await self._renew()
-        async with self.database.transaction() as db:
-            return await run_table.take(db, self.database.engine, list(self._agents), free, self.id, lease=self.lease)
+        agents, engine = list(self._agents), self.database.engine
+        while True:
+            try:
+                async with self.database.transaction() as db:
+                    return await run_table.take(db, engine, agents, free, self.id, lease=self.lease)
+            except run_table.RowLocked:
+                await asyncio.sleep(_LOCKED_PAUSE)
 
     def _begin(self, run: FleetRun) -> None:
         if run.id in self._executions:  # this worker was away for longer than its lease, and nothing took the run

@@ -146,7 +146,7 @@ async def call_model(state: RunState) -> Phase | None:
     request = build_request(state, messages, instructions)
     if state.config.hooks.wanting(BeforeModelCall):
         await state.call_hooks(BeforeModelCall(state.claim.context, state.token, request, state.progress.attempt))
-    await state.durable()
+    await state.save_progress()
     if state.progress.stop_wanted:
         return None
     try:

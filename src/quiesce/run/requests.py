@@ -146,7 +146,7 @@ class RequestSender:
         """Send one request. Raises a `ModelError`; leaving the context hangs up."""
         state = self._state
         self._check(call)
-        await state.durable()
+        await state.save_progress()
         if not self.may_send:
             raise RequestRejected("The run is not waiting for an answer any more.", kept="Nothing was sent.")
         sent = self._open(call)

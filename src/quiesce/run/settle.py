@@ -18,7 +18,7 @@ from ..conversation.sealing import close_turn
 from ..errors import StoreUnavailable
 from ..events import MessageAdded, StopRequested
 from ..hooks import AfterRun, HookEvent, OnMessage, OnStop
-from ..messages import Message, Outcome
+from ..messages import Message, Outcome, ToolMessage
 from ..phases import Phase
 from ..receipt import undo_note
 from ..result import RunResult
@@ -46,6 +46,8 @@ _LONGEST_SAVE: Final = 3 * STORE_TIMEOUT
 STOP_HOOK_GRACE: Final = 1.0
 # How long hooks may take at the end of a run that finished by itself. A stop ends that wait.
 END_HOOK_GRACE: Final = 10.0
+# Each call costs 0.1 ms at the end of its run.
+_MANY_CALLS: Final = 50
 
 
 async def settle(state: RunState) -> None:
@@ -59,6 +61,7 @@ async def settle(state: RunState) -> None:
         await _undo(state)
         await _return_prompts(state)
         added = seal(state)
+        await _pause_if_large(state, added)
         if not _waits_for_person(state):  # a stop may have come before the question was out
             await state.tools.processes.close(state.shield, urgent)
         wanting = state.config.hooks.wanting
@@ -77,7 +80,14 @@ async def settle(state: RunState) -> None:
         forget_urgent()
         forget_any()
     await _save_end(state, ending, result)
+    await _pause_if_large(state, added)
     end(state)
+
+
+async def _pause_if_large(state: RunState, added: tuple[Message, ...]) -> None:
+    """Let the loop go on between two steps that take long after an answer with many calls."""
+    if any(isinstance(message, ToolMessage) and len(message.results) > _MANY_CALLS for message in added):
+        await state.shield.wait((state.progress.loop.create_future(),), seconds=0)
 
 
 def settle_at_once(state: RunState) -> None:
@@ -203,9 +213,12 @@ async def _undo(state: RunState) -> None:
 
 
 async def _join_task_to_undo(state: RunState) -> bool:
-    """Whether a run that was stopped before its session was open has a task to undo: that of the runs before it."""
+    """Whether a run that was stopped before its session was open has a task to undo: that of the runs before it.
+
+    Not while another run has the conversation: the task is that run's, and its session is open.
+    """
     conversation, given = state.claim.conversation, state.claim.input
-    if given.prompt is not None or not conversation.must_be_opened:
+    if given.prompt is not None or not conversation.must_be_opened or conversation.holder != state.run_id:
         return False
     journal = state.saving.journal or state.saving.open(state)
     await state.shield.wait((journal.opening,), seconds=SAVE_GRACE)

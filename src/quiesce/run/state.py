@@ -132,7 +132,7 @@ class RunState:
         tasks = (task.get_name() for task in self.foreign_tasks.abandoned if not task.done())
         return (*self.tools.still_running(), *tasks, *self.spending.followed(), *self.family.still_running())
 
-    async def durable(self) -> None:
+    async def save_progress(self) -> None:
         """Wait until what is about to happen is saved, where there is a store: that of this run, or of the one above.
 
         A child has no journal; what it uses of the budget is saved with the task.

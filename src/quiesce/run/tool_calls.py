@@ -147,7 +147,7 @@ class RunTools:
         if journal is not None:
             await journal.intend(call.id)
         else:
-            await self._state.durable()
+            await self._state.save_progress()
 
     def idempotency_key(self, call: ToolCall) -> str:
         """The same for the same call, whatever happens to the process in between."""

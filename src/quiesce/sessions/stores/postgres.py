@@ -21,7 +21,7 @@ class PostgresStore(SQLStore):
 
     def __init__(self, url: str) -> None:
         database, subscribers = PostgresDatabase(url), Subscribers()
-        self._notifications: Final = PostgresListener(subscribers, database.loop, database.connect)
+        self._notifications: Final = PostgresListener(subscribers, database.loop, database.connection)
         super().__init__(database, subscribers, self._notifications, "postgres")
 
     def __repr__(self) -> str:

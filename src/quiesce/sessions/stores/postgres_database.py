@@ -53,10 +53,11 @@ class PostgresDatabase:
                 raise StoreUnavailable(todo=todo, detail=f"{self.url}: {error}.") from error
         return self._loop
 
-    async def connect(self) -> Any:
-        """The connection, opened when there is none. Raises a `StoreError`."""
+    @asynccontextmanager
+    async def connection(self) -> AsyncGenerator[Any]:
+        """The connection, opened when there is none. An error in the block becomes a `StoreError`."""
         async with self._explained():
-            return await self._connected()
+            yield await self._connected()
 
     async def _perform(self, access: Access, operation: Callable[[], Operation[_T]]) -> _T:
         """Try once more when a connection that was opened earlier turns out to be lost. Operations may be repeated."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import queue
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any, Final
 
 from ...errors import StoreError
@@ -24,11 +24,11 @@ class PostgresListener:
         self,
         subscribers: Subscribers,
         loop: Callable[[], asyncio.AbstractEventLoop],
-        connected: Callable[[], Awaitable[Any]],
+        connection: Callable[[], AbstractAsyncContextManager[Any]],
     ) -> None:
         self._subscribers: Final = subscribers
         self._get_loop: Final = loop
-        self._connected: Final = connected
+        self._connection: Final = connection
         self._loop: asyncio.AbstractEventLoop | None = None
         self._woken: asyncio.Event | None = None
         self._listening_on: Any = None
@@ -78,13 +78,14 @@ class PostgresListener:
         self._get_loop().run_until_complete(self._begin())
 
     async def _begin(self) -> None:
-        connection = await self._connected()
-        if connection is not self._listening_on:
+        async with self._connection() as connection:
+            if connection is self._listening_on:
+                return
             await connection.add_listener(CHANNEL, self._on_notification)
             connection.add_termination_listener(self._on_termination)
-            is_another, self._listening_on = self._listening_on is not None, connection
-            if is_another:
-                self._subscribers.tell_all()  # notifications in between were missed
+        is_another, self._listening_on = self._listening_on is not None, connection
+        if is_another:
+            self._subscribers.tell_all()  # notifications in between were missed
 
     def _on_termination(self, _connection: object) -> None:
         self.wake()

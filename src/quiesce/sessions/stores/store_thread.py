@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import queue
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from contextlib import suppress
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 from ...errors import StoreError, StoreUnavailable
 
+_log: Final = logging.getLogger("quiesce")
 _T = TypeVar("_T")
 Job: TypeAlias = Callable[[], None]
 Jobs: TypeAlias = "queue.SimpleQueue[Job]"
@@ -111,8 +112,12 @@ class StoreThread:
 
     def _next(self) -> Job | None:
         if self._listener is not None and self._listener.wanted:
-            with suppress(StoreError):  # no descriptor is free for it: it is tried again after the next job
+            try:
                 return self._listener.wait(self._jobs)
+            except StoreError:  # no descriptor is free for it: it is tried again after the next job
+                pass
+            except Exception:  # jobs are done all the same
+                _log.exception("%s: changes by other processes are not noticed for a moment", self.name)
         try:
             return self._jobs.get(timeout=IDLE)
         except queue.Empty:

@@ -7,6 +7,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 
 from .content import Kind, kind_of
 from .counting import ByteCounter, VocabularyCounter, counter_in
+from .pieces import Pieces
 from .vocabulary import Vocabulary
 
 BlockKind: TypeAlias = Literal["text", "reasoning", "arguments"]
@@ -21,7 +22,7 @@ class Block(NamedTuple):
     """
 
     kind: BlockKind
-    parts: list[str]
+    parts: Pieces
     name: str = ""
     context: str = ""
 
@@ -54,9 +55,8 @@ class AnswerCounter:
                 self._read.append(0)
                 self._counters[index].add(block.name)
             counter, read = self._counters[index], self._read[index]
-            new = block.parts[read:] if read else block.parts
-            counter.add("".join(new))
-            self._read[index] = read + len(new)
+            counter.add(block.parts.text(read))
+            self._read[index] = len(block.parts)
 
     @property
     def roughly(self) -> int:
@@ -78,5 +78,5 @@ def count_blocks(vocabulary: Vocabulary | None, blocks: Iterable[Block]) -> list
 
 
 def _counted(block: Block, counter: ByteCounter | VocabularyCounter) -> Counted:
-    text = "".join(block.parts)
+    text = block.parts.text()
     return Counted(_KINDS.get(block.kind) or kind_of(text), counter.units, block.name + text, block.kind == "arguments")

@@ -300,7 +300,7 @@ class FigureEstimator:
     def _rest(self, block: Block) -> Span:
         """What the rest of a block costs, where the first token may have begun before it."""
         kind = Kind.JSON if block.kind == "arguments" else Kind.PROSE
-        rest = "".join(block.parts)
+        rest = block.parts.text()
         span = self._ratio.measure(kind, block.context + block.name + rest)
         if not block.context or span.high is None or not rest:
             return span if rest or block.name else NOTHING

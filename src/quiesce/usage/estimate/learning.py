@@ -39,7 +39,7 @@ def _too_long(ratio: TokenRatio, received: ReceivedAnswer) -> bool:
     """Whether an answer would have to be counted now, and is too long for that. Bytes cost nothing to count."""
     if received.counter is not None or ratio.vocabulary is None:
         return False
-    return sum(len(part) for block in received.blocks for part in block.parts) > _LONGEST_SAMPLE
+    return sum(len(block.parts.text()) for block in received.blocks) > _LONGEST_SAMPLE
 
 
 def _learn_output(ratio: TokenRatio, counted: list[Counted], output: int, reasoning: int | None) -> None:
