@@ -34,7 +34,7 @@ REASONS: Final[dict[str, str]] = {
         f"{event}.{member}": HOOKS
         for event in (
             *("HookEvent", "BeforeRun", "AfterRun", "BeforeModelCall", "AfterModelCall", "BeforeToolCall"),
-            *("AfterToolCall", "OnMessage", "OnStop", "OnLateOutcome"),
+            *("BeforeApproval", "AfterToolCall", "OnMessage", "OnStop", "OnLateOutcome"),
         )
         for member in ("__init__", "deps", "state")
     },

@@ -18,6 +18,7 @@ from .errors import ToolError as ToolError
 from .events import ChildEvent as ChildEvent
 from .events import Event as Event
 from .events import EventsDropped as EventsDropped
+from .events import InterruptAnswered as InterruptAnswered
 from .events import InterruptRaised as InterruptRaised
 from .events import MessageAdded as MessageAdded
 from .events import ModelCallEnded as ModelCallEnded
@@ -35,6 +36,7 @@ from .events import TurnStarted as TurnStarted
 from .hooks import AfterModelCall as AfterModelCall
 from .hooks import AfterRun as AfterRun
 from .hooks import AfterToolCall as AfterToolCall
+from .hooks import BeforeApproval as BeforeApproval
 from .hooks import BeforeModelCall as BeforeModelCall
 from .hooks import BeforeRun as BeforeRun
 from .hooks import BeforeToolCall as BeforeToolCall
@@ -61,6 +63,10 @@ from .middleware import ModelCall as ModelCall
 from .middleware import OutputGuardrail as OutputGuardrail
 from .middleware import RateLimit as RateLimit
 from .middleware import ToolCallRequest as ToolCallRequest
+from .models.base import Settings as Settings
+from .models.server_tools import CodeExecution as CodeExecution
+from .models.server_tools import FileSearch as FileSearch
+from .models.server_tools import WebSearch as WebSearch
 from .receipt import Receipt as Receipt
 from .result import RunResult as RunResult
 from .retry import Retry as Retry

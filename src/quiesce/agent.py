@@ -38,10 +38,12 @@ from .run.argument_checks import (
     checked_cut_note,
     checked_deps_type,
     checked_output_retries,
+    checked_server_tools,
     checked_state,
     checked_tool_choice,
     is_sequential,
     own_conversation,
+    tool_list,
     tool_table,
 )
 from .run.config import OnBusy, OnPrompt, RunConfig, open_estimator
@@ -86,7 +88,8 @@ class Agent(Generic[DepsT, OutT]):
     model          a `Model`, or a name such as "anthropic:claude-..."
     deps_type      the type of `deps=`, what belongs to one run and its tools find as `ctx.deps`
     output_type    the type of the answer: pydantic model, dataclass, union ... `result.output` has it
-    tools          functions, `@tool`s, other agents, or sets of tools such as an `MCPServer`
+    tools          functions, `@tool`s, other agents, sets of tools such as an `MCPServer`, and what the provider runs
+                   itself: `WebSearch()`, `CodeExecution()`, `FileSearch(...)`
     instructions   the system prompt: text, a function of the `RunContext`, or a list of both
     timeout        seconds that a run may take; then it is stopped (cause: `deadline`)
     limits         budgets; see `Limits`. Without: 100 turns, 10 repeated calls
@@ -150,18 +153,18 @@ class Agent(Generic[DepsT, OutT]):
     ) -> None:
         check_agent_options(limits, retry, on_limit, settings, stop_policy=stop_policy, calibration=calibration)
         check_instance("telemetry", telemetry, Telemetry, "Telemetry(...)")
-        own = own_conversation(conversation, session, store)
-        resolved, table = resolve_model(model), tool_table(tools, checked_deps_type(deps_type))
+        own, resolved, given = own_conversation(conversation, session, store), resolve_model(model), tool_list(tools)
+        table = tool_table(given, checked_deps_type(deps_type))
         run = RunConfig(
             checked_agent_name(name), resolved, checked_instructions(instructions), table, Hooks(hooks),
-            limits or Limits(), retry or Retry(), output_spec(output_type),
-            checked_output_retries(output_retries), is_sequential(tool_execution), checked_cut_note(cut_note),
-            state=checked_state(state), settings=settings, context=checked_context(context), deps_type=deps_type,
-            estimator=open_estimator(resolved, calibration), on_limit=on_limit,
+            limits or Limits(), retry or Retry(), output_spec(output_type), checked_output_retries(output_retries),
+            is_sequential(tool_execution), checked_cut_note(cut_note), state=checked_state(state), settings=settings,
+            context=checked_context(context), deps_type=deps_type, on_limit=on_limit,
+            estimator=open_estimator(resolved, calibration), max_result=checked_max_result(max_result),
             stream_timeouts=checked_timeouts(first_token_timeout, stream_gap_timeout),
             middleware=checked_middleware(middleware), tool_choice=checked_tool_choice(tool_choice, table),
             stop_policy=policy_for(resolved.name, getattr(resolved, "stop_policy", None), stop_policy),
-            max_result=checked_max_result(max_result),
+            server_tools=checked_server_tools(given, resolved),
         )  # fmt: skip
         self._runs = AgentRuns(AgentConfig(run, RunDefaults(timeout, on_busy, on_prompt, store), telemetry), own)
 
@@ -424,8 +427,10 @@ class Agent(Generic[DepsT, OutT]):
         Runs that have begun go on with the tools that they have. Raises `DuplicateTool`, and what a tool that cannot
         work raises; nothing is added then.
         """
-        more = tool_table((*self.config.tools.values(), *tools), self.config.deps_type)
-        self._runs.config = replace(self._runs.config, run=replace(self.config, tools=more))
+        config = self.config
+        more = tool_table((*config.tools.values(), *tools), config.deps_type)
+        server_tools = checked_server_tools((*config.server_tools, *tools), config.model)
+        self._runs.config = replace(self._runs.config, run=replace(config, tools=more, server_tools=server_tools))
 
     def fork(self, at: int | None = None) -> Agent[DepsT, OutT]:
         """An agent with the same configuration and a branch of its own conversation, to use beside this one.

@@ -151,6 +151,26 @@ class ConversationBusy(QuiesceError):
         super().__init__(f"Run {holder} is using this conversation.")
 
 
+class AgentFrozen(QuiesceError):
+    """A run of a frozen agent was to be started. The message says who froze it, and why."""
+
+    kept = "Nothing was started."
+    todo = "Wait until the freeze is released: `quiesce unfreeze`."
+
+
+class CapReached(QuiesceError):
+    """A run was to be started above a cap of a fleet. After `retry_after` seconds it may be tried again."""
+
+    kept = "Nothing was started."
+    todo = "Wait, stop a run, or ask the operator for a higher cap."
+
+    def __init__(self, what: str, *, counts: str, retry_after: float) -> None:
+        self.counts = counts
+        """What the cap counts: `runs`, `tokens` or `cost`."""
+        self.retry_after = retry_after
+        super().__init__(what)
+
+
 class NothingToContinue(ConfigurationError):
     """`continue_()` on a conversation without an answer."""
 

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal, TypeAlias
 from msgspec import Struct
 
 from .cancellation.cause import Cause
-from .interrupts import Interrupt
+from .interrupts import AnswerRecord, Interrupt
 from .messages import Message, ToolCall, ToolResult, UserMessage
 from .receipt import LateOutcome, ReadableStopReason, Receipt
 from .usage.figure import Provenance
@@ -202,6 +202,13 @@ class InterruptRaised(Struct, frozen=True, tag="interrupt_raised"):
     interrupt: Interrupt
 
 
+class InterruptAnswered(Struct, frozen=True, tag="interrupt_answered"):
+    """An interrupt has its answer, from a person or from an approval that was given in advance."""
+
+    type: ClassVar[Literal["interrupt_answered"]] = "interrupt_answered"
+    record: AnswerRecord
+
+
 class MessageAdded(Struct, frozen=True, tag="message_added"):
     """A message is in the conversation now."""
 
@@ -339,6 +346,7 @@ Event: TypeAlias = (
     | ToolProgress
     | ToolEnded
     | InterruptRaised
+    | InterruptAnswered
     | MessageAdded
     | OutputRejected
     | HookFailed

@@ -14,6 +14,7 @@ should be short.
 from __future__ import annotations
 
 import inspect
+import time
 import types
 import typing
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -22,7 +23,7 @@ from typing import Any, ClassVar, Final, TypeAlias, get_args, get_type_hints
 from .cancellation import CancellationToken, Cause, Mode, ModeName, TokenView
 from .cancellation.raised import is_own_error
 from .errors import ConfigurationError
-from .interrupts import InterruptSignal
+from .interrupts import AnswerRecord, Interrupt, InterruptSignal
 from .messages import AssistantMessage, Message, ToolCall, ToolResult, UserMessage
 from .models.base import ModelRequest
 from .receipt import LateOutcome, Receipt
@@ -36,6 +37,7 @@ _INSTEAD: Final = {
     "BeforeModelCall": "To change a request, use middleware: Middleware.model_call.",
     "AfterModelCall": "To change an answer, use middleware: Middleware.model_call.",
     "BeforeToolCall": "To answer the call, use event.replace(...); to change its arguments, Middleware.tool_call.",
+    "BeforeApproval": "To approve the call, use event.approve().",
     "AfterToolCall": "To change the result, use event.replace(...).",
 }
 _OTHERWISE: Final = "A hook may call event.cancel(...), write to event.state, or use what is in event.deps."
@@ -158,6 +160,37 @@ class BeforeToolCall(_ToolHookEvent):
         return self._asking.ask(name, reason, expires_in=expires_in)
 
 
+class BeforeApproval(HookEvent):
+    """A call needs the approval of a person, who is about to be asked. With `approve()` the person is not asked.
+
+    `interrupt` is what would be asked, with the arguments that the tool would be called with. `definition` is the same
+    for the same name, description, parameters and defaults of the tool, and another one after any of these has changed.
+    """
+
+    def __init__(
+        self, context: RunContext[Any], token: CancellationToken, interrupt: Interrupt, definition: str
+    ) -> None:
+        super().__init__(context, token)
+        self.interrupt: Final = interrupt
+        self.definition: Final = definition
+        self._record: AnswerRecord | None = None
+
+    def approve(self, by: str = "", *, standing: str = "") -> None:
+        """Approve the call. `by` is the person who has approved it in advance, and `standing` the id of that approval.
+
+        The run emits both as an `InterruptAnswered` event; the model does not get them.
+        """
+        asked = self.interrupt
+        self._record = AnswerRecord(
+            asked.id, asked.call_id, asked.tool_name, "approved", by, time.time(), standing=standing
+        )
+
+    @property
+    def record(self) -> AnswerRecord | None:
+        """The approval that a hook has given, if any."""
+        return self._record
+
+
 class AfterToolCall(_ToolHookEvent):
     """A call has its result."""
 
@@ -200,6 +233,7 @@ Hook: TypeAlias = (
     | Callable[[BeforeModelCall], _Done]
     | Callable[[AfterModelCall], _Done]
     | Callable[[BeforeToolCall], _Done]
+    | Callable[[BeforeApproval], _Done]
     | Callable[[AfterToolCall], _Done]
     | Callable[[OnMessage], _Done]
     | Callable[[OnStop], _Done]

@@ -85,6 +85,43 @@ value, which `interrupt()` then returns, or `Approve(arguments=...)` or `Deny`. 
 much more is allowed, or False, which ends the run."""
 
 
+class AnswerRecord(Struct, frozen=True):
+    """Who has answered an interrupt, and how. It is for people: the model never gets it.
+
+    `by` is the owner of the run that took the answer: on a server, the name of the API key. `reason` is that of a no.
+    `arguments` are those that replace the model's. `standing` is the id of the approval that was given in advance, when
+    the call was approved by one.
+    """
+
+    interrupt_id: str
+    call_id: str
+    tool_name: str
+    decision: Literal["approved", "denied", "answered"]
+    by: str = ""
+    at: float = 0.0
+    reason: str = ""
+    arguments: dict[str, Any] | None = None
+    standing: str = ""
+
+
+def answer_records(interrupts: Iterable[Interrupt], answers: Answers, by: str) -> list[AnswerRecord]:
+    """The records of the interrupts that have an answer."""
+    return [_record(each, answers[each.id], by) for each in interrupts if each.id in answers]
+
+
+def _record(interrupt: Interrupt, answer: Any, by: str) -> AnswerRecord:
+    record = AnswerRecord(interrupt.id, interrupt.call_id, interrupt.tool_name, "approved", by, time.time())
+    match answer:
+        case False if interrupt.kind != "question":
+            return replace(record, decision="denied")
+        case Deny(reason):
+            return replace(record, decision="denied", reason=reason)
+        case Approve(arguments):
+            return replace(record, arguments=arguments)
+        case _:
+            return record if interrupt.kind != "question" else replace(record, decision="answered")
+
+
 ArgumentCheck: TypeAlias = Callable[[ToolCall, dict[str, Any]], dict[str, Any]]
 """Validates the arguments that a person gives for a call, and returns them frozen. Raises `ToolError`."""
 

@@ -38,7 +38,7 @@ class Limits:
     Raises `ConfigurationError` for a limit that is not a positive number.
     """
 
-    __slots__ = ("cost", "inside_answers", "output_tokens", "repeated_calls", "tokens", "tool_calls", "turns")
+    __slots__ = ("advice", "cost", "inside_answers", "output_tokens", "repeated_calls", "tokens", "tool_calls", "turns")
 
     def __init__(
         self,
@@ -58,6 +58,8 @@ class Limits:
         self.cost: Final = _money(cost)
         self.inside_answers: Final = not (self.tokens is None and self.output_tokens is None and self.cost is None)
         """Whether a limit can be reached in the middle of an answer."""
+        self.advice = ""
+        """What a run that reaches its tokens or its cost says besides."""
 
     @property
     def values(self) -> dict[LimitName, int | Decimal]:
@@ -78,10 +80,12 @@ class Limits:
         return Limits.of(raised)
 
     @classmethod
-    def of(cls, values: Mapping[Any, int | Decimal]) -> Limits:
-        """The limits with these values; the others are off."""
+    def of(cls, values: Mapping[Any, int | Decimal], *, advice: str = "") -> Limits:
+        """The limits with these values; the others are off. A run that reaches its tokens or its cost adds `advice`."""
         given: dict[str, Any] = {name: value if name == "cost" else int(value) for name, value in values.items()}
-        return cls(**{"turns": None, "repeated_calls": None, **given})
+        limits = cls(**{"turns": None, "repeated_calls": None, **given})
+        limits.advice = advice
+        return limits
 
     def __repr__(self) -> str:
         shown: dict[str, Any] = {"turns": None, "repeated_calls": None, **self.values}

@@ -259,6 +259,8 @@ def _when(receipt: Receipt) -> str:
 
 
 def _headline(receipt: Receipt) -> str:
+    if receipt.stop_reason == "crashed":
+        return f"Run {receipt.run_id} crashed: its process ended, or was lost, before the run was at rest."
     if receipt.cause is None:
         return f"Run {receipt.run_id} ended by itself ({receipt.stop_reason})."
     return f"Run {receipt.run_id} was stopped ({receipt.cause})."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,7 @@ def tour(browser: Browser, site: Site, look: str) -> None:
     page.locator(".run-row").first.wait_for()
     shoot(page, f"{look}-7-runs")
     contents(page, site, look)
+    decided(page, site, look)
     page.goto(site.url + "#/usage")
     page.locator(".chart").wait_for()
     shoot(page, f"{look}-8-usage", full=True)
@@ -94,6 +96,33 @@ def contents(page: Page, site: Site, look: str) -> None:
     if page.locator("#sidebar-toggle").is_visible():
         page.locator("#sidebar-toggle").click()
         shoot(page, f"{look}-23-sessions")
+
+
+def decided(page: Page, site: Site, look: str) -> None:
+    """An approval that counts for later, the line that it leaves, the list of such approvals, and the audit."""
+    page.goto(site.url)
+    first = prompt(page, "deploy it")
+    page.get_by_label("If you approve, it counts for").select_option("pattern")
+    page.get_by_label("How version is compared").select_option("like")
+    page.get_by_label("The value of version").fill("1.*")
+    shoot(page, f"{look}-24-approve-later-calls", full=True)
+    page.get_by_role("button", name="Approve deploy").click()
+    wait_for_run_after(page, first)
+    run_state(page, "Finished")
+    page.fill("#draft", "deploy it again")
+    before = page.url.rpartition("/")[2]
+    page.keyboard.press("Enter")
+    wait_for_run_after(page, before)
+    run_state(page, "Finished")
+    shoot(page, f"{look}-25-who-approved", full=True)
+    page.goto(f"{site.url}#/inbox")
+    page.locator(".standing li").first.wait_for()
+    shoot(page, f"{look}-26-approved-in-advance", full=True)
+    page.goto(f"{site.url}#/audit")
+    page.locator(".audit tbody tr").nth(2).wait_for()
+    shoot(page, f"{look}-27-audit")
+    for approval in page.request.get(f"{site.url}approvals").json()["approvals"]:
+        page.request.delete(f"{site.url}approvals/{approval['id']}")
 
 
 def stopped(page: Page) -> None:
@@ -189,11 +218,16 @@ def long_usage(page: Page) -> None:
                 money = {"value": value, "low": value, "high": str(output / 40_000), "currency": "USD"}
                 cost = None if model == "local-llama" else money
                 days.append(
-                    {"day": f"2026-10-{day:02}", "model": model, "usage": one | {"output": figure, "cost": cost}}
+                    {
+                        "day": f"2026-10-{day:02}",
+                        "model": model,
+                        "agent": "writer",
+                        "usage": one | {"output": figure, "cost": cost},
+                    }
                 )
         route.fulfill(response=response, json=report | {"days": days})
 
-    page.route("**/usage", invented)
+    page.route(re.compile(r"/usage[?]"), invented)
 
 
 def key_dialog(browser: Browser, look: str) -> None:

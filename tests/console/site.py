@@ -329,8 +329,10 @@ def application(*, with_keys: bool) -> Application:
     tools = [*TOOLS, helper.as_tool(description="Helps.")]
     agent = Agent(model, name="writer", tools=tools, on_limit="ask")
     other = Agent(model, name=f"other {NASTY}")
+    second = Agent(model, name="helper-2")
     keys = Keys({"tests": hash_key(KEY)}) if with_keys else None
-    return create_app(agent, other, keys=keys)
+    store = next((each.removeprefix("--store=") for each in sys.argv if each.startswith("--store=")), None)
+    return create_app(agent, other, second, keys=keys, store=store)
 
 
 async def main() -> None:

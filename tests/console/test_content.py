@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
@@ -161,3 +162,84 @@ def test_no_text_holds_the_page_for_long(page: Page, site: Site, text: str) -> N
         text,
     )
     assert took < 5000, took
+
+
+def test_code_has_colours_and_the_same_text(page: Page, site: Site) -> None:
+    page.goto(site.url)
+    found = page.evaluate(
+        """async () => {
+          const { Markdown } = await import("./static/markdown.js");
+          const code = {
+            python: 'def f(x):  # note\\n    return "a # b" + str(1.5)\\n',
+            sql: "SELECT name FROM t -- all\\nWHERE id = 7",
+            js: "const a = `x\\ny`; /* b\\nc */ if (a) {}",
+            cobol: "MOVE 1 TO A",
+            constructor: "toString",
+            html: "<script>window.hacked=1</script>",
+          };
+          const told = {};
+          for (const [language, text] of Object.entries(code)) {
+            const view = new Markdown();
+            view.update("```" + language + "\\n" + text + "\\n```\\n", true);
+            const parts = [...view.element.querySelectorAll(".code-part")].map((part) => part.textContent).join("\\n");
+            const kinds = (kind) => [...view.element.querySelectorAll(`.hl-${kind}`)].map((each) => each.textContent);
+            told[language] = [parts === text, kinds("keyword"), kinds("string"), kinds("comment"), kinds("number")];
+          }
+          return told;
+        }"""
+    )
+    assert found == {
+        "python": [True, ["def", "return"], ['"a # b"'], ["# note"], ["1.5"]],
+        "sql": [True, ["SELECT", "FROM", "WHERE"], [], ["-- all"], ["7"]],
+        "js": [True, ["const", "if"], ["`x", "y`"], ["/* b", "c */"], []],
+        "cobol": [True, [], [], [], []],
+        "constructor": [True, [], [], [], []],
+        "html": [True, [], [], [], []],
+    }
+
+
+def test_a_megabyte_of_code_is_few_nodes_that_grow_at_the_end(page: Page, site: Site) -> None:
+    """What is complete is not touched while the rest is written, and what is not seen is not laid out."""
+    page.goto(site.url)
+    nodes, touched, same, skipped = page.evaluate(
+        """async () => {
+          const { Markdown } = await import("./static/markdown.js");
+          const code = "    value = compute(first, 'second', 3)  # a comment\\n".repeat(20_000);
+          const text = "```python\\n" + code + "```\\n";
+          const view = new Markdown();
+          document.getElementById("main").replaceChildren(view.element);
+          view.update(text.slice(0, 600_000), false);
+          const first = view.element.querySelector(".code-part");
+          const records = [];
+          const watch = new MutationObserver((more) => records.push(...more));
+          watch.observe(first, { childList: true, characterData: true, subtree: true });
+          for (let end = 608_192; end < text.length; end += 8192) view.update(text.slice(0, end), false);
+          view.update(text, true);
+          await new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve)));
+          const parts = [...view.element.querySelectorAll(".code-part")];
+          const same = parts.map((part) => part.textContent).join("\\n") + "\\n" === code;
+          const last = getComputedStyle(parts.at(-1)).contentVisibility;
+          return [view.element.querySelectorAll("*").length, records.length, same && parts[0] === first, last];
+        }"""
+    )
+    assert (touched, same, skipped) == (0, True, "auto")
+    assert nodes < 300
+
+
+def test_a_conversation_is_exported_as_markdown_and_as_json(page: Page, site: Site) -> None:
+    page.goto(site.url)
+    prompt(page, "markdown please")
+    run_state(page, "Finished")
+    with page.expect_download() as saved:
+        page.get_by_role("button", name="Export the conversation as Markdown").click()
+    text = saved.value.path().read_text("utf-8")
+    assert saved.value.suggested_filename.endswith(".md")
+    assert text.startswith("## You\n\nmarkdown please\n\n## Agent\n\n")
+    assert MARKDOWN.strip() in text
+    assert "### Tool patch\n\n```json\n" in text
+    assert "### Result of patch\n\n```\n--- a.py" in text
+    with page.expect_download() as saved:
+        page.get_by_role("button", name="Export the conversation as JSON").click()
+    whole = json.loads(saved.value.path().read_text("utf-8"))
+    assert [message["type"] for message in whole["messages"]] == ["user", "assistant", "tool", "assistant"]
+    assert len(whole["runs"]) == 1

@@ -46,6 +46,14 @@ async def test_token_counts_that_cannot_be_true_are_unknown_and_estimated(
     assert "cannot be true" in caplog.text
 
 
+@pytest.mark.promise("P6")
+async def test_token_counts_of_a_model_of_ones_own_that_are_floats_are_rounded() -> None:
+    counts: Any = (25.4, 12.0)
+    result = await Agent(ScriptedModel([Say("Some words."), Used(*counts)])).invoke_async("Go.")
+    assert (result.usage.input.value, result.usage.output.value) == (25, 12)
+    assert type(result.usage.input.value) is int
+
+
 def answering(handler: Any) -> Any:
     return lambda: httpx2.AsyncClient(transport=httpx2.MockTransport(handler))
 

@@ -17,9 +17,19 @@ from .agents import WITNESS
 class WorkerProcess:
     """`quiesce worker` with the agent of the tests."""
 
-    def __init__(self, url: str, witness: Path, *, lease: float = 2.0, capacity: int = 20, drain: float = 5.0) -> None:
+    def __init__(
+        self,
+        url: str,
+        witness: Path,
+        *,
+        lease: float = 2.0,
+        capacity: int = 20,
+        drain: float = 5.0,
+        metrics: int | None = None,
+    ) -> None:
         command = [sys.executable, "-m", "quiesce.cli", "worker", "tests.fleet.agents:agent", "--store", url]
         options = ["--lease", str(lease), "--capacity", str(capacity), "--drain", str(drain), "--log-level", "error"]
+        options += [] if metrics is None else ["--metrics", str(metrics)]
         self._log = witness.with_suffix(".log").open("ab")
         self.process = subprocess.Popen(
             [*command, *options],

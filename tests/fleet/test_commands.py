@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from pathlib import Path
 
+import httpx2
 import pytest
 
 from quiesce.cli import main
@@ -40,7 +42,9 @@ def test_the_commands_work_against_the_store(
     monkeypatch.setenv("QUIESCE_STORE", url)
     assert main(["workers"]) == 0
     assert capsys.readouterr().out == "No workers.\n"
-    worker = WorkerProcess(url, tmp_path / "witness")
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+    worker = WorkerProcess(url, tmp_path / "witness", metrics=port)
     try:
         first, second = in_fleet(url, ["stall one", "stall two"])
 
@@ -66,6 +70,11 @@ def test_the_commands_work_against_the_store(
         assert {json.loads(line)["stop_reason"] for line in capsys.readouterr().out.splitlines()} == {"cancelled"}
         assert main(["stop", "nosuchrun"]) == 1
         assert "There is no run 'nosuchrun'." in capsys.readouterr().err
+        page = httpx2.get(f"http://127.0.0.1:{port}/metrics").text
+        for name, count in (("queue_time", 2), ("stop_delivered", 2), ("stop_at_rest", 2)):
+            (line,) = [each for each in page.splitlines() if each.startswith(f"quiesce_fleet_{name}_seconds_count")]
+            assert 'gen_ai_agent_name="agent"' in line
+            assert float(line.split()[-1]) == count
         assert worker.terminate() == 0
     finally:
         worker.close()

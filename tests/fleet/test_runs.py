@@ -15,6 +15,7 @@ from quiesce.errors import ConversationBusy
 from quiesce.events import RunEnded, TextDelta
 from quiesce.fleet import RunRequest, run_table, worker
 from quiesce.fleet.records import StopBody
+from quiesce.fleet.taking import RowLocked, ServedAgent, take
 from quiesce.messages import Outcome
 from quiesce.models.scripted import Call, Say, ScriptedModel, Stall
 from quiesce.sessions import Session
@@ -44,6 +45,27 @@ def test_a_queued_run_is_taken_and_its_events_are_read_elsewhere(run_fleet: Any)
         assert ended.receipt.saved
         assert [each async for each in fleet.fleet.events(run.id, after=2)] == events[2:]
         assert [each async for each in fleet.fleet.events(run.id, after=len(events))] == []
+
+    run_fleet(test)
+
+
+def test_a_reader_that_has_seen_the_end_finds_the_run_at_rest(run_fleet: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end is in the journal before it is in the row of the run, by which a follow-up is refused or accepted."""
+    record = run_table.end
+
+    async def end_later(*arguments: Any, **options: Any) -> bool:
+        await asyncio.sleep(0.5)
+        return await record(*arguments, **options)
+
+    monkeypatch.setattr(run_table, "end", end_later)
+
+    async def test(fleet: FleetUnderTest) -> None:
+        async with fleet.worker(Agent(ScriptedModel(then="Good morning."))):
+            run = await fleet.submit()
+            await fleet.until(run.id, "run_ended")
+            found = await fleet.fleet.find(run.id)
+            assert found is not None
+            assert found.state == "ended"
 
     run_fleet(test)
 
@@ -260,16 +282,16 @@ def test_a_stop_and_a_worker_that_takes_the_same_run_do_not_deadlock(run_fleet: 
             async with database.transaction() as db:
                 await run_table.stop_queued(db, Slow(), [run.id], StopBody("enough"))  # type: ignore[arg-type]
 
-        async def take() -> None:
-            with pytest.raises(run_table.RowLocked):
+        async def try_to_take() -> None:
+            with pytest.raises(RowLocked):
                 async with database.transaction() as db:
                     asyncio.get_running_loop().call_later(0.2, tried.set)  # also when the worker waits for the row
-                    await run_table.take(db, engine, ["agent"], 1, uuid.uuid4(), lease=5)
+                    await take(db, engine, {"agent": ServedAgent()}, 1, uuid.uuid4(), lease=5)
 
         async with asyncio.timeout(30), asyncio.TaskGroup() as group:
             group.create_task(stop())
             await locked.wait()
-            await take()
+            await try_to_take()
         assert (await fleet.rest(run.id)).reason == "cancelled"
         async with fleet.worker(endless()):
             other = await fleet.submit(session="ann/other")
@@ -320,7 +342,7 @@ def test_a_stop_that_was_accepted_before_the_run_was_taken_again_lets_nothing_be
         run = await fleet.submit()
         async with fleet.fleet._database.transaction() as db:  # a worker that takes it and does nothing more
             engine = fleet.fleet._database.engine
-            (taken,) = await run_table.take(db, engine, ["agent"], 1, uuid.uuid4(), lease=1.0)
+            (taken,) = await take(db, engine, {"agent": ServedAgent()}, 1, uuid.uuid4(), lease=1.0)
         assert taken.id == run.id
         state = await fleet.fleet.stop(run.id, "too late for the first, in time for the second")
         assert state is not None

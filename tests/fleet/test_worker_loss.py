@@ -76,6 +76,7 @@ def test_after_a_kill_runs_are_taken_over_by_policy(run_fleet: Any, processes: P
 
         assert (crashed.state, crashed.reason) == ("crashed", "crashed")
         assert crashed.receipt is not None
+        assert str(crashed.receipt).startswith(f"Run {run.id} crashed: its process ended, or was lost")
         assert [call.outcome for call in crashed.receipt.calls] == [Outcome.UNKNOWN]
         assert crashed.receipt.usage.calls == 2
         assert (following.reason, following.continued_from, following.losses) == ("end_turn", run.id, 1)

@@ -19,7 +19,21 @@ from quiesce.hooks import (
     OnStop,
 )
 from quiesce.messages import AssistantMessage, Message
-from quiesce.testing import Call, Drop, Fail, Gate, Harness, Interleave, Pause, Say, ScriptedModel, Stall, Think, Used
+from quiesce.testing import (
+    Call,
+    Drop,
+    End,
+    Fail,
+    Gate,
+    Harness,
+    Interleave,
+    Pause,
+    Say,
+    ScriptedModel,
+    Stall,
+    Think,
+    Used,
+)
 
 from . import saved_workloads
 from .registry import Workloads
@@ -66,6 +80,13 @@ async def stream(harness: Harness) -> None:
 async def reasoning(harness: Harness) -> None:
     answer = [Think("Let me think about it.", signature="sig", pause=0.1), Say("I thought.", pause=0.1)]
     await harness.invoke(Agent(ScriptedModel(answer, then="Yes.")), "Think")
+
+
+@workload
+async def answer_that_the_provider_pauses(harness: Harness) -> None:
+    first = [Say("One half, ", pause=0.1), Used(10, 5), End("pause")]
+    model = ScriptedModel(first, Say("and the other.", pause=0.1), then="Yes.", supports_prefill=True)
+    await harness.invoke(Agent(model), "Tell")
 
 
 @workload

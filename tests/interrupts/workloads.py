@@ -10,7 +10,7 @@ import msgspec
 
 from quiesce import Agent, Approve, Conversation, ConversationState, Deny, Run
 from quiesce.errors import ConversationBusy, InvalidAnswer, UnknownInterrupt
-from quiesce.hooks import BeforeToolCall, OnMessage
+from quiesce.hooks import BeforeApproval, BeforeToolCall, OnMessage
 from quiesce.testing import Call, Harness, Pause, Say, ScriptedModel
 from tests.injection.registry import Workloads
 from tests.injection.tools import quick, slow, slow_to_stop
@@ -43,6 +43,20 @@ def mixed_agent() -> Agent:
 @workload
 async def asking(harness: Harness) -> None:
     await harness.invoke(mixed_agent(), "Go")
+
+
+@workload
+async def approved_by_a_hook(harness: Harness) -> None:
+    harness.extra_time = 5.0
+    agent = mixed_agent()
+
+    @agent.hook()
+    async def approve(event: BeforeApproval) -> None:
+        await asyncio.sleep(0.1)
+        if event.interrupt.tool_name == "pay":
+            event.approve("ada")
+
+    await harness.invoke(agent, "Go")
 
 
 @workload

@@ -14,13 +14,13 @@ import pytest
 
 from quiesce import Agent, Retry, tool
 from quiesce.conversation.validity import faults
-from quiesce.errors import EmptyAnswer, ModelError
+from quiesce.errors import ConnectionFailed, EmptyAnswer, ModelError, StreamBroken
 from quiesce.events import UsageDelta
 from quiesce.messages import AssistantMessage, Message, ProviderPart
 from quiesce.models.providers.compatible import SERVERS
 from quiesce.usage.figure import Provenance
 
-from .recordings import ANSWER
+from .recordings import ANSWER, PROVIDERS, Provider
 from .recordings.endings import ANTHROPIC_ENDINGS, ENDINGS, Ending, ending_table
 from .test_torn_streams import one_trial, place_of_the_end
 from .wire import Play, chunk, head, wire
@@ -68,7 +68,7 @@ def test_an_ending(ending: Ending) -> None:
             assert result is not None
             assert len(server.requests) == ending.requests
             assert not faults(agent.messages)
-            goes_on = ending.stop_reason == "tool_use"  # the tools are run, and the next answer ends the run
+            goes_on = ending.stop_reason in ("tool_use", "pause")  # the next answer ends the run
             assert result.stop_reason == ("end_turn" if goes_on else ending.stop_reason)
             if ending.stop_reason == "error":
                 return
@@ -85,6 +85,32 @@ def test_an_ending(ending: Ending) -> None:
                 assert holds(sent, each), each
             for each in ending.not_sent_back:
                 assert not holds(sent, each), each
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("provider", PROVIDERS, ids=str)
+def test_the_ordinary_ends_cost_what_the_table_says(provider: Provider) -> None:
+    """A text, calls, and a stream that is lost before and after the first words."""
+    whole, start = provider.answer.response, head(provider.answer.content_type)
+    spoken = b"".join(chunk(event) for event in provider.answer.events[: provider.answer.complete_at])
+
+    async def main() -> None:
+        for first, requests, error in (
+            (Play(whole), 1, None),
+            (Play(provider.calls.response), 2, None),
+            (Play(start, then="close"), 4, ConnectionFailed),
+            (Play(start + spoken, then="close"), 1, StreamBroken),
+        ):
+            async with wire(otherwise=first if error else Play(whole)) as server:
+                server.play(first)
+                run = Agent(provider.make(server.url), tools=[weather], retry=NO_WAIT).start("What colour?")
+                await run.stopped()
+                result = run.inspect().result
+                assert result is not None
+                assert len(server.requests) == requests == len(result.usage.entries)
+                assert type(result.error) is (error or type(None))
+                assert error is not None or result.stop_reason == "end_turn"
 
     asyncio.run(main())
 

@@ -224,7 +224,7 @@ def aws_event(kind: str, payload: Any, *, exception: bool = False) -> bytes:
         bytes([len(name)]) + name.encode() + b"\x07" + struct.pack(">H", len(value)) + value.encode()
         for name, value in {**values, ":content-type": "application/json"}.items()
     )
-    data = json.dumps(payload).encode()
+    data = payload if isinstance(payload, bytes) else json.dumps(payload).encode()
     prelude = struct.pack(">II", 16 + len(headers) + len(data), len(headers))
     prelude += struct.pack(">I", binascii.crc32(prelude))
     message = prelude + headers + data

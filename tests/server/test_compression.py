@@ -17,7 +17,7 @@ from .support import serving, talker
 pytestmark = pytest.mark.promise("P4")
 
 
-def test_json_and_files_are_compressed_for_those_who_can_read_it_and_streams_are_not() -> None:
+def test_json_is_compressed_for_clients_that_take_it_and_streams_are_not() -> None:
     with serving(talker()) as served, served.client() as client:
         plain = client.get("/openapi.json", headers={"Accept-Encoding": "identity"})
         packed = client.get("/openapi.json", headers={"Accept-Encoding": "gzip"})
@@ -28,11 +28,6 @@ def test_json_and_files_are_compressed_for_those_who_can_read_it_and_streams_are
         assert packed.json() == plain.json()
         assert int(packed.headers["content-length"]) < len(plain.content) / 4
         assert "Accept-Encoding" in packed.headers["vary"]
-        page = client.get("/static/console.css", headers={"Accept-Encoding": "gzip"})
-        assert page.headers["content-encoding"] == "gzip"
-        assert page.headers["etag"].startswith("W/")
-        again = client.get("/static/console.css", headers={"If-None-Match": page.headers["etag"]})
-        assert again.status_code == 304
         assert (
             "content-encoding" not in client.get("/healthz", headers={"Accept-Encoding": "gzip"}).headers
         )  # too short
@@ -51,9 +46,10 @@ def test_a_long_answer_is_compressed_outside_the_event_loop(monkeypatch: pytest.
         return gzip.compress(whole)
 
     monkeypatch.setattr(compression, "squeeze", squeeze)
+    monkeypatch.setattr(compression, "_LEAST", 10)
     with TestClient(create_app(talker())) as client:
         client.get("/openapi.json")
-        client.get("/static/dom.js")
+        client.get("/agents")
     long, short = max(threads), min(threads)
     assert long > 32 * 1024 > short
     assert threads[long] != threads[short]

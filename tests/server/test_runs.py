@@ -32,7 +32,7 @@ def test_a_run_from_start_to_receipt():
         assert [message["type"] for message in shown["messages"]] == ["user", "assistant"]
         assert shown["receipt"] == events[-1][2]["receipt"]
         assert [run["id"] for run in client.get("/runs?state=ended&limit=5").json()["runs"]] == [run_id]
-        assert client.get("/runs?state=running").json() == {"runs": []}
+        assert client.get("/runs?state=running").json()["runs"] == []
         assert client.delete(f"/runs/{run_id}").status_code == 204
         assert client.get(f"/runs/{run_id}").status_code == 404
 

@@ -34,6 +34,9 @@ ROUTES = [
     ("GET", "/sessions", None),
     ("GET", "/sessions/{name}", None),
     ("DELETE", "/sessions/{name}", None),
+    ("GET", "/approvals", None),
+    ("DELETE", "/approvals/{approval}", None),
+    ("GET", "/audit", None),
     ("GET", "/usage", None),
     ("GET", "/agents", None),
 ]
@@ -62,7 +65,7 @@ def test_wrong_missing_and_other_peoples_keys_on_every_route():
         run_id = start(mine, session="diary")
         wait_for_text(mine, run_id)
         for method, template, body in ROUTES:
-            path = template.format(id=run_id, name="diary")
+            path = template.format(id=run_id, name="diary", approval="any")
             for headers in (
                 {},
                 {"Authorization": "Bearer " + new_key()},
@@ -79,7 +82,7 @@ def test_wrong_missing_and_other_peoples_keys_on_every_route():
                 assert ann not in refused.text
             if "{" in template:
                 assert other.request(method, path, json=body).status_code == 404, (method, path)
-        assert other.get("/runs").json() == {"runs": []}
+        assert other.get("/runs").json() == {"runs": [], "next": None}
         assert other.get("/sessions").json() == {"sessions": []}
         assert other.get("/usage").json()["total"]["calls"] == 0
         assert mine.get(f"/runs/{run_id}").json()["run"]["state"] == "running"

@@ -83,10 +83,12 @@ class Meter:
             return ReachedLimit("output_tokens", allowed, used.output, f"{words} {allowed:,} output tokens")
         allowed = limits.tokens
         if allowed is not None and used.input + used.output > allowed:
-            return ReachedLimit("tokens", allowed, used.input + used.output, f"{words} {allowed:,} tokens")
+            return ReachedLimit(
+                "tokens", allowed, used.input + used.output, f"{words} {allowed:,} tokens", limits.advice
+            )
         if limits.cost is not None and used.cost > limits.cost:
             amount = f"{limits.cost} {self._price.currency if self._price else ''}".rstrip()
-            return ReachedLimit("cost", limits.cost, used.cost, f"{words} {amount}")
+            return ReachedLimit("cost", limits.cost, used.cost, f"{words} {amount}", limits.advice)
         return None
 
 

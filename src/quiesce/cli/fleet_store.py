@@ -13,6 +13,7 @@ from ..cancellation import Mode
 from ..errors import ConfigurationError
 from ..fleet.client import Fleet, opened
 from ..fleet.records import ACTIVE, FleetRun, StopState
+from .freeze import show_active
 from .json_lines import print_line
 from .remote import STORE_VARIABLE, only_run, store_of
 from .sanitize import clean
@@ -44,6 +45,8 @@ async def listed_runs(fleet: Fleet, options: argparse.Namespace, into: list[dict
     states = (("running",) if options.state == "stopping" else (options.state,)) if options.state else ()
     if not options.state and not options.all:
         states = ACTIVE
+    if not options.json:
+        await show_active(fleet)
     views = (view(run) for run in await fleet.runs(states=states, limit=options.limit))
     into.extend(
         each for each in views if options.state in (None, each["state"]) and options.session in (None, each["session"])

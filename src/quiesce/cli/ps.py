@@ -91,6 +91,8 @@ def _row(view: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _state(view: dict[str, Any]) -> str:
+    if view.get("restarted_as"):
+        return f"{view['stop_reason']}, goes on as {view['restarted_as']}"
     if view["state"] == "ended" and view["stop_reason"]:
         return view["stop_reason"]
     if view["state"] == "stopping" and view["waiting_for"]:

@@ -12,6 +12,7 @@ from ..errors import ConfigurationError
 from .agent_options import load_agent, load_function
 from .json_lines import add_option, print_line
 from .main import Subparsers
+from .metrics_option import add_metrics_option, metrics_of
 
 # The option, the setting that it gives a value, the default, the unit, and the help text.
 _LIMITS: Final = (
@@ -64,6 +65,7 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--receipts", type=Path, metavar="FILE", help="append each receipt to this file, one line of JSON each"
     )
+    add_metrics_option(parser)
     parser.add_argument(
         "--log-level",
         default="info",
@@ -113,17 +115,18 @@ def run(options: argparse.Namespace) -> int:
     agents = [load_agent(target) for target in options.agents]
     if options.model is not None:
         agents.append(Agent(options.model))
-    serve(
-        *agents,
-        host=options.host,
-        port=options.port,
-        keys=keys,
-        settings=settings,
-        store=options.store,
-        deps=None if options.deps is None else load_function(options.deps),
-        log_level=options.log_level,
-        on_ready=lambda url: _say_ready(options, url),
-    )
+    with metrics_of(options):
+        serve(
+            *agents,
+            host=options.host,
+            port=options.port,
+            keys=keys,
+            settings=settings,
+            store=options.store,
+            deps=None if options.deps is None else load_function(options.deps),
+            log_level=options.log_level,
+            on_ready=lambda url: _say_ready(options, url),
+        )
     return 0
 
 

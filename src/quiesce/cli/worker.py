@@ -13,6 +13,7 @@ from typing import Final
 from .agent_options import load_agent, load_function
 from .json_lines import add_option, print_line
 from .main import Subparsers
+from .metrics_option import add_metrics_option, metrics_of
 
 _log: Final = logging.getLogger("quiesce.fleet")
 
@@ -40,8 +41,14 @@ def add_parser(subparsers: Subparsers) -> None:
         help="seconds after SIGTERM in which its runs end or are handed over (default: %(default)g)",
     )
     parser.add_argument(
+        "--accept-changed-agents",
+        action="store_true",
+        help="go on with runs that an earlier version of an agent has begun, when no worker has that version any more",
+    )
+    parser.add_argument(
         "--deps", metavar="MODULE:FUNCTION", help="function that makes the deps of each run (owner, agent, session)"
     )
+    add_metrics_option(parser)
     parser.add_argument(
         "--log-level",
         default="info",
@@ -56,10 +63,11 @@ def run(options: argparse.Namespace) -> int:
     """Work until SIGTERM or SIGINT; returns 0 when the drain is over. A second signal ends its patience."""
     from ..fleet.worker import Worker, WorkerSettings
     from ..processes.environment import hide_environment
+    from ..telemetry import Telemetry
 
     logging.basicConfig(level=options.log_level.upper(), format="%(levelname)s: %(name)s: %(message)s")
     agents = [load_agent(target) for target in options.agents]
-    settings = WorkerSettings(options.capacity, options.lease, options.drain)
+    settings = WorkerSettings(options.capacity, options.lease, options.drain, options.accept_changed_agents)
     deps = None if options.deps is None else load_function(options.deps)
 
     async def main() -> None:
@@ -70,7 +78,8 @@ def run(options: argparse.Namespace) -> int:
 
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, on_signal)
-        worker = Worker(*agents, store=options.store, settings=settings, deps=deps)
+        telemetry = None if options.metrics is None else Telemetry()
+        worker = Worker(*agents, store=options.store, settings=settings, deps=deps, telemetry=telemetry)
         _log.info("worker %s takes runs of %s", worker.id.hex[:12], ", ".join(agent.name for agent in agents))
         if options.json:
             print_line({"worker": worker.id.hex, "agents": [agent.name for agent in agents]})
@@ -83,5 +92,6 @@ def run(options: argparse.Namespace) -> int:
             os._exit(0)
 
     hide_environment()  # from processes that tools start
-    asyncio.run(main())
+    with metrics_of(options):
+        asyncio.run(main())
     return 0

@@ -27,6 +27,7 @@ def add_parser(subparsers: Subparsers) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print the workers."""
     from .fleet_store import in_fleet
+    from .freeze import show_active
 
     async def show(fleet: Fleet) -> int:
         found = await fleet.workers()
@@ -35,15 +36,17 @@ def run(options: argparse.Namespace) -> int:
                 print_line(worker)
             else:
                 print(clean(_line(worker)))
-        if not found and not options.json:
-            print("No workers.")
+        if not options.json:
+            if not found:
+                print("No workers.")
+            await show_active(fleet)
         return 0
 
     return in_fleet(options, show)
 
 
 def _line(worker: WorkerInfo) -> str:
-    state = "LOST" if worker.is_lost else "draining" if worker.draining else "up"
+    state = "LOST" if worker.is_lost else worker.status
     up = time.strftime("%Y-%m-%d %H:%M", time.localtime(worker.started))
     agents = ", ".join(worker.agents)
     return (

@@ -82,11 +82,27 @@ class Client:
         return (await self._ask(schemas.RunAnswer, "POST", "/runs", body, headers=headers)).run
 
     async def list_runs(
-        self, *, state: RunStatus | None = None, session: str | None = None, limit: int = 100
+        self,
+        *,
+        state: RunStatus | None = None,
+        session: str | None = None,
+        agent: str | None = None,
+        since: float | None = None,
+        until: float | None = None,
+        search: str | None = None,
+        before: str | None = None,
+        limit: int = 100,
     ) -> tuple[RunView, ...]:
-        """The runs, the newest first."""
-        query = {"state": state, "session": session, "limit": limit}
-        return (await self._ask(schemas.RunList, "GET", "/runs", query=query)).runs
+        """The runs, the newest first. `page_runs` also says where the next page begins."""
+        page = await self.page_runs(
+            state=state, session=session, agent=agent, since=since, until=until, search=search, before=before,
+            limit=limit,
+        )  # fmt: skip
+        return page.runs
+
+    async def page_runs(self, *, limit: int = 100, **query: Any) -> schemas.RunList:
+        """A page of the runs: options as for `list_runs`. `next` of the page is `before` of the next one."""
+        return await self._ask(schemas.RunList, "GET", "/runs", query={"limit": limit, **query})
 
     async def show_run(self, id: str) -> schemas.RunDetail:
         """A run, its conversation and its receipt."""
@@ -115,9 +131,15 @@ class Client:
         body = schemas.SteerRun(text)
         return (await self._ask(schemas.Accepted, "POST", f"/runs/{_quoted(id)}/steer", body)).accepted
 
-    async def resume_run(self, id: str, answers: Mapping[str, Any]) -> RunView:
-        """Answer questions of a run, by the ids of its `interrupts`. Returns the run that goes on with them."""
-        body = schemas.ResumeRun([schemas.Answer(name, answer) for name, answer in answers.items()])
+    async def resume_run(
+        self, id: str, answers: Mapping[str, Any], *, remember: Mapping[str, schemas.Remember] | None = None
+    ) -> RunView:
+        """Answer questions of a run, by the ids of its `interrupts`. Returns the run that goes on with them.
+
+        An approval that is in `remember` counts for later calls too.
+        """
+        kept = remember or {}
+        body = schemas.ResumeRun([schemas.Answer(name, answer, kept.get(name)) for name, answer in answers.items()])
         return (await self._ask(schemas.RunAnswer, "POST", f"/runs/{_quoted(id)}/resume", body)).run
 
     async def continue_run(self, id: str) -> RunView:
@@ -172,13 +194,47 @@ class Client:
         """Delete a session."""
         await self._send("DELETE", f"/sessions/{_quoted(name)}")
 
-    async def show_usage(self) -> schemas.UsageReport:
-        """The usage, in all and by day and model."""
-        return await self._ask(schemas.UsageReport, "GET", "/usage")
+    # --- Approvals in advance, and the rest ---------------------------------------------------------------------
+
+    async def list_approvals(self) -> tuple[schemas.StandingApproval, ...]:
+        """The approvals that were given in advance, the newest first."""
+        return (await self._ask(schemas.ApprovalList, "GET", "/approvals")).approvals
+
+    async def delete_approval(self, approval: str) -> None:
+        """Take back an approval that was given in advance."""
+        await self._send("DELETE", f"/approvals/{_quoted(approval)}")
+
+    async def show_audit(
+        self,
+        *,
+        before: int | None = None,
+        limit: int = 100,
+        action: schemas.AuditAction | None = None,
+        run: str | None = None,
+    ) -> schemas.AuditPage:
+        """What was done with this key, the newest first. `before` is `next` of the page before."""
+        query = {"before": before, "limit": limit, "action": action, "run": run}
+        return await self._ask(schemas.AuditPage, "GET", "/audit", query=query)
+
+    async def show_usage(
+        self,
+        *,
+        since: str | None = None,
+        until: str | None = None,
+        agent: str | None = None,
+        session: str | None = None,
+    ) -> schemas.UsageReport:
+        """The usage, in all, by day, model and agent, and by session. `since` and `until` are days: "2026-11-16"."""
+        query = {"since": since, "until": until, "agent": agent, "session": session}
+        return await self._ask(schemas.UsageReport, "GET", "/usage", query=query)
 
     async def list_agents(self) -> tuple[schemas.AgentView, ...]:
         """The agents that the server has."""
         return (await self._ask(schemas.AgentList, "GET", "/agents")).agents
+
+    async def show_fleet(self) -> schemas.FleetView:
+        """The workers, the queue and the freezes of the server's fleet. Raises `ServerProblem` (404) without one."""
+        return await self._ask(schemas.FleetView, "GET", "/fleet")
 
     async def health(self) -> schemas.Health:
         """Whether the server accepts new runs. Raises `ServerProblem` (503) when it is shutting down."""

@@ -143,9 +143,9 @@ class AnswerBuilder:
         return _go_on(self._opening, written, cut=not self.complete) if self._opening else written
 
     def message(self) -> AssistantMessage | None:
-        """The answer as a message; None when it has no content."""
+        """The answer as a message; None when it has no content. One that the provider has paused is not whole."""
         content = self.content()
-        return AssistantMessage(content, cut=not self.complete) if content else None
+        return AssistantMessage(content, cut=not self.complete or self.ended == "pause") if content else None
 
     def torn_calls(self) -> tuple[tuple[str, str], ...]:
         """Id and name of each call whose arguments never came to an end."""
@@ -372,11 +372,17 @@ def _too_long() -> ModelProtocolError:
 def _possible(delta: UsageDelta) -> UsageDelta:
     """A report without figures that cannot be true: these are unknown, and are estimated."""
     counts = {name: getattr(delta, name) for name in delta.__struct_fields__ if name not in ("final", "server_tools")}
-    wrong = {name: count for name, count in counts.items() if count is not None and not 0 <= count <= _MOST_TOKENS}
+    known = {name: count for name, count in counts.items() if count is not None}
+    wrong = {name: count for name, count in known.items() if type(count) is not int or not 0 <= count <= _MOST_TOKENS}
     if not wrong:
         return delta
-    _log.warning("The model reported token counts that cannot be true, which are ignored: %s.", wrong)
-    return replace(delta, **dict.fromkeys(wrong))
+    _log.warning("The model reported token counts that cannot be true, which are rounded or ignored: %s.", wrong)
+    return replace(delta, **{name: _whole(count) for name, count in wrong.items()})
+
+
+def _whole(count: object) -> int | None:
+    """A count of a model of the user's own, which may be a float, as a whole number; None when it cannot be true."""
+    return round(count) if isinstance(count, float) and 0 <= count <= _MOST_TOKENS else None
 
 
 def _refused(detail: str) -> str:

@@ -1,8 +1,11 @@
+from .cap_table import Cap as Cap
 from .client import Fleet as Fleet
+from .freeze_table import Freeze as Freeze
 from .records import FleetRun as FleetRun
 from .records import OnWorkerLoss as OnWorkerLoss
 from .records import RunRequest as RunRequest
 from .records import StopState as StopState
 from .records import WorkerInfo as WorkerInfo
+from .webhook_table import Webhook as Webhook
 from .worker import Worker as Worker
 from .worker import WorkerSettings as WorkerSettings

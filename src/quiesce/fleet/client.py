@@ -16,13 +16,19 @@ from ..messages import Prompt
 from ..sessions import SessionStore
 from ..sessions.journal.rows import NumberedEvent, encode, unpack
 from ..sessions.stores.resolve import resolve_store
-from . import run_table
+from . import cap_table, freeze_table, run_table, webhook_table
+from .caps import Caps
 from .database import FleetDatabase
+from .freezes import Freezes
 from .guarded_session import GuardedSession
 from .records import ACTIVE, CommandKind, FleetRun, OnWorkerLoss, RunRequest, StopBody, StopState, WorkerInfo
 from .watcher import Watcher
+from .webhooks import Webhooks
 
 _STOPS_AT_ONCE: Final = 500
+# Seconds that readers wait for their last event until the end is recorded, which is the next thing that a worker does.
+# After that the worker is likely to be lost, and the end is in the journal all the same.
+_REST_WAIT: Final = 5.0
 # Rows of a journal that are read at once. One row may hold many text deltas.
 _ROWS: Final = 200
 
@@ -38,6 +44,9 @@ class Fleet:
         self._database: Final = FleetDatabase(url)
         self.watcher: Final = Watcher(self._database)
         self.store: Final = store or resolve_store(url)
+        self.freezes: Final = Freezes(self._database)
+        self.caps: Final = Caps(self._database)
+        self.webhooks: Final = Webhooks(self._database)
         self._opened: Any = None
 
     async def __aenter__(self) -> Self:
@@ -68,21 +77,27 @@ class Fleet:
         )
         return (await self.submit(request))[0]
 
-    async def submit(self, request: RunRequest, *, on_busy: str = "queue") -> tuple[FleetRun, bool]:
+    async def submit(
+        self, request: RunRequest, *, on_busy: str = "queue", most_runs: int | None = None
+    ) -> tuple[FleetRun, bool]:
         """Queue a run, or find the one that a request with the same key has queued; the flag says whether it is new.
 
-        Raises `ConversationBusy` with `on_busy="refuse"` while another run is queued or running in the session.
+        Raises `AgentFrozen` while the agent is frozen, `CapReached` above a cap or where the owner has `most_runs`
+        active runs, and `ConversationBusy` with `on_busy="refuse"` while another run has the session or waits for it.
         """
         async with self._database.transaction() as db:
+            await freeze_table.hold(db)
             if request.idempotency_key is not None:
                 lock = f"{request.owner}/{request.idempotency_key}"
                 await db.execute("SELECT pg_advisory_xact_lock(hashtextextended($1, 18))", lock)
                 earlier = await run_table.find_by_key(db, request.owner, request.idempotency_key)
                 if earlier is not None:
                     return earlier, False
+            await freeze_table.check(db, request.agent)
             holder = await run_table.busy_run(db, request.session) if on_busy == "refuse" else None
             if holder is not None:
                 raise ConversationBusy(holder)
+            await cap_table.check(db, request.owner, request.agent, most_runs)
             return await run_table.insert(db, self._database.engine, request), True
 
     # --- Looking --------------------------------------------------------------------------------------------------
@@ -137,6 +152,11 @@ class Fleet:
         """All workers, those included that were lost in the last hour."""
         async with self._database.connection() as db:
             return await run_table.workers(db)
+
+    async def queues(self) -> list[tuple[str, int, int]]:
+        """For each agent with runs that have not ended: its name, how many are queued, and how many are running."""
+        async with self._database.connection() as db:
+            return await run_table.queues(db)
 
     async def rest(self, run_id: str, seconds: float | None = None) -> FleetRun | None:
         """Wait until a run is at rest, or for so many seconds; gives the run as it is then."""
@@ -211,7 +231,9 @@ class Fleet:
             if not left:
                 return commands, []
             async with db.transaction():
-                return commands, await run_table.stop_queued(db, self._database.engine, left, stop)
+                ended = await run_table.stop_queued(db, self._database.engine, left, stop)
+                await webhook_table.record(db, ended)
+                return commands, ended
 
     async def command(
         self, run_id: str, kind: CommandKind, body: object, *, wait: float | None = None
@@ -267,6 +289,8 @@ class Fleet:
                     return
                 found = await self._journaled(run, after)
                 for each in found:
+                    if isinstance(each.event, RunEnded) and run.is_active:
+                        await self.rest(run_id, _REST_WAIT)
                     after = each.number
                     yield each
                 if found and isinstance(found[-1].event, RunEnded):

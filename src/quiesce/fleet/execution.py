@@ -6,9 +6,11 @@ other was begun by a worker that is lost, so its conversation is sealed, and ano
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from enum import Enum
 from typing import Any, Final, Protocol, TypeAlias
 
@@ -17,23 +19,27 @@ from msgspec.structs import replace
 
 from ..agent import AnyAgent
 from ..cancellation import Cause, Mode
-from ..errors import InterruptError, LeaseLost, QuiesceError, StoreDamaged, StoreError, public_text
-from ..interrupts import Approve, Deny
+from ..errors import InterruptError, LeaseLost, QuiesceError, SessionNotFound, StoreDamaged, StoreError, public_text
+from ..interrupts import Approve, Deny, UsedBudget
+from ..limits import Limits
 from ..messages import UserMessage
 from ..receipt import Receipt
 from ..run.handle import Run
 from ..run.options import RunOptions
 from ..sessions import SessionStore
+from ..telemetry.fleet_metrics import FleetMetrics
 from . import run_table
 from .database import FleetDatabase
 from .endings import has_committed, journaled, receipt_of
 from .guarded_session import GuardedSession
 from .records import Command, FleetRun, RunRequest, RunState, StopBody
+from .versions import agent_version
 
 _log: Final = logging.getLogger("quiesce.fleet")
 # A run that was lost with so many workers may be what ended them: it is sealed, and does not go on.
 MAX_LOSSES: Final = 3
 SHUTDOWN: Final = "the worker is shutting down"
+CAPPED: Final = "A cap of the fleet allows a run no more than this today"
 
 DepsFactory: TypeAlias = Callable[[FleetRun], object | Awaitable[object]]
 
@@ -44,7 +50,12 @@ class ExecutionHost(Protocol):
     database: FleetDatabase
     store: SessionStore
     deps: DepsFactory | None
-    lease: float
+    metrics: FleetMetrics
+
+    @property
+    def lease(self) -> float:
+        """Seconds that the worker keeps its runs without renewing them."""
+        ...
 
     def changed(self, run_id: str) -> None:
         """Notify watchers of a run."""
@@ -90,6 +101,7 @@ class Execution:
         self._handle: Run[Any] | None = None
         self._shutdown: Mode | None = None
         self._applied: Final[dict[int, bool]] = {}
+        self._stop_asked: float | None = None
 
     # --- Running --------------------------------------------------------------------------------------------------
 
@@ -102,6 +114,7 @@ class Execution:
             if self.run.attempt > MAX_LOSSES:
                 cause = Cause("shutdown", f"{self.run.attempt - 1} workers were lost when they began this run")
                 return await self._record(run_table.unbegun_receipt(self.run.id, cause), "crashed")
+            await self._note_version()
             result = await self._start()
             refusal, self._refusal = self._refusal, None
             if refusal is Refusal.LOST:
@@ -112,6 +125,13 @@ class Execution:
                 return await self._record(run_table.unbegun_receipt(self.run.id, cause))
             if refusal is None:
                 return await self._settle(*result)
+
+    async def _note_version(self) -> None:
+        """A worker that was lost before it began the run may have had another version of the agent."""
+        version = agent_version(self._agent)
+        if self.run.version != version:
+            async with self._host.database.connection() as db:
+                await run_table.set_version(db, self.run, version)
 
     async def _start(self) -> tuple[Receipt, Exception | None]:
         """Start the run, and wait until it is at rest."""
@@ -160,10 +180,27 @@ class Execution:
         options: RunOptions[Any] = {"conversation": session, "owner": run.owner, "run_id": run.id, "on_busy": "queue"}
         if run.timeout is not None:
             options["timeout"] = run.timeout
+        if run.reserved_tokens is not None or run.reserved_cost is not None:
+            options["limits"] = await self._capped_limits(session)
         if make_deps is not None:
             made: Any = make_deps(run)
             options["deps"] = await made if inspect.isawaitable(made) else made
         return options
+
+    async def _capped_limits(self, session: GuardedSession) -> Limits:
+        """The agent's limits, and what the run has reserved of the caps of the day, above what its task has used."""
+        run, before = self.run, UsedBudget()
+        if run.kind != "prompt":
+            with suppress(SessionNotFound):
+                await session.load()
+            before = before if session.task is None else session.task.used
+        shares = {"tokens": run.reserved_tokens, "cost": run.reserved_cost}
+        used = {"tokens": before.input + before.output, "cost": before.cost}
+        allowed = {name: used[name] + share for name, share in shares.items() if share is not None}
+        limits: dict[Any, Any] = {**self._agent.config.limits.values}
+        for name, most in allowed.items():
+            limits[name] = min(most, limits.get(name, most))
+        return Limits.of(limits, advice=CAPPED)
 
     def _may_repeat(self, tool_name: str) -> bool:
         tool = self._agent.tools.get(tool_name)
@@ -236,7 +273,9 @@ class Execution:
             run.owner, run.agent, run.session, "continue", label=run.label, continued_from=run.id, losses=losses
         )
         has_begun = await journaled(self._host.store, run) is not None and await has_committed(self._host.store, run)
-        return request if has_begun else replace(request, kind=run.kind, given=run.given, timeout=run.timeout)
+        if not has_begun:
+            return replace(request, kind=run.kind, given=run.given, timeout=run.timeout)
+        return replace(request, version=run.version)
 
     async def _record(self, receipt: Receipt, state: RunState = "ended", followed_by: RunRequest | None = None) -> None:
         engine = self._host.database.engine
@@ -244,7 +283,10 @@ class Execution:
         async def end(db: Any) -> bool:
             return await run_table.end(db, engine, self.run, receipt, state=state, followed_by=followed_by)
 
-        if not await self._host.persist(end):
+        if await self._host.persist(end):
+            if self._stop_asked is not None:
+                self._host.metrics.at_rest(self.run.agent, asyncio.get_running_loop().time() - self._stop_asked)
+        else:
             _log.warning("run %s: its end is not recorded here, because %s", self.run.id, Refusal.LOST.value)
 
     # --- Commands -------------------------------------------------------------------------------------------------
@@ -259,6 +301,9 @@ class Execution:
         """Give a command to the run, once. Whether it changed anything; None while there is no run to give it to."""
         if self._handle is not None and command.id not in self._applied:
             self._applied[command.id] = self._apply(self._handle, command)
+            if command.kind == "stop" and self._stop_asked is None:
+                self._stop_asked = asyncio.get_running_loop().time() - command.age
+                self._host.metrics.stop_delivered(self.run.agent, command.age)
         return self._applied.get(command.id)
 
     def _apply(self, handle: Run[Any], command: Command) -> bool:

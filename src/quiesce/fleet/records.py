@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -38,6 +39,7 @@ class RunRequest(Struct, frozen=True):
     timeout           seconds that the run may take, from the moment when a worker starts it
     on_worker_loss    what becomes of the run when its worker is lost
     idempotency_key   a request that is repeated with the same key finds the run that the first one queued
+    version           only workers with this version of the agent take the run; empty for any
     """
 
     owner: str
@@ -52,6 +54,7 @@ class RunRequest(Struct, frozen=True):
     losses: int = 0
     idempotency_key: str | None = None
     fingerprint: bytes = b""
+    version: str = ""
 
 
 class FleetRun(Struct, frozen=True):
@@ -62,6 +65,8 @@ class FleetRun(Struct, frozen=True):
     restarted_as     the run that goes on with this one's conversation
     losses           how many workers were lost with this run and those that it continues
     stop             the mode of the most urgent stop that was asked for; empty without one
+    version          the version of the agent that the run was started with; empty before that
+    reserved_tokens  what the run may use of the caps of the day, and reserved_cost; None where there is no cap
     """
 
     id: str
@@ -87,6 +92,9 @@ class FleetRun(Struct, frozen=True):
     losses: int
     fingerprint: bytes
     stop: str
+    reserved_tokens: int | None
+    reserved_cost: Decimal | None
+    version: str
 
     @property
     def is_active(self) -> bool:
@@ -118,12 +126,13 @@ def fleet_run(row: Any) -> FleetRun:
 
 
 class Command(Struct, frozen=True):
-    """Something that is asked of a run, as it is stored."""
+    """Something that is asked of a run, as it is stored; `age` is how many seconds ago."""
 
     id: int
     run: str
     kind: CommandKind
     body: bytes
+    age: float
 
 
 class StopBody(Struct, frozen=True):
@@ -157,7 +166,10 @@ class StopState(Struct, frozen=True):
 
 
 class WorkerInfo(Struct, frozen=True):
-    """A worker, as `quiesce workers` lists it. `age` is the time since its last heartbeat, in seconds."""
+    """A worker, as `quiesce workers` lists it. `age` is the time since its last heartbeat, in seconds.
+
+    `versions` has the versions of its agents, as `name@version`.
+    """
 
     id: str
     host: str
@@ -169,8 +181,14 @@ class WorkerInfo(Struct, frozen=True):
     age: float
     lease: float
     draining: bool
+    versions: tuple[str, ...] = ()
 
     @property
     def is_lost(self) -> bool:
         """Whether its heartbeat is overdue."""
         return self.age > self.lease
+
+    @property
+    def status(self) -> Literal["up", "draining", "lost"]:
+        """What it is doing."""
+        return "lost" if self.is_lost else "draining" if self.draining else "up"

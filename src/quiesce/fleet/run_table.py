@@ -16,13 +16,14 @@ from ..cancellation import Cause, Mode
 from ..phases import Phase
 from ..receipt import Receipt
 from ..usage.ledger import summarise
+from . import cap_table, freeze_table, webhook_table
 from .engine import Engine
 from .records import COLUMNS, Command, CommandKind, FleetRun, RunRequest, RunState, StopBody, WorkerInfo, fleet_run
 from .schema import NOW
 
 # The channel on which changes of runs are notified; the payload is their ids. New events count as a change.
 CHANGED: Final = "quiesce_fleet_runs"
-_ALL: Final = ", ".join(COLUMNS)
+ALL: Final = ", ".join(COLUMNS)
 _MODES: Final = ["", *(mode.value for mode in Mode)]
 # The run's id in a receipt that is made for many runs at once.
 _PLACEHOLDER: Final = "\N{LEFT DOUBLE ANGLE BRACKET}run\N{RIGHT DOUBLE ANGLE BRACKET}"
@@ -42,13 +43,13 @@ def worker_channel(worker: str) -> str:
 
 async def find(db: Any, run_id: str) -> FleetRun | None:
     """The run with this id."""
-    row = await db.fetchrow(f"SELECT {_ALL} FROM quiesce_fleet_runs WHERE id = $1", run_id)
+    row = await db.fetchrow(f"SELECT {ALL} FROM quiesce_fleet_runs WHERE id = $1", run_id)
     return None if row is None else fleet_run(row)
 
 
 async def find_by_key(db: Any, owner: str, idempotency_key: str) -> FleetRun | None:
     """The run that a request with this key has queued."""
-    text = f"SELECT {_ALL} FROM quiesce_fleet_runs WHERE owner = $1 AND idempotency_key = $2"
+    text = f"SELECT {ALL} FROM quiesce_fleet_runs WHERE owner = $1 AND idempotency_key = $2"
     row = await db.fetchrow(text, owner, idempotency_key)
     return None if row is None else fleet_run(row)
 
@@ -68,13 +69,22 @@ async def select(db: Any, wanted: Wanted, limit: int) -> list[FleetRun]:
     """Some runs, the newest first."""
     owner, states, agent, session, run_ids, prefix = wanted
     found = await db.fetch(
-        f"SELECT {_ALL} FROM quiesce_fleet_runs WHERE ($1::text IS NULL OR owner = $1)"
+        f"SELECT {ALL} FROM quiesce_fleet_runs WHERE ($1::text IS NULL OR owner = $1)"
         " AND (cardinality($2::text[]) = 0 OR state = ANY($2)) AND ($3::text IS NULL OR agent = $3)"
         " AND ($4::text IS NULL OR session = $4) AND starts_with(id, $5)"
         " AND ($7::text[] IS NULL OR id = ANY($7)) ORDER BY created DESC, id LIMIT $6",
         owner, list(states), agent, session, prefix, limit, None if run_ids is None else list(run_ids),
     )  # fmt: skip
     return [fleet_run(row) for row in found]
+
+
+async def queues(db: Any) -> list[tuple[str, int, int]]:
+    """Each agent that has active runs, with how many are queued, and how many are running."""
+    found = await db.fetch(
+        "SELECT agent, count(*) FILTER (WHERE state = 'queued'), count(*) FILTER (WHERE state = 'running')"
+        " FROM quiesce_fleet_runs WHERE state IN ('queued', 'running') GROUP BY agent ORDER BY agent"
+    )
+    return [(agent, queued, running) for agent, queued, running in found]
 
 
 async def sessions_of(db: Any, owner: str) -> list[str]:
@@ -107,49 +117,33 @@ async def busy_run(db: Any, session: str) -> str | None:
 async def insert(db: Any, engine: Engine, request: RunRequest, run_id: str | None = None) -> FleetRun:
     """Queue a run."""
     run_id = run_id or uuid.uuid4().hex[:12]
-    job = await engine.add(db, request.agent, run_id, _PRIORITY[bool(request.continued_from)])
+    job = await insert_job(db, engine, request.agent, request.version, run_id, follows=bool(request.continued_from))
     row = await db.fetchrow(
         "INSERT INTO quiesce_fleet_runs (id, owner, agent, session, label, kind, given, timeout, created, job,"
-        " on_worker_loss, continued_from, losses, idempotency_key, fingerprint)"
-        f" VALUES ($1, $2, $3, $4, $5, $6, $7, $8, {NOW}, $9, $10, $11, $12, $13, $14) RETURNING {_ALL}",
+        " on_worker_loss, continued_from, losses, idempotency_key, fingerprint, version)"
+        f" VALUES ($1, $2, $3, $4, $5, $6, $7, $8, {NOW}, $9, $10, $11, $12, $13, $14, $15) RETURNING {ALL}",
         run_id, request.owner, request.agent, request.session, request.label, request.kind, request.given,
         request.timeout, job, request.on_worker_loss, request.continued_from, request.losses,
-        request.idempotency_key, request.fingerprint,
+        request.idempotency_key, request.fingerprint, request.version,
     )  # fmt: skip
     await notify_changed(db, run_id)
     return fleet_run(row)
 
 
-class RowLocked(Exception):
-    """A run that could be taken is locked by another transaction, for a moment."""
+async def insert_job(db: Any, engine: Engine, agent: str, version: str, run_id: str, *, follows: bool) -> int:
+    """Add the job of a run; gives its id. Workers with another version of the agent do not take one that names it."""
+    return await engine.add(db, queue_name(agent, version), run_id, _PRIORITY[follows])
 
 
-async def take(
-    db: Any, engine: Engine, agents: Sequence[str], most: int, worker: uuid.UUID, *, lease: float
-) -> list[FleetRun]:
-    """Take runs from the queue, and those whose worker does not renew them. The jobs of ended runs are deleted.
+def queue_name(agent: str, version: str) -> str:
+    """The queue of an agent, or of one version of it."""
+    return f"{agent}@{version}" if version else agent
 
-    Raises `RowLocked` when a run is being stopped or ended. Those transactions lock the run's row first and its job
-    after it, so that waiting for the row here, with the job locked, would be a deadlock.
-    """
-    jobs = {job.run_id: job for job in await engine.take(db, agents, most, worker, lease)}
-    taken = await db.fetch(
-        f"UPDATE quiesce_fleet_runs SET state = 'running', worker = $1, attempt = attempt + 1,"
-        f" started = coalesce(started, {NOW}) WHERE id IN (SELECT id FROM quiesce_fleet_runs WHERE id = ANY($2)"
-        f" AND state IN ('queued', 'running') FOR UPDATE SKIP LOCKED) RETURNING {_ALL}",
-        worker.hex, list(jobs),
-    )  # fmt: skip
-    runs = [fleet_run(row) for row in taken]
-    text = "SELECT id FROM quiesce_fleet_runs WHERE id = ANY($1) AND state IN ('queued', 'running')"
-    active = {row["id"] for row in await db.fetch(text, list(jobs))}
-    if len(runs) < len(active):
-        raise RowLocked
-    ended = [job.id for run_id, job in jobs.items() if run_id not in active]
-    if ended:
-        await engine.finish(db, ended)
-    if runs:
-        await notify_changed(db, *(run.id for run in runs))
-    return runs
+
+async def set_version(db: Any, run: FleetRun, version: str) -> None:
+    """Record the version of the agent that a run is begun with."""
+    text = "UPDATE quiesce_fleet_runs SET version = $4 WHERE id = $1 AND worker = $2 AND attempt = $3"
+    await db.execute(text, run.id, run.worker, run.attempt, version)
 
 
 async def is_mine(db: Any, run: FleetRun) -> bool:
@@ -167,7 +161,14 @@ async def end(
     state: RunState = "ended",
     followed_by: RunRequest | None = None,
 ) -> bool:
-    """Record how a run ended, and queue the run that goes on with it. False when the worker has lost the run."""
+    """Record how a run ended, and queue the run that goes on with it. False when the worker has lost the run.
+
+    No run goes on with one whose agent is frozen.
+    """
+    if followed_by is not None:
+        await freeze_table.hold(db)
+        if await freeze_table.find(db, run.agent) is not None:
+            followed_by = None
     found = await db.fetchval(
         f"UPDATE quiesce_fleet_runs SET state = $4, reason = $5, detail = $6, ended = {NOW}"
         " WHERE id = $1 AND worker = $2 AND attempt = $3 AND state IN ('queued', 'running') RETURNING stop",
@@ -175,10 +176,13 @@ async def end(
     )  # fmt: skip
     if found is None:
         return False
+    await cap_table.settle(db, run, receipt)
     await engine.finish(db, [run.job])
     if followed_by is not None and not found:  # a stop that came meanwhile is honoured
         following = await insert(db, engine, followed_by)
         await db.execute("UPDATE quiesce_fleet_runs SET restarted_as = $2 WHERE id = $1", run.id, following.id)
+    ended = await find(db, run.id)
+    await webhook_table.record(db, () if ended is None else (ended,))
     await db.execute(
         f"UPDATE quiesce_fleet_commands SET delivered = {NOW} WHERE run = $1 AND delivered IS NULL", run.id
     )
@@ -208,7 +212,7 @@ async def add_command(db: Any, run: FleetRun, kind: CommandKind, body: bytes) ->
 
 async def lock(db: Any, run_id: str) -> FleetRun | None:
     """A run, whose row stays as it is until the transaction has ended."""
-    row = await db.fetchrow(f"SELECT {_ALL} FROM quiesce_fleet_runs WHERE id = $1 FOR UPDATE", run_id)
+    row = await db.fetchrow(f"SELECT {ALL} FROM quiesce_fleet_runs WHERE id = $1 FOR UPDATE", run_id)
     return None if row is None else fleet_run(row)
 
 
@@ -241,7 +245,7 @@ async def stop_queued(db: Any, engine: Engine, run_ids: Sequence[str], stop: Sto
     receipt = unbegun_receipt(_PLACEHOLDER, Cause(stop.source, stop.reason, stop.mode))
     found = await db.fetch(
         f"UPDATE quiesce_fleet_runs SET state = 'ended', reason = 'cancelled', stop = $2, ended = {NOW},"
-        f" detail = convert_to(replace($3, $4, id), 'UTF8') WHERE id IN ({_locked('queued')}) RETURNING {_ALL}",
+        f" detail = convert_to(replace($3, $4, id), 'UTF8') WHERE id IN ({_locked('queued')}) RETURNING {ALL}",
         list(run_ids), stop.mode.value, msgspec.json.encode(receipt).decode(), _PLACEHOLDER,
     )  # fmt: skip
     if found:
@@ -269,7 +273,8 @@ def unbegun_receipt(run_id: str, cause: Cause) -> Receipt:
 async def undelivered(db: Any, run_ids: Sequence[str]) -> list[Command]:
     """The commands for these runs that were not delivered, in order."""
     text = (
-        "SELECT id, run, kind, body FROM quiesce_fleet_commands WHERE run = ANY($1) AND delivered IS NULL ORDER BY id"
+        f"SELECT id, run, kind, body, {NOW} - created FROM quiesce_fleet_commands"
+        " WHERE run = ANY($1) AND delivered IS NULL ORDER BY id"
     )
     return [Command(*row) for row in await db.fetch(text, list(run_ids))]
 
@@ -295,11 +300,21 @@ async def command_state(db: Any, command: int) -> tuple[bool, bool]:
 async def register(db: Any, info: WorkerInfo) -> None:
     """Record a heartbeat of a worker; the first one registers it."""
     await db.execute(
-        "INSERT INTO quiesce_fleet_workers (id, host, pid, agents, capacity, started, heartbeat, lease, draining)"
-        f" VALUES ($1, $2, $3, $4, $5, {NOW}, {NOW}, $6, $7)"
-        f" ON CONFLICT (id) DO UPDATE SET heartbeat = {NOW}, draining = excluded.draining",
+        "INSERT INTO quiesce_fleet_workers (id, host, pid, agents, capacity, started, heartbeat, lease, draining,"
+        f" versions) VALUES ($1, $2, $3, $4, $5, {NOW}, {NOW}, $6, $7, $8)"
+        f" ON CONFLICT (id) DO UPDATE SET heartbeat = {NOW}, draining = excluded.draining, lost = false",
         info.id, info.host, info.pid, list(info.agents), info.capacity, info.lease, info.draining,
+        list(info.versions),
     )  # fmt: skip
+
+
+async def count_lost(db: Any) -> int:
+    """How many workers are lost that were not counted yet, by any worker."""
+    found = await db.fetch(
+        f"UPDATE quiesce_fleet_workers SET lost = true WHERE id IN (SELECT id FROM quiesce_fleet_workers"
+        f" WHERE NOT lost AND heartbeat < {NOW} - lease FOR UPDATE SKIP LOCKED) RETURNING 1"
+    )
+    return len(found)
 
 
 async def forget_worker(db: Any, worker: str) -> None:
@@ -311,7 +326,7 @@ async def workers(db: Any) -> list[WorkerInfo]:
     """All workers, in order of their start."""
     found = await db.fetch(
         "SELECT w.id, w.host, w.pid, w.agents, w.capacity, count(r.id) AS running, w.started,"
-        f" {NOW} - w.heartbeat AS age, w.lease, w.draining FROM quiesce_fleet_workers w"
+        f" {NOW} - w.heartbeat AS age, w.lease, w.draining, w.versions FROM quiesce_fleet_workers w"
         " LEFT JOIN quiesce_fleet_runs r ON r.worker = w.id AND r.state = 'running' GROUP BY w.id ORDER BY w.started"
     )
     return msgspec.convert([dict(row) for row in found], list[WorkerInfo])

@@ -32,6 +32,43 @@ MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
             capacity BIGINT NOT NULL, started DOUBLE PRECISION NOT NULL, heartbeat DOUBLE PRECISION NOT NULL,
             lease DOUBLE PRECISION NOT NULL, draining BOOLEAN NOT NULL DEFAULT false)""",
     ),
+    (
+        """CREATE TABLE quiesce_fleet_freezes (
+            id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, agent TEXT NOT NULL, reason TEXT NOT NULL,
+            frozen_by TEXT NOT NULL, created DOUBLE PRECISION NOT NULL, released DOUBLE PRECISION,
+            released_by TEXT NOT NULL DEFAULT '', release_reason TEXT NOT NULL DEFAULT '')""",
+        "CREATE UNIQUE INDEX quiesce_fleet_frozen ON quiesce_fleet_freezes (agent) WHERE released IS NULL",
+    ),
+    (
+        """CREATE TABLE quiesce_fleet_caps (
+            owner TEXT NOT NULL, agent TEXT NOT NULL, runs BIGINT, tokens BIGINT, cost NUMERIC, run_tokens BIGINT,
+            run_cost NUMERIC, PRIMARY KEY (owner, agent))""",
+        """CREATE TABLE quiesce_fleet_usage (
+            day DATE NOT NULL, owner TEXT NOT NULL, agent TEXT NOT NULL, runs BIGINT NOT NULL, tokens BIGINT NOT NULL,
+            cost NUMERIC NOT NULL, PRIMARY KEY (day, owner, agent))""",
+        "ALTER TABLE quiesce_fleet_runs ADD COLUMN reserved_tokens BIGINT, ADD COLUMN reserved_cost NUMERIC",
+    ),
+    (
+        """CREATE TABLE quiesce_fleet_webhooks (
+            id TEXT NOT NULL PRIMARY KEY, url TEXT NOT NULL, secret TEXT NOT NULL, events TEXT[] NOT NULL,
+            owner TEXT NOT NULL, agent TEXT NOT NULL, private BOOLEAN NOT NULL, created DOUBLE PRECISION NOT NULL,
+            disabled DOUBLE PRECISION)""",
+        """CREATE TABLE quiesce_fleet_deliveries (
+            id TEXT NOT NULL PRIMARY KEY, webhook TEXT NOT NULL, run TEXT NOT NULL, event TEXT NOT NULL,
+            body BYTEA NOT NULL, created DOUBLE PRECISION NOT NULL, due DOUBLE PRECISION NOT NULL,
+            attempts BIGINT NOT NULL DEFAULT 0, delivered DOUBLE PRECISION, failed DOUBLE PRECISION,
+            answer TEXT NOT NULL DEFAULT '')""",
+        """CREATE INDEX quiesce_fleet_due ON quiesce_fleet_deliveries (due)
+            WHERE delivered IS NULL AND failed IS NULL""",
+        "CREATE INDEX quiesce_fleet_of_webhook ON quiesce_fleet_deliveries (webhook, created)",
+    ),
+    (
+        "ALTER TABLE quiesce_fleet_runs ADD COLUMN version TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE quiesce_fleet_workers ADD COLUMN versions TEXT[] NOT NULL DEFAULT '{}'",
+        """CREATE INDEX quiesce_fleet_of_version ON quiesce_fleet_runs (agent)
+            WHERE state = 'queued' AND version <> ''""",
+    ),
+    ("ALTER TABLE quiesce_fleet_workers ADD COLUMN lost BOOLEAN NOT NULL DEFAULT false",),
 )
 
 NOW: Final = "extract(epoch FROM clock_timestamp())::float8"

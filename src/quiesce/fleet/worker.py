@@ -10,18 +10,24 @@ import uuid
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from ..agent import AnyAgent
 from ..cancellation import Mode
 from ..errors import ConfigurationError, StoreError
 from ..sessions.stores.resolve import resolve_store
-from . import run_table
+from ..telemetry import Telemetry
+from ..telemetry.fleet_metrics import FleetMetrics
+from . import run_table, webhook_table
+from .cap_table import Share
 from .database import FleetDatabase
 from .execution import DepsFactory, Execution
 from .listener import Listener
 from .notifier import ChangeNotifier
 from .records import FleetRun, WorkerInfo
+from .taking import RowLocked, ServedAgent, take
+from .versions import agent_version, resettle
+from .webhooks import WebhookSender
 
 _log: Final = logging.getLogger("quiesce.fleet")
 # Seconds after which commands are read again although no notification has come.
@@ -42,18 +48,33 @@ class WorkerSettings:
     capacity   runs at once
     lease      how long the worker keeps its runs without renewing them; then another one takes them over
     drain      time from SIGTERM to the end of the last run
+
+    accept_changed_agents   go on with runs that another version of an agent has begun, when no worker has that version
     """
 
     capacity: int = 20
     lease: float = 15.0
     drain: float = 30.0
+    accept_changed_agents: bool = False
+
+
+class _Served(NamedTuple):
+    """An agent of this worker."""
+
+    agent: AnyAgent
+    terms: ServedAgent
+
+    @classmethod
+    def of(cls, agent: AnyAgent) -> _Served:
+        limits = agent.config.limits
+        return cls(agent, ServedAgent(agent_version(agent), Share(limits.tokens, limits.cost)))
 
 
 class Worker:
     """Takes runs of these agents from the Postgres at `store`. For one event loop; used once.
 
-    `deps` makes the deps of each run from its `FleetRun`. Raises `ConfigurationError` for no agent, two of the same
-    name, or a store that is no Postgres.
+    `deps` makes the deps of each run from its `FleetRun`; `telemetry` measures the worker. Raises `ConfigurationError`
+    for no agent, two of the same name, or a store that is no Postgres.
     """
 
     def __init__(
@@ -62,24 +83,31 @@ class Worker:
         store: str,
         settings: WorkerSettings | None = None,
         deps: DepsFactory | None = None,
+        telemetry: Telemetry | None = None,
     ) -> None:
         self.settings: Final = settings or WorkerSettings()
-        self.lease: Final = self.settings.lease
+        self.metrics: Final = FleetMetrics() if telemetry is None else telemetry.fleet
         self.id: Final = uuid.uuid4()
         self.deps: Final = deps
         self.database: Final = FleetDatabase(store)
         self.store: Final = resolve_store(store)
-        self._agents: Final = {agent.name: agent for agent in agents}
+        self._agents: Final = {agent.name: _Served.of(agent) for agent in agents}
         if len(self._agents) != len(agents) or not agents:
             raise ConfigurationError("A worker needs agents with different names.", todo="Pass one or more agents.")
         self._executions: Final[dict[str, tuple[Execution, asyncio.Task[None]]]] = {}
         self._notifier: Final = ChangeNotifier(self.database)
+        self._webhooks: Final = WebhookSender(self.database)
         self._has_work: Final = asyncio.Event()
         self._has_commands: Final = asyncio.Event()
         self._renewed_at = 0.0
         self._draining = False
-        channels = (self.database.engine.channel, run_table.worker_channel(self.id.hex))
+        channels = (self.database.engine.channel, run_table.worker_channel(self.id.hex), webhook_table.CHANNEL)
         self._listener: Final = Listener(self.database, channels, self._on_notify, self._on_gap)
+
+    @property
+    def lease(self) -> float:
+        """See `ExecutionHost.lease`."""
+        return self.settings.lease
 
     # --- Living ---------------------------------------------------------------------------------------------------
 
@@ -91,8 +119,10 @@ class Worker:
         """
         await self._renew()
         loop = asyncio.get_running_loop()
-        loops = (self._listener.run(), self._renewing(), self._delivering(), self._notifier.run(), self._tidying())
-        tasks = [loop.create_task(each, name="fleet worker") for each in loops]
+        loops = (self._listener, self._notifier, self._webhooks)
+        tasks = [loop.create_task(each.run(), name="fleet worker") for each in loops]
+        more = (self._renewing(), self._delivering(), self._tidying())
+        tasks += [loop.create_task(each, name="fleet worker") for each in more]
         taking = loop.create_task(self._taking(), name="fleet worker: taking")
         stopping = loop.create_task(stop.wait(), name="fleet worker: stop")
         try:
@@ -164,19 +194,23 @@ class Worker:
             return []
         if self._since_renewal > self.lease / 2:  # else this worker could take its own runs again
             await self._renew()
-        agents, engine = list(self._agents), self.database.engine
+        served = {name: each.terms for name, each in self._agents.items()}
         while True:
             try:
                 async with self.database.transaction() as db:
-                    return await run_table.take(db, engine, agents, free, self.id, lease=self.lease)
-            except run_table.RowLocked:
+                    return await take(db, self.database.engine, served, free, self.id, lease=self.lease)
+            except RowLocked:
                 await asyncio.sleep(_LOCKED_PAUSE)
 
     def _begin(self, run: FleetRun) -> None:
         if run.id in self._executions:  # this worker was away for longer than its lease, and nothing took the run
             self._executions[run.id][0].run = run
             return
-        execution = Execution(self, self._agents[run.agent], run)
+        if run.attempt == 1:
+            self.metrics.started(run.agent, (run.started or run.created) - run.created)
+        else:
+            self.metrics.run_lost(run.agent)
+        execution = Execution(self, self._agents[run.agent].agent, run)
         task = asyncio.get_running_loop().create_task(self._perform(execution), name=f"fleet run {run.id}")
         self._executions[run.id] = (execution, task)
 
@@ -194,6 +228,10 @@ class Worker:
     # --- Holding --------------------------------------------------------------------------------------------------
 
     @property
+    def _versions(self) -> dict[str, str]:
+        return {name: each.terms.version for name, each in self._agents.items()}
+
+    @property
     def _since_renewal(self) -> float:
         return asyncio.get_running_loop().time() - self._renewed_at
 
@@ -202,6 +240,7 @@ class Worker:
             await asyncio.sleep(self.lease / 4)
             try:
                 await self._renew()
+                await self._resettle()
             except StoreError as error:
                 _log.warning("the runs cannot be renewed: %s", error)
             if self._since_renewal > self.lease:  # another worker may have taken them: they cannot be saved then
@@ -213,7 +252,7 @@ class Worker:
         at = asyncio.get_running_loop().time()
         info = WorkerInfo(
             self.id.hex, socket.gethostname(), os.getpid(), tuple(self._agents), self.settings.capacity, 0, 0.0, 0.0,
-            self.lease, self._draining,
+            self.lease, self._draining, tuple(run_table.queue_name(*each) for each in self._versions.items()),
         )  # fmt: skip
         async with self.database.transaction() as db:
             await run_table.register(db, info)
@@ -222,11 +261,21 @@ class Worker:
                 await self.database.engine.renew(db, jobs)
         self._renewed_at = at
 
+    async def _resettle(self) -> None:
+        """Deal with queued runs of a version that no worker has any more, and count lost workers."""
+        if self._draining:
+            return
+        async with self.database.transaction() as db:
+            accept = self.settings.accept_changed_agents
+            await resettle(db, self.database.engine, self._versions, accept_changed=accept)
+            self.metrics.workers_lost(await run_table.count_lost(db))
+
     async def _tidying(self) -> None:
         while True:
             with suppress(StoreError):
                 async with self.database.connection() as db:
                     await self.database.engine.tidy(db, list(self._agents))
+                    await webhook_table.tidy(db)
             await asyncio.sleep(3600)
 
     async def persist(self, operation: Callable[[Any], Awaitable[bool]]) -> bool:
@@ -249,12 +298,15 @@ class Worker:
         self._notifier.note(run_id)
 
     def _on_notify(self, channel: str, payload: str) -> None:
-        if channel != self.database.engine.channel:
+        if channel == webhook_table.CHANNEL:
+            self._webhooks.wake()
+        elif channel != self.database.engine.channel:
             self._has_commands.set()
         elif "insert" in payload:
             self._has_work.set()
 
     def _on_gap(self) -> None:
+        self._webhooks.wake()
         self._has_work.set()
         self._has_commands.set()
 

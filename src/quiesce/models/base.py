@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Final, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Final, Literal, Protocol, TypeAlias, TypedDict, runtime_checkable
 
 from msgspec import Struct
 
@@ -12,16 +12,41 @@ from ..events import Delta
 from ..messages import Message
 from ..usage.prices import Price
 from ..usage.stop_policy import StopAction
+from .server_tools import ServerTool
 
 StopPolicyName: TypeAlias = StopAction
 ToolChoice: TypeAlias = str
 """Which tools an answer may, or must, call: "auto", "none", "required", or the name of one tool."""
 CachePolicy: TypeAlias = bool | Literal["5m", "1h"]
 """Whether, and how long, a provider is asked to keep the beginning of a request for the next one."""
+Effort: TypeAlias = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+"""How long a model may think before it answers."""
+
+
+class Settings(TypedDict, total=False):
+    """The settings that have the same name for all providers. `Agent(settings=...)` takes a provider's own beside them.
+
+    temperature, top_p   how much chance there is in an answer
+    max_tokens           the limit on one answer
+    stop_sequences       texts that end an answer
+    effort               how long the model thinks; a request is refused, before it is sent, where the model has no such
+    cache                prompt caching: on or off, or how long ("5m", "1h")
+    service_tier         how fast, and at what price, a request is served
+    """
+
+    temperature: float
+    top_p: float
+    max_tokens: int
+    stop_sequences: list[str]
+    effort: Effort
+    cache: CachePolicy
+    service_tier: Literal["auto", "default", "flex", "priority"]
 
 
 # What the providers call thinking, in settings and bodies.
-_THINKING: Final = frozenset({"thinking", "reasoning", "reasoning_config", "reasoningConfig", "reasoning_effort"})
+_THINKING: Final = frozenset(
+    {"effort", "thinking", "reasoning", "reasoning_config", "reasoningConfig", "reasoning_effort"}
+)
 
 
 def switches_thinking_on(settings: Mapping[str, Any] | None) -> bool:
@@ -49,6 +74,7 @@ class ToolSpec(Struct, frozen=True):
 class ModelRequest(Struct, frozen=True):
     """Everything that one model call needs.
 
+    server_tools  tools that the provider runs itself
     tool_choice   "auto" (what a provider does anyway), "none", "required", or the name of the tool to call
     cache         prompt caching, for providers that have marks for it; None for what the model is set to
     """
@@ -56,6 +82,7 @@ class ModelRequest(Struct, frozen=True):
     messages: tuple[Message, ...]
     instructions: str | None = None
     tools: tuple[ToolSpec, ...] = ()
+    server_tools: tuple[ServerTool, ...] = ()
     output_schema: dict[str, Any] | None = None
     max_tokens: int | None = None
     settings: Mapping[str, Any] | None = None

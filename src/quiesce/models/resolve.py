@@ -37,6 +37,7 @@ _ALIASES: Final[Mapping[str, str]] = {
 # The module and class of each provider, imported when one of its models is named.
 _PROVIDERS: Final[Mapping[str, str]] = {
     "openai-responses": "openai_responses.OpenAIResponses",
+    "xai-responses": "openai_responses.OpenAIResponses",
     "anthropic": "anthropic.Anthropic",
     "bedrock": "bedrock.Bedrock",
     "gemini": "gemini.Gemini",
@@ -68,6 +69,7 @@ def model_named(name: str, **options: Any) -> Model:
     provider, _, model = name.partition(":")
     provider = _ALIASES.get(provider.lower(), provider.lower())
     is_chat = provider in SERVERS
+    server = provider.removesuffix("-responses")
     path = "openai_chat.OpenAIChat" if is_chat else _PROVIDERS.get(provider)
     if path is None or not model:
         known = ", ".join(sorted({*SERVERS, *_PROVIDERS}))
@@ -76,7 +78,7 @@ def model_named(name: str, **options: Any) -> Model:
         )
     module, _, kind = path.partition(".")
     make: Callable[..., Model] = getattr(import_module(f"{__package__}.providers.{module}"), kind)
-    return make(model, server=provider, **options) if is_chat else make(model, **options)
+    return make(model, server=server, **options) if server in SERVERS else make(model, **options)
 
 
 def _first_available() -> Model:

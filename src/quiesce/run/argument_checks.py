@@ -12,6 +12,8 @@ from .._exact import exact_text
 from ..compaction import Context
 from ..errors import ConfigurationError, DuplicateTool, InvalidTool
 from ..limits import Limits, OnLimit
+from ..models.base import Model
+from ..models.server_tools import SERVER_TOOLS, ServerTool
 from ..retry import Retry
 from ..sessions import Conversation, Session, SessionStore, Store, resolve_store
 from ..tools.tool import Tool, Toolset
@@ -29,13 +31,18 @@ class ToolLike(Protocol):
         ...
 
 
-ToolSource: TypeAlias = "Tool | Toolset | ToolLike | Callable[..., Any]"
+ToolSource: TypeAlias = "Tool | Toolset | ToolLike | ServerTool | Callable[..., Any]"
+
+
+def tool_list(tools: Iterable[ToolSource]) -> tuple[ToolSource, ...]:
+    """What was given as tools. Raises `ConfigurationError` for what is no list."""
+    if isinstance(tools, str | bytes | Mapping) or not isinstance(tools, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ConfigurationError(f"tools={tools!r} makes no sense.", todo="Use a list of tools.")
+    return tuple(tools)
 
 
 def tool_table(tools: Iterable[ToolSource], deps_type: Any = None) -> dict[str, Tool]:
     """The tools by name. Raises `DuplicateTool`, and `InvalidTool` for one that has no schema or needs other deps."""
-    if isinstance(tools, str | bytes | Mapping) or not isinstance(tools, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise ConfigurationError(f"tools={tools!r} makes no sense.", todo="Use a list of tools.")
     table: dict[str, Tool] = {}
     for each in _each_tool(tools):
         if each.name in table:
@@ -44,6 +51,15 @@ def tool_table(tools: Iterable[ToolSource], deps_type: Any = None) -> dict[str, 
         _check_tool_deps(each, deps_type)
         table[each.name] = each
     return table
+
+
+def checked_server_tools(tools: Iterable[ToolSource], model: Model) -> tuple[ServerTool, ...]:
+    """The tools that the provider runs itself. Raises `ConfigurationError` for one that the model's does not have."""
+    found = tuple(each for each in tools if isinstance(each, SERVER_TOOLS))
+    convert = getattr(model, "server_tools", None)
+    if convert is not None:  # a model of the user's own finds them in the request
+        convert(found)
+    return found
 
 
 def _check_tool_deps(tool: Tool, deps_type: Any) -> None:
@@ -64,6 +80,8 @@ def _check_tool_deps(tool: Tool, deps_type: Any) -> None:
 
 def _each_tool(tools: Iterable[ToolSource]) -> Iterator[Tool]:
     for given in tools:
+        if isinstance(given, SERVER_TOOLS):
+            continue
         if isinstance(given, Tool):
             yield given
         elif isinstance(given, ToolLike):

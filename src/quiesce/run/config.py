@@ -20,6 +20,7 @@ from ..limits import Limits, OnLimit
 from ..messages import UserMessage
 from ..middleware.base import Middleware
 from ..models.base import Model, ToolChoice
+from ..models.server_tools import ServerTool
 from ..retry import Retry
 from ..sessions.queue.waiting import OnBusy
 from ..tools.big_results import MAX_RESULT
@@ -74,6 +75,7 @@ class RunConfig(Struct, frozen=True):
     middleware: tuple[Middleware[Any], ...] = ()
     tool_choice: ToolChoice | None = None
     max_result: int | None = MAX_RESULT
+    server_tools: tuple[ServerTool, ...] = ()
     handoffs: tuple[str, ...] = ()
     """The tools by which the conversation has come to this agent."""
 

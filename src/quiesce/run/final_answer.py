@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from ..messages import Text, UserMessage
 from .output import OutputMismatch
 from .state import RunState
+
+# A provider that pauses more often in one answer does not come to an end.
+_MOST_PAUSES: Final = 20
 
 
 def parse_output(state: RunState) -> tuple[Any, ...]:
@@ -15,6 +18,13 @@ def parse_output(state: RunState) -> tuple[Any, ...]:
     if state.config.output is None or builder is None or builder.ended == "refusal":
         return ()
     return (state.config.output.parse(builder.text()),)
+
+
+def is_paused(state: RunState) -> bool:
+    """Whether the provider has paused in the middle of its own tools, and is to be asked to go on."""
+    view = state.turn.view
+    paused = view.builder is not None and view.builder.ended == "pause" and view.batch is None
+    return paused and state.turn.answer is not None and state.turn.pauses < _MOST_PAUSES
 
 
 def finish_with_answer(state: RunState, output: tuple[Any, ...]) -> None:

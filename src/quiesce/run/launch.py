@@ -21,7 +21,16 @@ from ..sessions import Conversation
 from ..tools.context import ToolContext
 from ..tools.current_run import run_of_call
 from ..usage.stop_policy import policy_for
-from .argument_checks import check_choice, check_deps, checked_seconds, checked_tool_choice, shared_session, tool_table
+from .argument_checks import (
+    check_choice,
+    check_deps,
+    checked_seconds,
+    checked_server_tools,
+    checked_tool_choice,
+    shared_session,
+    tool_list,
+    tool_table,
+)
 from .config import OnBusy, OnPrompt, RunConfig, RunInput, check_price, for_owner, open_estimator
 from .family import Parent
 from .handoff import cost_refusal
@@ -143,11 +152,15 @@ def with_options(config: RunConfig, options: RunOptions[Any], output_type: Any =
     if instructions is not None:
         changes["instructions"] = checked_instructions(instructions)
     if tools is not None:
+        tools = tool_list(tools)
         changes["tools"] = tool_table(tools, config.deps_type)
     if options.get("middleware") is not None:
         changes["middleware"] = checked_middleware(options.get("middleware"))
     if output_type is not None:
         changes["output"] = output_spec(output_type)
+    if tools is not None or given_model is not None:
+        wanted = config.server_tools if tools is None else tools
+        changes["server_tools"] = checked_server_tools(wanted, changes.get("model", config.model))
     config = replace(config, **changes) if changes else config
     checked_tool_choice(config.tool_choice, config.tools)
     return config

@@ -49,7 +49,7 @@ from ..sessions.journal.journal import Journal
 from ..tools.current_run import current_run
 from .context_window import fit
 from .events.fanout import CHECKPOINT_EVERY
-from .final_answer import finish_with_answer, output_feedback, parse_output
+from .final_answer import finish_with_answer, is_paused, output_feedback, parse_output
 from .handoff import complete_handoff
 from .instructions import evaluated, has_functions, static_text
 from .limit_checks import (
@@ -60,6 +60,7 @@ from .limit_checks import (
     within_limits,
 )
 from .output import OutputMismatch
+from .pending_answers import announce_answers
 from .requests import build_request, read_through
 from .start import begin
 from .state import RunState
@@ -108,6 +109,9 @@ async def wait_for_conversation(state: RunState) -> Phase | None:
 async def announce_start(state: RunState) -> Phase | None:
     """Announce the prompt, which is in the conversation already. A turn with pending approvals goes on where it was."""
     state.events.push(RunStarted(state.run_id, state.config.agent, state.claim.context.task))
+    waited = state.claim.waiting_turn
+    if waited is not None:
+        announce_answers(state, waited.interrupts, state.claim.input.answers or {})
     if state.claim.prompt is not None:
         await announce(state, state.claim.prompt)
     if state.config.hooks.wanting(BeforeRun):
@@ -284,7 +288,7 @@ async def judge_answer(state: RunState) -> Phase | None:
         finish_last_answer(state)
         return None
     if answer is None or not answer.tool_calls:
-        return judge_final_answer(state)
+        return Phase.TURN_END if is_paused(state) else judge_final_answer(state)
     if within_limits(state, tool_calls=len(answer.tool_calls)):
         return Phase.ACTING
     if state.spending.reached is None or state.config.on_limit == "stop":
@@ -332,6 +336,9 @@ async def act(state: RunState) -> Phase | None:
 
 async def end_turn(state: RunState) -> Phase | None:
     """Put the turn into the conversation, and what follows it: feedback on the output, or queued prompts."""
+    if is_paused(state):
+        state.turn.go_on_after_pause()
+        return Phase.TURN_START
     if state.turn.view.batch is not None:
         state.turn.view.batch.announce()
     turn = state.turn.view.turn(unsettled=Outcome.NEVER_STARTED)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from .._threads.background_loop import running_loop
-from ..interrupts import Answers, Interrupt, answer_calls
+from ..events import InterruptAnswered
+from ..interrupts import Answers, Interrupt, answer_calls, answer_records
 from ..phases import Phase
 from .state import RunState
 
@@ -25,9 +28,17 @@ def take_answers(state: RunState, answers: Answers) -> bool:
         return False
     if running_loop() is not progress.loop or progress.work_token.cancelled or state.prompts.inbox.urgent:
         return False
+    asked = batch.interrupts
     batch.answer(answer_calls(batch.pending(), answers, state.tools.check_arguments))
+    announce_answers(state, asked, answers)
     state.claim.conversation.note_answers(batch.pending(), state.run_id)
     return True
+
+
+def announce_answers(state: RunState, asked: Iterable[Interrupt], answers: Answers) -> None:
+    """Emit who has answered what. The answers have been accepted."""
+    for record in answer_records(asked, answers, state.claim.context.owner):
+        state.events.push(InterruptAnswered(record))
 
 
 def return_answers(state: RunState) -> bool:

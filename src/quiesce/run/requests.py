@@ -50,6 +50,7 @@ def build_request(state: RunState, sending: tuple[Message, ...], instructions: s
         messages=sending,
         instructions=last_answer_note(state, instructions) if last else instructions,
         tools=() if last else tuple(tool.spec for tool in state.tools.available.values()),
+        server_tools=() if last else config.server_tools,
         output_schema=None if config.output is None else config.output.schema,
         settings=config.settings,
         tool_choice=None if last else choice,

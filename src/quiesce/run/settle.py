@@ -26,7 +26,7 @@ from ..sessions.journal.journal import STORE_TIMEOUT, Journal, ended_too_soon
 from ..sessions.journal.rows import encode
 from ..tools.policy import FINAL_GRACE
 from .ending import Ending, build_result, last_event, latency, write_ending
-from .final_answer import finish_with_answer, parse_output
+from .final_answer import finish_with_answer, is_paused, parse_output
 from .limit_checks import finish_last_answer, suspend_at_limit
 from .output import OutputMismatch
 from .pending_answers import return_answers
@@ -126,7 +126,7 @@ def _finish_if_answered(state: RunState) -> None:
     answer = state.turn.answer
     if answer is not None and state.spending.last_answer:
         finish_last_answer(state)
-    elif answer is not None and not answer.tool_calls:
+    elif answer is not None and not answer.tool_calls and not is_paused(state):
         with suppress(OutputMismatch):
             finish_with_answer(state, parse_output(state))
 

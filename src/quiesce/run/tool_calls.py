@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 from .._threads.tasks import start_task
 from ..cancellation import CancellationToken
 from ..errors import GuardrailTripped
-from ..events import LateOutcomeRecorded
-from ..hooks import AfterToolCall, BeforeToolCall, OnLateOutcome
-from ..interrupts import PendingTurn
+from ..events import InterruptAnswered, LateOutcomeRecorded
+from ..hooks import AfterToolCall, BeforeApproval, BeforeToolCall, HookEvent, OnLateOutcome
+from ..interrupts import Interrupt, PendingTurn
 from ..messages import AssistantMessage, ToolCall, ToolResult
 from ..middleware.base import ToolCallRequest, around_tool_calls, chain_tool_calls
 from ..receipt import CallReceipt, LateOutcome, UndoReceipt
@@ -162,6 +162,24 @@ class RunTools:
         event = BeforeToolCall(state.claim.context, state.token, call, questions)
         await state.config.hooks.call(event, state.hook_failed)
         return event.replacement
+
+    async def approves(self, interrupt: Interrupt, definition: str) -> bool:
+        """Whether a hook approves a call that a person would be asked about. When one fails, the person is asked."""
+        state, failures = self._state, list[str]()
+
+        def on_failure(name: str, event: HookEvent, error: BaseException) -> None:
+            failures.append(name)
+            state.hook_failed(name, event, error)
+
+        if not state.config.hooks.wanting(BeforeApproval):
+            return False
+        await state.saving.durable()
+        event = BeforeApproval(state.claim.context, state.token, interrupt, definition)
+        await state.config.hooks.call(event, on_failure)
+        if event.record is None or failures:
+            return False
+        self.emit(InterruptAnswered(event.record))
+        return True
 
     @property
     def has_middleware(self) -> bool:

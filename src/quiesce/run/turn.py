@@ -62,6 +62,8 @@ class TurnInProgress:
     def __init__(self, conversation: Conversation) -> None:
         self._conversation: Final = conversation
         self._continued: tuple[AssistantContent, ...] | None = None
+        self.pauses = 0
+        """How often in a row the provider has paused the answer that it is at."""
         self._call_ids: Final = _CallIds()
         self.handoff: Handoff | None = None
         """The agent that continues after this turn, if one of its tools asked for a handoff."""
@@ -83,10 +85,10 @@ class TurnInProgress:
 
     def request_messages(self) -> tuple[Message, ...]:
         """What the model is sent: everything settled, and the beginning of the answer that it is to go on with."""
-        settled = self.view.settled
-        if self._continued is None:
+        settled, said = self._settled, self._continued
+        if not said:
             return settled
-        return (*settled[:-1], prefill_message(self._continued)) if self._continued else settled[:-1]
+        return (*settled, AssistantMessage(said) if self.pauses else prefill_message(said))
 
     # --- Changing -----------------------------------------------------------------------------------------------
 
@@ -104,10 +106,21 @@ class TurnInProgress:
 
     def begin_answer(self) -> AnswerBuilder:
         """A new answer to what is settled."""
-        settled = self.view.settled
-        builder = AnswerBuilder(self._call_ids.of(settled), self._continued or ())
-        self.view = TurnView(settled if self._continued is None else settled[:-1], builder)
+        builder = AnswerBuilder(self._call_ids.of(self._conversation.messages), self._continued or ())
+        self.view = TurnView(self._settled, builder)
         return builder
+
+    def go_on_after_pause(self) -> None:
+        """Put the answer into the conversation as far as it has come; the next answer is the rest of it.
+
+        What it has said is the beginning of the next answer at once, so that a stop finds it there.
+        """
+        said, pauses = self.answer, self.pauses + 1
+        assert said is not None
+        self.commit((said,))
+        self.pauses = pauses
+        self._continued = said.content
+        self.begin_answer()
 
     def complete_answer(self) -> AssistantMessage | None:
         """The model has ended its answer, which is built once; None when it has no content."""
@@ -122,7 +135,7 @@ class TurnInProgress:
         """Put the turn into the conversation and begin a new one. What `messages` shows never wavers in between."""
         if turn:
             self._conversation.append(*turn, replacing=self._replacing)
-            self._continued = None
+            self._continued, self.pauses = None, 0
         self.view = TurnView(self._conversation.messages)
 
     def drop_committed(self) -> None:
@@ -138,8 +151,14 @@ class TurnInProgress:
     def add_prompt(self, message: UserMessage) -> None:
         """Add a user message, in a conversation where one may follow."""
         self._conversation.append(message)
-        self._continued = None
+        self._continued, self.pauses = None, 0
         self.begin()
+
+    @property
+    def _settled(self) -> tuple[Message, ...]:
+        """The conversation before the answer that is being written, or is next."""
+        messages = self._conversation.messages
+        return messages if self._continued is None else messages[:-1]
 
     @property
     def _replacing(self) -> int:

@@ -13,9 +13,8 @@ from starlette.datastructures import MutableHeaders
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
-from starlette.responses import FileResponse, Response
+from starlette.responses import Response
 from starlette.routing import BaseRoute, Mount, Route
-from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..agent import AnyAgent
@@ -33,6 +32,7 @@ from .problems import HANDLERS
 from .services import Services
 from .settings import Settings
 from .sole_server import sole_server
+from .static_files import ConsoleFiles
 
 if TYPE_CHECKING:
     from .fleet_service import FleetService
@@ -171,16 +171,18 @@ def _console() -> list[BaseRoute]:
     if not page.exists():
         return []
 
-    async def console(_: Request) -> Response:
-        return FileResponse(page, headers={"Cache-Control": "no-cache"})
+    files = ConsoleFiles(directory=STATIC)
 
-    async def docs(_: Request) -> Response:
-        return FileResponse(STATIC / "docs.html", headers={"Cache-Control": "no-cache"})
+    async def console(request: Request) -> Response:
+        return files.page(page.name, request.scope)
+
+    async def docs(request: Request) -> Response:
+        return files.page("docs.html", request.scope)
 
     return [
         Route("/", console, methods=["GET"]),
         Route("/docs", docs, methods=["GET"]),
-        Mount("/static", StaticFiles(directory=STATIC)),
+        Mount("/static", files),
     ]
 
 

@@ -1,4 +1,4 @@
-"""gzip for answers that are complete: JSON and the files of the console, never event streams.
+"""gzip for JSON answers, never for event streams. The console's files are compressed once, in `static_files`.
 
 BREACH guesses a secret that an answer repeats beside text of the attacker, over many requests that the victim's browser
 sends. Here answers repeat no key, a key comes in a header that no other site can send, and requests from pages of other
@@ -8,8 +8,7 @@ sites are refused; so compressed answers tell an observer nothing more than thei
 from __future__ import annotations
 
 import gzip
-import re
-from typing import Any, Final
+from typing import Final
 
 import anyio.to_thread
 from starlette.datastructures import Headers, MutableHeaders
@@ -19,8 +18,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 _LEAST: Final = 1024
 _IN_THREAD: Final = 32 * 1024
 _LEVEL: Final = 5
-_ZERO: Final = re.compile(r"q=0(\.0*)?\s*$")
-_KINDS: Final = ("application/json", "text/html", "text/css", "text/javascript", "image/svg+xml")
 
 
 class Compression:
@@ -31,7 +28,7 @@ class Compression:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on; the answer is compressed when its whole body comes at once."""
-        if scope["type"] != "http" or not _takes_gzip(Headers(scope=scope).get("accept-encoding", "")):
+        if scope["type"] != "http" or not accepts_gzip(scope):
             await self._app(scope, receive, send)
             return
         start: Message | None = None
@@ -51,16 +48,19 @@ class Compression:
         await self._app(scope, receive, send_compressed)
 
 
-def _takes_gzip(accepted: str) -> bool:
-    """Whether a client takes gzip: it is named, and not with the weight 0."""
-    names = [each.partition(";") for each in accepted.lower().split(",")]
-    return any(name.strip() == "gzip" and not _ZERO.search(weight) for name, _, weight in names)
+def accepts_gzip(scope: Scope) -> bool:
+    """Whether the client accepts gzip. One that names it only to refuse it (`gzip;q=0`) does not."""
+    for each in Headers(scope=scope).get("accept-encoding", "").lower().split(","):
+        name, _, weight = each.replace(" ", "").partition(";q=")
+        if name in ("gzip", "*"):
+            return weight.strip("0.") != "" or not weight
+    return False
 
 
 def _may_compress(start: Message) -> bool:
     headers = Headers(raw=start["headers"])
     kind = headers.get("content-type", "").partition(";")[0].strip()
-    return kind in _KINDS and "content-encoding" not in headers and start["status"] not in (204, 206, 304)
+    return kind == "application/json" and "content-encoding" not in headers and start["status"] not in (204, 206, 304)
 
 
 async def _compress(start: Message, body: Message) -> Message:
@@ -73,9 +73,6 @@ async def _compress(start: Message, body: Message) -> Message:
     small = await anyio.to_thread.run_sync(squeeze, whole) if len(whole) > _IN_THREAD else squeeze(whole)
     headers["Content-Encoding"] = "gzip"
     headers["Content-Length"] = str(len(small))
-    etag: Any = headers.get("etag")
-    if etag is not None and not etag.startswith("W/"):
-        headers["ETag"] = f"W/{etag}"  # not the same bytes
     return {**body, "body": small}
 
 

@@ -1,6 +1,6 @@
 """The usage of deleted runs, which outlives them in the store.
 
-Each owner has a session for it, without messages, whose values are sums by day and model.
+The values of each owner are sums by day, model and agent.
 """
 
 from __future__ import annotations
@@ -11,20 +11,14 @@ from typing import Final
 
 import msgspec
 
-from ..errors import SessionNotFound
-from ..sessions import Session, SessionStore
-from ..sessions.records import Lease
+from ..sessions import SessionStore
+from .owner_values import OwnerValues
 from .schemas import UsageView
-from .stored_session import stored_name
-from .usage import DayAndModel, UsageRows, add_up
+from .usage import UsageKey, UsageRows, add_up
 
-# No session of a user is named so: theirs begin with a letter or a digit.
-_SESSION: Final = ".usage"
 _SUM: Final = "usage "
 # The runs that are counted and perhaps not deleted yet, because a crash came between.
 _COUNTED: Final = "counted"
-# Seconds to wait for another server that deletes runs of the same owner.
-_WAIT: Final = 10.0
 
 
 class DeletedUsage:
@@ -32,26 +26,16 @@ class DeletedUsage:
 
     def __init__(self, store: SessionStore) -> None:
         self._store: Final = store
-        self._one_at_a_time: Final = asyncio.Lock()
+        self._values: Final = OwnerValues(store, ".usage")
 
     async def read(self, owner: str) -> tuple[UsageRows, list[str]]:
         """The sums of an owner, and the runs among them that may not be deleted yet. Raises a `StoreError`."""
-        try:
-            snapshot = await asyncio.wrap_future(self._store.load(stored_name(owner, _SESSION)))
-        except SessionNotFound:
-            return [], []
-        return list(_sums(snapshot.values).items()), _counted(snapshot.values)
+        values = await self._values.read(owner)
+        return list(_sums(values).items()), _counted(values)
 
     async def add(self, owner: str, by_run: Mapping[str, UsageRows]) -> None:
         """Add the usage of runs, before they are deleted. Raises a `StoreError`; then it may be repeated."""
-        session = Session(stored_name(owner, _SESSION), self._store, wait=_WAIT)
-        async with self._one_at_a_time:
-            lease = await session.open(asyncio.get_running_loop().create_future())
-            assert isinstance(lease, Lease)
-            try:
-                await session.save(lease, await self._changed(session.values, by_run))
-            finally:
-                await asyncio.wrap_future(self._store.release(lease))
+        await self._values.change(owner, lambda values: self._changed(values, by_run))
 
     async def _changed(self, values: Mapping[str, bytes], by_run: Mapping[str, UsageRows]) -> dict[str, bytes]:
         """The values that change when runs are added. One that was counted before does not count again."""
@@ -67,12 +51,12 @@ class DeletedUsage:
         return {**encoded, _COUNTED: msgspec.json.encode([*dict.fromkeys((*left, *by_run))])}
 
 
-def _sums(values: Mapping[str, bytes]) -> dict[DayAndModel, UsageView]:
-    found: dict[DayAndModel, UsageView] = {}
+def _sums(values: Mapping[str, bytes]) -> dict[UsageKey, UsageView]:
+    found: dict[UsageKey, UsageView] = {}
     for name, value in values.items():
         if name.startswith(_SUM):
-            day, _, model = name.removeprefix(_SUM).partition("\n")
-            found[day, model] = msgspec.json.decode(value, type=UsageView)
+            day, model, agent = (*name.removeprefix(_SUM).split("\n", 2), "")[:3]  # older sums have no agent
+            found[day, model, agent] = msgspec.json.decode(value, type=UsageView)
     return found
 
 

@@ -15,6 +15,7 @@ from .auth import Authenticator
 from .event_log import to_json
 from .problems import Problem, problem_of
 from .registry import ServedRun
+from .schemas import AuditAction
 from .services import Services
 
 _T = TypeVar("_T")
@@ -37,6 +38,20 @@ class ApiRequest:
     def run(self) -> ServedRun:
         """The run that the path names. Raises `Problem` when the owner has none with that id."""
         return self._run or self.services.runs.get(self.owner, self.http.path_params["id"])
+
+    def note(
+        self, action: AuditAction, run: ServedRun | None = None, detail: str = "", *, session: str | None = None
+    ) -> None:
+        """Note in the audit what this request has done."""
+        info = None if run is None else run.info
+        self.services.records.audit.note(
+            self.owner,
+            action,
+            run="" if run is None else run.id,
+            session=session if info is None else info.session,
+            agent="" if info is None else info.agent.name,
+            detail=detail,
+        )
 
     def body(self, kind: type[_T]) -> _T:
         """The body as the expected type; an empty body counts as `{}`. Raises `Problem`."""

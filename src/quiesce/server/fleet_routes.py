@@ -5,37 +5,51 @@ from __future__ import annotations
 import hashlib
 import uuid
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import msgspec
 from starlette.responses import Response
 
 from ..conversation.validity import user_message
 from ..errors import NothingToContinue, UnknownInterrupt
-from ..fleet.records import ACTIVE, FleetRun, RunRequest
+from ..fleet.records import FleetRun, RunRequest
 from ..messages import AssistantMessage, UserMessage
 from ..sessions.journal.buffer import WRITER
 from ..sessions.journal.rows import encode as encode_value
-from ..usage.ledger import LedgerEntry
 from . import routes, schemas
 from .endpoint import ApiRequest, json_response
 from .event_log import encode, to_json
 from .fleet_service import FleetService
 from .problems import Problem
-from .registry import ServedRun
+from .run_filter import RunFilter, run_filter
 from .stored_session import owner_and_name, stored_name
 from .streams import EventResponse, event_number
+from .usage import UsedRun
 
 # Seconds that an answer waits until a command has reached its run. After that the answer says that it has not.
 _DELIVERY_WAIT: Final = 5.0
+# The newest runs of a key among which a filter, or a page, is looked for.
+_MOST_LISTED: Final = 5000
+
+# What the audit calls the commands that it notes.
+_COMMANDS: Final[dict[str, schemas.AuditAction]] = {"cancel_tool": "stop_tool", "steer": "steer"}
 
 list_agents = routes.list_agents
+list_approvals = routes.list_approvals
+delete_approval = routes.delete_approval
+show_audit = routes.show_audit
 
 
 def _service(request: ApiRequest) -> FleetService:
     assert request.services.fleet is not None
     return request.services.fleet
+
+
+def _note(request: ApiRequest, action: schemas.AuditAction, run: FleetRun, detail: str = "") -> None:
+    """Note in the audit what a request has done."""
+    request.services.records.audit.note(
+        request.owner, action, run=run.id, session=run.label, agent=run.agent, detail=detail
+    )
 
 
 async def _run(request: ApiRequest) -> FleetRun:
@@ -51,7 +65,7 @@ async def start_run(request: ApiRequest) -> Response:
     agent = request.services.agents.get(body.agent)
     if body.on_disconnect == "cancel":
         raise Problem(422, "not_possible", "In a fleet a run does not know its readers.", todo="Use a timeout.")
-    await _check_quota(request)
+    request.services.quotas.check_not_draining()
     label = body.session or f"run-{uuid.uuid4().hex[:12]}"
     stored = stored_name(request.owner, label)
     for earlier in await service.fleet.runs(session=stored, limit=1):
@@ -64,33 +78,35 @@ async def start_run(request: ApiRequest) -> Response:
         request.owner, agent.name, stored, "prompt", encode_value(prompt), label, body.timeout,
         idempotency_key=key, fingerprint=fingerprint,
     )  # fmt: skip
-    run, is_new = await service.fleet.submit(wanted, on_busy=body.on_busy)
+    most_runs = request.services.settings.max_runs_per_key
+    run, is_new = await service.fleet.submit(wanted, on_busy=body.on_busy, most_runs=most_runs)
     if run.fingerprint != fingerprint:
         message = "This Idempotency-Key was used for a different request."
         raise Problem(422, "idempotency_key_reused", message, todo="Use a new key for each run.")
+    if is_new:
+        _note(request, "start", run, prompt.text)
     answer = schemas.RunAnswer(await service.view(run))
     return json_response(answer, 201 if is_new else 200, {"Location": f"runs/{run.id}"})
 
 
-async def _check_quota(request: ApiRequest) -> None:
-    services = request.services
-    services.quotas.check_not_draining()
-    most = services.settings.max_runs_per_key
-    own = len(await _service(request).fleet.runs(owner=request.owner, states=ACTIVE, limit=most))
-    if own >= most:
-        message = f"Too many runs are active: {own} of this key."
-        raise Problem(429, "too_many_runs", message, todo="Wait until one has ended, or stop one.")
-
-
 async def list_runs(request: ApiRequest) -> Response:
     """`GET /runs`."""
-    state, session, limit = routes.list_options(request)
+    wanted, service = run_filter(request), _service(request)
+    state = wanted.state
     states = () if state is None else ("running",) if state == "stopping" else (state,)
-    stored = None if session is None else stored_name(request.owner, session)
-    service = _service(request)
-    runs = await service.fleet.runs(owner=request.owner, states=states, session=stored, limit=limit)
-    views = await service.views(runs)
-    return json_response(schemas.RunList(tuple(view for view in views if state in (None, view.state))))
+    stored = None if wanted.session is None else stored_name(request.owner, wanted.session)
+    is_narrow = wanted.before is not None or wanted.search or wanted.since is not None or wanted.until is not None
+    most = _MOST_LISTED if is_narrow else wanted.limit + 1
+    runs = await service.fleet.runs(owner=request.owner, states=states, agent=wanted.agent, session=stored, limit=most)
+    fitting = [run for run in runs if _fits(wanted, run)]
+    shown, more = wanted.page(fitting, lambda run: (run.created, run.id))
+    views = await service.views(shown)
+    return json_response(schemas.RunList(tuple(view for view in views if state in (None, view.state)), more))
+
+
+def _fits(wanted: RunFilter, run: FleetRun) -> bool:
+    prompt = run.prompt
+    return wanted.fits(run.label, run.agent, run.created, "" if prompt is None else prompt.text, run.id)
 
 
 async def show_run(request: ApiRequest) -> Response:
@@ -118,6 +134,9 @@ async def cancel_run(request: ApiRequest) -> Response:
     accepted = state.accepted
     if not accepted and state.run.reason == "interrupt":
         accepted = await service.fleet.withdraw_questions(state.run)
+    if accepted:
+        what = "withdraw" if state.run.reason == "interrupt" else "stop"
+        _note(request, what, run, f"{body.mode}: {body.reason}" if body.reason else str(body.mode))
     view, receipt = await service.view(state.run), state.run.receipt
     answer = schemas.CancelAnswer(accepted, view, receipt, state.delivered)
     return json_response(answer, 202 if receipt is None else 200)
@@ -133,7 +152,10 @@ async def _command(request: ApiRequest, kind: Any, body: object) -> bool:
     """Give a command to a run; whether it changed anything, as far as that is known when the wait is over."""
     run = await _run(request)
     state = await _service(request).fleet.command(run.id, kind, body, wait=_DELIVERY_WAIT)
-    return state is not None and state.took
+    took = state is not None and state.took
+    if took and kind in _COMMANDS:
+        _note(request, _COMMANDS[kind], run)
+    return took
 
 
 async def undo_run(request: ApiRequest) -> Response:
@@ -159,10 +181,14 @@ async def resume_run(request: ApiRequest) -> Response:
     given = request.body(schemas.ResumeRun).answers
     for each in given:
         routes.parse_answer(each.answer)
+        if each.remember is not None:
+            message = "In a fleet an approval is for one call."
+            raise Problem(422, "not_in_fleet", message, todo="Answer without `remember`.")
     answers = {each.id: each.answer for each in given}
     if run.is_active and answers:
         if not await _command(request, "answer", answers):
             raise Problem(409, "not_asked", "The run does not wait for these answers.", todo="GET /runs/{id} has them.")
+        _note(request, "answer", run, ", ".join(answers))
         return json_response(schemas.RunAnswer(await service.view(run)), 200)
     asked = [each.id for each in (await service.session(run)).interrupts]
     unknown = [each for each in answers if each not in asked]
@@ -188,10 +214,11 @@ async def continue_run(request: ApiRequest) -> Response:
 
 
 async def _follow_up(request: ApiRequest, run: FleetRun, kind: Any, given: bytes) -> Response:
-    await _check_quota(request)
-    service = _service(request)
+    request.services.quotas.check_not_draining()
+    service, most_runs = _service(request), request.services.settings.max_runs_per_key
     wanted = RunRequest(run.owner, run.agent, run.session, kind, given, run.label)
-    following, _ = await service.fleet.submit(wanted, on_busy="refuse")
+    following, _ = await service.fleet.submit(wanted, on_busy="refuse", most_runs=most_runs)
+    _note(request, kind, run)
     return json_response(schemas.RunAnswer(await service.view(following)), 201)
 
 
@@ -231,33 +258,60 @@ async def delete_session(request: ApiRequest) -> Response:
     stored = stored_name(request.owner, request.http.path_params["name"])
     if not await _service(request).fleet.delete_session(request.owner, stored):
         raise Problem(404, "no_such_session", "There is no session with this name.", todo="GET /sessions lists yours.")
+    request.note("delete_session", session=request.http.path_params["name"])
     return Response(status_code=204)
 
 
 # --- The rest ------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Created:
-    created_at: float
-
-
-@dataclass(frozen=True, slots=True)
-class _UsedRun:
-    info: _Created
-    entries: tuple[LedgerEntry, ...]
-
-
 async def show_usage(request: ApiRequest) -> Response:
     """`GET /usage`: of the last 10,000 runs."""
     service = _service(request)
     runs = await service.fleet.runs(owner=request.owner, limit=10_000)
-    used: list[_UsedRun] = []
+    used: list[UsedRun] = []
     for run in runs:
         receipt = run.receipt
         entries = receipt.usage.entries if receipt is not None else (await service.digest(run)).entries(run.id)
-        used.append(_UsedRun(_Created(run.created), entries))
-    return json_response(request.services.usage.report(request.owner, cast("list[ServedRun]", used)))
+        used.append(UsedRun(run.created, run.agent, run.label, entries))
+    return json_response(request.services.usage.report(request.owner, used, routes.usage_filter(request)))
+
+
+async def show_fleet(request: ApiRequest) -> Response:
+    """`GET /fleet`: nothing in it tells one key about the runs of another one, except how many there are."""
+    fleet = _service(request).fleet
+    workers, freezes = await fleet.workers(), await fleet.freezes.list()
+    return json_response(
+        schemas.FleetView(
+            tuple(
+                schemas.WorkerView(
+                    each.id, each.status, each.agents, each.running, each.capacity, each.started, each.age
+                )
+                for each in workers
+            ),
+            tuple(schemas.QueueView(*counts) for counts in await fleet.queues()),
+            await _caps(request),
+            tuple(
+                schemas.FreezeView(
+                    each.agent, each.reason, each.frozen_by, each.created, each.released, each.released_by,
+                    each.release_reason,
+                )
+                for each in freezes
+            ),
+        )
+    )  # fmt: skip
+
+
+async def _caps(request: ApiRequest) -> tuple[schemas.CapView, ...]:
+    """The caps that runs of this key count for. That of another key is not among them."""
+    found: dict[tuple[str, str], schemas.CapView] = {}
+    for agent in request.services.agents.by_name:
+        for cap, used in await _service(request).fleet.caps.of(request.owner, agent):
+            found[cap.owner, cap.agent] = schemas.CapView(
+                cap.agent, cap.owner == "", schemas.CapFigures(cap.runs, cap.tokens, cap.cost),
+                schemas.CapFigures(used.runs, used.tokens, used.cost), used.day_left,
+            )  # fmt: skip
+    return tuple(found.values())
 
 
 async def stream_events(request: ApiRequest) -> Response:

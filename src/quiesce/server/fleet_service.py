@@ -11,6 +11,7 @@ from typing import Final
 from ..errors import ConfigurationError, SessionNotFound
 from ..events import (
     Event,
+    InterruptAnswered,
     InterruptRaised,
     ModelCallStarted,
     RunStarted,
@@ -20,7 +21,7 @@ from ..events import (
 )
 from ..fleet.client import Fleet
 from ..fleet.records import FleetRun
-from ..interrupts import Interrupt
+from ..interrupts import AnswerRecord, Interrupt
 from ..phases import Phase
 from ..run.undo import undoable_tools
 from ..sessions import Session, SessionStore
@@ -43,6 +44,7 @@ class RunDigest:
         self.task = ""
         self.running_tools: Final[dict[str, str]] = {}
         self.asked: Final[dict[str, Interrupt]] = {}
+        self.answers: Final[list[AnswerRecord]] = []
         self.phase = Phase.CREATED
         self._calls: Final[list[Event]] = []
 
@@ -63,6 +65,8 @@ class RunDigest:
                 self.running_tools.pop(result.call_id, None)
             case InterruptRaised(interrupt):
                 self.asked[interrupt.id] = interrupt
+            case InterruptAnswered(record):
+                self.answers.append(record)
             case _:
                 if str(event.__struct_config__.tag) == "model_call_ended":
                     self._calls.append(event)
@@ -145,4 +149,5 @@ class FleetService:
             task=digest.task,
             continued_from=run.continued_from,
             restarted_as=run.restarted_as,
+            answers=tuple(digest.answers),
         )

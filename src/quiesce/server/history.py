@@ -19,7 +19,7 @@ from .sessions import OwnedSession, SessionRegistry
 from .settings import Settings
 from .stored_runs import StoredRun, StoredRuns
 from .stored_session import is_of_one_run, owner_and_name, stored_name
-from .usage import UsageRows, UsageTotals, usage_rows
+from .usage import UsageRows, UsageTotals, UsedRun, used_run
 
 _log: Final = logging.getLogger("quiesce.server")
 
@@ -159,7 +159,9 @@ class History:
         except SessionNotFound:
             return {}
         return {
-            record.run_id: usage_rows(record.started, await self._stored.entries(stored_as, record))
+            record.run_id: UsedRun(
+                record.started, record.agent, None, await self._stored.entries(stored_as, record)
+            ).rows()
             for record in records
             if record.status != "running"
         }
@@ -178,7 +180,7 @@ class History:
             await self.count_usage(owner)
             stored_as = stored_name(owner, name)
             if run.entries:
-                await self._deleted.add(owner, {run.id: usage_rows(run.info.created_at, run.entries)})
+                await self._deleted.add(owner, {run.id: used_run(run).rows()})
             await self._delete_stored(stored_as, run.id)
             if is_of_one_run(name) and run.conversation.holder is None:
                 self._sessions.drop(owner, name)

@@ -6,11 +6,13 @@ import asyncio
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from ..errors import public_text
 from ..events import (
     Event,
+    InterruptAnswered,
     ReasoningDelta,
     RunEnded,
     RunStarted,
@@ -20,7 +22,7 @@ from ..events import (
     ToolProgress,
     ToolStarted,
 )
-from ..interrupts import Interrupt
+from ..interrupts import AnswerRecord, Interrupt
 from ..messages import Message
 from ..phases import Phase
 from ..receipt import Receipt
@@ -40,6 +42,15 @@ class OnChange(Protocol):
         """Handle a change of `run`."""
 
 
+@dataclass(slots=True)
+class _Told:
+    """What the events of a run have told so far, as far as a view shows it."""
+
+    text_tail: str = ""
+    task: str = ""
+    answers: list[AnswerRecord] = field(default_factory=list[AnswerRecord])
+
+
 class LiveRun:
     """A run of this process with its event log and its readers. Only for the loop that the run lives in."""
 
@@ -55,8 +66,7 @@ class LiveRun:
         self.result: RunResult | None = None
         self._run: Run | None = run
         self._ledger: Final[Ledger] = run.ledger
-        self._text_tail = ""
-        self._task = ""
+        self._told: Final = _Told()
         self._running_tools: Final[dict[str, str]] = {}
         self._on_end: Final = on_end
         self._on_change: Final = on_change
@@ -117,12 +127,13 @@ class LiveRun:
             waiting_for=tuple(self._running_tools.values()) if stopping else (),
             interrupts=self.interrupts,
             usage=usage_view(self._ledger.usage),
-            text_tail=self._text_tail,
+            text_tail=self._told.text_tail,
             error=None if result is None or result.error is None else public_text(result.error),
             on_disconnect=self.info.on_disconnect,
             last_event=self.log.last,
             undoable=self._undoable,
-            task=self._task,
+            task=self._told.task,
+            answers=tuple(self._told.answers),
         )
 
     @property
@@ -161,9 +172,11 @@ class LiveRun:
         match event:
             case TextDelta(text):
                 urgent = False
-                self._text_tail = (self._text_tail + text)[-TEXT_TAIL_LENGTH:]
+                self._told.text_tail = (self._told.text_tail + text)[-TEXT_TAIL_LENGTH:]
             case RunStarted(task=task):
-                self._task = task
+                self._told.task = task
+            case InterruptAnswered(record):
+                self._told.answers.append(record)
             case ToolStarted(call):
                 self._running_tools[call.id] = call.name
             case ToolEnded(result):

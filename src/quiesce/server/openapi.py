@@ -29,7 +29,8 @@ _ERRORS: Final = {
     413: "The body is too large.",
     415: "The body must be application/json.",
     422: "The request is not valid.",
-    429: "Too many runs or streams; see Retry-After.",
+    423: "The agent is frozen: no run of it may start.",
+    429: "Too many runs or streams, or a cap is used up; see Retry-After.",
     503: "The server is shutting down; see Retry-After.",
 }
 _ALWAYS: Final = (401, 403)
@@ -127,16 +128,39 @@ _IN_PATH: Final = {
     "id": _parameter("path", "id", "The run's id.", _TEXT),
     "call": _parameter("path", "call", "The tool call's id.", _TEXT),
     "name": _parameter("path", "name", "The session's name.", _TEXT),
+    "approval": _parameter("path", "approval", "The approval's id.", _TEXT),
 }
 _STATES: Final[_Json] = {"type": "string", "enum": ["queued", "running", "stopping", "ended", "crashed"]}
 _LIMIT: Final[_Json] = {"type": "integer", "minimum": 1, "maximum": 1000, "default": 100}
 _KEY: Final[_Json] = {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"}
 _EVENT_NUMBER: Final[_Json] = {"type": "integer", "minimum": 0, "maximum": 10**15}
 _PLACE: Final[_Json] = {"type": "string", "pattern": "^[!-~]*$"}
+_TIME: Final[_Json] = {"type": "number", "minimum": 0, "maximum": 10**12}
+_CURSOR: Final[_Json] = {"type": "string", "pattern": "^[0-9]+[.][0-9]+_[0-9a-z]*$"}
 _FILTERS: Final = (
     _parameter("query", "state", "Only runs in this state.", _STATES),
     _parameter("query", "session", "Only runs of this session.", _TEXT),
+    _parameter("query", "agent", "Only runs of this agent.", _TEXT),
+    _parameter("query", "since", "Only runs that were started then or later, in seconds since the epoch.", _TIME),
+    _parameter("query", "until", "Only runs that were started before, in seconds since the epoch.", _TIME),
+    _parameter("query", "search", "Only runs with these words in the prompt, the session, the agent or the id.", _TEXT),
+    _parameter("query", "before", "Only older runs: `next` of the page before.", _CURSOR),
     _parameter("query", "limit", "The maximum number of runs.", _LIMIT),
+)
+_DAY: Final[_Json] = {"type": "string", "format": "date"}
+_RANGE: Final = (
+    _parameter("query", "since", "Only the usage of this day (UTC) and later.", _DAY),
+    _parameter("query", "until", "Only the usage of this day (UTC) and earlier.", _DAY),
+    _parameter("query", "agent", "Only the usage of this agent.", _TEXT),
+    _parameter("query", "session", "Only the usage of this session, of runs that the server has in memory.", _TEXT),
+)
+_NUMBER: Final[_Json] = {"type": "integer", "minimum": 1, "maximum": 10**15}
+_ACTIONS: Final[_Json] = {"type": "string", "enum": list(get_args(schemas.AuditAction))}
+_AUDIT: Final = (
+    _parameter("query", "before", "Only entries before this number: `next` of the page before.", _NUMBER),
+    _parameter("query", "limit", "The maximum number of entries.", _LIMIT),
+    _parameter("query", "action", "Only what was done so.", _ACTIONS),
+    _parameter("query", "run", "Only what was done to this run.", _TEXT),
 )
 _IDEMPOTENCY: Final = _parameter(
     "header", "Idempotency-Key", "A repeated request with the same key gets the same run instead of a second one.", _KEY
@@ -182,7 +206,7 @@ class Operation:
 
 _NEW_RUN: Final = {201: ("RunAnswer", "The new run.")}
 _DELETED: Final = {204: ("", "Deleted.")}
-_BUSY: Final = (409, 429, 503)
+_BUSY: Final = (409, 423, 429, 503)
 _BODY_REFUSED: Final = (408, 413, 415)
 
 OPERATIONS: Final = (
@@ -251,8 +275,27 @@ OPERATIONS: Final = (
     Operation(
         "delete", "/sessions/{name}", "delete_session", "Delete a session", _DELETED, refusals=(409, *_BODY_REFUSED),
     ),
-    Operation("get", "/usage", "show_usage", "The usage", {200: ("UsageReport", "The figures.")}),
+    Operation(
+        "get", "/approvals", "list_approvals", "The approvals that were given in advance",
+        {200: ("ApprovalList", "The newest first.")},
+    ),
+    Operation(
+        "delete", "/approvals/{approval}", "delete_approval", "Take back an approval that was given in advance",
+        _DELETED, refusals=_BODY_REFUSED,
+    ),
+    Operation(
+        "get", "/audit", "show_audit", "Who has started, stopped, answered, steered and deleted what",
+        {200: ("AuditPage", "The newest first.")}, parameters=_AUDIT, refusals=(422,),
+    ),
+    Operation(
+        "get", "/usage", "show_usage", "The usage", {200: ("UsageReport", "The figures.")},
+        parameters=_RANGE, refusals=(422,),
+    ),
     Operation("get", "/agents", "list_agents", "The agents", {200: ("AgentList", "The agents.")}),
+    Operation(
+        "get", "/fleet", "show_fleet", "The workers, the queue and the freezes of a fleet",
+        {200: ("FleetView", "The fleet.")}, refusals=(404,),
+    ),
     Operation(
         "get", "/healthz", "health", "Whether the server accepts new runs",
         {200: ("Health", "It does."), 503: ("Health", "It does not: it is shutting down.")}, open_to_all=True,

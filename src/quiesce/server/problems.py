@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Mapping
 from typing import Final
 
@@ -44,6 +45,12 @@ def problem_of(error: errors.QuiesceError) -> Problem:
             )
         case errors.ConversationBusy():
             return Problem(409, "session_busy", error.what, todo="Wait for that run, or stop it.")
+        case errors.CapReached():
+            code = "too_many_runs" if error.counts == "runs" else "cap_reached"
+            headers = {"Retry-After": str(math.ceil(error.retry_after))}
+            return Problem(429, code, error.what, todo=error.todo, headers=headers)
+        case errors.AgentFrozen():
+            return Problem(423, "frozen", error.what, todo=error.todo)
         case errors.InvalidAnswer():
             return Problem(422, "invalid_answer", error.what, todo=error.todo)
         case errors.InterruptPending():

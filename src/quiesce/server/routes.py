@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import math
-from typing import Any, cast
+from datetime import date
+from typing import Any, cast, get_args
 
 import anyio
 import msgspec
@@ -15,14 +16,16 @@ from ..agent import AnyAgent
 from ..interrupts import Approve, Deny
 from ..run.handle import Run
 from . import schemas
+from .answers import forget_approvals, note_answers, remember_answers
 from .endpoint import ApiRequest, json_response
 from .history import no_such_session
 from .problems import Problem
 from .registry import ServedRun
+from .run_filter import run_filter
 from .services import Services
+from .usage import UsageFilter, used_run
 
 _MAX_KEY_LENGTH = 255
-_STATES = ("queued", "running", "stopping", "ended", "crashed")
 
 
 # --- Runs ----------------------------------------------------------------------------------------------------------
@@ -30,18 +33,27 @@ _STATES = ("queued", "running", "stopping", "ended", "crashed")
 
 async def start_run(request: ApiRequest) -> Response:
     """`POST /runs`."""
+    response, run = await _start_run(request)
+    if run is not None:
+        request.note("start", run, run.info.prompt)
+    return response
+
+
+async def _start_run(request: ApiRequest) -> tuple[Response, ServedRun | None]:
+    """The response, and the run if it is new."""
     key = idempotency_key(request)
     body, services = request.body(schemas.StartRun), request.services
     earlier = await services.starter.started_earlier(request.owner, body, key)
     if earlier is not None:
-        return json_response(schemas.RunAnswer(earlier.view()), 200, {"Location": f"runs/{earlier.id}"})
+        return json_response(schemas.RunAnswer(earlier.view()), 200, {"Location": f"runs/{earlier.id}"}), None
     agent = services.agents.get(body.agent)
     options = await services.deps.options(request.http, request.owner, agent, body.session)
     run, is_new = services.starter.start(request.owner, body, key, options)
     if is_new and body.session is not None and body.on_busy == "refuse" and services.sessions.are_stored:
         await services.starter.wait_for_begin(run)
         await services.starter.check_begun(run)
-    return json_response(schemas.RunAnswer(run.view()), 201 if is_new else 200, {"Location": f"runs/{run.id}"})
+    answer = json_response(schemas.RunAnswer(run.view()), 201 if is_new else 200, {"Location": f"runs/{run.id}"})
+    return answer, run if is_new else None
 
 
 def idempotency_key(request: ApiRequest) -> str | None:
@@ -53,24 +65,12 @@ def idempotency_key(request: ApiRequest) -> str | None:
     return key
 
 
-def list_options(request: ApiRequest) -> tuple[str | None, str | None, int]:
-    """The state, the session and the limit that a request for the runs names. Raises `Problem`."""
-    state = request.http.query_params.get("state")
-    if state is not None and state not in _STATES:
-        raise Problem(422, "invalid", f"`state` must be one of: {', '.join(_STATES)}.")
-    session = request.http.query_params.get("session")
-    return state, session, int(request.number("limit", int, least=1, most=1000) or 100)
-
-
 async def list_runs(request: ApiRequest) -> Response:
     """`GET /runs`."""
-    state, session, limit = list_options(request)
-    chosen = (
-        run
-        for run in request.services.runs.newest_first(request.owner)
-        if (state is None or run.status == state) and (session is None or run.info.session == session)
-    )
-    return json_response(schemas.RunList(tuple(run.view() for run, _ in zip(chosen, range(limit), strict=False))))
+    wanted = run_filter(request)
+    chosen = [run for run in request.services.runs.newest_first(request.owner) if wanted.takes(run)]
+    shown, more = wanted.page(chosen, lambda run: (run.info.created_at, run.id))
+    return json_response(schemas.RunList(tuple(run.view() for run in shown), more))
 
 
 async def show_run(request: ApiRequest) -> Response:
@@ -81,7 +81,9 @@ async def show_run(request: ApiRequest) -> Response:
 
 async def delete_run(request: ApiRequest) -> Response:
     """`DELETE /runs/{id}`."""
-    await request.services.history.delete_run(request.run)
+    run = request.run
+    await request.services.history.delete_run(run)
+    request.note("delete_run", run, run.info.prompt)
     return Response(status_code=204)
 
 
@@ -98,8 +100,11 @@ async def cancel_run(request: ApiRequest) -> Response:
         else:
             served.cancel_interrupts()
         request.services.run_lists.run_changed(served)
+        request.note("withdraw", served, body.reason)
         return _cancel_response(served, accepted=True)
     accepted = run is not None and run.cancel(body.reason, mode=body.mode, source=body.source, undo=body.undo)
+    if accepted:
+        request.note("stop", served, f"{body.mode}: {body.reason}" if body.reason else str(body.mode))
     if run is not None and wait is not None:
         await _wait_for_end(run, wait)
     return _cancel_response(served, accepted=accepted)
@@ -107,8 +112,10 @@ async def cancel_run(request: ApiRequest) -> Response:
 
 async def cancel_tool(request: ApiRequest) -> Response:
     """`POST /runs/{id}/tools/{call}/cancel`: the run goes on."""
-    run, body = request.run.run, request.body(schemas.CancelTool)
-    accepted = run is not None and run.cancel_tool(request.http.path_params["call"], body.reason)
+    run, body, call = request.run.run, request.body(schemas.CancelTool), request.http.path_params["call"]
+    accepted = run is not None and run.cancel_tool(call, body.reason)
+    if accepted:
+        request.note("stop_tool", request.run, f"{call}: {body.reason}" if body.reason else call)
     return json_response(schemas.Accepted(accepted), 202)
 
 
@@ -130,6 +137,7 @@ async def undo_run(request: ApiRequest) -> Response:
     if served.run is not None:
         raise Problem(409, "running", "The run has not ended.", todo="Stop it first, or stop it with undo: true.")
     undo = request.services.undos.start(served)
+    request.note("undo", served)
     await asyncio.wait((undo,), timeout=request.services.settings.max_wait if wait is None else wait)
     is_done = undo.done()
     if is_done:
@@ -146,18 +154,28 @@ async def steer_run(request: ApiRequest) -> Response:
     run, body = request.run.run, request.body(schemas.SteerRun)
     if run is None or not run.steer(body.text):
         raise Problem(409, "too_late", "The run has ended or is about to end.", todo="Start a run with this prompt.")
+    request.note("steer", request.run, body.text)
     return json_response(schemas.Accepted(accepted=True), 202)
 
 
 async def resume_run(request: ApiRequest) -> Response:
     """`POST /runs/{id}/resume`: the answers to approvals and questions, for a new run or for the one that goes on."""
-    answers = {each.id: parse_answer(each.answer) for each in request.body(schemas.ResumeRun).answers}
+    given = request.body(schemas.ResumeRun).answers
+    answers = {each.id: parse_answer(each.answer) for each in given}
     if not answers and not request.run.interrupts:
         raise Problem(409, "nothing_asked", "The run has no pending question.", todo="Send a prompt, or continue it.")
     runs, conversation = request.services.runs, request.run.conversation
     holder = None if conversation.holder is None else runs.find(conversation.holder)
     await request.services.starter.wait_for_begin(holder)
-    return await _follow_up(request, answers)
+    asked = {each.id: each for run in (holder, request.run) if run is not None for each in run.interrupts}
+    added = await remember_answers(request, given, answers, asked)
+    try:
+        response = await _follow_up(request, answers)
+    except BaseException:  # what was not approved is not remembered
+        await forget_approvals(request, added)
+        raise
+    note_answers(request, answers, asked, added)
+    return response
 
 
 async def continue_run(request: ApiRequest) -> Response:
@@ -168,7 +186,9 @@ async def continue_run(request: ApiRequest) -> Response:
         raise Problem(
             409, "moved_on", "The conversation has newer messages.", todo="Continue its latest run, or send a prompt."
         )
-    return await _follow_up(request, None)
+    response = await _follow_up(request, None)
+    request.note("continue", run)
+    return response
 
 
 async def _follow_up(request: ApiRequest, answers: dict[str, Any] | None) -> Response:
@@ -214,8 +234,48 @@ async def show_session(request: ApiRequest) -> Response:
 
 async def delete_session(request: ApiRequest) -> Response:
     """`DELETE /sessions/{name}`."""
-    await request.services.history.delete_session(request.owner, request.http.path_params["name"])
+    name = request.http.path_params["name"]
+    await request.services.history.delete_session(request.owner, name)
+    await request.services.records.approvals.session_deleted(request.owner, name)
+    request.note("delete_session", session=name)
     return Response(status_code=204)
+
+
+# --- What is kept for an owner -------------------------------------------------------------------------------------
+
+
+async def list_approvals(request: ApiRequest) -> Response:
+    """`GET /approvals`."""
+    return json_response(schemas.ApprovalList(await request.services.records.approvals.of(request.owner)))
+
+
+async def delete_approval(request: ApiRequest) -> Response:
+    """`DELETE /approvals/{approval}`."""
+    approval_id = request.http.path_params["approval"]
+    taken = await request.services.records.approvals.take_back(request.owner, approval_id)
+    if taken is None:
+        message = "There is no approval with this id."
+        raise Problem(404, "no_such_approval", message, todo="GET /approvals lists yours.")
+    request.note("disallow", session=taken.session, detail=f"{taken.tool} ({taken.id})")
+    return Response(status_code=204)
+
+
+async def show_audit(request: ApiRequest) -> Response:
+    """`GET /audit`."""
+    query = request.http.query_params
+    action = query.get("action")
+    if action is not None and action not in get_args(schemas.AuditAction):
+        raise Problem(422, "invalid", f"`action` must be one of: {', '.join(get_args(schemas.AuditAction))}.")
+    before = request.number("before", int, least=1, most=10**15)
+    limit = int(request.number("limit", int, least=1, most=1000) or 100)
+    page = await request.services.records.audit.read(
+        request.owner,
+        before=None if before is None else int(before),
+        limit=limit,
+        action=action,
+        run=query.get("run", ""),
+    )
+    return json_response(page)
 
 
 # --- The rest ------------------------------------------------------------------------------------------------------
@@ -225,7 +285,19 @@ async def show_usage(request: ApiRequest) -> Response:
     """`GET /usage`."""
     services = request.services
     await services.history.count_usage(request.owner)
-    return json_response(services.usage.report(request.owner, services.runs.newest_first(request.owner)))
+    runs = map(used_run, services.runs.newest_first(request.owner))
+    return json_response(services.usage.report(request.owner, runs, usage_filter(request)))
+
+
+def usage_filter(request: ApiRequest) -> UsageFilter:
+    """What a request for the usage names. Raises `Problem` for a day that is none."""
+    query = request.http.query_params
+    for name in ("since", "until"):
+        try:
+            date.fromisoformat(query.get(name, "2000-01-01"))
+        except ValueError:
+            raise Problem(422, "invalid", f"`{name}` must be a day, such as 2026-11-16.") from None
+    return UsageFilter(query.get("since"), query.get("until"), query.get("agent"), query.get("session"))
 
 
 async def list_agents(request: ApiRequest) -> Response:
@@ -242,6 +314,11 @@ def _agent_view(agent: AnyAgent) -> schemas.AgentView:
         for tool in config.tools.values()
     )
     return schemas.AgentView(agent.name, config.model.name, tuple(tools))
+
+
+async def show_fleet(_: ApiRequest) -> Response:
+    """`GET /fleet`: only of a fleet."""
+    raise Problem(404, "no_fleet", "This server is not part of a fleet.", todo="See `quiesce serve --fleet`.")
 
 
 def health(services: Services) -> Response:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
-from msgspec import Meta, Struct, structs
+from msgspec import UNSET, Meta, Struct, UnsetType, structs
 
 from ..cancellation import Cause, Mode
-from ..interrupts import Interrupt
+from ..interrupts import AnswerRecord, Interrupt
 from ..messages import Message, UserContent
 from ..phases import Phase
 from ..receipt import Receipt
@@ -63,6 +64,33 @@ class SteerRun(Struct, forbid_unknown_fields=True):
     text: Annotated[str, Meta(min_length=1)]
 
 
+class ArgumentPattern(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What one argument of a call must be: exactly `equals`, or a text like `like`."""
+
+    equals: Annotated[Any, Meta(description="The argument has exactly this value.")] = UNSET
+    like: Annotated[
+        str | UnsetType,
+        Meta(description="The argument is a text of this form; `*` stands for any characters within a line."),
+    ] = UNSET
+
+
+class Remember(Struct, forbid_unknown_fields=True):
+    """How an approval counts for later calls of the same tool too, without asking."""
+
+    scope: Annotated[
+        Literal["session", "agent"],
+        Meta(description="For this session, or for all sessions of this key with the agent; these need an end."),
+    ] = "session"
+    arguments: Annotated[
+        dict[str, ArgumentPattern],
+        Meta(description="Only for calls with such arguments. An argument that is not named may have any value."),
+    ] = {}
+    expires_in: Annotated[
+        Annotated[float, Meta(ge=1, le=7 * 24 * 3600)] | None,
+        Meta(description="Seconds until the approval ends. Without it, it lasts as long as the session."),
+    ] = None
+
+
 class Answer(Struct, forbid_unknown_fields=True):
     """The answer to one interrupt.
 
@@ -72,6 +100,9 @@ class Answer(Struct, forbid_unknown_fields=True):
 
     id: str
     answer: Any
+    remember: Annotated[
+        Remember | None, Meta(description="With an approval: it counts for later calls too. See `GET /approvals`.")
+    ] = None
 
 
 class ResumeRun(Struct, forbid_unknown_fields=True):
@@ -130,6 +161,77 @@ class RunView(Struct, frozen=True):
     task: str = ""
     continued_from: str = ""
     restarted_as: str = ""
+    answers: Annotated[
+        tuple[AnswerRecord, ...],
+        Meta(description="Who has answered the approvals and questions that this run went on with, and how."),
+    ] = ()
+
+
+class StandingApproval(Struct, frozen=True):
+    """An approval that was given in advance. `DELETE /approvals/{id}` takes it back, and so does a later no."""
+
+    id: Annotated[str, Meta(description="The id of the approval; the record of each call that it approved has it.")]
+    agent: Annotated[str, Meta(description="The agent whose tool it is.")]
+    tool: Annotated[str, Meta(description="The tool.")]
+    session: Annotated[str | None, Meta(description="The session that it is for; null for all.")]
+    arguments: Annotated[dict[str, ArgumentPattern], Meta(description="What the arguments must be like.")]
+    by: Annotated[str, Meta(description="The key that gave it.")]
+    created_at: Annotated[float, Meta(description="When it was given, in seconds since the epoch.")]
+    expires_at: Annotated[float | None, Meta(description="When it ends; null when it ends with the session.")]
+    definition: Annotated[
+        str, Meta(description="The definition of the tool that it was given for. It does not count for another one.")
+    ]
+
+
+class ApprovalList(Struct, frozen=True):
+    """The approvals that were given in advance, the newest first."""
+
+    approvals: tuple[StandingApproval, ...]
+
+
+AuditAction: TypeAlias = Literal[
+    "start",
+    "stop",
+    "stop_tool",
+    "steer",
+    "approve",
+    "deny",
+    "answer",
+    "withdraw",
+    "continue",
+    "undo",
+    "delete_run",
+    "delete_session",
+    "allow",
+    "disallow",
+]
+
+
+class AuditEntry(Struct, frozen=True):
+    """Something that was done."""
+
+    number: Annotated[int, Meta(description="Counts the entries of this key, from 1.")]
+    at: Annotated[float, Meta(description="When, in seconds since the epoch.")]
+    who: Annotated[
+        str, Meta(description="The key, the approval that was given in advance, or what else has stopped a run.")
+    ]
+    action: Annotated[
+        AuditAction,
+        Meta(description="What was done. `allow` and `disallow` are about approvals that are given in advance."),
+    ]
+    run: Annotated[str, Meta(description="The run that it was done to, or that it started.")]
+    session: Annotated[str, Meta(description="The session.")]
+    agent: Annotated[str, Meta(description="The agent.")]
+    detail: Annotated[
+        str, Meta(description="The mode and the reason of a stop, the tool that was approved, and so on.")
+    ]
+
+
+class AuditPage(Struct, frozen=True):
+    """Some entries of the audit, the newest first."""
+
+    entries: tuple[AuditEntry, ...]
+    next: Annotated[int | None, Meta(description="Give this as `before` to get older ones; null when there are none.")]
 
 
 class RunAnswer(Struct, frozen=True):
@@ -150,6 +252,9 @@ class RunList(Struct, frozen=True):
     """Some runs, the newest first."""
 
     runs: tuple[RunView, ...]
+    next: Annotated[
+        str | None, Meta(description="Give this as `before` to get older runs; null when there are none.")
+    ] = None
 
 
 class RunsListed(Struct, frozen=True, tag="list"):
@@ -223,10 +328,21 @@ class SessionDetail(Struct, frozen=True):
 
 
 class DayUsage(Struct, frozen=True):
-    """The usage of one model on one day (UTC)."""
+    """The usage of one model by one agent on one day (UTC)."""
 
     day: str
     model: str
+    usage: UsageView
+    agent: Annotated[str, Meta(description="The agent whose runs these were; empty when that is no longer known.")] = ""
+
+
+class SessionUsage(Struct, frozen=True):
+    """The usage of one session with one agent."""
+
+    session: Annotated[str, Meta(description="The name of the session.")]
+    agent: Annotated[str, Meta(description="The agent.")]
+    runs: Annotated[int, Meta(description="How many runs it is the sum of.")]
+    last_used: Annotated[float, Meta(description="When the last of them was started, in seconds since the epoch.")]
     usage: UsageView
 
 
@@ -235,6 +351,10 @@ class UsageReport(Struct, frozen=True):
 
     total: UsageView
     days: tuple[DayUsage, ...]
+    sessions: Annotated[
+        tuple[SessionUsage, ...],
+        Meta(description="By session, the last used first, 200 at most. Only of runs that the server has in memory."),
+    ] = ()
 
 
 class ToolView(Struct, frozen=True):
@@ -258,6 +378,68 @@ class AgentList(Struct, frozen=True):
     """The agents of this server; the first is the default."""
 
     agents: tuple[AgentView, ...]
+
+
+class WorkerView(Struct, frozen=True):
+    """A worker of a fleet. `heartbeat_age` is the time since its last heartbeat, in seconds."""
+
+    id: str
+    state: Literal["up", "draining", "lost"]
+    agents: tuple[str, ...]
+    running: int
+    capacity: int
+    started_at: float
+    heartbeat_age: float
+
+
+class QueueView(Struct, frozen=True):
+    """How many runs of an agent, of all keys, wait for a worker, and how many are on one."""
+
+    agent: str
+    queued: int
+    running: int
+
+
+class FreezeView(Struct, frozen=True):
+    """A freeze of an agent, or of all when `agent` is empty. It holds until `released_at`."""
+
+    agent: str
+    reason: str
+    frozen_by: str
+    frozen_at: float
+    released_at: float | None
+    released_by: str
+    release_reason: str
+
+
+class CapFigures(Struct, frozen=True):
+    """Runs that have not ended, and tokens and money of today (UTC). None where there is no cap."""
+
+    runs: int | None
+    tokens: int | None
+    cost: Decimal | None
+
+
+class CapView(Struct, frozen=True):
+    """A cap that runs of this key count for: of one agent, or of all when `agent` is empty.
+
+    `shared` says that the runs of all keys count. The figures of the day begin again in `resets_in` seconds.
+    """
+
+    agent: str
+    shared: bool
+    allowed: CapFigures
+    used: CapFigures
+    resets_in: float
+
+
+class FleetView(Struct, frozen=True):
+    """A fleet; the freezes that hold come first, then the latest on record."""
+
+    workers: tuple[WorkerView, ...]
+    queues: tuple[QueueView, ...]
+    caps: tuple[CapView, ...]
+    freezes: tuple[FreezeView, ...]
 
 
 class Health(Struct, frozen=True):

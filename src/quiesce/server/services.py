@@ -6,10 +6,13 @@ import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+import anyio
+
 from ..agent import AnyAgent
 from ..cancellation import CancellationToken
 from ..sessions import SessionStore
 from .agents import AgentTable
+from .audit import Audit
 from .deps import DepsFactory, DepsSource
 from .history import History
 from .memory_use import MemoryUse
@@ -19,12 +22,16 @@ from .retention import Retention, check_receipts
 from .run_list import RunLists
 from .sessions import SessionRegistry
 from .settings import Settings
+from .standing_approvals import StandingApprovals
 from .starter import RunStarter
 from .undo import UndoTasks
 from .usage import UsageTotals
 
 if TYPE_CHECKING:
     from .fleet_service import FleetService
+
+# Seconds that a server which shuts down waits for the audit to be written.
+_CLOSE_WAIT: Final = 5.0
 
 
 class Services:
@@ -43,6 +50,7 @@ class Services:
     undos       the undos that are in progress
     shutdown    cancelled when the time for draining is almost over
     fleet       the runs of all replicas; None when this process runs its own
+    records     the audit and the standing approvals of each owner
     """
 
     def __init__(
@@ -83,7 +91,7 @@ class Services:
         self.starter: Final = RunStarter(self)
         self.undos: Final = UndoTasks(self.quotas, self.run_lists, self.shutdown)
         self.fleet: Final = fleet
-        self._store: Final = store
+        self.records: Final = OwnerRecords(store)
 
     async def open(self) -> None:
         """List the stored sessions of earlier servers. Raises a `StoreError`.
@@ -100,5 +108,20 @@ class Services:
         """Close the store."""
         if self.fleet is not None:
             await self.fleet.fleet.__aexit__()
+        await self.records.close()
+
+
+class OwnerRecords:
+    """What is kept for each owner beside its runs, in the store if there is one."""
+
+    def __init__(self, store: SessionStore | None) -> None:
+        self.audit: Final = Audit(store)
+        self.approvals: Final = StandingApprovals(store)
+        self._store: Final = store
+
+    async def close(self) -> None:
+        """Write what waits, for a bounded time, and close the store."""
+        with anyio.move_on_after(_CLOSE_WAIT):
+            await self.audit.close()
         if self._store is not None:
             await asyncio.wrap_future(self._store.close())

@@ -12,7 +12,7 @@ import msgspec
 
 from ..agent import AnyAgent
 from ..errors import InterruptError, SessionBusy
-from ..hooks import OnLateOutcome
+from ..hooks import BeforeApproval, OnLateOutcome
 from ..interrupts import Answers
 from ..messages import Text, UserMessage
 from ..run.handle import Run
@@ -161,12 +161,21 @@ class RunStarter:
             run,
             self._new_log(run),
             info,
-            on_end=self._services.retention.run_ended,
+            on_end=self._run_ended,
             on_change=self._services.run_lists.run_changed,
         )
         self._services.runs.add(live)
         self._services.run_lists.run_changed(live)
         return live
+
+    def _run_ended(self, run: LiveRun) -> None:
+        self._services.retention.run_ended(run)
+        cause, info = None if run.receipt is None else run.receipt.cause, run.info
+        if cause is not None and cause.source not in ("user", "remote"):  # a request was noted when it came
+            self._services.records.audit.note(
+                info.owner, "stop", run=run.id, session=info.session, agent=info.agent.name, who=str(cause.source),
+                detail=f"{cause.mode}: {cause.reason}" if cause.reason else str(cause.mode),
+            )  # fmt: skip
 
     def _new_log(self, run: Run) -> MemoryLog:
         conversation = run.conversation
@@ -178,7 +187,19 @@ class RunStarter:
         """A fork of the agent for one run, so that its ledger and `agent.cancel()` concern no other owner's run."""
         fork = agent.fork(at=0)
         fork.hook(OnLateOutcome)(self._on_late_outcome)
+        fork.hook(BeforeApproval)(self._before_approval)
         return fork
+
+    async def _before_approval(self, event: BeforeApproval) -> None:
+        """Approve a call that an approval given in advance covers."""
+        run = self._services.runs.find(event.run_id)
+        approval = None if run is None else await self._services.records.approvals.decide(run.info, event)
+        if run is not None and approval is not None:
+            info, who = run.info, f"approval {approval.id}"
+            self._services.records.audit.note(
+                info.owner, "approve", run=run.id, session=info.session, agent=info.agent.name, who=who,
+                detail=event.interrupt.tool_name,
+            )  # fmt: skip
 
     def _on_late_outcome(self, event: OnLateOutcome) -> None:
         run = self._services.runs.find(event.run_id)

@@ -10,7 +10,7 @@ from typing import Final
 
 from ..agent import AnyAgent
 from ..errors import SessionBusy, SessionNotFound, StoreDamaged
-from ..events import Event, MessageAdded, RunEnded, TextDelta
+from ..events import Event, InterruptAnswered, MessageAdded, RunEnded, TextDelta
 from ..interrupts import Interrupt
 from ..messages import Message, Outcome, UserMessage
 from ..phases import Phase
@@ -61,6 +61,7 @@ class StoredRun:
         is_last = session.values.get(WRITER, b"").decode() == record.run_id and session.holder is None
         self._last_messages: Final = session.messages if is_last else ()
         self._asked: Final = {each.id for each in session.interrupts} if is_last else set[str]()
+        self._answers: Final = tuple(event.record for event in events if isinstance(event, InterruptAnswered))
         text = "".join(event.text for event in events if isinstance(event, TextDelta))
         self._text_tail: Final = text[-TEXT_TAIL_LENGTH:]
         end = RunEnded(self.receipt.stop_reason, self.receipt)
@@ -92,6 +93,7 @@ class StoredRun:
             last_event=self.log.last,
             undoable=undoable_tools(self.conversation, self.id),
             task="" if self.receipt.task is None else self.receipt.task.id,
+            answers=self._answers,
         )
 
     @property

@@ -1,8 +1,9 @@
-"""`GET /usage`: the usage of each owner's runs by day and model, also of runs that are not in memory any more."""
+"""`GET /usage`: the usage of each owner by day, model and agent, also of runs that are not in memory any more."""
 
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, TypeAlias
 
@@ -12,14 +13,67 @@ from ..usage.figure import total
 from ..usage.ledger import LedgerEntry, TokenUsage, summarise
 from ..usage.prices import total_cost
 from .registry import ServedRun
-from .schemas import DayUsage, UsageReport, UsageView, usage_view
+from .schemas import DayUsage, SessionUsage, UsageReport, UsageView, usage_view
 
-DayAndModel: TypeAlias = tuple[str, str]
-UsageRows: TypeAlias = list[tuple[DayAndModel, UsageView]]
+UsageKey: TypeAlias = tuple[str, str, str]
+"""The day, the model and the agent."""
+UsageRows: TypeAlias = list[tuple[UsageKey, UsageView]]
 
 _FIGURES: Final = TokenUsage.__struct_fields__
 # Days that are kept apart for each owner. Older ones are added up, under the empty day.
 _MAX_DAYS: Final = 400
+# Sessions in a report, the last used.
+_MAX_SESSIONS: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class UsedRun:
+    """What a report needs of a run."""
+
+    created_at: float
+    agent: str
+    session: str | None
+    entries: tuple[LedgerEntry, ...]
+
+    @property
+    def day(self) -> str:
+        """The day (UTC) of its start."""
+        return datetime.fromtimestamp(self.created_at, UTC).date().isoformat()
+
+    def rows(self) -> UsageRows:
+        """Its usage by day, model and agent."""
+        by_model: dict[str, list[LedgerEntry]] = {}
+        for entry in self.entries:
+            by_model.setdefault(entry.model, []).append(entry)
+        return [
+            ((self.day, model, self.agent), usage_view(summarise(tuple(entries))))
+            for model, entries in by_model.items()
+        ]
+
+
+def used_run(run: ServedRun) -> UsedRun:
+    """What a report needs of a run of this server."""
+    return UsedRun(run.info.created_at, run.info.agent.name, run.info.session, run.entries)
+
+
+@dataclass(frozen=True, slots=True)
+class UsageFilter:
+    """What a report is about: some days (both included), an agent, a session. None is for all."""
+
+    since: str | None = None
+    until: str | None = None
+    agent: str | None = None
+    session: str | None = None
+
+    def takes(self, day: str, agent: str) -> bool:
+        """Whether the usage of an agent on a day counts. Of the sum of very old days only the agent is known."""
+        if self.agent is not None and agent != self.agent:
+            return False
+        return (self.since is None or day >= self.since) and (self.until is None or day <= self.until)
+
+    def takes_run(self, run: UsedRun) -> bool:
+        """Whether the usage of a run counts."""
+        return self.takes(run.day, run.agent) and self.session in (None, run.session)
 
 
 class UsageTotals:
@@ -31,7 +85,7 @@ class UsageTotals:
 
     def __init__(self, *, stored: bool) -> None:
         self._stored: Final = stored
-        self._totals: Final[dict[str, dict[DayAndModel, UsageView]]] = {}
+        self._totals: Final[dict[str, dict[UsageKey, UsageView]]] = {}
         self._reading: Final[set[str]] = set()
         self._read: Final[set[str]] = set()
         self._added_before: Final[dict[str, set[str]]] = {}
@@ -44,7 +98,7 @@ class UsageTotals:
             if is_saved and owner not in self._reading:
                 return
             self._added_before.setdefault(owner, set()).add(run.id)
-        self._add(owner, usage_rows(run.info.created_at, run.entries))
+        self._add(owner, used_run(run).rows())
 
     def is_read(self, owner: str) -> bool:
         """Whether the stored runs of an owner count."""
@@ -67,34 +121,46 @@ class UsageTotals:
         totals = self._totals.setdefault(owner, {})
         for key, usage in rows:
             add_up(totals, key, usage)
-        while len({day for day, _ in totals}) > _MAX_DAYS:
-            oldest = min(day for day, _ in totals if day)
+        while len({key[0] for key in totals}) > _MAX_DAYS:
+            oldest = min(key[0] for key in totals if key[0])
             for key in [key for key in totals if key[0] == oldest]:
-                add_up(totals, ("", key[1]), totals.pop(key))
+                add_up(totals, ("", *key[1:]), totals.pop(key))
 
-    def report(self, owner: str, runs: Iterable[ServedRun]) -> UsageReport:
-        """The usage of one owner, the latest day first."""
-        parts: dict[DayAndModel, list[UsageView]] = {key: [usage] for key, usage in self._totals.get(owner, {}).items()}
-        for run in runs:
-            for key, usage in usage_rows(run.info.created_at, run.entries):
+    def report(self, owner: str, runs: Iterable[UsedRun], wanted: UsageFilter | None = None) -> UsageReport:
+        """The usage of one owner, the latest day first. By session only that of `runs` is known."""
+        wanted = wanted or UsageFilter()
+        kept = self._totals.get(owner, {}) if wanted.session is None else {}
+        parts = {key: [usage] for key, usage in kept.items() if wanted.takes(key[0], key[2])}
+        sessions: dict[tuple[str, str], list[UsedRun]] = {}
+        for run in filter(wanted.takes_run, runs):
+            for key, usage in run.rows():
                 parts.setdefault(key, []).append(usage)
+            if run.session is not None:
+                sessions.setdefault((run.session, run.agent), []).append(run)
         rows = {key: _sum(tuple(usages)) for key, usages in parts.items()}
-        days = tuple(DayUsage(day, model, rows[day, model]) for day, model in sorted(rows, reverse=True))
-        return UsageReport(_sum(tuple(rows.values())), days)
+        days = tuple(
+            DayUsage(day, model, rows[day, model, agent], agent) for day, model, agent in sorted(rows, reverse=True)
+        )
+        return UsageReport(_sum(tuple(rows.values())), days, _by_session(sessions))
 
 
-def add_up(totals: dict[DayAndModel, UsageView], key: DayAndModel, usage: UsageView) -> None:
-    """Add usage to what a table of sums has for a day and a model."""
+def _by_session(sessions: Mapping[tuple[str, str], Sequence[UsedRun]]) -> tuple[SessionUsage, ...]:
+    found = [
+        SessionUsage(
+            session,
+            agent,
+            len(runs),
+            max(run.created_at for run in runs),
+            usage_view(summarise(tuple(entry for run in runs for entry in run.entries))),
+        )
+        for (session, agent), runs in sessions.items()
+    ]
+    return tuple(sorted(found, key=lambda each: each.last_used, reverse=True)[:_MAX_SESSIONS])
+
+
+def add_up(totals: dict[UsageKey, UsageView], key: UsageKey, usage: UsageView) -> None:
+    """Add usage to what a table of sums has for a day, a model and an agent."""
     totals[key] = usage if key not in totals else _sum((totals[key], usage))
-
-
-def usage_rows(started: float, entries: Sequence[LedgerEntry]) -> UsageRows:
-    """The usage of one run, by day and model."""
-    day = datetime.fromtimestamp(started, UTC).date().isoformat()
-    by_model: dict[str, list[LedgerEntry]] = {}
-    for entry in entries:
-        by_model.setdefault(entry.model, []).append(entry)
-    return [((day, model), usage_view(summarise(tuple(entries)))) for model, entries in by_model.items()]
 
 
 def _sum(parts: tuple[UsageView, ...]) -> UsageView:

@@ -48,6 +48,7 @@ from .attributes import (
     receipt_attributes,
     usage_attributes,
 )
+from .fleet_metrics import FleetMetrics
 from .metrics import Metrics
 
 _SCOPE: Final = "quiesce"
@@ -77,7 +78,9 @@ class Telemetry:
                 "Telemetry needs the OpenTelemetry API.", todo="pip install 'quiesce[otel]'."
             ) from None
         self.tracer: Final[Any] = self.trace.get_tracer(_SCOPE, __version__, tracer_provider)
-        self.metrics: Final = Metrics(metrics.get_meter(_SCOPE, __version__, meter_provider))
+        meter = metrics.get_meter(_SCOPE, __version__, meter_provider)
+        self.metrics: Final = Metrics(meter)
+        self.fleet: Final = FleetMetrics(meter)
         self._propagator: Final = tracecontext.TraceContextTextMapPropagator()
         self.capture_content: Final = capture_content
 

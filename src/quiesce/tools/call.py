@@ -131,7 +131,7 @@ class CallInProgress:
         except ToolError as error:
             self._finish(failed_result(self.call, str(error)))
             return
-        arguments = await self.questions.check_approval(tool, arguments, self._host.context)
+        arguments = await self.questions.check_approval(tool, arguments, self._host)
         await self._host.before_start(self.call)
         if self._work_token.wants(Mode.AFTER_TOOLS):  # the last check before anything happens
             return

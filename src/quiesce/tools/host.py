@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ..cancellation import CancellationToken
 from ..events import Event
+from ..interrupts import Interrupt
 from ..messages import ToolCall, ToolResult
 from ..receipt import LateOutcome
 from ..run_context import RunContext
@@ -72,6 +73,10 @@ class ToolHost(Protocol):
 
     async def before_tool(self, call: ToolCall, questions: CallQuestions) -> ToolResult | None:
         """Call the hooks. A result replaces the tool's run. A hook may raise `InterruptSignal`."""
+
+    async def approves(self, interrupt: Interrupt, definition: str) -> bool:
+        """Whether a hook approves a call that a person would be asked about; `definition` is that of the tool."""
+        ...
 
     @property
     def has_middleware(self) -> bool:

@@ -11,10 +11,10 @@ from msgspec.structs import replace
 from ..errors import ToolError
 from ..interrupts import APPROVAL, Approval, Interrupt, InterruptSignal, PendingCall
 from ..messages import ToolCall, ToolResult
-from ..run_context import RunContext
 from .approval import CHANGED, fingerprint, frozen_arguments, shown_arguments, wanted_approval
 
 if TYPE_CHECKING:
+    from .host import ToolHost
     from .tool import Tool
 
 
@@ -53,7 +53,7 @@ class CallQuestions:
             self.call = ToolCall(self.call.id, self.call.name, deepcopy(self._frozen))
         return self.call
 
-    async def check_approval(self, tool: Tool, arguments: dict[str, Any], context: RunContext[Any]) -> dict[str, Any]:
+    async def check_approval(self, tool: Tool, arguments: dict[str, Any], host: ToolHost) -> dict[str, Any]:
         """The arguments to call the tool with. Raises `InterruptSignal` if an approval is missing.
 
         An approval counts for the definition of the tool that the person was shown.
@@ -62,13 +62,17 @@ class CallQuestions:
         if not has_changed and (self._approved or not tool.requires_approval):
             return arguments
         frozen = frozen_arguments(tool, self.call.arguments, arguments)
-        wanted = await wanted_approval(tool, frozen, context)
+        wanted = await wanted_approval(tool, frozen, host.context)
         if has_changed:  # also when the new definition needs no approval: the person has approved something else
             wanted = Approval(None if wanted is None else wanted.preview, CHANGED)
         if wanted is None:
             return arguments
         self._approved, self._frozen, self._fingerprint = False, frozen, fingerprint(tool)
-        raise InterruptSignal(self._approval_interrupt(tool, wanted, frozen))
+        asked = self._approval_interrupt(tool, wanted, frozen)
+        if has_changed or not await host.approves(asked, fingerprint(tool)):
+            raise InterruptSignal(asked)
+        self._approved = True
+        return tool.validate(self.approved_call(tool).arguments)
 
     def _approval_interrupt(self, tool: Tool, wanted: Approval, frozen: dict[str, Any]) -> Interrupt:
         asked = self._interrupt(APPROVAL, APPROVAL, wanted.reason, tool.approval_expires_in)

@@ -12,7 +12,7 @@ from ... import events
 from ...conversation.answer import parse_arguments
 from ..wire.failures import Failures
 from ..wire.json_values import as_dict, as_list
-from ..wire.sse import EventStreamDecoder, decoded
+from ..wire.sse import UNREADABLE, EventStreamDecoder, readable
 
 
 class _OutputDetails(Struct, gc=False):
@@ -107,14 +107,16 @@ class MessagesDecoder(EventStreamDecoder):
 
     def take(self, name: bytes, data: bytes, into: list[events.Delta]) -> None:
         """One event."""
-        del name  # the type is in the data as well
-        event = decoded(_decode, "Anthropic", data)
+        try:
+            event = _decode(data)
+        except UNREADABLE as error:
+            return self.take(name, readable("Anthropic", data, error), into)
         if event.type == "content_block_delta":
             if event.index in self._parts.open or (event.delta is not None and event.delta.type == "citations_delta"):
                 self._parts.add(event.index, as_dict(as_dict(msgspec.json.decode(data)).get("delta")))
             else:
                 self._take_piece(event.index, event.delta, into)
-            return
+            return None
         match event.type:
             case "message_start":
                 self._take_start(event.message or _Message(), into)
@@ -132,6 +134,7 @@ class MessagesDecoder(EventStreamDecoder):
                 raise self._failures.of_error_object(event.error)
             case _:  # ping, and what is yet to come
                 pass
+        return None
 
     def take_whole(self, whole: dict[str, Any], into: list[events.Delta]) -> None:
         """A whole message."""

@@ -11,7 +11,7 @@ from msgspec import Struct
 from ... import events
 from ...conversation.answer import parse_arguments
 from ..wire.failures import Failures, read_error
-from ..wire.sse import decoded, unreadable_event
+from ..wire.sse import UNREADABLE, readable, unreadable_event
 
 
 class _ToolUse(Struct, gc=False, rename="camel"):
@@ -97,19 +97,21 @@ class ConverseDecoder:
                 return into
             except Exception as error:  # what the parser raises for garbage has no common root
                 raise unreadable_event("Bedrock", data, error) from None
-            self._take(message, into)
+            self._take(message.headers, message.payload, into)
 
     def finish(self) -> list[events.Delta]:
         """Nothing: a message is whole or it is not there."""
         return []
 
-    def _take(self, message: Any, into: list[events.Delta]) -> None:
-        headers = message.headers
+    def _take(self, headers: dict[str, Any], payload: bytes, into: list[events.Delta]) -> None:
         kind = headers.get(":exception-type") or headers.get(":error-code")
         if headers.get(":message-type") in ("exception", "error") or kind:
-            words = read_error(_loose(message.payload))[1]
+            words = read_error(_loose(payload))[1]
             raise self._failures.reported(str(kind or ""), str(headers.get(":error-message") or words))
-        event = decoded(_decode, "Bedrock", message.payload)
+        try:
+            event = _decode(payload)
+        except UNREADABLE as error:
+            return self._take(headers, readable("Bedrock", payload, error), into)
         match headers.get(":event-type"):
             case "contentBlockDelta" if event.delta is not None and not self.ended:
                 self._take_piece(event.content_block_index or 0, event.delta, into)
@@ -130,6 +132,7 @@ class ConverseDecoder:
                 into.append(_usage_delta(event.usage, server_tools=self._server_tools))
             case _:
                 pass
+        return None
 
     def _begin(self, index: int, start: _Start, into: list[events.Delta]) -> None:
         use = start.tool_use
@@ -183,7 +186,7 @@ class ConverseDecoder:
 def _loose(payload: bytes) -> Any:
     try:
         return msgspec.json.decode(payload)
-    except (msgspec.MsgspecError, UnicodeError):
+    except UNREADABLE:
         return payload.decode("utf-8", "replace")
 
 

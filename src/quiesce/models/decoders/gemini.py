@@ -11,7 +11,7 @@ from msgspec import Struct
 from ...events import AnswerEnd, AnswerStop, Delta, ProviderPartDelta, ReasoningDelta, TextDelta, UsageDelta
 from ..wire.failures import Failures
 from ..wire.json_values import as_dict
-from ..wire.sse import EventStreamDecoder, decoded
+from ..wire.sse import UNREADABLE, EventStreamDecoder, readable
 from .whole_calls import WholeCalls
 
 
@@ -97,8 +97,10 @@ class GeminiDecoder(EventStreamDecoder):
 
     def take(self, name: bytes, data: bytes, into: list[Delta]) -> None:
         """One chunk."""
-        del name
-        chunk = decoded(_decode, "Gemini", data)
+        try:
+            chunk = _decode(data)
+        except UNREADABLE as error:
+            return self.take(name, readable("Gemini", data, error), into)
         if chunk.error is not None:
             raise self._failures.of_error_object(chunk.error)
         self._start(chunk.response_id, chunk.model_version, into)
@@ -119,6 +121,7 @@ class GeminiDecoder(EventStreamDecoder):
         if end is not None:
             self.ended = True
             into.append(end)
+        return None
 
     def take_whole(self, whole: dict[str, Any], into: list[Delta]) -> None:
         """A chunk, or the one that is all."""

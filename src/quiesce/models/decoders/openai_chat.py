@@ -22,7 +22,7 @@ from ...events import (
 )
 from ..wire.failures import Failures
 from ..wire.json_values import as_dict, as_list
-from ..wire.sse import EventStreamDecoder, unreadable_event
+from ..wire.sse import UNREADABLE, EventStreamDecoder, readable
 
 
 class _Function(Struct, gc=False):
@@ -173,8 +173,8 @@ class ChatDecoder(EventStreamDecoder):
         """One chunk. What every chunk passes through is in this one function."""
         try:
             chunk = _decode(data)
-        except (msgspec.MsgspecError, UnicodeError) as error:
-            return self._take_no_chunk(data, error, into)
+        except UNREADABLE as error:
+            return self._take_no_chunk(name, data, error, into)
         if chunk.error is not None or name == b"error":
             raise self._failures.of_error_object(chunk.error, request_id=_head(data).id)
         if not self._started:
@@ -201,12 +201,13 @@ class ChatDecoder(EventStreamDecoder):
             self._take_usage(chunk, into)
         return None
 
-    def _take_no_chunk(self, data: bytes, error: Exception, into: list[Delta]) -> None:
+    def _take_no_chunk(self, name: bytes, data: bytes, error: Exception, into: list[Delta]) -> None:
         if data != b"[DONE]":
-            raise unreadable_event(self._failures.label, data, error) from None
+            return self.take(name, readable(self._failures.label, data, error), into)
         if self._started and not self.ended:  # some servers give no reason
             self._end("stop", into)
         self.done = True
+        return None
 
     def take_whole(self, whole: dict[str, Any], into: list[Delta]) -> None:
         """A `chat.completion`: its message is as a delta that says all at once."""

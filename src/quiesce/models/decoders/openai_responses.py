@@ -8,9 +8,10 @@ import msgspec
 from msgspec import Struct, structs
 
 from ... import events
+from ..wire.counts import with_whole_counts
 from ..wire.failures import Failures
 from ..wire.json_values import as_dict, as_list
-from ..wire.sse import EventStreamDecoder, unreadable_event
+from ..wire.sse import UNREADABLE, EventStreamDecoder, unreadable_event
 
 
 class _TokenDetails(Struct, gc=False):
@@ -64,7 +65,6 @@ _SERVER_TOOLS: Final = frozenset(
     ["web_search_call", "file_search_call", "code_interpreter_call", "mcp_call", "image_generation_call"]
 )
 _TYPED: Final = frozenset({"function_call", "reasoning", "message"})
-_PROVIDER: Final = "openai-responses"
 _REASONING_EVENTS: Final = frozenset({"response.reasoning_summary_text.delta", "response.reasoning_text.delta"})
 
 
@@ -78,10 +78,14 @@ class _Call:
 
 
 class ResponsesDecoder(EventStreamDecoder):
-    """Decodes the events of one answer. What comes twice, or for something that is not open, changes nothing."""
+    """Decodes the events of one answer. What comes twice, or for something that is not open, changes nothing.
 
-    def __init__(self, failures: Failures) -> None:
+    `provider` is for what is sent back only to it.
+    """
+
+    def __init__(self, failures: Failures, *, provider: str = "openai-responses") -> None:
         super().__init__(failures)
+        self._provider: Final = provider
         self._calls: Final[dict[int, _Call]] = {}
         self._done: Final[set[object]] = set()
         self._refused = False
@@ -89,15 +93,12 @@ class ResponsesDecoder(EventStreamDecoder):
 
     def take(self, name: bytes, data: bytes, into: list[events.Delta]) -> None:
         """One event."""
-        del name  # the type is in the data as well
         if data == b"[DONE]":
             return None
         try:
             event = _decode(data)
-        except msgspec.ValidationError:
-            return self._take_unusual(data, into)
-        except (msgspec.MsgspecError, UnicodeError) as error:
-            raise unreadable_event("OpenAI", data, error) from None
+        except UNREADABLE as error:
+            return self._take_unusual(name, data, error, into)
         if self.ended:
             return None
         if event.type in _TEXT_EVENTS:
@@ -126,16 +127,20 @@ class ResponsesDecoder(EventStreamDecoder):
     def _replay(self, event: dict[str, Any], into: list[events.Delta]) -> None:
         self.take(b"", msgspec.json.encode(event), into)
 
-    def _take_unusual(self, data: bytes, into: list[events.Delta]) -> None:
+    def _take_unusual(self, name: bytes, data: bytes, error: Exception, into: list[events.Delta]) -> None:
         """An event whose fields have other types than those that are read here: kept, if it is a whole item."""
+        repaired = with_whole_counts(data, self._failures.label)
+        if repaired is not None:
+            return self.take(name, repaired, into)
         try:
-            kind: Any = msgspec.json.decode(data)
-        except (msgspec.MsgspecError, UnicodeError) as error:
-            raise unreadable_event("OpenAI", data, error) from None
-        if not isinstance(as_dict(kind).get("type"), str):
-            raise unreadable_event("OpenAI", data, ValueError("no type"))
-        if not self.ended and as_dict(kind)["type"] == "response.output_item.done":
-            self._take_part(as_dict(kind), into)
+            found = as_dict(msgspec.json.decode(data))
+        except UNREADABLE:
+            raise unreadable_event(self._failures.label, data, error) from None
+        if not isinstance(found.get("type"), str):
+            raise unreadable_event(self._failures.label, data, ValueError("no type"))
+        if not self.ended and found["type"] == "response.output_item.done":
+            self._take_part(found, into)
+        return None
 
     def _take_part(self, event: dict[str, Any], into: list[events.Delta]) -> None:
         """A whole item that has no type here: a search, a shell call, an image."""
@@ -143,7 +148,7 @@ class ResponsesDecoder(EventStreamDecoder):
         if isinstance(item.get("type"), str) and index not in self._done:
             self._done.add(index)
             self._server_tools = self._server_tools or item["type"] in _SERVER_TOOLS
-            into.append(events.ProviderPartDelta(_PROVIDER, item["type"], item))
+            into.append(events.ProviderPartDelta(self._provider, item["type"], item))
 
     def _take_other(self, event: _Event, data: bytes, into: list[events.Delta]) -> None:
         match event.type:
@@ -187,7 +192,7 @@ class ResponsesDecoder(EventStreamDecoder):
             into.append(events.ToolCallEnd(call.id))
         elif item.type == "reasoning" and item.encrypted_content and index not in self._done:
             self._done.add(index)
-            into.append(events.ReasoningDelta("", item.encrypted_content, {"provider": _PROVIDER, "id": item.id}))
+            into.append(events.ReasoningDelta("", item.encrypted_content, {"provider": self._provider, "id": item.id}))
 
     def _message_done(self, index: int | None, event: dict[str, Any], into: list[events.Delta]) -> None:
         """What a message has besides its words: its phase, citations, and the logprobs that were asked for."""
@@ -197,7 +202,7 @@ class ResponsesDecoder(EventStreamDecoder):
             found |= {name: part[name] for name in ("annotations", "logprobs") if part.get(name)}
         if found and index not in self._done:
             self._done.add(index)
-            into.append(events.ProviderPartDelta(_PROVIDER, "message", found))
+            into.append(events.ProviderPartDelta(self._provider, "message", found))
 
     def _end(self, response: _Response, into: list[events.Delta]) -> None:
         usage = response.usage

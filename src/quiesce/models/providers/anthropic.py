@@ -8,20 +8,34 @@ from typing import Any, ClassVar, Final, Unpack
 
 import httpx2
 
-from ...messages import AssistantContent, Document, Image, ProviderPart, Reasoning, ToolCall, ToolResult
+from ...messages import (
+    AssistantContent,
+    AssistantMessage,
+    Document,
+    Image,
+    Message,
+    ProviderPart,
+    Reasoning,
+    ToolCall,
+    ToolResult,
+)
 from ..base import CachePolicy, ModelRequest, switches_thinking_on
 from ..decoders.anthropic_messages import SERVER_CALLS, MessagesDecoder
+from ..server_tools import ServerTool
 from ..wire import convert, schemas
+from ..wire.common_settings import claude_effort, one_of
 from ..wire.encoding import MessageEncoder, encode
 from ..wire.failures import no_key
 from ..wire.http import PlainModel, WireOptions, headers_in, headers_of
 from ..wire.json_values import as_dict
 from ..wire.message_format import Block, MessageFormat
+from ..wire.server_tools import for_anthropic
 
 # The version of the API that is spoken here. A test compares it with that of the vendor's SDK.
 API_VERSION: Final = "2026-10-21"
 # The API wants a limit on every answer. This is one that all current models accept.
 DEFAULT_MAX_TOKENS: Final = 8192
+_TIERS: Final = {"auto": "auto", "default": "standard_only", "standard_only": "standard_only"}
 # What the counter takes of a request.
 _COUNTED: Final = frozenset({"model", "messages", "system", "tools", "tool_choice", "thinking", "output_config"})
 
@@ -78,15 +92,27 @@ class Anthropic(PlainModel):
         """Whether a request may end in the beginning of the answer: up to Claude 4.5, and without thinking."""
         return not switches_thinking_on(self.extra_body) and convert.takes_prefill(self.model)
 
+    def _sent(self, messages: tuple[Message, ...], *, encoded: bool, open_end: bool) -> list[Any]:
+        """The messages. An answer that the API has paused is their end, and goes back unchanged."""
+        last = messages[-1]
+        if not isinstance(last, AssistantMessage) or last.cut:
+            return self._messages.items(messages, encoded=encoded, open_end=open_end)
+        return [*self._messages.items(messages[:-1], encoded=encoded), _PAUSED.message(last)]
+
+    def server_tools(self, tools: Iterable[ServerTool]) -> dict[str, Any]:
+        """What a request carries for these. Raises `ConfigurationError` for those that there are none of."""
+        return for_anthropic(tools)
+
     def body(self, request: ModelRequest, *, encoded: bool = False) -> dict[str, Any]:
         """The request as the API wants it."""
         settings, limit = convert.settings_of(request)
-        cache = self._cache if request.cache is None else _cache_mark(request.cache)
+        wanted_cache: CachePolicy | None = settings.pop("cache", request.cache)
+        cache = self._cache if wanted_cache is None else _cache_mark(wanted_cache)
         body: dict[str, Any] = {
             "model": self.model,
             "stream": True,
             "max_tokens": limit or self._max_tokens,
-            "messages": self._messages.items(request.messages, encoded=encoded, open_end=cache is not None),
+            "messages": self._sent(request.messages, encoded=encoded, open_end=cache is not None),
         }
         instructions, wanted = request.instructions, request.output_schema
         if wanted is not None:
@@ -108,7 +134,10 @@ class Anthropic(PlainModel):
             body["tool_choice"] = {"type": kinds[choice]} if choice in kinds else {"type": "tool", "name": choice}
         if cache is not None:
             _mark(body, cache)
-        whole = convert.merged(body, settings, self.extra_body)
+        tier = one_of(settings, "service_tier", "Anthropic", _TIERS)
+        asked = claude_effort(settings, self.model, "Anthropic") | ({"service_tier": tier} if tier else {})
+        server_tools = self.server_tools(request.server_tools)
+        whole = convert.merged(body, server_tools, asked, settings, self.extra_body)
         budget = as_dict(whole.get("thinking")).get("budget_tokens")
         if isinstance(budget, int) and budget >= whole["max_tokens"]:  # the limit is meant for the answer
             whole["max_tokens"] += budget
@@ -156,13 +185,16 @@ class _AnthropicFormat(MessageFormat):
             return {"type": "redacted_thinking", "data": part.signature}
         return {"type": "thinking", "thinking": part.text, "signature": part.signature}
 
+    def __init__(self, *, paused: bool = False) -> None:
+        self._paused: Final = paused
+
     def assistant_blocks(self, content: Iterable[AssistantContent]) -> list[Block]:
         """The blocks, without a server tool that has no result: it is refused before a prompt.
 
         Beside calls of the agent's own tools it stays: its result comes in the answer to theirs.
         """
         blocks = super().assistant_blocks(content)
-        if any(block["type"] == "tool_use" for block in blocks):
+        if self._paused or any(block["type"] == "tool_use" for block in blocks):
             return blocks
         answered = {block.get("tool_use_id") for block in blocks}
         return [block for block in blocks if block["type"] not in SERVER_CALLS or block.get("id") in answered]
@@ -187,3 +219,4 @@ def _source(part: Image | Document) -> dict[str, Any]:
 
 
 _FORMAT: Final = _AnthropicFormat()
+_PAUSED: Final = _AnthropicFormat(paused=True)

@@ -27,14 +27,17 @@ from ...messages import (
     ToolResult,
     UserContent,
 )
-from ..base import ModelRequest, switches_thinking_on
+from ..base import CachePolicy, ModelRequest, switches_thinking_on
 from ..decoders.bedrock_converse import ConverseDecoder
+from ..server_tools import ServerTool
 from ..wire import convert, schemas
+from ..wire.common_settings import bedrock_effort, one_of
 from ..wire.encoding import MessageEncoder, encode
 from ..wire.extra import extra
 from ..wire.http import PlainModel, WireOptions
 from ..wire.json_values import as_dict
 from ..wire.message_format import Block, MessageFormat
+from ..wire.server_tools import for_bedrock
 from .compatible import vocabulary_of
 
 _INFERENCE: Final = {"temperature": "temperature", "top_p": "topP", "stop_sequences": "stopSequences"}
@@ -150,14 +153,21 @@ class Bedrock(PlainModel):
         auth.SigV4Auth(keys, "bedrock", self._region).add_auth(request)
         return dict(request.headers.items())
 
+    def server_tools(self, tools: Iterable[ServerTool]) -> dict[str, Any]:
+        """What a request carries for these. Raises `ConfigurationError` for those that there are none of."""
+        return for_bedrock(tools, self.model)
+
     def body(self, request: ModelRequest, *, encoded: bool = False) -> dict[str, Any]:
         """The request as the API wants it."""
-        cache = self._cache if request.cache is None else bool(request.cache)
         settings, limit = convert.settings_of(request)
+        wanted_cache: CachePolicy | None = settings.pop("cache", request.cache)
+        cache: CachePolicy = self._cache if wanted_cache is None else wanted_cache
         inference = convert.renamed(settings, _INFERENCE)
         if limit is not None:
             inference["maxTokens"] = limit
-        body: dict[str, Any] = {"messages": self._messages.items(request.messages, encoded=encoded, open_end=cache)}
+        body: dict[str, Any] = {
+            "messages": self._messages.items(request.messages, encoded=encoded, open_end=bool(cache))
+        }
         if inference:
             body["inferenceConfig"] = inference
         made = schemas.for_output(request.output_schema or {}, schemas.ANTHROPIC)
@@ -182,8 +192,11 @@ class Bedrock(PlainModel):
         if cache:
             for blocks in (tools, body.get("system"), body["messages"][-1]["content"]):
                 if blocks:
-                    blocks.append({"cachePoint": {"type": "default"}})
-        return _with_room(convert.merged(body, settings, self.extra_body))
+                    blocks.append({"cachePoint": {"type": "default"} | ({} if cache is True else {"ttl": cache})})
+        tier = one_of(settings, "service_tier", "Bedrock", ("default", "flex", "priority", "reserved"))
+        asked = bedrock_effort(settings, self.model) | ({"serviceTier": {"type": tier}} if tier else {})
+        server_tools = self.server_tools(request.server_tools)
+        return _with_room(convert.merged(body, server_tools, asked, settings, self.extra_body))
 
 
 def _with_room(body: dict[str, Any]) -> dict[str, Any]:

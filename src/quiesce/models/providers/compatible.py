@@ -25,6 +25,8 @@ class Server(Struct, frozen=True):
     reasoning_field  the field in which reasoning is taken back during a tool loop, if it is
     prefill          what a request carries that ends in the beginning of its answer; None when it may not end so
     documents        how it takes documents: as a file, as a file or by address, or as a "document_url"
+    effort           where it takes how long to think: a field, or one inside "reasoning"; None when it does not
+    tiers            whether it has service tiers
     after_hang_up    tokens that it still writes after a hang-up, because it notices only with the next one
     """
 
@@ -41,6 +43,8 @@ class Server(Struct, frozen=True):
     reasoning_field: str | None = None
     prefill: Mapping[str, Any] | None = None
     documents: Literal["file", "file or url", "document_url"] = "file"
+    effort: Literal["reasoning_effort", "reasoning"] | None = "reasoning_effort"
+    tiers: bool = True
     after_hang_up: float = 0.0
 
 
@@ -72,6 +76,7 @@ SERVERS: Final[Mapping[str, Server]] = {
         body={"usage": {"include": True}},
         stop_policy="lookup",
         documents="file or url",
+        effort="reasoning",
     ),
     "deepseek": Server(
         "DeepSeek",
@@ -80,6 +85,7 @@ SERVERS: Final[Mapping[str, Server]] = {
         body=_USAGE_AT_END,
         tokenizer="deepseek",
         structured="json_object",
+        tiers=False,
         reasoning_field="reasoning_content",
     ),
     "mistral": Server(
@@ -89,6 +95,7 @@ SERVERS: Final[Mapping[str, Server]] = {
         tokenizer="mistral",
         short_ids=True,
         documents="document_url",
+        tiers=False,
     ),
     "groq": Server(
         "Groq",
@@ -114,12 +121,16 @@ SERVERS: Final[Mapping[str, Server]] = {
         body=_USAGE_AT_END,
         max_tokens="max_completion_tokens",
     ),
-    "perplexity": Server("Perplexity", "https://api.perplexity.ai", "PERPLEXITY_API_KEY", "PERPLEXITY_BASE_URL"),
+    "perplexity": Server(
+        "Perplexity", "https://api.perplexity.ai", "PERPLEXITY_API_KEY", "PERPLEXITY_BASE_URL", tiers=False
+    ),
     "huggingface": Server("Hugging Face", "https://router.huggingface.co/v1", "HF_TOKEN", body=_USAGE_AT_END),
     "github": Server("GitHub Models", "https://models.github.ai/inference", "GITHUB_TOKEN", body=_USAGE_AT_END),
     # Its address holds the account: https://<account>.snowflakecomputing.com/api/v2/cortex/v1
     "snowflake": Server("Snowflake Cortex", None, "SNOWFLAKE_PAT", "SNOWFLAKE_BASE_URL"),
-    "lmstudio": Server("LM Studio", "http://localhost:1234/v1", None, "LMSTUDIO_BASE_URL", body=_USAGE_AT_END),
+    "lmstudio": Server(
+        "LM Studio", "http://localhost:1234/v1", None, "LMSTUDIO_BASE_URL", body=_USAGE_AT_END, tiers=False
+    ),
     "litellm": Server(
         "LiteLLM proxy", "http://localhost:4000", "LITELLM_API_KEY", "LITELLM_BASE_URL", body=_USAGE_AT_END
     ),
@@ -129,6 +140,7 @@ SERVERS: Final[Mapping[str, Server]] = {
         None,
         "VLLM_BASE_URL",
         body=_USAGE_ALWAYS,
+        tiers=False,
         prefill={"continue_final_message": True, "add_generation_prompt": False},
     ),
     "llamacpp": Server(
@@ -141,8 +153,12 @@ SERVERS: Final[Mapping[str, Server]] = {
         body={**_USAGE_AT_END, "timings_per_token": True, "return_progress": True},
         # The token that it is at when the connection closes, and often the one after that.
         after_hang_up=1.5,
+        effort=None,
+        tiers=False,
     ),
-    "ollama-chat": Server("Ollama", "http://localhost:11434/v1", None, "OLLAMA_BASE_URL", body=_USAGE_AT_END),
+    "ollama-chat": Server(
+        "Ollama", "http://localhost:11434/v1", None, "OLLAMA_BASE_URL", body=_USAGE_AT_END, tiers=False
+    ),
 }
 
 # The first letters of model names that tell the vocabulary, on any server.

@@ -15,7 +15,9 @@ import msgspec
 from ...messages import AssistantContent, Document, Image, ProviderPart, Reasoning, Text, ToolCall, ToolResult
 from ..base import ModelRequest
 from ..decoders.gemini import GeminiDecoder
+from ..server_tools import ServerTool
 from ..wire import schemas
+from ..wire.common_settings import cached_anyway, gemini_effort, one_of
 from ..wire.convert import (
     SEE_ATTACHMENT,
     base64_of,
@@ -31,6 +33,7 @@ from ..wire.failures import no_key
 from ..wire.http import PlainModel, WireOptions
 from ..wire.json_values import as_dict
 from ..wire.message_format import Block, MessageFormat
+from ..wire.server_tools import for_gemini
 from .compatible import vocabulary_of
 
 _ADDRESS: Final = "https://generativelanguage.googleapis.com/v1beta"
@@ -42,6 +45,7 @@ _GENERATION: Final = {
     "seed": "seed",
     "stop_sequences": "stopSequences",
 }
+_TIERS: Final = {"default": "standard", "standard": "standard", "flex": "flex", "priority": "priority"}
 # What Google documents for calls that another model made, in place of the signature that its own calls carry.
 _NO_SIGNATURE: Final = "skip_thought_signature_validator"
 
@@ -107,6 +111,10 @@ class Gemini(PlainModel):
     def _decoder(self, request: ModelRequest) -> GeminiDecoder:
         return GeminiDecoder(self._failures, first_call=len(self._messages.called(request.messages)) + 1)
 
+    def server_tools(self, tools: Iterable[ServerTool]) -> dict[str, Any]:
+        """What a request carries for these. Raises `ConfigurationError` for those that there are none of."""
+        return for_gemini(tools)
+
     def body(self, request: ModelRequest, *, encoded: bool = False) -> dict[str, Any]:
         """The request as the API wants it."""
         settings, limit = settings_of(request)
@@ -131,7 +139,10 @@ class Gemini(PlainModel):
             body["toolConfig"] = {"functionCallingConfig": {"mode": mode, **named}}
         if generation:
             body["generationConfig"] = generation
-        whole = merged(body, settings, self.extra_body)
+        tier = one_of(settings, "service_tier", "Gemini", _TIERS)
+        asked = gemini_effort(settings, self.model) | ({"serviceTier": tier} if tier else {})
+        cached_anyway(settings, "Gemini")
+        whole = merged(body, self.server_tools(request.server_tools), asked, settings, self.extra_body)
         one_answer(as_dict(whole.get("generationConfig")).get("candidateCount"), "Gemini")
         return whole
 

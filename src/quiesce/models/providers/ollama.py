@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar, Final, Unpack
 
 import httpx2
@@ -14,12 +14,15 @@ from ...events import AnswerEnd, AnswerStop, Delta, ReasoningDelta, TextDelta, U
 from ...messages import AssistantMessage, Document, Image, Message, Text, ToolMessage, UserContent, UserMessage
 from ..base import ModelRequest
 from ..decoders.whole_calls import WholeCalls
+from ..server_tools import ServerTool
 from ..wire import convert
 from ..wire.attachments import sendable
+from ..wire.common_settings import cached_anyway, one_of
 from ..wire.encoding import MessageEncoder, encode
 from ..wire.failures import Failures
 from ..wire.http import PlainModel, WireOptions
-from ..wire.sse import LineDecoder, decoded
+from ..wire.server_tools import for_chat
+from ..wire.sse import UNREADABLE, LineDecoder, readable
 from .compatible import vocabulary_of
 
 # Settings that other providers have at the top, under their names here.
@@ -58,6 +61,10 @@ class Ollama(PlainModel):
     def _decoder(self, request: ModelRequest) -> OllamaDecoder:
         return OllamaDecoder(self._failures, first_call=len(self._messages.called(request.messages)) + 1)
 
+    def server_tools(self, tools: Iterable[ServerTool]) -> dict[str, Any]:
+        """Nothing. Raises `ConfigurationError` for any tool: there are none."""
+        return for_chat(tools, "ollama", "Ollama")
+
     def body(self, request: ModelRequest, *, encoded: bool = False) -> dict[str, Any]:
         """The request as the server wants it."""
         messages = self._messages.items(request.messages, encoded=encoded)
@@ -74,6 +81,12 @@ class Ollama(PlainModel):
         if request.output_schema is not None:
             body["format"] = request.output_schema
         settings, limit = convert.settings_of(request)
+        effort = one_of(settings, "effort", "Ollama", ("none", "low", "medium", "high"))
+        if effort is not None:  # only some models have levels
+            body["think"] = effort != "none" and (effort if "gpt-oss" in self.model else True)
+        one_of(settings, "service_tier", "Ollama", ())
+        cached_anyway(settings, "Ollama")
+        self.server_tools(request.server_tools)
         options = convert.renamed(settings, _OPTIONS)
         if limit is not None:
             options["num_predict"] = limit
@@ -169,11 +182,14 @@ class OllamaDecoder(LineDecoder):
 
     def take(self, line: bytes, into: list[Delta]) -> None:
         """One line."""
-        found = decoded(_decode, "Ollama", line)
+        try:
+            found = _decode(line)
+        except UNREADABLE as error:
+            return self.take(readable("Ollama", line, error), into)
         if found.error is not None:
             raise self._failures.reported("", str(found.error))
         if self.ended:
-            return
+            return None
         self._start(None, found.model, into)
         message = found.message
         if message is not None:
@@ -186,6 +202,7 @@ class OllamaDecoder(LineDecoder):
                 self._calls.take(call.id, function.name, function.arguments, into)
         if found.done:
             self._end(found, into)
+        return None
 
     def _end(self, found: _Line, into: list[Delta]) -> None:
         self.ended = self.done = True

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import os
 import urllib.parse
-from collections.abc import Iterator, Mapping
-from typing import Any, Final, Unpack
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final, Unpack, get_args
 
 import httpx2
 
 from ... import messages
 from ...errors import ConfigurationError, ModelNotFound, UnknownModel
 from ...events import UsageDelta
-from ..base import ModelRequest
+from ..base import Effort, ModelRequest
 from ..decoders.openai_chat import ChatDecoder, usage_of_generation
+from ..server_tools import ServerTool
 from ..wire import convert, schemas
 from ..wire.attachments import sendable
+from ..wire.common_settings import one_of, openai_cache
 from ..wire.encoding import MessageEncoder, encode
 from ..wire.failures import no_key
 from ..wire.http import PlainModel, WireOptions, headers_in, headers_of
+from ..wire.server_tools import for_chat
 from .compatible import SERVERS, Server, vocabulary_of
 
 
@@ -72,6 +75,10 @@ class OpenAIChat(PlainModel):
         except ModelNotFound:  # it takes a moment until the record is there
             return None
 
+    def server_tools(self, tools: Iterable[ServerTool]) -> dict[str, Any]:
+        """What a request carries for these. Raises `ConfigurationError` for those that there are none of."""
+        return for_chat(tools, self.provider, self.server.label)
+
     def body(self, request: ModelRequest, *, encoded: bool = False) -> dict[str, Any]:
         """The request as this server wants it."""
         sent = self._messages(request, encoded=encoded)
@@ -87,12 +94,25 @@ class OpenAIChat(PlainModel):
         if self.server.prefill and request.messages and isinstance(request.messages[-1], messages.AssistantMessage):
             body |= self.server.prefill
         settings, limit = convert.settings_of(request)
+        body |= self._asked(settings)
         body |= convert.renamed(settings, {"stop_sequences": "stop"})
         if limit is not None:
             body[self.server.max_tokens] = limit
-        whole = convert.merged(self.server.body, body, settings, self.extra_body)
+        server_tools = self.server_tools(request.server_tools)
+        whole = convert.merged(self.server.body, body, server_tools, settings, self.extra_body)
         convert.one_answer(whole.get("n"), self.server.label)
         return whole
+
+    def _asked(self, settings: dict[str, Any]) -> dict[str, Any]:
+        """The settings that all providers have, in this server's words."""
+        server = self.server
+        asked = openai_cache(settings, self.model if server is SERVERS["openai"] else "", server.label)
+        if not server.tiers:
+            one_of(settings, "service_tier", server.label, ())
+        effort = one_of(settings, "effort", server.label, get_args(Effort) if server.effort else ())
+        if effort is not None:
+            asked |= {"reasoning": {"effort": effort}} if server.effort == "reasoning" else {"reasoning_effort": effort}
+        return asked
 
     def _response_format(self, schema: dict[str, Any]) -> dict[str, Any]:
         if self.server.structured == "json_object":

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, ClassVar, Final, Unpack
+from collections.abc import Iterable, Iterator
+from typing import Any, Final, Literal, Unpack, get_args
 
 import httpx2
 
 from ... import messages
 from ...events import UsageDelta
-from ..base import ModelRequest
+from ..base import Effort, ModelRequest
 from ..decoders.openai_responses import ResponsesDecoder, usage_of
+from ..server_tools import ServerTool
 from ..wire import convert, schemas
+from ..wire.common_settings import one_of, openai_cache
 from ..wire.encoding import MessageEncoder, encode
 from ..wire.http import PlainModel, WireOptions
 from ..wire.json_values import as_dict
+from ..wire.server_tools import for_responses
 from .compatible import SERVERS, vocabulary_of
 from .openai_chat import address_of, key_for, openai_headers
 
@@ -38,35 +41,39 @@ _NOT_RUN: Final = "Not run: this program has no such tool."
 class OpenAIResponses(PlainModel):
     """A model behind OpenAI's Responses API.
 
+    server      whose Responses API it is: "openai" or "xai"
     background  let the provider work in the background: it keeps the answer for a while, goes on when a connection
                 breaks, and has a request to cancel it, which a stop sends
 
     Otherwise nothing is stored at the provider: the conversation is sent each time, with the reasoning in its encrypted
-    form. The rest as for `WireModel`; the key is taken from OPENAI_API_KEY. Raises `AuthenticationFailed`.
+    form. The rest as for `WireModel`; the key is taken from OPENAI_API_KEY or XAI_API_KEY. Raises
+    `AuthenticationFailed`.
     """
-
-    provider = "openai-responses"
-    label: ClassVar[str] = "OpenAI"
-    decoder = ResponsesDecoder
 
     def __init__(
         self,
         model: str,
         *,
+        server: Literal["openai", "xai"] = "openai",
         api_key: str | None = None,
         base_url: str | None = None,
         background: bool = False,
         **options: Unpack[WireOptions],
     ) -> None:
-        server = SERVERS["openai"]
+        self.server: Final = SERVERS[server]
+        self.provider = f"{server}-responses"
         self.stop_policy = "cancel_at_provider" if background else "hang_up"
-        key = api_key or key_for(server, own_address=base_url is not None)
-        address = base_url or address_of(server)
-        self.tokenizer = vocabulary_of(model, server, address)
-        super().__init__(model, api_key=key, base_url=address, **options)
+        key = api_key or key_for(self.server, own_address=base_url is not None)
+        address = base_url or address_of(self.server)
+        self.tokenizer = vocabulary_of(model, self.server, address)
+        super().__init__(model, api_key=key, base_url=address, label=self.server.label, **options)
         self._background: Final = background
-        self._headers: Final = openai_headers(key, self.extra_headers, own=True)
-        self._messages: Final = MessageEncoder(_items)
+        self._headers: Final = openai_headers(key, self.extra_headers, own=server == "openai")
+        self._messages: Final = MessageEncoder(_ResponsesFormat(self.provider).items)
+
+    def _decoder(self, request: ModelRequest) -> ResponsesDecoder:
+        del request
+        return ResponsesDecoder(self._failures, provider=self.provider)
 
     async def _send(self, request: ModelRequest) -> httpx2.Response:
         return await self._post(f"{self.base_url}/responses", encode(self.body(request, encoded=True)), self._headers)
@@ -78,6 +85,10 @@ class OpenAIResponses(PlainModel):
     async def lookup_usage(self, request_id: str) -> UsageDelta | None:
         """What a response that is kept at the provider has used; None when that is not known yet."""
         return usage_of(await self._ask("GET", f"{self.base_url}/responses/{request_id}", self._headers))
+
+    def server_tools(self, tools: Iterable[ServerTool]) -> dict[str, Any]:
+        """What a request carries for these. Raises `ConfigurationError` for those that there are none of."""
+        return for_responses(tools, self.server.label)
 
     def body(self, request: ModelRequest, *, encoded: bool = False) -> dict[str, Any]:
         """The request as the API wants it."""
@@ -103,7 +114,7 @@ class OpenAIResponses(PlainModel):
                 }
                 for tool in request.tools
             ]
-        choice = convert.tool_choice(request, "OpenAI")
+        choice = convert.tool_choice(request, self.server.label)
         if choice is not None:
             named = {"type": "function", "name": choice}
             body["tool_choice"] = choice if choice in ("auto", "none", "required") else named
@@ -114,20 +125,66 @@ class OpenAIResponses(PlainModel):
             raise convert.no_setting("OpenAI's Responses API", "stop_sequences", 'use "openai:" (Chat Completions)')
         if limit is not None:
             body["max_output_tokens"] = limit
-        return convert.merged(body, settings, self.extra_body)
+        asked = openai_cache(settings, self.model if self.server is SERVERS["openai"] else "", self.server.label)
+        effort = one_of(settings, "effort", self.server.label, get_args(Effort))
+        if effort is not None:
+            asked["reasoning"] = {"effort": effort}
+        return convert.merged(body, self.server_tools(request.server_tools), asked, settings, self.extra_body)
 
 
 # --- The conversation ----------------------------------------------------------------------------------------------
 
 
-def _items(message: messages.Message) -> Iterator[dict[str, Any]]:
-    match message:
-        case messages.UserMessage(content):
-            yield {"type": "message", "role": "user", "content": [_part(part) for part in content]}
-        case messages.AssistantMessage():
-            yield from _assistant(message)
-        case messages.ToolMessage(results):
-            yield from (_result(result) for result in results)
+class _ResponsesFormat:
+    """`provider`: what came from it goes back to it, and what came from others does not."""
+
+    def __init__(self, provider: str) -> None:
+        self._provider: Final = provider
+
+    def items(self, message: messages.Message) -> Iterator[dict[str, Any]]:
+        """A message, as one or more items."""
+        match message:
+            case messages.UserMessage(content):
+                yield {"type": "message", "role": "user", "content": [_part(part) for part in content]}
+            case messages.AssistantMessage():
+                yield from self._assistant(message)
+            case messages.ToolMessage(results):
+                yield from (_result(result) for result in results)
+
+    def _assistant(self, message: messages.AssistantMessage) -> Iterator[dict[str, Any]]:
+        for index, part in enumerate(message.content):
+            match part:
+                case messages.Text(text) | messages.CutNote(text):
+                    yield self._said(text, message.content[index + 1 : index + 2])
+                case messages.ProviderPart():
+                    if part.provider == self._provider and part.kind != "message":
+                        yield from _item_back(part)
+                case messages.ToolCall():
+                    yield {
+                        "type": "function_call",
+                        "call_id": part.id,
+                        "name": part.name,
+                        "arguments": convert.arguments_of(part),
+                    }
+                case messages.Reasoning():
+                    # Reasoning is taken back only together with what it led to.
+                    led_to = next(
+                        (each for each in message.content[index + 1 :] if not isinstance(each, messages.Reasoning)),
+                        None,
+                    )
+                    kept = messages.Text | messages.ToolCall | messages.ProviderPart
+                    if convert.is_from(self._provider, part) and isinstance(led_to, kept):
+                        yield _reasoning(part)
+
+    def _said(self, text: str, following: tuple[messages.AssistantContent, ...]) -> dict[str, Any]:
+        """A message, with the phase and the citations that it came with."""
+        said: dict[str, Any] = {"type": "output_text", "text": text}
+        item = {"type": "message", "role": "assistant", "content": [said]}
+        for part in following:
+            if isinstance(part, messages.ProviderPart) and (part.provider, part.kind) == (self._provider, "message"):
+                said |= {name: part.data[name] for name in ("annotations",) if name in part.data}
+                item |= {name: part.data[name] for name in ("phase",) if name in part.data}
+        return item
 
 
 def _part(part: messages.UserContent) -> dict[str, Any]:
@@ -143,42 +200,6 @@ def _part(part: messages.UserContent) -> dict[str, Any]:
             if part.url is not None:
                 return {"type": "input_file", "file_url": part.url}
             return {"type": "input_file", "filename": convert.file_name(part), "file_data": convert.data_url(part)}
-
-
-def _assistant(message: messages.AssistantMessage) -> Iterator[dict[str, Any]]:
-    for index, part in enumerate(message.content):
-        match part:
-            case messages.Text(text) | messages.CutNote(text):
-                yield _said(text, message.content[index + 1 : index + 2])
-            case messages.ProviderPart():
-                if part.provider == "openai-responses" and part.kind != "message":
-                    yield from _item_back(part)
-            case messages.ToolCall():
-                yield {
-                    "type": "function_call",
-                    "call_id": part.id,
-                    "name": part.name,
-                    "arguments": convert.arguments_of(part),
-                }
-            case messages.Reasoning():
-                # Reasoning is taken back only together with what it led to.
-                led_to = next(
-                    (each for each in message.content[index + 1 :] if not isinstance(each, messages.Reasoning)), None
-                )
-                kept = messages.Text | messages.ToolCall | messages.ProviderPart
-                if convert.is_from("openai-responses", part) and isinstance(led_to, kept):
-                    yield _reasoning(part)
-
-
-def _said(text: str, following: tuple[messages.AssistantContent, ...]) -> dict[str, Any]:
-    """A message, with the phase and the citations that it came with."""
-    said: dict[str, Any] = {"type": "output_text", "text": text}
-    item = {"type": "message", "role": "assistant", "content": [said]}
-    for part in following:
-        if isinstance(part, messages.ProviderPart) and (part.provider, part.kind) == ("openai-responses", "message"):
-            said |= {name: part.data[name] for name in ("annotations",) if name in part.data}
-            item |= {name: part.data[name] for name in ("phase",) if name in part.data}
-    return item
 
 
 def _reasoning(part: messages.Reasoning) -> dict[str, Any]:

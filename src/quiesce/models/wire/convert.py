@@ -133,8 +133,14 @@ def is_redacted(part: Reasoning) -> bool:
 
 def takes_prefill(model: str) -> bool:
     """Whether a Claude model continues a last message of its own: up to 4.5; later ones refuse it."""
+    version = claude_version(model)
+    return version is not None and version < (4, 6)
+
+
+def claude_version(model: str) -> tuple[int, int] | None:
+    """The version in a Claude model's name; None when there is none."""
     found = _CLAUDE.search(model.lower())
-    return found is not None and (int(found[1]), int(found[2] or 0)) < (4, 6)
+    return None if found is None else (int(found[1]), int(found[2] or 0))
 
 
 def short_id(call_id: str) -> str:

@@ -108,6 +108,8 @@ class Failures:
         """The typed error for anything that sending a request or reading its answer may raise."""
         if isinstance(error, errors.ModelError):
             return error
+        if isinstance(error, errors.ConfigurationError):
+            return errors.RequestRejected(error.what, kept="Nothing was sent.", todo=error.todo)
         response = getattr(error, "response", None)
         if isinstance(response, httpx2.Response) and not response.is_success:
             return self.of_response(response)
@@ -228,7 +230,7 @@ def _read_body(body: bytes) -> tuple[str, str, float | None, int | None]:
     """Kind, message and retry delay from the body of an error of any provider."""
     try:
         found: Any = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeError):
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
         return "", body[:_LONGEST_MESSAGE].decode("utf-8", "replace"), None, None
     return read_error(found)
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol
 
 import msgspec
 
 from ...errors import ModelProtocolError
 from ...events import AnswerStart, Delta
+from .counts import with_whole_counts
 from .failures import Failures
 from .json_values import as_dict, as_list
 
-_T = TypeVar("_T")
+# What reading an event may raise.
+UNREADABLE: Final = (msgspec.MsgspecError, UnicodeError, RecursionError)
 
 # No provider sends an event this long; a stream of garbage without line ends does.
 LONGEST_EVENT: Final = 16 * 1024 * 1024
@@ -139,7 +140,10 @@ class EventStreamDecoder(_BufferedDecoder):
         self._take_lines(rest, into)
 
     def _take_json(self, text: bytes, into: list[Delta]) -> None:
-        found = decoded(msgspec.json.decode, self._failures.label, text)
+        try:
+            found = msgspec.json.decode(text)
+        except UNREADABLE as error:
+            return self._take_json(readable(self._failures.label, text, error), into)
         for each in map(as_dict, as_list(found) or [found]):
             if each.get("error"):
                 raise self._failures.of_error_object(each["error"])
@@ -147,6 +151,7 @@ class EventStreamDecoder(_BufferedDecoder):
                 self.take_whole(each, into)
             except (KeyError, TypeError, AttributeError) as error:
                 raise unreadable_event(self._failures.label, text, error) from None
+        return None
 
     def _take_lines(self, event: bytes, into: list[Delta]) -> None:
         name = b""
@@ -196,15 +201,16 @@ class LineDecoder(_BufferedDecoder):
         self.take(rest, into)
 
 
-def decoded(decode: Callable[[bytes], _T], what: str, data: bytes) -> _T:
-    """What an event says. Raises `ModelProtocolError` when it cannot be read."""
-    try:
-        return decode(data)
-    except (msgspec.MsgspecError, UnicodeError) as error:
-        raise unreadable_event(what, data, error) from None
+def readable(label: str, data: bytes, error: Exception) -> bytes:
+    """An event that could not be read because of its token counts, so that it can. Raises `ModelProtocolError`."""
+    found = with_whole_counts(data, label)
+    if found is None:
+        raise unreadable_event(label, data, error) from None
+    return found
 
 
-def unreadable_event(what: str, data: bytes, error: Exception) -> ModelProtocolError:
+def unreadable_event(label: str, data: bytes, error: Exception) -> ModelProtocolError:
     """The error for an event that cannot be read. It shows the beginning, which holds no secret of the user."""
     shown = data[:80].decode("utf-8", "replace")
-    return ModelProtocolError(f"{what} sent an event that cannot be read ({error}): {shown!r}.")
+    why = "its JSON is nested too deeply" if isinstance(error, RecursionError) else error
+    return ModelProtocolError(f"{label} sent an event that cannot be read ({why}): {shown!r}.")

@@ -95,10 +95,14 @@ async function json(path, options) {
 const run = (id) => `runs/${encodeURIComponent(id)}`;
 const post = (path, body = {}, headers = {}) => json(path, { method: "POST", body, headers });
 
+export const listRuns = (query) => json(`runs?${new URLSearchParams(query)}`);
 export const listAgents = () => json("agents");
 export const getRun = (id) => json(run(id));
 export const getSession = (name) => json(`sessions/${encodeURIComponent(name)}`);
-export const getUsage = () => json("usage");
+export const listApprovals = () => json("approvals");
+export const takeBack = (id) => request(`approvals/${encodeURIComponent(id)}`, { method: "DELETE" });
+export const getAudit = (query) => json(`audit?${new URLSearchParams(query)}`);
+export const getUsage = (query = {}) => json(`usage?${new URLSearchParams(query)}`);
 export const startRun = (wanted, key) => post("runs", wanted, { "Idempotency-Key": key });
 export const cancelRun = (id, mode, reason) => post(`${run(id)}/cancel`, { mode, reason });
 export const undoRun = (id) => post(`${run(id)}/undo`);

@@ -2,10 +2,11 @@
 
 import { diffNode, isDiff } from "./diff.js";
 import { h, pretty, prettyArguments, say, show } from "./dom.js";
+import { Remember } from "./remember.js";
 
 /**
- * The cards for a run's interrupts. `answer(list)` sends answers, each { id, answer }: { type: "approve" },
- * { type: "deny", reason } or, for a question, any value. A single answer is sent at once, several together: those that are
+ * The cards for a run's interrupts. `answer(list)` sends answers, each { id, answer, remember }: { type: "approve" },
+ * { type: "deny", reason } or, for a question, any value; `remember` is for later calls too. A single answer is sent at once, several together: those that are
  * there when Send is pressed. A question with a time limit is closed when it expires, by the server's clock, which `now()` returns; `signal` ends the timers.
  */
 export function approvals(interrupts, answer, { now, signal, id = "send-answers" }) {
@@ -17,7 +18,7 @@ export function approvals(interrupts, answer, { now, signal, id = "send-answers"
   async function deliver() {
     for (const each of cards) each.lock(true);
     send.disabled = true;
-    const taken = await answer([...chosen].map(([id, given]) => ({ id, answer: given })));
+    const taken = await answer([...chosen].map(([id, given]) => ({ id, ...given })));
     for (const each of cards) each.lock(Boolean(taken));
     if (!taken) look();
   }
@@ -117,7 +118,7 @@ function card(interrupt, choose) {
         const answer = given();
         complain("");
         for (const each of buttons) each.setAttribute("aria-pressed", String(each === made));
-        choose(answer);
+        choose({ answer, ...(answer.type === "approve" ? remember?.value() : {}) });
       } catch (error) {
         if (!(error instanceof SyntaxError)) throw error;
         complain("The arguments are not a JSON object.");
@@ -128,6 +129,7 @@ function card(interrupt, choose) {
     return made;
   };
   const edited = editor(interrupt);
+  const remember = kind === "approval" ? new Remember(interrupt) : null;
   const field = h("input", { type: "text", id: `answer-${interrupt.id}`, autocomplete: "off", dir: "auto" });
   const yes = {
     limit: () => press("Go on", "primary", () => (Number(field.value) > 0 ? Number(field.value) : { type: "approve" })),
@@ -154,13 +156,14 @@ function card(interrupt, choose) {
     problem,
     h("label", { for: `answer-${interrupt.id}` }, LABELS[kind] ?? LABELS.question),
     field,
+    remember?.element,
     h("div", { class: "row" }, said, no, until),
   );
   return {
     element,
     closed: false,
     lock(locked) {
-      for (const each of [...buttons, ...element.querySelectorAll("input, textarea")]) each.disabled = locked || this.closed;
+      for (const each of [...buttons, ...element.querySelectorAll("input, textarea, select")]) each.disabled = locked || this.closed;
     },
     close() {
       this.closed = true;

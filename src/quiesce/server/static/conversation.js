@@ -48,10 +48,10 @@ export class Conversation {
   }
 }
 
-/** A finished conversation, from its messages alone. */
-export function retold(runId, messages) {
+/** A finished conversation, from its messages and the records of what was answered. */
+export function retold(runId, messages, records) {
   const whole = new Conversation(runId, () => {});
-  whole.update(retell(messages));
+  whole.update(retell(messages, records));
   return whole;
 }
 
@@ -84,7 +84,7 @@ class Answer {
 
   update(entry) {
     const folded = this.#fold(entry);
-    for (const block of entry.blocks) {
+    for (const [index, block] of entry.blocks.entries()) {
       let view = this.blocks.get(block);
       const fold = folded.get(block);
       if (fold) {
@@ -96,7 +96,8 @@ class Answer {
       if (!view) {
         view = block.kind === "tool" ? new ToolView(block, this.stopTool) : new Words(block.kind);
         this.blocks.set(block, view);
-        this.body.append(view.element);
+        const after = entry.blocks.slice(index + 1).map((each) => this.blocks.get(each)?.element);
+        this.body.insertBefore(view.element, after.find((each) => each?.parentNode === this.body) ?? null);
       }
       view.update(block, { done: entry.done, isLast: block === entry.blocks.at(-1) });
     }

@@ -72,10 +72,15 @@ export function copyButton(label, text) {
 
 const texts = new WeakMap();
 
+/** The code of a block, whose parts are lines of it. */
+function codeOf(block) {
+  return [...(block?.querySelectorAll(".code-part") ?? [])].map((part) => part.textContent).join("\n");
+}
+
 document.addEventListener("click", async (event) => {
   const pressed = event.target.closest?.("button.copy");
   if (!pressed) return;
-  const text = texts.get(pressed)?.() ?? pressed.closest(".code")?.querySelector("code")?.textContent ?? "";
+  const text = texts.get(pressed)?.() ?? codeOf(pressed.closest(".code"));
   try {
     await copyText(text);
     say(pressed, "Copied");

@@ -2,18 +2,38 @@
 
 import { followRuns } from "./follow.js";
 
+// The list has so many runs, the newest; `GET /runs` has the others.
+const FULL = 200;
+
 /** The runs by id. A listener is called after each change, and at once if the list is there. */
 export class Feed {
   constructor() {
     this.runs = new Map();
+    this.older = new Map(); // those that were looked for, beyond what the list has
     this.isLoaded = false;
     this.listeners = new Set();
     this.isAlone = true; // no other stream is open in this tab
   }
 
+  /** All runs that are known here. */
+  get all() {
+    return new Map([...this.older, ...this.runs]);
+  }
+
+  /** Whether the server may have more runs than it sends by itself. */
+  get isFull() {
+    return this.runs.size >= FULL;
+  }
+
+  /** Add runs that were looked for. They change as the others do. */
+  add(runs) {
+    for (const run of runs) this.older.set(run.id, run);
+    for (const listener of [...this.listeners]) listener(null);
+  }
+
   /** The runs with a question that has no answer, the oldest first. */
   get waiting() {
-    return [...this.runs.values()].filter((run) => run.interrupts.length > 0).sort((a, b) => a.created_at - b.created_at);
+    return [...this.all.values()].filter((run) => run.interrupts.length > 0).sort((a, b) => a.created_at - b.created_at);
   }
 
   /** Read the list for as long as the page is open. `onLine` as for `follow`. */
@@ -33,7 +53,7 @@ export class Feed {
 
   #changed(change) {
     if (change.type === "list") this.runs = new Map(change.runs.map((run) => [run.id, run]));
-    else if (change.type === "gone") this.runs.delete(change.id);
+    else if (change.type === "gone") for (const runs of [this.runs, this.older]) runs.delete(change.id);
     else this.runs.set(change.run.id, change.run);
     this.isLoaded = true;
     for (const listener of [...this.listeners]) listener(change.type === "run" ? change.run.id : null);

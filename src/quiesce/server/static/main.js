@@ -39,6 +39,9 @@ const shell = {
   },
 };
 
+// Pages whose modules are loaded when they are needed.
+const PAGES = { inbox: () => import("./inbox.js"), usage: () => import("./usage.js"), audit: () => import("./audit.js") };
+
 function route() {
   const [, page = "", id = ""] = location.hash.split("/");
   leave();
@@ -48,9 +51,8 @@ function route() {
   sidebar.show(page === "runs" ? decode(id) : "");
   openSidebar(false);
   scrollTo(0, 0);
-  mark(["usage", "inbox"].includes(page) ? page : "runs");
-  if (page === "inbox") leave = later(import("./inbox.js"), "inboxPage");
-  else if (page === "usage") leave = later(import("./usage.js"), "usagePage");
+  mark(PAGES[page] ? page : "runs");
+  if (PAGES[page]) leave = later(PAGES[page]());
   else if (page === "runs" && id) leave = runPage(main, decode(id), shell, arriving);
   else leave = runsPage(main, shell);
   arriving = {};
@@ -58,11 +60,11 @@ function route() {
 }
 
 /** Show a page whose module is loaded when it is needed. */
-function later(loading, name) {
+function later(loading) {
   let isLeft = false;
   let leaveIt = () => {};
   loading.then((module) => {
-    if (!isLeft) leaveIt = module[name](main, shell);
+    if (!isLeft) leaveIt = module.openPage(main, shell);
   });
   return () => {
     isLeft = true;

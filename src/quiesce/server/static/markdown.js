@@ -2,6 +2,7 @@
 // Complete blocks are drawn once. Only the last block, which may still grow, is parsed again.
 
 import { copyButton, h } from "./dom.js";
+import { highlighted } from "./highlight.js";
 
 const SMALL = 4096; // an open block of this size is parsed for each update
 const INLINE_MOST = 65_536; // a longer paragraph is shown as plain text
@@ -9,6 +10,8 @@ const DEPTH = 8;
 const ITEMS = 200; // of one list
 const ROWS = 1000; // of one table; more stay text
 const LABEL_MOST = 400;
+const PART = 100; // lines of code that are laid out together
+const COLOURED_MOST = 40_000; // characters of code; a longer one has no colours
 const SCHEMES = new Set(["http:", "https:", "mailto:"]);
 
 /** A text as markdown; `update` brings it up to date in place, so that a selection survives. */
@@ -150,16 +153,38 @@ function code(lines, at, [, fence, info]) {
   const inside = lines.slice(at + 1, end);
   if (indent(lines[at])) inside.forEach((line, index) => (inside[index] = line.slice(Math.min(indent(line), indent(lines[at])))));
   const language = info.trim().split(/\s/)[0].slice(0, 30);
-  return { end: Math.min(end + 1, lines.length), nodes: [codeNode(language, inside.join("\n"))] };
+  return { end: Math.min(end + 1, lines.length), nodes: [codeNode(language, inside.join("\n"), end >= lines.length)] };
 }
 
-function codeNode(language, text) {
+/** Code in parts of some lines each: a browser lays out only those that are seen. Little of it is coloured while it is written. */
+function codeNode(language, text, isOpen) {
+  const most = isOpen ? SMALL : COLOURED_MOST;
+  const lines = (text.length <= most && highlighted(language, text)) || text.split("\n").map((line) => [line]);
+  const parts = [];
+  for (let at = 0; at < lines.length; at += PART) {
+    const some = lines.slice(at, at + PART);
+    parts.push(h("span", { class: "code-part" }, ...joined(some)));
+  }
   return h(
     "div",
     { class: "code" },
     h("div", { class: "code-head" }, h("span", {}, language || "code"), copyButton("Copy the code")),
-    h("pre", { tabindex: 0, dir: "ltr", role: "group", "aria-label": `Code${language ? ` in ${language}` : ""}` }, h("code", {}, text)),
+    h("pre", { tabindex: 0, dir: "ltr", role: "group", "aria-label": `Code${language ? ` in ${language}` : ""}` }, h("code", {}, ...parts)),
   );
+}
+
+/** Lines of nodes and texts with line breaks between them; texts beside each other become one. */
+function joined(lines) {
+  const made = [];
+  const add = (each) => {
+    if (typeof each === "string" && typeof made.at(-1) === "string") made[made.length - 1] += each;
+    else made.push(each);
+  };
+  lines.forEach((line, index) => {
+    if (index) add("\n");
+    line.forEach(add);
+  });
+  return made;
 }
 
 function quote(lines, at, depth) {

@@ -46,6 +46,7 @@ class RunPage {
     this.since = h("span", { id: "since" });
     this.pill = h("p", { class: "pill", id: "state-line" }, h("span", { class: "dot", "aria-hidden": "true" }), h("span", {}, this.state, this.since));
     this.meta = h("p", { class: "meta" });
+    this.exports = h("p", { class: "meta exports", hidden: true }, "Export: ", this.#export("markdown", "Markdown"), " ", this.#export("json", "JSON"));
     this.usage = h("span", { class: "meta", id: "live-usage" });
     this.jump = h("button", { type: "button", id: "jump", hidden: true, on: { click: () => this.#toTheEnd() } }, "Jump to the end");
     this.end = h("span", { class: "page-end" });
@@ -67,7 +68,7 @@ class RunPage {
     this.element = h(
       "div",
       { class: "page run-page" },
-      h("div", { class: "run-head" }, h("a", { href: "#/", class: "back" }, "All runs"), this.title, this.meta),
+      h("div", { class: "run-head" }, h("a", { href: "#/", class: "back" }, "All runs"), this.title, this.meta, this.exports),
       h("div", { class: "run-line" }, this.pill, this.usage),
       this.failure,
       this.earlier,
@@ -79,6 +80,14 @@ class RunPage {
       this.composer.element,
       this.end,
     );
+  }
+
+  #export(kind, name) {
+    const save = async () => {
+      const { exportAs } = await import("./export.js");
+      await exportAs(kind, this.run).catch((error) => this.#complain(error));
+    };
+    return h("button", { type: "button", class: "quiet small", "aria-label": `Export the conversation as ${name}`, on: { click: save } }, name);
   }
 
   // --- Living -------------------------------------------------------------------------------------------------------
@@ -286,6 +295,7 @@ class RunPage {
     const isFirst = !this.receipt.childElementCount;
     const focused = this.receipt.contains(document.activeElement) ? document.activeElement.id : "";
     show(this.usage, false);
+    show(this.exports, true);
     this.receipt.replaceChildren(receipt ? receiptCard(receipt, error, actions, interrupts.length > 0) : lostCard(actions));
     this.conversation.update(this.story);
     if (focused) document.getElementById(focused)?.focus();
@@ -316,6 +326,7 @@ class RunPage {
   /** Begin below what is on the page of the session already. */
   goOnBelow(segments) {
     this.isToldEarlier = true;
+    this.story.isBelow = true;
     this.earlier.append(...segments);
     scrollTo(0, document.documentElement.scrollHeight);
   }
@@ -352,7 +363,8 @@ class RunPage {
 
   /** Some events are missing, so the conversation is loaded from the server. */
   #retell() {
-    const whole = retold(this.id, this.snapshot);
+    const runs = [...this.shell.feed.runs.values()].filter((run) => run.session && run.session === this.run.session);
+    const whole = retold(this.id, this.snapshot, [...runs, this.run].flatMap((run) => run.answers));
     this.conversation.element.replaceWith(whole.element);
     this.conversation = whole;
     this.story.changed.clear();

@@ -36,7 +36,7 @@ function byTask(runs) {
 
 /** A segment from messages. */
 export function segmentOf({ messages, runs }) {
-  return segment(retold("", messages).element, runs);
+  return segment(retold("", messages, runs.flatMap((run) => run.answers)).element, runs);
 }
 
 /** A conversation with the receipts of its runs. */

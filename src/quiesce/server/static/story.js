@@ -1,7 +1,7 @@
 // The state of a run from its events: the conversation, the tools, and the times for the timeline.
 // Independent of the page. `changed` collects what a view has to draw again.
 
-import { sumCost } from "./words.js";
+import { answeredWords, sumCost } from "./words.js";
 
 const BYTES_PER_TOKEN = 4;
 const utf8 = new TextEncoder();
@@ -15,6 +15,7 @@ export class Story {
     this.tokens = []; // output so far, for the picture: { at, total }
     this.marks = []; // steering and the like: { at, text }
     this.interrupts = [];
+    this.records = new Map(); // who has answered what a call asked, by call id
     this.messages = []; // as they were added, for those who need the exact words
     this.startedAt = null;
     this.lastAt = null;
@@ -23,6 +24,7 @@ export class Story {
     this.turn = 0;
     this.gap = false;
     this.timeless = false;
+    this.isBelow = false; // what came before is on the same page
     this.paused = false;
     this.retry = null;
     this.model = "";
@@ -108,11 +110,12 @@ export class Story {
   tool(id, name) {
     let tool = this.tools.get(id);
     if (!tool) {
-      tool = { kind: "tool", id, name, written: "", arguments: null, state: "asked", progress: null, result: null, from: null, to: null, child: null, call: this.calls.length - 1 };
+      tool = { kind: "tool", id, name, written: "", arguments: null, state: "asked", progress: null, result: null, from: null, to: null, child: null, call: this.calls.length - 1, record: null };
       this.tools.set(id, tool);
       const answer = this.writing();
       answer.blocks.push(tool);
     }
+    tool.record ??= this.records.get(id) ?? null;
     tool.home ??= this.answer ?? this.writing();
     this.changed.add(tool.home);
     return tool;
@@ -274,6 +277,14 @@ const HANDLERS = {
       this.changed.add(tool.home);
     }
   },
+  interrupt_answered({ record }) {
+    this.records.set(record.call_id, record);
+    if (this.tools.has(record.call_id)) {
+      const tool = this.tool(record.call_id);
+      tool.record = record;
+      if (tool.state === "waiting") tool.state = "answered";
+    } else if (record.tool_name === "" || record.interrupt_id.startsWith("limit")) this.notice(answeredWords(record), "steer");
+  },
   stop_requested(event, at) {
     this.stop = { cause: event.cause, waitingFor: event.waiting_for ?? [], at: event.cause.at ?? at };
   },
@@ -316,8 +327,9 @@ function settleAnswer(story, message) {
   for (const kind of ["text", "reasoning", "provider_part"]) {
     const parts = message.content.filter((part) => part.type === kind);
     const blocks = said(kind);
+    if (!blocks.length && story.isBelow && !story.prompt) continue; // it is above, where the call was asked about
     parts.forEach((part, index) => {
-      const block = blocks[index] ?? appendBlock(answer, kind);
+      const block = blocks[index] ?? insertBlock(answer, kind);
       block.text = part.text ?? `[${part.kind}]`;
       block.cut = part.cut;
     });
@@ -341,6 +353,14 @@ function layOut(story, answer, content) {
   }
 }
 
+/** A block before the tools: they are known first when a run goes on with calls that waited. */
+function insertBlock(answer, kind) {
+  const block = { kind, text: "", cut: false };
+  const place = answer.blocks.findIndex((each) => each.kind === "tool");
+  answer.blocks.splice(place < 0 ? answer.blocks.length : place, 0, block);
+  return block;
+}
+
 function appendBlock(answer, kind) {
   const block = { kind, text: "", cut: false };
   answer.blocks.push(block);
@@ -356,9 +376,10 @@ export function textOf(content) {
   return content.map((part) => (part.type === "text" ? part.text : `[${part.name ?? part.media_type ?? part.type}]`)).join("");
 }
 
-/** A finished conversation, for the messages before this run. */
-export function retell(messages) {
+/** A finished conversation, for the messages before this run; `records` say who has answered what its calls asked. */
+export function retell(messages, records = []) {
   const story = new Story();
+  for (const record of records) story.records.set(record.call_id, record);
   for (const message of messages) story.apply({ type: "message_added", message }, 0);
   for (const entry of story.entries) entry.done = true;
   return story;

@@ -5,7 +5,7 @@ import { h, pretty, say, show } from "./dom.js";
 import { jsonTree, parseTree } from "./json_tree.js";
 import { pictures } from "./pictures.js";
 import { textOf } from "./story.js";
-import { count, duration, OUTCOME } from "./words.js";
+import { answeredWords, count, duration, OUTCOME } from "./words.js";
 
 const LONG = 4000;
 const STATE_WORDS = { asked: "being asked for", running: "running", waiting: "waits for you", answered: "was answered, see below", ...OUTCOME };
@@ -23,12 +23,14 @@ export class ToolView {
     this.output = h("div", { class: "tool-part" });
     this.change = h("div", { class: "tool-part" });
     this.more = h("button", { type: "button", class: "quiet small more", hidden: true, on: { click: () => this.#showAll() } });
+    this.record = h("p", { class: "tool-record", dir: "auto", hidden: true });
     this.child = h("div", { class: "child words", hidden: true });
     this.details = h("details", {}, h("summary", {}, "Arguments and result"), this.args, this.output, this.more);
     this.element = h(
       "div",
       { class: "tool", role: "group", "aria-label": `Tool ${tool.name}` },
       h("div", { class: "tool-head" }, h("span", { class: "tool-dot", "aria-hidden": "true" }), this.name, this.state, this.time, this.stop),
+      this.record,
       this.bar,
       this.progress,
       this.child,
@@ -46,6 +48,8 @@ export class ToolView {
     const stopping = this.stopping && tool.state === "running";
     if (stopping) say(this.state, "stopping");
     show(this.stop, tool.state === "running" && !stopping);
+    show(this.record, Boolean(tool.record));
+    if (tool.record) say(this.record, answeredWords(tool.record));
     this.#progress(tool);
     this.#arguments(tool);
     this.#result(tool);

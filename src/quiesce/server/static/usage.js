@@ -1,43 +1,81 @@
-// The usage by day, with its uncertainty.
+// The usage by day, model, agent and session, with its uncertainty.
 
 import { ApiError, getUsage, insist } from "./api.js";
-import { h, s, say } from "./dom.js";
+import { h, s, say, show } from "./dom.js";
 import { figure } from "./receipt.js";
-import { cost, count, money, tokens } from "./words.js";
+import { ago, cost, count, money, tokens } from "./words.js";
 
 const HEIGHT = 220;
 const FOOT = 26;
 const SIDE = 64;
 const HEAD = 18;
 
-export function usagePage(place, shell) {
+const RANGES = { all: "All days", "1d": "Today", "7d": "Last 7 days", "30d": "Last 30 days" };
+
+export function openPage(place, shell) {
   document.title = "Usage · Quiesce";
-  const left = new AbortController();
-  const status = h("p", { class: "meta", role: "status" }, "Loading");
-  const body = h("div");
-  place.append(h("div", { class: "page" }, h("h1", {}, "Usage"), status, body));
-  const resizing = new ResizeObserver(() => redraw());
-  let redraw = () => {};
-  insist(getUsage, { signal: left.signal, onRetry: () => shell.connection("Connection lost. Trying again…") })
-    .then((report) => {
-      shell.connection(null);
-      say(status, report.total.calls ? `${count(report.total.calls)} model calls` : "Nothing has been used yet.");
-      const days = byDay(report.days);
-      const picture = h("div", { class: "picture" });
-      body.append(totals(report.total), h("section", { class: "card", "aria-label": "Over time" }, h("h2", {}, chartTitle(days)), picture), table(report.days));
-      redraw = () => picture.clientWidth && picture.replaceChildren(chart(days, Math.floor(picture.clientWidth)));
-      resizing.observe(picture);
-      redraw();
-    })
-    .catch((error) => {
-      if (left.signal.aborted) return;
-      say(status, error instanceof ApiError ? error.text : String(error));
-    });
-  return () => {
-    left.abort();
-    resizing.disconnect();
-    shell.connection(null);
-  };
+  const page = new UsagePage(shell);
+  place.append(page.element);
+  page.load();
+  return () => page.leave();
+}
+
+/** The usage of some days, of all agents or of one. */
+class UsagePage {
+  constructor(shell) {
+    this.shell = shell;
+    this.left = new AbortController();
+    this.redraw = () => {};
+    this.resizing = new ResizeObserver(() => this.redraw());
+    this.status = h("p", { class: "meta", role: "status" }, "Loading");
+    this.range = h("select", { id: "usage-range", "aria-label": "Which days", on: { change: () => this.load() } }, ...Object.entries(RANGES).map(([value, label]) => h("option", { value }, label)));
+    this.agent = h("select", { id: "usage-agent", "aria-label": "Which agent", hidden: true, on: { change: () => this.load() } }, h("option", { value: "" }, "All agents"));
+    this.body = h("div");
+    this.element = h("div", { class: "page" }, h("h1", {}, "Usage"), h("div", { class: "list-head" }, this.status, h("div", { class: "row" }, this.range, this.agent)), this.body);
+  }
+
+  async load() {
+    const asked = (this.asked = {});
+    const number = Number.parseInt(this.range.value, 10);
+    const days = number ? { since: new Date(Date.now() - (number - 1) * 86_400_000).toISOString().slice(0, 10) } : {};
+    const query = { ...days, ...(this.agent.value ? { agent: this.agent.value } : {}) };
+    try {
+      const onRetry = () => this.shell.connection("Connection lost. Trying again…");
+      const report = await insist(() => getUsage(query), { signal: this.left.signal, onRetry });
+      if (this.asked !== asked || this.left.signal.aborted) return;
+      this.shell.connection(null);
+      this.#show(report);
+    } catch (error) {
+      if (!this.left.signal.aborted) say(this.status, error instanceof ApiError ? error.text : String(error));
+    }
+  }
+
+  #show(report) {
+    const isAll = this.range.value === "all" && !this.agent.value;
+    say(this.status, report.total.calls ? `${count(report.total.calls)} model ${report.total.calls === 1 ? "call" : "calls"}` : isAll ? "Nothing has been used yet." : "Nothing was used.");
+    if (isAll) this.#agents(report.days);
+    const days = byDay(report.days);
+    const picture = h("div", { class: "picture" });
+    const parts = [totals(report.total), h("section", { class: "card", "aria-label": "Over time" }, h("h2", {}, chartTitle(days)), picture), table(report.days)];
+    if (report.sessions.length) parts.push(sessionTable(report.sessions));
+    this.body.replaceChildren(...parts);
+    this.redraw = () => picture.clientWidth && picture.replaceChildren(chart(days, Math.floor(picture.clientWidth)));
+    this.resizing.disconnect();
+    this.resizing.observe(picture);
+    this.redraw();
+  }
+
+  #agents(rows) {
+    const names = [...new Set(rows.map((row) => row.agent).filter(Boolean))].sort();
+    this.agent.replaceChildren(h("option", { value: "" }, "All agents"), ...names.map((name) => h("option", { value: name }, name)));
+    show(this.agent, names.length > 1);
+  }
+
+  leave() {
+    this.left.abort();
+    this.resizing.disconnect();
+    this.shell.connection(null);
+  }
 }
 
 function totals(total) {
@@ -125,23 +163,23 @@ function dayWords(day, days) {
   return `${day.unknown ? "at least" : "about"} ${value}, ${amount(day.low, days)} ${day.high === null ? "or more" : `to ${amount(day.high, days)}`}`;
 }
 
+function figures(usage) {
+  const spent = usage.cost ? figure(cost(usage.cost)) : ["no price"];
+  return [h("td", {}, count(usage.calls)), h("td", {}, ...figure(tokens(usage.input))), h("td", {}, ...figure(tokens(usage.output))), h("td", {}, ...spent)];
+}
+
+function tableOf(caption, head, rows) {
+  const names = h("tr", {}, ...[...head, "Calls", "Tokens in", "Tokens out", "Cost"].map((name) => h("th", { scope: "col" }, name)));
+  const whole = h("table", {}, h("caption", {}, caption), h("thead", {}, names), h("tbody", {}, ...rows));
+  return h("div", { class: "card scroll", tabindex: 0, role: "region", "aria-label": `Usage ${caption.toLowerCase()}` }, whole);
+}
+
 function table(rows) {
-  const head = ["Day (UTC)", "Model", "Calls", "Tokens in", "Tokens out", "Cost"];
-  return h(
-    "div",
-    { class: "card scroll", tabindex: 0, role: "region", "aria-label": "Usage by day and model" },
-    h(
-      "table",
-      {},
-      h("caption", {}, "By day and model"),
-      h("thead", {}, h("tr", {}, ...head.map((name) => h("th", { scope: "col" }, name)))),
-      h("tbody", {}, ...rows.map((row) => h("tr", {},
-        h("th", { scope: "row" }, row.day || "earlier"),
-        h("td", {}, row.model),
-        h("td", {}, count(row.usage.calls)),
-        h("td", {}, ...figure(tokens(row.usage.input))),
-        h("td", {}, ...figure(tokens(row.usage.output))),
-        h("td", {}, ...(row.usage.cost ? figure(cost(row.usage.cost)) : ["no price"]))))),
-    ),
-  );
+  const made = rows.map((row) => h("tr", {}, h("th", { scope: "row" }, row.day || "earlier"), h("td", {}, row.model), h("td", {}, row.agent || "unknown"), ...figures(row.usage)));
+  return tableOf("By day, model and agent", ["Day (UTC)", "Model", "Agent"], made);
+}
+
+function sessionTable(sessions) {
+  const made = sessions.map((each) => h("tr", {}, h("th", { scope: "row", dir: "auto" }, each.session), h("td", {}, each.agent), h("td", {}, ago(each.last_used)), h("td", {}, count(each.runs)), ...figures(each.usage)));
+  return tableOf("By session", ["Session", "Agent", "Last used", "Runs"], made);
 }

@@ -89,6 +89,28 @@ export function ago(at, now = Date.now() / 1000) {
   return new Date(at * 1000).toLocaleDateString("en", { day: "numeric", month: "short", year: "numeric" });
 }
 
+/** A time of day; with the date unless it is today. */
+export function clock(at) {
+  const when = new Date(at * 1000);
+  const time = when.toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" });
+  if (when.toDateString() === new Date().toDateString()) return time;
+  return `${when.toLocaleDateString("en", { day: "numeric", month: "short", year: "numeric" })}, ${time}`;
+}
+
+/** The owner of an API key, as part of a sentence. A server without keys has one owner, who is on its machine. */
+export function byKey(owner) {
+  return owner && owner !== "local" ? ` by key ${owner}` : " on this machine";
+}
+
+const DECIDED = { approved: "Approved", denied: "Denied", answered: "Answered" };
+
+/** Who has answered what a call asked, and when. */
+export function answeredWords(record) {
+  const how = record.standing ? " in advance" : record.arguments ? " with other arguments" : "";
+  const words = `${DECIDED[record.decision] ?? record.decision}${how}${byKey(record.by)}, ${clock(record.at)}`;
+  return record.reason ? `${words}: ${record.reason}` : words;
+}
+
 export const WHO = {
   user: "A person",
   deadline: "Its time limit was reached",

@@ -1,0 +1,24 @@
+"""The option `--metrics` of `serve` and `worker`."""
+
+from __future__ import annotations
+
+import argparse
+from contextlib import AbstractContextManager, nullcontext
+
+
+def add_metrics_option(parser: argparse.ArgumentParser) -> None:
+    """The option."""
+    parser.add_argument(
+        "--metrics",
+        metavar="[HOST:]PORT",
+        help="serve metrics for Prometheus at http://HOST:PORT/metrics (default host: 127.0.0.1)",
+    )
+
+
+def metrics_of(options: argparse.Namespace) -> AbstractContextManager[object]:
+    """What serves the metrics while the program runs. Raises `ConfigurationError`."""
+    if options.metrics is None:
+        return nullcontext()
+    from ..telemetry.prometheus import metrics_page
+
+    return metrics_page(options.metrics)

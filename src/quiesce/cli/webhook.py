@@ -1,0 +1,88 @@
+"""`quiesce webhook`: HTTP requests that tell other programs when a run of a fleet waits, ends or is lost."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from .main import Subparsers
+from .remote import add_store_option
+from .sanitize import clean
+
+if TYPE_CHECKING:
+    from ..fleet.client import Fleet
+    from ..fleet.webhook_table import DeliveryCounts, Webhook
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    """Describe the subcommand."""
+    parser = subparsers.add_parser("webhook", help="HTTP requests when a run of a fleet waits, ends or is lost")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    add = commands.add_parser("add", help="add an address, and print the secret that signs what is sent there")
+    add.add_argument("address", metavar="URL", help="the address of the receiver")
+    add.add_argument(
+        "--event",
+        action="append",
+        default=[],
+        metavar="EVENT",
+        help="run.waiting, run.ended or run.lost (repeatable; default: all)",
+    )
+    add.add_argument("--owner", default="", metavar="KEY", help="only runs of this key")
+    add.add_argument("--agent", default="", metavar="NAME", help="only runs of this agent")
+    add.add_argument("--private", action="store_true", help="allow a host whose address is not public")
+    add.set_defaults(run=run_add)
+    show = commands.add_parser("list", help="the addresses, and what became of the deliveries of the last days")
+    show.set_defaults(run=run_list)
+    remove = commands.add_parser("remove", help="remove an address, and what was to be delivered there")
+    remove.add_argument("webhook", metavar="ID", help="the id that `list` prints")
+    remove.set_defaults(run=run_remove)
+    for each in (add, show, remove):
+        add_store_option(each, only=True)
+
+
+def run_add(options: argparse.Namespace) -> int:
+    """Add a webhook."""
+    from .fleet_store import in_fleet
+
+    async def add(fleet: Fleet) -> int:
+        made = await fleet.webhooks.add(
+            options.address, events=options.event, owner=options.owner, agent=options.agent, private=options.private
+        )
+        print(f"{made.id}  {', '.join(made.events)}\nsecret: {made.secret}")
+        return 0
+
+    return in_fleet(options, add)
+
+
+def run_list(options: argparse.Namespace) -> int:
+    """Print the webhooks."""
+    from .fleet_store import in_fleet
+
+    async def show(fleet: Fleet) -> int:
+        found = await fleet.webhooks.list()
+        for webhook, counts in found:
+            print(clean(_line(webhook, counts)))
+        print("" if found else "No webhooks.\n", end="")
+        return 0
+
+    return in_fleet(options, show)
+
+
+def run_remove(options: argparse.Namespace) -> int:
+    """Remove a webhook; returns 1 when there is none."""
+    from .fleet_store import in_fleet
+
+    async def remove(fleet: Fleet) -> int:
+        removed = await fleet.webhooks.remove(options.webhook)
+        print("Removed." if removed else "There is no such webhook.")
+        return 0 if removed else 1
+
+    return in_fleet(options, remove)
+
+
+def _line(webhook: Webhook, counts: DeliveryCounts) -> str:
+    state = "DISABLED, the receiver is gone" if webhook.disabled is not None else ", ".join(webhook.events)
+    only = "".join(f"  {name} {value}" for name, value in (("key", webhook.owner), ("agent", webhook.agent)) if value)
+    last = f"  last failure: {counts.last_failure}" if counts.last_failure else ""
+    done = f"{counts.delivered} delivered, {counts.waiting} waiting, {counts.failed} given up"
+    return f"{webhook.id}  {webhook.url}  {state}{only}  {done}{last}"

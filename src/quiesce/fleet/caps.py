@@ -1,0 +1,47 @@
+"""Caps of a fleet: what all runs of a key, an agent or a day may use together."""
+
+from __future__ import annotations
+
+import builtins
+from decimal import Decimal
+from typing import Final
+
+from ..errors import ConfigurationError
+from . import cap_table
+from .cap_table import Cap, CapUse
+from .database import FleetDatabase
+
+
+class Caps:
+    """The caps of a fleet. They hold for all replicas and workers from the moment when they are set."""
+
+    def __init__(self, database: FleetDatabase) -> None:
+        self._database: Final = database
+
+    async def set(self, cap: Cap) -> None:
+        """Set a cap, in place of the one for the same owner and agent. Raises `ConfigurationError` for one below 0."""
+        for name in ("runs", "tokens", "cost", "run_tokens", "run_cost"):
+            value: int | Decimal | None = getattr(cap, name)
+            if value is not None and (value < 0 or (name.startswith("run_") and not value)):
+                raise ConfigurationError(f"Cap({name}={value}) makes no sense.", todo="Use a positive number.")
+        async with self._database.connection() as db:
+            await cap_table.put(db, cap)
+
+    async def remove(self, owner: str = "", agent: str = "") -> bool:
+        """Remove a cap. False when there is none."""
+        async with self._database.connection() as db:
+            return await cap_table.delete(db, owner, agent)
+
+    async def list(self) -> builtins.list[tuple[Cap, CapUse | None]]:
+        """All caps, and what is used of them; None for a cap of each owner."""
+        async with self._database.connection() as db:
+            return [
+                (cap, None if cap.owner == cap_table.EACH else await cap_table.use(db, cap, cap.owner))
+                for cap in await cap_table.select(db)
+            ]
+
+    async def of(self, owner: str, agent: str) -> builtins.list[tuple[Cap, CapUse]]:
+        """The caps that a run of this owner and agent counts for, and what is used of them."""
+        async with self._database.connection() as db:
+            found = await cap_table.applying(db, owner, agent, lock=False)
+            return [(cap, await cap_table.use(db, cap, owner)) for cap in found]

@@ -1,0 +1,125 @@
+"""Server tools in each provider's words: what a request carries so that the provider runs them.
+
+Each function raises `ConfigurationError` for a tool, or an option of it, that the provider does not have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from ...errors import ConfigurationError
+from ..server_tools import CodeExecution, FileSearch, ServerTool, WebSearch
+
+# Claude's tools have dates. These versions are taken by all models that have the tool; later ones add options.
+_WEB_SEARCH: Final = "web_search_20250305"
+_CODE_EXECUTION: Final = "code_execution_20250825"
+
+
+def none_of(label: str, tool: ServerTool, instead: str = "") -> ConfigurationError:
+    """The error for a tool that a provider does not have."""
+    todo = instead or "Leave it out, or use a model of a provider that has it."
+    return ConfigurationError(f"{label} has no {type(tool).__name__}.", todo=todo)
+
+
+def for_anthropic(tools: Iterable[ServerTool]) -> dict[str, Any]:
+    """Claude's."""
+    asked: list[dict[str, Any]] = []
+    for tool in tools:
+        match tool:
+            case WebSearch():
+                named = {"type": _WEB_SEARCH, "name": "web_search"}
+                asked.append(named | _options(tool, "Anthropic", "allowed_domains", "blocked_domains", "max_uses"))
+            case CodeExecution():
+                asked.append({"type": _CODE_EXECUTION, "name": "code_execution"})
+            case FileSearch():
+                raise none_of("Anthropic", tool)
+    return _body(asked)
+
+
+def for_responses(tools: Iterable[ServerTool], label: str) -> dict[str, Any]:
+    """Those of OpenAI's Responses API, which xAI has under the same names."""
+    asked: list[dict[str, Any]] = []
+    for tool in tools:
+        match tool:
+            case WebSearch():
+                filters = _options(tool, label, "allowed_domains")
+                asked.append({"type": "web_search"} | ({"filters": filters} if filters else {}))
+            case CodeExecution():
+                container = {"container": {"type": "auto"}} if label == "OpenAI" else {}
+                asked.append({"type": "code_interpreter", **container})
+            case FileSearch(stores):
+                asked.append({"type": "file_search", "vector_store_ids": stores})
+    return _body(asked)
+
+
+def for_gemini(tools: Iterable[ServerTool]) -> dict[str, Any]:
+    """Gemini's."""
+    asked: list[dict[str, Any]] = []
+    for tool in tools:
+        match tool:
+            case WebSearch():
+                asked.append({"googleSearch": _options(tool, "Gemini")})
+            case CodeExecution():
+                asked.append({"codeExecution": {}})
+            case FileSearch(stores):
+                asked.append({"fileSearch": {"fileSearchStoreNames": stores}})
+    return _body(asked)
+
+
+def for_bedrock(tools: Iterable[ServerTool], model: str) -> dict[str, Any]:
+    """Those that Nova has on Bedrock. Claude has none there."""
+    asked: list[dict[str, Any]] = []
+    for tool in tools:
+        if "nova" not in model or isinstance(tool, FileSearch):
+            raise none_of("Bedrock", tool, "Use a Nova model there, or Claude at Anthropic.")
+        if isinstance(tool, WebSearch):
+            _options(tool, "Bedrock")
+        asked.append(
+            {"systemTool": {"name": "nova_grounding" if isinstance(tool, WebSearch) else "nova_code_interpreter"}}
+        )
+    return {"toolConfig": _body(asked)} if asked else {}
+
+
+def for_chat(tools: Iterable[ServerTool], server: str, label: str) -> dict[str, Any]:
+    """Those of servers that speak Chat Completions."""
+    asked: list[dict[str, Any]] = []
+    more: dict[str, Any] = {}
+    for tool in tools:
+        match server, tool:
+            case "openrouter", WebSearch():
+                wanted = _options(tool, label, "allowed_domains", "blocked_domains")
+                parameters = {name.replace("blocked", "excluded"): value for name, value in wanted.items()}
+                asked.append({"type": "openrouter:web_search"} | ({"parameters": parameters} if parameters else {}))
+            case "groq", WebSearch():
+                _options(tool, label)
+                asked.append({"type": "browser_search"})
+            case "groq", CodeExecution():
+                asked.append({"type": "code_interpreter"})
+            case "perplexity", WebSearch():  # it always searches
+                wanted = _options(tool, label, "allowed_domains", "blocked_domains")
+                blocked = [f"-{domain}" for domain in wanted.get("blocked_domains", ())]
+                domains = [*wanted.get("allowed_domains", ()), *blocked]
+                more |= {"search_domain_filter": domains} if domains else {}
+            case "openai" | "azure", _:
+                raise none_of(f"{label}'s Chat Completions", tool, 'Use the Responses API: "openai-responses:...".')
+            case "xai", _:
+                raise none_of("xAI's Chat Completions", tool, 'Use its Responses API: "xai-responses:...".')
+            case _:
+                raise none_of(label, tool)
+    return more | _body(asked)
+
+
+def _body(asked: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"tools": asked} if asked else {}
+
+
+def _options(tool: WebSearch, label: str, *known: str) -> dict[str, Any]:
+    """The options of a search that are set. Raises `ConfigurationError` for one that is not known."""
+    found: dict[str, Any] = {name: getattr(tool, name) for name in tool.__struct_fields__ if getattr(tool, name)}
+    for name in found:
+        if name not in known:
+            raise ConfigurationError(f"{label} has no WebSearch({name}=...).", todo="Leave it out.")
+    if "allowed_domains" in found and "blocked_domains" in found:
+        raise ConfigurationError("WebSearch() has both allowed and blocked domains.", todo="Use one of them.")
+    return found

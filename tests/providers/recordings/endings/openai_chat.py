@@ -1,0 +1,315 @@
+"""How an answer of a server that speaks Chat Completions can end."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+from quiesce.models.base import Model
+from quiesce.models.providers.openai_chat import OpenAIChat
+
+from ..openai_chat import DONE, OPENAI_CHAT, chat, chat_call, chat_usage
+from ..recording import ANSWER, CALLS, KEY, WORDS, Recording
+from .ending import REFUSAL, Ending
+
+
+def _chat_at(server: str, model: str = "some-model") -> Callable[..., Model]:
+    return lambda url, **more: OpenAIChat(model, server=server, **{"base_url": f"{url}/v1", "api_key": KEY, **more})
+
+
+_CHAT_START = chat({"role": "assistant", "content": "", "refusal": None})
+
+CHAT_ENDINGS = [
+    Ending(
+        OPENAI_CHAT,
+        "`finish_reason: content_filter`, without a word",
+        "https://platform.openai.com/docs/api-reference/chat/object",
+        Recording([_CHAT_START, chat({}, "content_filter"), chat_usage(3), DONE], output=3, complete_at=1),
+        "refusal",
+        refusal="(The provider refused to go on with this answer: content_filter.)",
+    ),
+    Ending(
+        OPENAI_CHAT,
+        "the field `refusal`",
+        "https://platform.openai.com/docs/guides/structured-outputs#refusals",
+        Recording(
+            [
+                chat({"role": "assistant", "content": None, "refusal": ""}),
+                chat({"refusal": REFUSAL[:12]}),
+                chat({"refusal": REFUSAL[12:]}),
+                chat({}, "stop"),
+                chat_usage(9),
+                DONE,
+            ],
+            output=9,
+            complete_at=3,
+        ),
+        "refusal",
+        text=REFUSAL,
+        refusal=REFUSAL,
+    ),
+    Ending(
+        OPENAI_CHAT,
+        "a call that the content filter cut",
+        "https://learn.microsoft.com/azure/ai-foundry/openai/concepts/content-filter",
+        Recording(
+            [
+                _CHAT_START,
+                chat(chat_call(0, '{"city":', "call_a", "weather")),
+                chat({}, "content_filter"),
+                chat_usage(6),
+                DONE,
+            ],
+            output=6,
+            complete_at=2,
+        ),
+        "refusal",
+        refusal="(The provider refused to go on with this answer: content_filter.)",
+    ),
+    Ending(
+        OPENAI_CHAT,
+        "`[DONE]` without a `finish_reason`",
+        "https://github.com/truera/trulens/pull/2240 (Snowflake Cortex), https://github.com/diegosouzapw/OmniRoute/issues/7800",
+        Recording([_CHAT_START, *(chat({"content": word}) for word in WORDS), chat_usage(12), DONE]),
+        text=ANSWER,
+        make=_chat_at("snowflake", "claude-sonnet-4-5"),
+    ),
+    Ending(
+        OPENAI_CHAT,
+        "`[DONE]` without a `finish_reason`, after calls",
+        "https://github.com/BerriAI/litellm/issues/30762 (Snowflake Cortex)",
+        Recording(
+            [
+                chat({"role": "assistant", "content": None}),
+                *(
+                    chat(chat_call(index, json.dumps(arguments), f"call_{index}", name))
+                    for index, (name, arguments) in enumerate(CALLS)
+                ),
+                chat_usage(30),
+                DONE,
+            ],
+            output=30,
+        ),
+        "tool_use",
+        calls=2,
+        make=_chat_at("snowflake", "claude-sonnet-4-5"),
+        requests=2,
+    ),
+    Ending(
+        OPENAI_CHAT,
+        "`finish_reason` is an empty string until the end",
+        "https://github.com/ollama/ollama/issues/4357",
+        Recording(
+            [
+                *(chat({"role": "assistant", "content": word}, "") for word in WORDS),
+                chat({"role": "assistant", "content": ""}, "stop"),
+                chat_usage(12),
+                DONE,
+            ],
+            complete_at=3,
+        ),
+        text=ANSWER,
+        make=_chat_at("ollama-chat", "llama3.2"),
+    ),
+    Ending(
+        OPENAI_CHAT,
+        "a whole answer instead of a stream, and `[DONE]`",
+        "https://github.com/decolua/9router/issues/3492",
+        Recording(
+            [
+                json.dumps(
+                    {
+                        "id": "c1",
+                        "object": "chat.completion",
+                        "choices": [{"index": 0, "message": {"content": ANSWER}, "finish_reason": "stop"}],
+                        "usage": {"prompt_tokens": 25, "completion_tokens": 12, "total_tokens": 37},
+                    }
+                ).encode()
+                + b"\n\n",
+                DONE,
+            ],
+            complete_at=0,
+        ),
+        text=ANSWER,
+    ),
+    Ending(
+        OPENAI_CHAT,
+        "audio, and no text",
+        "https://platform.openai.com/docs/guides/audio",
+        Recording(
+            [
+                chat({"role": "assistant", "content": None, "audio": {"id": "audio_6725", "transcript": "The "}}),
+                chat({"audio": {"transcript": "sky."}}),
+                chat({"audio": {"data": "UklGRg"}}),
+                chat({"audio": {"data": "AAAA"}}),
+                chat({"audio": {"expires_at": 1730234879}}),
+                chat({}, "stop"),
+                chat_usage(40),
+                DONE,
+            ],
+            output=40,
+            complete_at=5,
+        ),
+        kept=("audio",),
+        sent_back=({"audio": {"id": "audio_6725"}},),
+        make=_chat_at("openai", "gpt-audio"),
+    ),
+    Ending(
+        OPENAI_CHAT,
+        "a picture, and no text (OpenRouter)",
+        "https://openrouter.ai/docs/features/multimodal/image-generation",
+        Recording(
+            [
+                _CHAT_START,
+                chat({"images": [{"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo"}}]}),
+                chat({}, "stop"),
+                chat_usage(1290),
+                DONE,
+            ],
+            output=1290,
+            complete_at=2,
+        ),
+        kept=("images",),
+        sent_back=("data:image/png;base64,iVBORw0KGgo",),
+        make=_chat_at("openrouter", "google/gemini-2.5-flash-image"),
+    ),
+    Ending(
+        OPENAI_CHAT,
+        "`reasoning_details` (OpenRouter)",
+        "https://openrouter.ai/docs/use-cases/reasoning-tokens#preserving-reasoning-blocks",
+        Recording(
+            [
+                chat(
+                    {
+                        "role": "assistant",
+                        "content": "",
+                        "reasoning": "Blue",
+                        "reasoning_details": [
+                            {"type": "reasoning.text", "text": "Blue", "format": "anthropic-claude-v1", "index": 0}
+                        ],
+                    }
+                ),
+                chat(
+                    {
+                        "content": "",
+                        "reasoning": ".",
+                        "reasoning_details": [{"type": "reasoning.text", "text": ".", "index": 0}],
+                    }
+                ),
+                chat(
+                    {
+                        "content": "",
+                        "reasoning_details": [{"type": "reasoning.text", "signature": "EqQBCgIYAhIM", "index": 0}],
+                    }
+                ),
+                *(chat({"content": word}) for word in WORDS),
+                chat({}, "stop"),
+                chat_usage(20),
+                DONE,
+            ],
+            output=20,
+            complete_at=6,
+        ),
+        text=ANSWER,
+        kept=("reasoning", "reasoning_details"),
+        sent_back=(
+            {
+                "reasoning_details": [
+                    {
+                        "type": "reasoning.text",
+                        "text": "Blue.",
+                        "format": "anthropic-claude-v1",
+                        "index": 0,
+                        "signature": "EqQBCgIYAhIM",
+                    }
+                ]
+            },
+        ),
+        make=_chat_at("openrouter", "anthropic/claude-sonnet-4.5"),
+    ),
+    Ending(
+        OPENAI_CHAT,
+        "reasoning that is counted apart: 2 + 340 (xAI)",
+        "https://docs.x.ai/docs/key-information/consumption-and-rate-limits, https://github.com/vercel/ai/pull/12425",
+        Recording(
+            [
+                _CHAT_START,
+                *(chat({"content": word}) for word in WORDS),
+                chat({}, "stop"),
+                chat(
+                    {},
+                    choices=[],
+                    usage={
+                        "prompt_tokens": 25,
+                        "completion_tokens": 2,
+                        "total_tokens": 367,
+                        "prompt_tokens_details": {"cached_tokens": 0, "text_tokens": 25},
+                        "completion_tokens_details": {"reasoning_tokens": 340},
+                    },
+                ),
+                DONE,
+            ],
+            output=342,
+            reasoning=340,
+            complete_at=4,
+        ),
+        text=ANSWER,
+        make=_chat_at("xai", "grok-3-mini"),
+    ),
+    Ending(
+        OPENAI_CHAT,
+        "sources with every chunk (Perplexity)",
+        "https://docs.perplexity.ai/api-reference/chat-completions-post",
+        Recording(
+            [
+                *(chat({"content": word}, citations=["https://sky.example"]) for word in WORDS),
+                chat({}, "stop", citations=["https://sky.example"], search_results=[{"title": "Sky"}]),
+                chat_usage(12),
+                DONE,
+            ],
+            complete_at=3,
+        ),
+        text=ANSWER,
+        kept=("citations", "search_results"),
+        not_sent_back=("sky.example",),
+        make=_chat_at("perplexity", "sonar"),
+    ),
+    Ending(
+        OPENAI_CHAT,
+        "logprobs that were asked for",
+        "https://platform.openai.com/docs/api-reference/chat-streaming/streaming",
+        Recording(
+            [
+                *(
+                    chat(
+                        {},
+                        choices=[
+                            {
+                                "index": 0,
+                                "delta": {"content": word},
+                                "logprobs": {"content": [{"token": word, "logprob": -0.1}], "refusal": None},
+                                "finish_reason": None,
+                            }
+                        ],
+                    )
+                    for word in WORDS
+                ),
+                chat({}, "stop"),
+                chat_usage(12),
+                DONE,
+            ],
+            complete_at=3,
+        ),
+        text=ANSWER,
+        kept=("logprobs",),
+        not_sent_back=("logprob",),
+    ),
+    Ending(
+        OPENAI_CHAT,
+        "nothing at all",
+        "https://platform.openai.com/docs/api-reference/chat/object",
+        Recording([_CHAT_START, chat({}, "stop"), chat_usage(0), DONE], output=0, complete_at=1),
+        "error",
+        requests=4,
+    ),
+]
